@@ -1,0 +1,2 @@
+//! The command `taut`.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Measures what a machine and a kernel can hold, and reports it.

@@ -1,0 +1,3 @@
+//! The protocol core of Tautline. It never reads a clock or a socket: `now` is an argument.
+#![no_std]
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Real-time datagrams on stock Linux: nodes, ports and links.
