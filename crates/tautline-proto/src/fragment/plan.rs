@@ -4,7 +4,7 @@ use core::fmt;
 use core::iter::FusedIterator;
 use core::ops::Range;
 
-use crate::wire::{FRAGMENT_BYTES, MESSAGE_BYTES_MAX};
+use crate::wire::{FRAGMENT_BYTES, MESSAGE_BYTES_MAX, WHOLE_BYTES_MAX_ETHERNET};
 
 /// A message that no number of fragments can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,8 +57,8 @@ impl Fragment {
 ///
 /// # Panics
 ///
-/// If `whole_bytes_max` is below [`FRAGMENT_BYTES`], so that a fragment would not fit, or
-/// above 65,535, which the header's length cannot express.
+/// If `whole_bytes_max` is below [`FRAGMENT_BYTES`], so that a fragment would not fit, or above
+/// [`WHOLE_BYTES_MAX_ETHERNET`], more than a receiver takes in one frame.
 ///
 /// ```
 /// use tautline_proto::fragment::fragments;
@@ -75,8 +75,8 @@ pub fn fragments(
     whole_bytes_max: usize,
 ) -> Result<Fragments, MessageTooLarge> {
     assert!(
-        (FRAGMENT_BYTES..=u16::MAX as usize).contains(&whole_bytes_max),
-        "frames of {whole_bytes_max} payload bytes cannot carry fragments"
+        (FRAGMENT_BYTES..=WHOLE_BYTES_MAX_ETHERNET).contains(&whole_bytes_max),
+        "frames of {whole_bytes_max} payload bytes, expected {FRAGMENT_BYTES} to {WHOLE_BYTES_MAX_ETHERNET}"
     );
     if message_bytes > MESSAGE_BYTES_MAX {
         return Err(MessageTooLarge { message_bytes });
@@ -161,7 +161,7 @@ impl FusedIterator for Fragments {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{FRAGMENT_COUNT_MAX, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP};
+    use crate::wire::{FRAGMENT_COUNT_MAX, WHOLE_BYTES_MAX_UDP};
 
     #[test]
     fn every_length_is_covered_once_and_within_the_limits() {
@@ -221,8 +221,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "cannot carry fragments")]
+    #[should_panic(expected = "expected 1408 to 1484")]
     fn a_link_too_narrow_for_fragments_is_a_bug() {
         let _ = fragments(1, FRAGMENT_BYTES - 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "expected 1408 to 1484")]
+    fn a_link_wider_than_receivers_take_is_a_bug() {
+        let _ = fragments(1, WHOLE_BYTES_MAX_ETHERNET + 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     FLAGS_CRITICAL, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
-    MESSAGE_BYTES_MAX, ParseError, PortNumber, Priority, VERSION,
+    MESSAGE_BYTES_MAX, ParseError, PortNumber, Priority, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 
 /// The Tautline header, the first bytes after the Ethernet or the UDP header.
@@ -159,8 +159,9 @@ impl Header {
 
     /// Checks fragment index, fragment count and length against each other and the limits.
     ///
-    /// A whole message may have any length, also 0. Of a fragmented one every frame but the last carries
-    /// exactly [`FRAGMENT_BYTES`], the last 1 to [`FRAGMENT_BYTES`], all together at most [`MESSAGE_BYTES_MAX`].
+    /// A whole message has 0 to [`WHOLE_BYTES_MAX_ETHERNET`] bytes, in either form. Of a fragmented one
+    /// every frame but the last carries exactly [`FRAGMENT_BYTES`], the last 1 to [`FRAGMENT_BYTES`], all
+    /// together at most [`MESSAGE_BYTES_MAX`].
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl Header {
     pub const fn check_fragment(&self) -> Result<(), ParseError> {
         let length = self.length as usize;
         let valid = if self.fragment_count == 1 {
-            self.fragment_index == 0
+            self.fragment_index == 0 && length <= WHOLE_BYTES_MAX_ETHERNET
         } else if self.fragment_count as usize > FRAGMENT_COUNT_MAX
             || self.fragment_index >= self.fragment_count
         {
@@ -321,7 +322,10 @@ mod tests {
             .is_ok()
         };
         assert!(check(0, 1, 0), "an empty message");
-        assert!(check(0, 1, u16::MAX));
+        assert!(
+            check(0, 1, 1484) && !check(0, 1, 1485),
+            "larger ones are cut"
+        );
         assert!(!check(1, 1, 1), "index past count");
         assert!(!check(0, 0, 1), "no fragments at all");
         assert!(check(0, 2, 1408));

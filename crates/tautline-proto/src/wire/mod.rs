@@ -54,10 +54,9 @@ pub const PRIORITY_COUNT: usize = 8;
 /// Payload bytes in each fragment of a message but the last.
 ///
 /// 22 cache lines of 64 bytes, so a fragment is copied into place in whole lines, and its place is
-/// `index * FRAGMENT_BYTES` whichever form carried it. Higher than 1456 a fragment would not fit the
-/// UDP form at an MTU of 1500, and above 1408 there would be no room left for a tunnel such as PPPoE
-/// (8 bytes) or GRE (24 bytes) under it. Lower means more frames per message and, below 1395, more
-/// than [`FRAGMENT_COUNT_MAX`] of them.
+/// `index * FRAGMENT_BYTES` whichever form carried it. The next multiple, 1472, would not fit the UDP
+/// form at an MTU of 1500; 1408 also leaves room for a tunnel under it, such as PPPoE (8 bytes) or GRE
+/// (24). Lower means more frames per message and, below 1395, more than [`FRAGMENT_COUNT_MAX`] of them.
 pub const FRAGMENT_BYTES: usize = 1408;
 
 /// Most fragments in one message.
@@ -77,9 +76,11 @@ pub const MESSAGE_BYTES_MAX: usize = 65_536;
 /// Lower would waste part of every standard frame; higher frames are lost on networks without jumbo frames.
 pub const MTU_BYTES: usize = 1500;
 
-/// Longest message that the Ethernet form carries in one frame: MTU 1500 less the header.
+/// Longest message that the Ethernet form carries in one frame: MTU 1500 less the header. A receiver
+/// takes no longer one in a single frame of either form.
 ///
-/// Lower fragments needlessly; higher makes frames that a standard network drops.
+/// Lower fragments needlessly; higher makes frames that a standard network drops, and receivers keep
+/// larger slots for all.
 pub const WHOLE_BYTES_MAX_ETHERNET: usize = 1484;
 
 /// Longest message that the UDP form carries in one frame: MTU 1500 less IPv4, UDP and our header.
