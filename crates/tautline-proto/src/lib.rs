@@ -31,7 +31,8 @@
 //!
 //! [`neighbour`] says who sent it; [`loss`] counts what is missing in the flow; [`fragment`] puts a message
 //! together that needed several frames, and cuts one up on the way out. [`time`] is the type of
-//! `now`.
+//! `now`. [`sim`] is a network in memory that loses, doubles, delays and damages frames, on virtual
+//! time.
 //!
 //! The specification of the format, for those who write a reader in another language, is `docs/wire.md` with the
 //! vectors in `docs/vectors/wire`.
@@ -48,5 +49,6 @@ extern crate alloc;
 pub mod fragment;
 pub mod loss;
 pub mod neighbour;
+pub mod sim;
 pub mod time;
 pub mod wire;
