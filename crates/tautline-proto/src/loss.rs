@@ -30,10 +30,16 @@
 //! | 0 | restart | 0 | 88 | 7 | 81 | 1 | 1 |
 //! | 1 | advance | 1 | 89 | 8 | 81 | 1 | 1 |
 //!
-//! What it cannot know: a frame more than 63 behind that comes late after all stays counted as lost and is
-//! counted as a duplicate; a peer that restarts within 1,024 frames of its first and whose frame 0 is then
-//! lost is taken for duplicates until it passes its old highest number; one whose frames were first seen after its
-//! frame 0 and that restarts within 64 frames is taken for reordered; a second copy of frame 0 counts as a restart; frames lost before the first one received or after the last one are not expected.
+//! What it cannot know:
+//!
+//! - A frame more than 63 behind that comes late after all stays counted as lost, and is counted as a
+//!   duplicate.
+//! - A second copy of frame 0 that the network made counts as a restart, and up to 63 frames that arrived
+//!   between the two copies as lost. Programs that send a few frames and start again are the commoner case.
+//! - A peer that restarts within 1,024 frames of its first and whose frame 0 is then lost is taken for
+//!   duplicates until it passes its old highest number; one that restarts within 64 frames, of
+//!   which frame 0 was never seen, is taken for reordered.
+//! - Frames lost before the first one received or after the last one are not expected.
 
 /// A frame further behind than this begins a new run.
 ///

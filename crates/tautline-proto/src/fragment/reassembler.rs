@@ -74,7 +74,7 @@ pub struct ReassemblyCounters {
     pub completed: u64,
     /// Dropped because frames were missing when the time limit passed.
     pub expired: u64,
-    /// Dropped because [`Reassembler::forget_source`] was called.
+    /// Dropped because [`Reassembler::forget_flow`] was called.
     pub forgotten: u64,
     /// Frames that had arrived already.
     pub duplicates: u64,
@@ -189,13 +189,24 @@ impl Reassembler {
         self.under_way().map(|collector| collector.deadline).min()
     }
 
-    /// Drops everything that `source` has under way, and what is remembered of it.
+    /// Drops everything that a flow has under way, and what is remembered of it.
     ///
-    /// To be called when the peer has restarted: its sequence numbers begin anew, and a new message could otherwise be
-    /// mixed with the remains of an old one of the same number.
-    pub fn forget_source(&mut self, source: SourceId) {
+    /// To be called when the flow has restarted, see [`Arrival::Restart`](crate::loss::Arrival::Restart), before the
+    /// frame that says so is pushed: its sequence numbers begin anew, and a new message could otherwise be mixed
+    /// with the remains of an old one of the same number. Other flows of the source are not touched.
+    pub fn forget_flow(
+        &mut self,
+        source: SourceId,
+        source_port: PortNumber,
+        destination_port: PortNumber,
+    ) {
         for collector in &mut self.collectors {
-            if collector.state != State::Free && collector.key.source == source {
+            let key = &collector.key;
+            if collector.state != State::Free
+                && key.source == source
+                && key.source_port == source_port
+                && key.destination_port == destination_port
+            {
                 self.counters.forgotten += u64::from(collector.state == State::Collecting);
                 collector.release();
             }
@@ -269,7 +280,8 @@ impl Reassembler {
             return self.counters.dropped(DropReason::Inconsistent);
         }
         let bit = 1 << header.fragment_index;
-        if collector.state == State::Complete || collector.arrived & bit != 0 {
+        // Of a complete message every bit is set.
+        if collector.arrived & bit != 0 {
             self.counters.duplicates += 1;
             return Outcome::Duplicate;
         }
@@ -620,11 +632,22 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_peer_does_not_meet_its_past() {
-        let mut reassembler = reassembler(2);
+    fn a_restarted_flow_does_not_meet_its_past() {
+        let mut reassembler = reassembler(4);
         push(&mut reassembler, PEER, 0, 0, 2);
-        reassembler.forget_source(PEER);
+        push(&mut reassembler, OTHER, 0, 0, 2);
+        reassembler.forget_flow(PEER, PortNumber::MIN, PortNumber::MAX);
+        assert_eq!(
+            reassembler.under_way_count(),
+            2,
+            "the flow the other way round"
+        );
+        reassembler.forget_flow(PEER, PortNumber::MAX, PortNumber::MIN);
         assert_eq!(push(&mut reassembler, PEER, 0, 1, 2), Outcome::Incomplete);
+        assert!(matches!(
+            push(&mut reassembler, OTHER, 0, 1, 2),
+            Outcome::Complete(_)
+        ));
         assert_eq!(reassembler.counters().forgotten, 1);
     }
 
