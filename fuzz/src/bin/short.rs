@@ -1,0 +1,114 @@
+//! Runs all targets for a while, on stable Rust, with inputs that a seed determines.
+
+use std::fs;
+use std::io;
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use tautline_fuzz::inputs::Inputs;
+use tautline_fuzz::seeds;
+use tautline_fuzz::targets::{self, Target};
+
+/// A target that has failed this often is not run on: the first failures say enough.
+const FAILURES_MAX: u64 = 5;
+
+/// Runs the fuzz targets with random bytes and changed test vectors.
+#[derive(Parser)]
+struct Arguments {
+    /// Inputs for each target.
+    #[arg(long, default_value_t = 100_000)]
+    iterations: u64,
+    /// Where chance begins; the time if not given. The same seed gives the same inputs.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only this target.
+    #[arg(long)]
+    target: Option<String>,
+    /// Write the seeds into this folder, a sub-folder for each target, for libFuzzer, and stop.
+    #[arg(long)]
+    write_corpus: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(folder) = &arguments.write_corpus {
+        return match write_corpus(folder) {
+            Ok(files) => {
+                println!("{files} files written to {}", folder.display());
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("cannot write to {}: {error}", folder.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let seed = arguments.seed.unwrap_or_else(seed_from_time);
+    let chosen: Vec<Target> = targets::ALL
+        .into_iter()
+        .filter(|(name, _)| arguments.target.as_deref().is_none_or(|only| only == *name))
+        .collect();
+    if chosen.is_empty() {
+        let names = targets::ALL.map(|(name, _)| name).join(", ");
+        eprintln!("no such target; there are {names}");
+        return ExitCode::FAILURE;
+    }
+    println!("seed {seed}, {} inputs a target", arguments.iterations);
+    let mut failed_total = 0;
+    for target in chosen {
+        let (passed, failed) = run(target, seed, arguments.iterations);
+        println!("{}: {passed} passed, {failed} failed", target.0);
+        failed_total += failed;
+    }
+    if failed_total == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// How many inputs the target passed and failed.
+fn run((name, target): Target, seed: u64, iterations: u64) -> (u64, u64) {
+    let mut inputs = Inputs::new(seed, seeds::of_target(name));
+    let (mut passed, mut failed) = (0, 0);
+    for iteration in 0..iterations {
+        let input = inputs.next_input();
+        if panic::catch_unwind(|| target(input)).is_ok() {
+            passed += 1;
+            continue;
+        }
+        let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+        eprintln!("{name}: seed {seed}, input {iteration} failed: {hex}");
+        eprintln!(
+            "again: cargo run --release --manifest-path fuzz/Cargo.toml --bin short -- \
+             --target {name} --seed {seed} --iterations {}",
+            iteration + 1
+        );
+        failed += 1;
+        if failed == FAILURES_MAX {
+            break;
+        }
+    }
+    (passed, failed)
+}
+
+fn write_corpus(folder: &Path) -> io::Result<usize> {
+    let files = seeds::corpus(&targets::ALL.map(|(name, _)| name));
+    for (name, content) in &files {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, content)?;
+    }
+    Ok(files.len())
+}
+
+fn seed_from_time() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,124 @@
+//! Inputs to begin with, made from the test vectors of the wire format.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+const FRAMES: [&str; 3] = [
+    include_str!("../../docs/vectors/wire/ethernet.jsonl"),
+    include_str!("../../docs/vectors/wire/udp.jsonl"),
+    include_str!("../../docs/vectors/wire/datagram.jsonl"),
+];
+const LOSS: &str = include_str!("../../docs/vectors/wire/loss.jsonl");
+const FRAGMENTS: &str = include_str!("../../docs/vectors/wire/fragments.jsonl");
+
+/// The seeds of a target by its name, at least one.
+pub fn of_target(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "wire_frame" => FRAMES.iter().flat_map(|text| frames(text)).collect(),
+        "reassembly" => reassembly(),
+        "message_plan" => lines(FRAGMENTS).map(|vector| plan(&vector)).collect(),
+        "loss" => lines(LOSS).map(|vector| sequences(&vector)).collect(),
+        _ => text(),
+    }
+}
+
+/// The files that libFuzzer begins with: name and content, for each target.
+pub fn corpus(targets: &[&'static str]) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for target in targets {
+        for (number, seed) in of_target(target).into_iter().enumerate() {
+            files.insert(format!("{target}/{number:03}"), seed);
+        }
+    }
+    files
+}
+
+fn lines(text: &str) -> impl Iterator<Item = Value> + '_ {
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("vectors are JSON, one object a line"))
+}
+
+fn frames(text: &str) -> impl Iterator<Item = Vec<u8>> + '_ {
+    lines(text).map(|vector| {
+        let hex = vector["frame"].as_str().expect("a frame").as_bytes();
+        let (pairs, _) = hex.as_chunks::<2>();
+        let digit = |digit: u8| char::from(digit).to_digit(16).expect("hexadecimal") as u8;
+        let bytes = pairs
+            .iter()
+            .map(|pair| digit(pair[0]) << 4 | digit(pair[1]));
+        bytes.collect()
+    })
+}
+
+/// Steps that complete messages of one to six fragments, forwards and backwards, interleaved and doubled.
+fn reassembly() -> Vec<Vec<u8>> {
+    let step = |source, index, count| [source, index, count, 0, index, 0, 8, 0];
+    let mut seeds = Vec::new();
+    for count in 1..=6 {
+        let forwards: Vec<u8> = (0..count).flat_map(|index| step(0, index, count)).collect();
+        let backwards: Vec<u8> = (0..count)
+            .rev()
+            .flat_map(|index| step(1, index, count))
+            .collect();
+        let doubled: Vec<u8> = (0..count)
+            .flat_map(|index| [step(2, index, count), step(3, index, count)].concat())
+            .collect();
+        seeds.push([&forwards[..], &forwards].concat());
+        seeds.extend([backwards, doubled]);
+    }
+    seeds
+}
+
+fn plan(vector: &Value) -> Vec<u8> {
+    let number = |key: &str| vector[key].as_u64().expect("a number") as u32;
+    let message_bytes = number("message_bytes").to_be_bytes();
+    let whole_bytes = (number("whole_bytes_max") - 1408).to_be_bytes();
+    [&message_bytes[1..], &whole_bytes[2..]].concat()
+}
+
+/// Sequence numbers below 256 as they are, greater ones by their highest byte.
+fn sequences(vector: &Value) -> Vec<u8> {
+    let sequences = vector["sequences"].as_array().expect("a list").iter();
+    sequences
+        .flat_map(|sequence| match sequence.as_u64().expect("a number") {
+            near @ 0..256 => [240, near as u8],
+            far => [250, (far >> 24) as u8],
+        })
+        .collect()
+}
+
+fn text() -> Vec<Vec<u8>> {
+    let texts = [
+        "1",
+        "4095",
+        "4096",
+        "0",
+        "7",
+        "-1",
+        "02:00:5e:10:00:01",
+        "FF-FF-FF-FF-FF-FF",
+        "02:00:5e:10:00",
+        "arm\nleg\narm\n",
+        "\n\n",
+        "é",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::targets;
+
+    #[test]
+    fn every_target_has_seeds_and_passes_them() {
+        for (name, target) in targets::ALL {
+            let seeds = of_target(name);
+            assert!(seeds.len() >= 10, "{name}");
+            for seed in seeds {
+                target(&seed);
+            }
+        }
+    }
+}
