@@ -102,7 +102,8 @@ impl Inputs {
     }
 }
 
-/// Makes the IPv4 header checksum right where there could be one, so that changes behind it are looked at.
+/// Makes the IPv4 header checksum right where there could be one, so that changes behind it are
+/// looked at.
 fn mend_ipv4_checksum(frame: &mut [u8]) {
     let Some(&first) = frame.get(IPV4_OFFSET) else {
         return;

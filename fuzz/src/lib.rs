@@ -1,16 +1,17 @@
 //! Fuzzing of the protocol core.
 //!
-//! [`targets`] are ordinary functions from bytes to nothing that panic where something is wrong. Two programs
-//! run them: libFuzzer through the stubs in `fuzz_targets/`, with coverage and nightly Rust,
+//! [`targets`] are ordinary functions from bytes to nothing that panic where something is wrong.
+//! Two programs run them: libFuzzer through the stubs in `fuzz_targets/`, with coverage and nightly
+//! Rust,
 //!
 //! ```text
 //! cargo run --release --manifest-path fuzz/Cargo.toml --bin short -- --write-corpus fuzz/corpus
 //! cargo +nightly fuzz run --features libfuzzer wire_frame
 //! ```
 //!
-//! and `short`, on stable Rust and in the tests, with random bytes and mutated [`seeds`]. The seeds are
-//! made from the test vectors in `docs/vectors/wire`, which are the kept corpus: an input that once
-//! found a fault becomes a vector there.
+//! and `short`, on stable Rust and in the tests, with random bytes and mutated [`seeds`]. The seeds
+//! are made from the test vectors in `docs/vectors/wire`, which are the kept corpus: an input that
+//! once found a fault becomes a vector there.
 
 pub mod inputs;
 pub mod seeds;

@@ -51,7 +51,8 @@ fn frames(text: &str) -> impl Iterator<Item = Vec<u8>> + '_ {
     })
 }
 
-/// Steps that complete messages of one to six fragments, forwards and backwards, interleaved and doubled.
+/// Steps that complete messages of one to six fragments, forwards and backwards, interleaved and
+/// doubled.
 fn reassembly() -> Vec<Vec<u8>> {
     let step = |source, index, count| [source, index, count, 0, index, 0, 8, 0];
     let mut seeds = Vec::new();

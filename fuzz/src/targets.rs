@@ -100,8 +100,9 @@ const STEP_BYTES: usize = 8;
 const SMALL_MESSAGE_BYTES_MAX: usize = 4 * FRAGMENT_BYTES + 100;
 const COLLECTOR_COUNT: usize = 5;
 
-/// The bytes as a series of frames pushed into a small reassembler. What they carry depends on their message and
-/// place alone, so that a completed message can be checked wherever its parts came from.
+/// The bytes as a series of frames pushed into a small reassembler. What they carry depends on
+/// their message and place alone, so that a completed message can be checked wherever its parts
+/// came from.
 pub fn reassembly(data: &[u8]) {
     let mut reassembler = Reassembler::new(ReassemblerConfig {
         collector_count: COLLECTOR_COUNT,
@@ -187,7 +188,8 @@ fn fill(bytes: &mut [u8], source: SourceId, header: &Header, offset: usize) {
     }
 }
 
-/// The bytes as lengths of message and frame: the parts cover the message once, and each is a valid frame.
+/// The bytes as lengths of message and frame: the parts cover the message once, and each is a valid
+/// frame.
 pub fn message_plan(data: &[u8]) {
     for numbers in data.as_chunks::<5>().0 {
         let [a, b, c, d, e] = numbers.map(usize::from);
@@ -256,8 +258,8 @@ pub fn loss(data: &[u8]) {
     }
 }
 
-/// The bytes as text that people write: numbers and addresses read back what they print, tables refuse
-/// what breaks their rules.
+/// The bytes as text that people write: numbers and addresses read back what they print, tables
+/// refuse what breaks their rules.
 pub fn text(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;

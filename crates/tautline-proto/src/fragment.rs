@@ -1,12 +1,12 @@
 //! Messages larger than a frame: cutting them up, and putting them together again.
 //!
-//! The sender walks [`fragments`]. The receiver pushes every frame into a [`Reassembler`], which owns a fixed
-//! number of collectors, each large enough for the largest message; nothing is allocated after
-//! [`Reassembler::new`].
+//! The sender walks [`fragments`]. The receiver pushes every frame into a [`Reassembler`], which
+//! owns a fixed number of collectors, each large enough for the largest message; nothing is
+//! allocated after [`Reassembler::new`].
 //!
-//! Whoever sends rubbish must not hurt others: a message that does not complete within its time limit is
-//! dropped, no source may hold more than half of the collectors, and a message under way is never
-//! thrown out to make room for a new one. All of it is counted in [`ReassemblyCounters`].
+//! Whoever sends rubbish must not hurt others: a message that does not complete within its time
+//! limit is dropped, no source may hold more than half of the collectors, and a message under way
+//! is never thrown out to make room for a new one. All of it is counted in [`ReassemblyCounters`].
 //!
 //! ```
 //! use core::time::Duration;

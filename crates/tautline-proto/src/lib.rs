@@ -1,9 +1,9 @@
 //! The protocol core of Tautline: what goes over the wire and what a node makes of it.
 //!
-//! No function here reads a clock, a socket or a file; `now` is an argument and frames are slices. So the same
-//! code runs over XDP, a packet socket, an ordinary UDP socket and a simulated network, and a failure in simulation
-//! repeats from its seed. There is no unsafe code. Memory is taken by constructors only. Whatever
-//! arrives from the network can be wrong in any way without a panic.
+//! No function here reads a clock, a socket or a file; `now` is an argument and frames are slices.
+//! So the same code runs over XDP, a packet socket, an ordinary UDP socket and a simulated network,
+//! and a failure in simulation repeats from its seed. There is no unsafe code. Memory is taken by
+//! constructors only. Whatever arrives from the network can be wrong in any way without a panic.
 //!
 //! # A tour
 //!
@@ -29,13 +29,13 @@
 //! assert!(matches!(ethernet::parse(&frame, ETHERTYPE_DEFAULT), Err(Rejected::Malformed(_))));
 //! ```
 //!
-//! [`neighbour`] says who sent it; [`loss`] counts what is missing in the flow; [`fragment`] puts a message
-//! together that needed several frames, and cuts one up on the way out. [`time`] is the type of
-//! `now`. [`sim`] is a network in memory that loses, doubles, delays and damages frames, on virtual
-//! time.
+//! [`neighbour`] says who sent it; [`loss`] counts what is missing in the flow; [`fragment`] puts a
+//! message together that needed several frames, and cuts one up on the way out. [`time`] is the
+//! type of `now`. [`sim`] is a network in memory that loses, doubles, delays and damages frames, on
+//! virtual time.
 //!
-//! The specification of the format, for those who write a reader in another language, is `docs/wire.md` with the
-//! vectors in `docs/vectors/wire`.
+//! The specification of the format, for those who write a reader in another language, is
+//! `docs/wire.md` with the vectors in `docs/vectors/wire`.
 //!
 //! # What it is not
 //!

@@ -1,11 +1,12 @@
 //! Counting what a peer sent and we did not get, from sequence numbers alone.
 //!
-//! The rule is RFC 3550's (appendix A.3): expected = highest - first + 1, lost = expected - received. Two
-//! things are added. A window over the last 64 numbers tells a frame that comes late from one that comes twice, so
-//! a duplicate cannot hide a loss. And a jump back begins a new run, because a peer that restarts counts
-//! from 0 again.
+//! The rule is RFC 3550's (appendix A.3): expected = highest - first + 1, lost = expected -
+//! received. Two things are added. A window over the last 64 numbers tells a frame that comes late
+//! from one that comes twice, so a duplicate cannot hide a loss. And a jump back begins a new run,
+//! because a peer that restarts counts from 0 again.
 //!
-//! What happens to frame `s`, with `ahead = s - highest` and `behind = highest - s`, both modulo 2^32:
+//! What happens to frame `s`, with `ahead = s - highest` and `behind = highest - s`, both modulo
+//! 2^32:
 //!
 //! | case | condition | what changes |
 //! |---|---|---|
@@ -15,8 +16,8 @@
 //! | restart | otherwise, if `s` = 0 or behind > 1024 | restarts += 1, a run begins at `s` |
 //! | duplicate | otherwise | duplicates += 1 |
 //!
-//! "A run begins at `s`" means: expected += 1, received += 1, highest = `s`, and only `s` has been seen.
-//! A worked example:
+//! "A run begins at `s`" means: expected += 1, received += 1, highest = `s`, and only `s` has been
+//! seen. A worked example:
 //!
 //! | frame | case | highest | expected | received | lost | duplicates | restarts |
 //! |---|---|---|---|---|---|---|---|
@@ -32,23 +33,26 @@
 //!
 //! What it cannot know:
 //!
-//! - A frame more than 63 behind that comes late after all stays counted as lost, and is counted as a
-//!   duplicate.
-//! - A second copy of frame 0 that the network made counts as a restart, and up to 63 frames that arrived
-//!   between the two copies as lost. Programs that send a few frames and start again are the commoner case.
-//! - A peer that restarts within 1,024 frames of its first and whose frame 0 is then lost is taken for
-//!   duplicates until it passes its old highest number; one that restarts within 64 frames, of
+//! - A frame more than 63 behind that comes late after all stays counted as lost, and is counted as
+//!   a duplicate.
+//! - A second copy of frame 0 that the network made counts as a restart, and up to 63 frames that
+//!   arrived between the two copies as lost. Programs that send a few frames and start again are
+//!   the commoner case.
+//! - A peer that restarts within 1,024 frames of its first and whose frame 0 is then lost is taken
+//!   for duplicates until it passes its old highest number; one that restarts within 64 frames, of
 //!   which frame 0 was never seen, is taken for reordered.
 //! - Frames lost before the first one received or after the last one are not expected.
 
 /// A frame further behind than this begins a new run.
 ///
-/// Lower takes a long delay for a restart; higher leaves a restart unseen for longer where frame 0 was lost.
+/// Lower takes a long delay for a restart; higher leaves a restart unseen for longer where frame 0
+/// was lost.
 pub const RESTART_BEHIND: u32 = 1024;
 
 /// Numbers behind the highest for which it is known whether they have been seen.
 ///
-/// One machine word. Lower would count frames that overtook each other as lost; higher needs more state.
+/// One machine word. Lower would count frames that overtook each other as lost; higher needs more
+/// state.
 pub const WINDOW: u32 = u64::BITS;
 
 /// What a frame's number said.
@@ -69,7 +73,8 @@ pub enum Arrival {
     Restart,
 }
 
-/// The sequence numbers of one flow. 56 bytes, no allocation, a handful of integer operations a frame.
+/// The sequence numbers of one flow. 48 bytes, no allocation, a handful of integer operations a
+/// frame.
 ///
 /// ```
 /// use tautline_proto::loss::{Arrival, LossTracker};
@@ -85,7 +90,8 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossTracker {
     highest: u32,
-    /// Numbers from the run's first to `highest`, at most `WINDOW`: what the window says something about.
+    /// Numbers from the run's first to `highest`, at most `WINDOW`: what the window says something
+    /// about.
     span: u32,
     /// Bit i: number `highest - i` has been seen.
     window: u64,
@@ -94,6 +100,8 @@ pub struct LossTracker {
     duplicates: u64,
     restarts: u64,
 }
+
+const _: () = assert!(size_of::<LossTracker>() == 48);
 
 impl LossTracker {
     /// A flow of which nothing has arrived.
@@ -143,7 +151,8 @@ impl LossTracker {
         self.expected
     }
 
-    /// Frames that have not arrived, up to now; one that is only late is taken off again when it comes.
+    /// Frames that have not arrived, up to now; one that is only late is taken off again when it
+    /// comes.
     pub const fn lost(&self) -> u64 {
         self.expected.saturating_sub(self.received)
     }

@@ -13,11 +13,12 @@ use crate::wire::MacAddress;
 
 /// Most neighbours of a node.
 ///
-/// Lower would not cover a /24 network; higher makes every walk of the table longer, and outgrows the
-/// numbers that the demux reserves for peers.
+/// Lower would not cover a /24 network; higher makes every walk of the table longer, and a list that
+/// nobody keeps by hand.
 pub const NEIGHBOUR_COUNT_MAX: usize = 256;
 
-/// Longest name, in bytes. Lower than 63 would refuse a DNS label; higher spoils every table that shows names.
+/// Longest name, in bytes. Lower than 63 would refuse a DNS label; higher spoils every table that
+/// shows names.
 pub const NAME_BYTES_MAX: usize = 63;
 
 /// Which form of the wire format a neighbour speaks.
@@ -54,9 +55,9 @@ impl fmt::Display for Form {
 
 /// One peer, or one group of peers.
 ///
-/// A multicast or the broadcast MAC address is allowed: the neighbour is then a group, a destination that
-/// several nodes hear. A group is never the source of a frame (the parsers refuse that), so it
-/// is never found by [`NeighbourTable::source_of_frame`].
+/// A multicast or the broadcast MAC address is allowed: the neighbour is then a group, a
+/// destination that several nodes hear. A group is never the source of a frame (the parsers refuse
+/// that), so it is never found by [`NeighbourTable::source_of_frame`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbour {
     /// What people and configuration files call it, 1 to [`NAME_BYTES_MAX`] bytes, unique.
@@ -144,8 +145,9 @@ impl core::error::Error for NeighbourError {}
 
 /// The neighbours of a node, at most [`NEIGHBOUR_COUNT_MAX`].
 ///
-/// Names and IP addresses are unique. MAC addresses are unique among neighbours of the Ethernet form; of the
-/// UDP form several may sit behind one router. All memory but the names' is taken by [`new`](Self::new).
+/// Names and IP addresses are unique. MAC addresses are unique among neighbours of the Ethernet
+/// form; of the UDP form several may sit behind one router. All memory but the names' is taken by
+/// [`new`](Self::new).
 ///
 /// ```
 /// use core::net::Ipv4Addr;
@@ -216,9 +218,11 @@ impl NeighbourTable {
         self.position(|neighbour| neighbour.ip == Some(ip))
     }
 
-    /// Who sent a frame: by IP address if it came in the UDP form, by MAC address otherwise. Never a group.
+    /// Who sent a frame: by IP address if it came in the UDP form, by MAC address otherwise. Never
+    /// a group.
     ///
-    /// A neighbour is known in both forms, whichever it is sent to in: the same node may answer in the other.
+    /// A neighbour is known in both forms, whichever it is sent to in: the same node may answer in
+    /// the other.
     pub fn source_of_frame(&self, mac: MacAddress, ip: Option<Ipv4Addr>) -> Option<NeighbourIndex> {
         match ip {
             Some(ip) => {

@@ -1,13 +1,16 @@
 //! A network in memory, on virtual time, from a seed.
 //!
 //! Nodes attach with a MAC address and send frames to each other, as through one switch. On the way
-//! frames are lost, doubled, delayed, overtaken and damaged, as [`Faults`] says, and the network can be
-//! partitioned and healed. The same seed and the same calls give the same run, so a failure repeats.
+//! frames are lost, doubled, delayed, overtaken and damaged, as [`Faults`] says, and the network
+//! can be partitioned and healed. The same seed and the same calls give the same run, so a failure
+//! repeats.
 //!
-//! Everything is bounded: a fixed number of nodes, of frames on the way, of frames waiting at each node.
-//! What does not fit is dropped and counted in [`SimCounters`], like everything else that happens to a frame.
+//! Everything is bounded: a fixed number of nodes, of frames on the way, of frames waiting at each
+//! node. What does not fit is dropped and counted in [`SimCounters`], like everything else that
+//! happens to a frame.
 //!
-//! It is no model of a particular network: there is no bandwidth, and faults are independent of each other.
+//! It is no model of a particular network: there is no bandwidth, and faults are independent of
+//! each other.
 //!
 //! ```
 //! use core::time::Duration;
@@ -57,8 +60,9 @@ pub const ALWAYS_PPM: u32 = 1_000_000;
 
 /// Shortest frame that can be sent: addresses and EtherType.
 const FRAME_BYTES_MIN: usize = 14;
-/// Most bits that damage flips in one frame. The Ethernet check sequence finds up to three in a frame of
-/// this size always, so what passes it undetected is a share of its own, not a matter of the bit count.
+/// Most bits that damage flips in one frame. The Ethernet check sequence finds up to three in a
+/// frame of this size always, so what passes it undetected is a share of its own, not a matter of
+/// the bit count.
 const FLIPPED_BITS_MAX: u64 = 3;
 
 /// How large a [`SimNetwork`] is. All memory is taken when it is made.
@@ -89,19 +93,21 @@ impl Default for SimConfig {
     }
 }
 
-/// What the network does to frames. Shares are in parts per million of the copies that reach a receiver.
+/// What the network does to frames. Shares are in parts per million of the copies that reach a
+/// receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Copies that vanish.
     pub loss_ppm: u32,
     /// Copies that arrive twice.
     pub duplication_ppm: u32,
-    /// Copies that take up to [`reordering_delay_max`](Self::reordering_delay_max) longer and that others overtake.
+    /// Copies that take up to [`reordering_delay_max`](Self::reordering_delay_max) longer and that
+    /// others overtake.
     pub reordering_ppm: u32,
     /// Copies in which one to three bits flip.
     pub corruption_ppm: u32,
-    /// Of the damaged copies, those that pass the Ethernet check sequence; the others are dropped, as a network
-    /// card would.
+    /// Of the damaged copies, those that pass the Ethernet check sequence; the others are dropped,
+    /// as a network card would.
     pub corruption_undetected_ppm: u32,
     /// Shortest time on the way.
     pub delay_min: Duration,
@@ -187,8 +193,8 @@ impl core::error::Error for SimError {}
 
 /// What has happened to frames. Each copy towards a receiver is counted on its own.
 ///
-/// Nothing vanishes unseen: `copies + duplicated` is the sum of `delivered`, everything below it, and what
-/// is still on the way.
+/// Nothing vanishes unseen: `copies + duplicated` is the sum of `delivered`, everything below it,
+/// and what is still on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounters {
     /// Frames sent.
@@ -249,7 +255,7 @@ pub struct SimNetwork {
 #[derive(Debug)]
 struct Node {
     mac: MacAddress,
-    group: u32,
+    part: u32,
     queue: VecDeque<Waiting>,
 }
 
@@ -306,7 +312,7 @@ impl SimNetwork {
         }
         self.nodes.push(Node {
             mac,
-            group: 0,
+            part: 0,
             queue: VecDeque::with_capacity(self.config.queue_depth_max),
         });
         Ok(SimNode(self.nodes.len() - 1))
@@ -330,21 +336,22 @@ impl SimNetwork {
         self.faults = faults;
     }
 
-    /// Puts a node into a part of the network: only nodes of the same part hear each other. All begin in part 0.
-    /// Frames on the way still arrive.
+    /// Puts a node into a part of the network: only nodes of the same part hear each other. All
+    /// begin in part 0. Frames on the way still arrive.
     pub fn partition(&mut self, node: SimNode, part: u32) {
-        self.nodes[node.0].group = part;
+        self.nodes[node.0].part = part;
     }
 
     /// Joins all parts of the network.
     pub fn heal(&mut self) {
         for node in &mut self.nodes {
-            node.group = 0;
+            node.part = 0;
         }
     }
 
-    /// Sends a frame at `now` to the node that has its destination address, or to all others for a group
-    /// address. What becomes of it is in the [`counters`](Self::counters), not in the result, as on a real network.
+    /// Sends a frame at `now` to the node that has its destination address, or to all others for a
+    /// group address. What becomes of it is in the [`counters`](Self::counters), not in the result,
+    /// as on a real network.
     ///
     /// # Errors
     ///
@@ -374,8 +381,8 @@ impl SimNetwork {
         Ok(())
     }
 
-    /// When the next frame on the way arrives: the time to call [`receive`](Self::receive) next. Frames
-    /// that wait in a queue already are not counted; they can be received now.
+    /// When the next frame on the way arrives: the time to call [`receive`](Self::receive) next.
+    /// Frames that wait in a queue already are not counted; they can be received now.
     pub fn next_event(&self) -> Option<Instant> {
         self.on_the_way.peek().map(|Reverse(event)| event.arrival)
     }
@@ -413,7 +420,7 @@ impl SimNetwork {
     /// Decides what becomes of a frame on its way to one receiver.
     fn send_copies(&mut self, now: Instant, from: usize, receiver: usize, frame: &[u8]) {
         self.counters.copies += 1;
-        if self.nodes[from].group != self.nodes[receiver].group {
+        if self.nodes[from].part != self.nodes[receiver].part {
             self.counters.partitioned += 1;
             return;
         }
@@ -507,7 +514,8 @@ impl SimNetwork {
         Duration::from_nanos(self.below(nanos.saturating_add(1)))
     }
 
-    /// A number below `limit`, by Lemire's multiplication; its bias is below 2^-32 for what is drawn here.
+    /// A number below `limit`, by Lemire's multiplication; its bias is below 2^-32 for what is
+    /// drawn here.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.random.next_u64()) * u128::from(limit)) >> 64) as u64
     }

@@ -8,8 +8,8 @@ use core::time::Duration;
 
 /// A moment on the caller's clock, in nanoseconds since that clock's own zero.
 ///
-/// 64 bits of nanoseconds last 584 years. Instants of different clocks must not be compared; the type
-/// cannot tell them apart.
+/// 64 bits of nanoseconds last 584 years. Instants of different clocks must not be compared; the
+/// type cannot tell them apart.
 ///
 /// ```
 /// use core::time::Duration;
@@ -43,7 +43,8 @@ impl Instant {
 
     /// The time from `earlier` to `self`, zero if `earlier` is later.
     ///
-    /// Arrival stamps taken on several CPUs can run backwards by a little; zero is then the honest age.
+    /// Arrival stamps taken on several CPUs can run backwards by a little; zero is then the honest
+    /// age.
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

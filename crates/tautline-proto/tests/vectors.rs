@@ -1,5 +1,5 @@
-//! The test vectors of `docs/vectors/wire`, whose format `docs/wire.md` describes. A program in another
-//! language can check itself against the same files.
+//! The test vectors of `docs/vectors/wire`, whose format `docs/wire.md` describes. A program in
+//! another language can check itself against the same files.
 
 use std::collections::HashSet;
 use std::fs;

@@ -45,8 +45,9 @@ impl Fragment {
     }
 }
 
-/// The frames that carry a message of `message_bytes` over a link whose frames hold `whole_bytes_max`
-/// payload bytes: one frame if it fits, otherwise fragments of [`FRAGMENT_BYTES`].
+/// The frames that carry a message of `message_bytes` over a link whose frames hold
+/// `whole_bytes_max` payload bytes: one frame if it fits, otherwise fragments of
+/// [`FRAGMENT_BYTES`].
 ///
 /// `whole_bytes_max` is a constant of the link, such as
 /// [`WHOLE_BYTES_MAX_ETHERNET`](crate::wire::WHOLE_BYTES_MAX_ETHERNET).
@@ -76,7 +77,8 @@ pub fn fragments(
 ) -> Result<Fragments, MessageTooLarge> {
     assert!(
         (FRAGMENT_BYTES..=WHOLE_BYTES_MAX_ETHERNET).contains(&whole_bytes_max),
-        "frames of {whole_bytes_max} payload bytes, expected {FRAGMENT_BYTES} to {WHOLE_BYTES_MAX_ETHERNET}"
+        "frames of {whole_bytes_max} payload bytes, \
+         expected {FRAGMENT_BYTES} to {WHOLE_BYTES_MAX_ETHERNET}"
     );
     if message_bytes > MESSAGE_BYTES_MAX {
         return Err(MessageTooLarge { message_bytes });
@@ -94,7 +96,8 @@ pub fn fragments(
     })
 }
 
-/// Iterator over the parts of a message, made by [`fragments`]. A plain value: cloning starts a second walk.
+/// Iterator over the parts of a message, made by [`fragments`]. A plain value: cloning starts a
+/// second walk.
 #[derive(Clone, Debug)]
 pub struct Fragments {
     message_bytes: usize,

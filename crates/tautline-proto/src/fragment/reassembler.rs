@@ -9,27 +9,31 @@ use crate::wire::{
     FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, Header, MESSAGE_BYTES_MAX, PortNumber, Priority,
 };
 
-/// Who sent a frame, as the caller tells its peers apart: a neighbour's number, an address as an integer.
+/// Who sent a frame, as the caller tells its peers apart: a neighbour's number, an address as an
+/// integer.
 ///
-/// The reassembler only compares it. Two peers with the same identifier would mix up their messages.
+/// The reassembler only compares it. Two peers with the same identifier would mix up their
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
 
 /// How large a [`Reassembler`] is and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblerConfig {
-    /// Messages that can be under way at once, at least 1. Lower loses messages when many peers send large
-    /// ones at the same time; higher costs [`message_bytes_max`](Self::message_bytes_max) bytes each and makes every push look further.
+    /// Messages that can be under way at once, at least 1. Lower loses messages when many peers
+    /// send large ones at the same time; higher costs
+    /// [`message_bytes_max`](Self::message_bytes_max) bytes each and makes every push look further.
     pub collector_count: usize,
     /// Largest message, in bytes; larger ones are dropped and counted. Lower saves memory.
     pub message_bytes_max: usize,
-    /// How long a message may take from its first frame to its last. Lower loses messages when the network
-    /// delays or reorders; higher lets a lost frame block a collector for longer.
+    /// How long a message may take from its first frame to its last. Lower loses messages when the
+    /// network delays or reorders; higher lets a lost frame block a collector for longer.
     pub time_limit: Duration,
 }
 
 impl Default for ReassemblerConfig {
-    /// 8 collectors of [`MESSAGE_BYTES_MAX`], 512 KiB together, and 50 ms: 64 KiB take 5.4 ms at 100 Mbit/s.
+    /// 8 collectors of [`MESSAGE_BYTES_MAX`], 512 KiB together, and 50 ms: 64 KiB take 5.4 ms at
+    /// 100 Mbit/s.
     fn default() -> Self {
         Self {
             collector_count: 8,
@@ -44,8 +48,8 @@ impl Default for ReassemblerConfig {
 pub enum Outcome<'a> {
     /// Kept; more frames are needed.
     Incomplete,
-    /// The message is complete. The bytes are the reassembler's, or the frame's own if it was whole; copy
-    /// or use them before the next push.
+    /// The message is complete. The bytes are the reassembler's, or the frame's own if it was
+    /// whole; copy or use them before the next push.
     Complete(&'a [u8]),
     /// This part had arrived already, or the message was complete already.
     Duplicate,
@@ -67,7 +71,8 @@ pub enum DropReason {
     TooLarge,
 }
 
-/// What a [`Reassembler`] has counted since it was made. Messages are counted, unless it says frames.
+/// What a [`Reassembler`] has counted since it was made. Messages are counted, unless it says
+/// frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReassemblyCounters {
     /// Complete and handed out, whole ones included.
@@ -103,11 +108,13 @@ impl ReassemblyCounters {
 
 /// Puts the fragments of messages together, in any order, with duplicates and holes.
 ///
-/// A frame that carries a whole message passes through without a collector. A completed message's collector keeps
-/// its key until it is needed again or the time limit passes, so that late duplicates do not begin the message anew.
+/// A frame that carries a whole message passes through without a collector. A completed message's
+/// collector keeps its key until it is needed again or the time limit passes, so that late
+/// duplicates do not begin the message anew.
 ///
 /// Each push looks at every collector once: bounded by
-/// [`collector_count`](ReassemblerConfig::collector_count). Nothing is allocated after [`new`](Self::new).
+/// [`collector_count`](ReassemblerConfig::collector_count). Nothing is allocated after
+/// [`new`](Self::new).
 #[derive(Debug)]
 pub struct Reassembler {
     collectors: Box<[Collector]>,
@@ -117,7 +124,8 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Takes all memory: `collector_count * message_bytes_max` bytes and a little for each collector.
+    /// Takes all memory: `collector_count * message_bytes_max` bytes and a little for each
+    /// collector.
     ///
     /// # Panics
     ///
@@ -140,8 +148,8 @@ impl Reassembler {
 
     /// Takes one frame, as [`Header::parse`] returned it, that arrived from `source` at `now`.
     ///
-    /// The time limit of a message runs from its first frame. Messages past it are dropped here, when a
-    /// collector is needed, and in [`expire`](Self::expire).
+    /// The time limit of a message runs from its first frame. Messages past it are dropped here,
+    /// when a collector is needed, and in [`expire`](Self::expire).
     pub fn push<'a>(
         &'a mut self,
         now: Instant,
@@ -170,7 +178,8 @@ impl Reassembler {
 
     /// Drops the messages whose time limit has passed at `now`, and returns how many.
     ///
-    /// Not needed for correctness, only for the [`expired`](ReassemblyCounters::expired) counter to be timely.
+    /// Not needed for correctness, only for the [`expired`](ReassemblyCounters::expired) counter to
+    /// be timely.
     pub fn expire(&mut self, now: Instant) -> usize {
         let mut expired = 0;
         for collector in &mut self.collectors {
@@ -183,17 +192,18 @@ impl Reassembler {
         expired
     }
 
-    /// When the oldest message under way reaches its time limit: the time to call [`expire`](Self::expire)
-    /// next, `None` if nothing is under way.
+    /// When the oldest message under way reaches its time limit: the time to call
+    /// [`expire`](Self::expire) next, `None` if nothing is under way.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.under_way().map(|collector| collector.deadline).min()
     }
 
     /// Drops everything that a flow has under way, and what is remembered of it.
     ///
-    /// To be called when the flow has restarted, see [`Arrival::Restart`](crate::loss::Arrival::Restart), before the
-    /// frame that says so is pushed: its sequence numbers begin anew, and a new message could otherwise be mixed
-    /// with the remains of an old one of the same number. Other flows of the source are not touched.
+    /// To be called when the flow has restarted, see
+    /// [`Arrival::Restart`](crate::loss::Arrival::Restart), before the frame that says so is
+    /// pushed: its sequence numbers begin anew, and a new message could otherwise be mixed with the
+    /// remains of an old one of the same number. Other flows of the source are not touched.
     pub fn forget_flow(
         &mut self,
         source: SourceId,
@@ -432,7 +442,8 @@ mod tests {
         }
     }
 
-    /// Pushes fragment `index` of a message of `count` full fragments, filled with `index`, at time zero.
+    /// Pushes fragment `index` of a message of `count` full fragments, filled with `index`, at time
+    /// zero.
     fn push(
         to: &mut Reassembler,
         source: SourceId,

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// What is wrong with a frame that was meant for us. Such a frame is dropped and counted, never answered.
+/// What is wrong with a frame that was meant for us. Such a frame is dropped and counted, never
+/// answered.
 ///
 /// `Copy` and numbered, so that the hot path can count it in an array: see [`ParseError::index`].
 /// Where several things are wrong the first check that fails names the error, in the order that
@@ -104,8 +105,8 @@ impl core::error::Error for ParseError {}
 
 /// Why a whole frame did not yield a payload.
 ///
-/// The two cases have different owners: what is not ours goes on to the rest of the system untouched,
-/// what is malformed ends here and is counted.
+/// The two cases have different owners: what is not ours goes on to the rest of the system
+/// untouched, what is malformed ends here and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejected {
     /// Other traffic, or too damaged to tell: leave it to the kernel.

@@ -7,8 +7,8 @@
 //! +-----------+-----------+-----+-----------------+---------+---------+
 //! ```
 //!
-//! A single 802.1Q tag with VLAN identifier 0 (a priority tag) between source and EtherType is skipped.
-//! Frames in a VLAN, or with more than one tag, are not ours.
+//! A single 802.1Q tag with VLAN identifier 0 (a priority tag) between source and EtherType is
+//! skipped. Frames in a VLAN, or with more than one tag, are not ours.
 
 use super::{
     ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Rejected, read_mac, read_u16,
@@ -20,7 +20,8 @@ pub const ETHERNET_HEADER_BYTES: usize = 14;
 /// Bytes before the payload in the Ethernet form: Ethernet header and ours.
 pub const HEADERS_BYTES: usize = ETHERNET_HEADER_BYTES + HEADER_BYTES;
 
-/// Shortest Ethernet frame, without the check sequence (IEEE 802.3). Shorter ones are padded with zeros.
+/// Shortest Ethernet frame, without the check sequence (IEEE 802.3). Shorter ones are padded with
+/// zeros.
 ///
 /// Lower makes frames that a switch drops as runts; higher wastes the wire.
 pub const FRAME_BYTES_MIN: usize = 60;

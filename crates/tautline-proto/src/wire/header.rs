@@ -20,7 +20,8 @@ use super::{
 /// | 11 | 1 | reserved |
 /// | 12 | 4 | sequence |
 ///
-/// All integers are big-endian. The first six bytes are the header of the Real-Time Direct Protocol.
+/// All integers are big-endian. The first six bytes are the header of the Real-Time Direct
+/// Protocol.
 ///
 /// ```
 /// use tautline_proto::wire::{HEADER_BYTES, Header, PortNumber, Priority};
@@ -54,8 +55,8 @@ pub struct Header {
     pub fragment_count: u8,
     /// Payload bytes in this frame.
     pub length: u16,
-    /// Number of this frame in its flow (source node and port to destination node and port); starts at
-    /// 0, wraps.
+    /// Number of this frame in its flow (source node and port to destination node and port); starts
+    /// at 0, wraps.
     pub sequence: u32,
 }
 
@@ -80,14 +81,14 @@ impl Header {
         }
     }
 
-    /// Splits `bytes` into header and payload. The payload has exactly `length` bytes; what follows it is
-    /// padding and ignored, as are the advisory flags' meaning and the reserved byte.
+    /// Splits `bytes` into header and payload. The payload has exactly `length` bytes; what follows
+    /// it is padding and ignored, as are the advisory flags' meaning and the reserved byte.
     ///
     /// # Errors
     ///
-    /// In this order: [`Truncated`](ParseError::Truncated), [`UnknownVersion`](ParseError::UnknownVersion),
-    /// [`UnknownFlags`](ParseError::UnknownFlags), [`InvalidPort`](ParseError::InvalidPort),
-    /// [`InvalidPriority`](ParseError::InvalidPriority),
+    /// In this order: [`Truncated`](ParseError::Truncated),
+    /// [`UnknownVersion`](ParseError::UnknownVersion), [`UnknownFlags`](ParseError::UnknownFlags),
+    /// [`InvalidPort`](ParseError::InvalidPort), [`InvalidPriority`](ParseError::InvalidPriority),
     /// [`LengthBeyondFrame`](ParseError::LengthBeyondFrame),
     /// [`InvalidFragment`](ParseError::InvalidFragment).
     #[inline]
@@ -103,8 +104,8 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// Writes the header. Version and reserved byte are filled in; the caller answers for the agreement of
-    /// length and fragment fields, see [`check_fragment`](Self::check_fragment).
+    /// Writes the header. Version and reserved byte are filled in; the caller answers for the
+    /// agreement of length and fragment fields, see [`check_fragment`](Self::check_fragment).
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; HEADER_BYTES]) {
         debug_assert!(self.check_fragment().is_ok(), "{self:?}");
@@ -132,8 +133,8 @@ impl Header {
         ];
     }
 
-    /// Sequence number of the message's first frame, the same in all its fragments: with the flow it
-    /// identifies the message.
+    /// Sequence number of the message's first frame, the same in all its fragments: with the flow
+    /// it identifies the message.
     #[inline]
     pub const fn message_sequence(&self) -> u32 {
         self.sequence.wrapping_sub(self.fragment_index as u32)
@@ -159,9 +160,9 @@ impl Header {
 
     /// Checks fragment index, fragment count and length against each other and the limits.
     ///
-    /// A whole message has 0 to [`WHOLE_BYTES_MAX_ETHERNET`] bytes, in either form. Of a fragmented one
-    /// every frame but the last carries exactly [`FRAGMENT_BYTES`], the last 1 to [`FRAGMENT_BYTES`], all
-    /// together at most [`MESSAGE_BYTES_MAX`].
+    /// A whole message has 0 to [`WHOLE_BYTES_MAX_ETHERNET`] bytes, in either form. Of a fragmented
+    /// one every frame but the last carries exactly [`FRAGMENT_BYTES`], the last 1 to
+    /// [`FRAGMENT_BYTES`], all together at most [`MESSAGE_BYTES_MAX`].
     ///
     /// # Errors
     ///
@@ -221,8 +222,8 @@ impl Header {
 mod tests {
     use super::*;
 
-    /// Destination 0x102, source 0x304, priority 5, advisory flag 0x80, fragment 1 of 2, 3 bytes, sequence
-    /// 0x0A0B0C0D.
+    /// Destination 0x102, source 0x304, priority 5, advisory flag 0x80, fragment 1 of 2, 3 bytes,
+    /// sequence 0x0A0B0C0D.
     const BYTES: [u8; 19] = [
         0x01, 0x02, 0x00, 0x03, 0x05, 0x80, 0x01, 0x01, 0x03, 0x04, 0x02, 0x00, 0x0A, 0x0B, 0x0C,
         0x0D, b'a', b'b', b'c',

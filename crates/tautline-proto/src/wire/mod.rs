@@ -1,8 +1,8 @@
 //! Frame formats: the 16-byte header, and the two forms that carry it.
 //!
 //! [`Header`] is the same in both forms. [`ethernet`] carries it straight in an Ethernet frame,
-//! [`udp`] in an IPv4/UDP datagram. The written specification, with byte tables and test vectors, is
-//! `docs/wire.md`.
+//! [`udp`] in an IPv4/UDP datagram. The written specification, with byte tables and test vectors,
+//! is `docs/wire.md`.
 //!
 //! Every function here takes bytes that anybody may have sent. None of them panics, none reads past
 //! the slice that it was given, and every way for a frame to be wrong has exactly one answer:
@@ -54,33 +54,35 @@ pub const PRIORITY_COUNT: usize = 8;
 /// Payload bytes in each fragment of a message but the last.
 ///
 /// 22 cache lines of 64 bytes, so a fragment is copied into place in whole lines, and its place is
-/// `index * FRAGMENT_BYTES` whichever form carried it. The next multiple, 1472, would not fit the UDP
-/// form at an MTU of 1500; 1408 also leaves room for a tunnel under it, such as PPPoE (8 bytes) or GRE
-/// (24). Lower means more frames per message and, below 1395, more than [`FRAGMENT_COUNT_MAX`] of them.
+/// `index * FRAGMENT_BYTES` whichever form carried it. The next multiple, 1472, would not fit the
+/// UDP form at an MTU of 1500; 1408 also leaves room for a tunnel under it, such as PPPoE (8 bytes)
+/// or GRE (24). Lower means more frames per message and, below 1395, more than
+/// [`FRAGMENT_COUNT_MAX`] of them.
 pub const FRAGMENT_BYTES: usize = 1408;
 
 /// Most fragments in one message.
 ///
-/// Lower could not carry [`MESSAGE_BYTES_MAX`]; higher than 64 would outgrow the one machine word in which the
-/// reassembler marks what has arrived.
+/// Lower could not carry [`MESSAGE_BYTES_MAX`]; higher than 64 would outgrow the one machine word
+/// in which the reassembler marks what has arrived.
 pub const FRAGMENT_COUNT_MAX: usize = 47;
 
 /// Most bytes in one message.
 ///
-/// Lower would break programs that exchange what a UDP datagram carries (65,507 bytes); higher makes
-/// every fragment collector larger and the loss of one frame costlier.
+/// Lower would break programs that exchange what a UDP datagram carries (65,507 bytes); higher
+/// makes every fragment collector larger and the loss of one frame costlier.
 pub const MESSAGE_BYTES_MAX: usize = 65_536;
 
 /// Ethernet payload bytes (the MTU) for which the two limits below are made.
 ///
-/// Lower would waste part of every standard frame; higher frames are lost on networks without jumbo frames.
+/// Lower would waste part of every standard frame; higher frames are lost on networks without jumbo
+/// frames.
 pub const MTU_BYTES: usize = 1500;
 
-/// Longest message that the Ethernet form carries in one frame: MTU 1500 less the header. A receiver
-/// takes no longer one in a single frame of either form.
+/// Longest message that the Ethernet form carries in one frame: MTU 1500 less the header. A
+/// receiver takes no longer one in a single frame of either form.
 ///
-/// Lower fragments needlessly; higher makes frames that a standard network drops, and receivers keep
-/// larger slots for all.
+/// Lower fragments needlessly; higher makes frames that a standard network drops, and receivers
+/// keep larger slots for all.
 pub const WHOLE_BYTES_MAX_ETHERNET: usize = 1484;
 
 /// Longest message that the UDP form carries in one frame: MTU 1500 less IPv4, UDP and our header.
@@ -94,7 +96,8 @@ pub const WHOLE_BYTES_MAX_UDP: usize = 1456;
 /// 32768 - 4096 the range reaches Linux's ephemeral ports. 21569 is 0x5441, "TA".
 pub const UDP_PORT_BASE: u16 = 21_569;
 
-/// Flag bits that a receiver must understand: a frame with an unknown one set is dropped and counted.
+/// Flag bits that a receiver must understand: a frame with an unknown one set is dropped and
+/// counted.
 pub const FLAGS_CRITICAL: u8 = 0x0F;
 
 /// Flag bits that a receiver may ignore.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! It crosses routers, and it is what a node without privileges speaks. The UDP ports are
-//! [`UDP_PORT_BASE`] plus ours. There are two ways in: [`parse_datagram`] for
-//! what an ordinary socket hands over, and [`parse`] for whole frames on a raw link, beside the kernel's
-//! own stack. [`UdpTemplate`] is the way out for a raw link.
+//! [`UDP_PORT_BASE`] plus ours. There are two ways in: [`parse_datagram`] for what an ordinary
+//! socket hands over, and [`parse`] for whole frames on a raw link, beside the kernel's own stack.
+//! [`UdpTemplate`] is the way out for a raw link.
 //!
 //! IPv6, IP fragments and anything whose IPv4 header is damaged are not ours.
 
@@ -34,8 +34,8 @@ pub const OUTER_HEADERS_BYTES: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES
 /// Bytes before our payload on a raw link: [`OUTER_HEADERS_BYTES`] and our header.
 pub const HEADERS_BYTES: usize = OUTER_HEADERS_BYTES + HEADER_BYTES;
 
-/// Time to live of what we send. Lower ends at the first routers; higher only prolongs a routing loop.
-/// The value that RFC 1700 recommended and that Linux uses.
+/// Time to live of what we send. Lower ends at the first routers; higher only prolongs a routing
+/// loop. The value that RFC 1700 recommended and that Linux uses.
 pub const TIME_TO_LIVE: u8 = 64;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -53,8 +53,9 @@ pub enum UdpChecksum {
     Absent,
     /// Present and right.
     Valid,
-    /// Only the pseudo-header is summed: a frame that its sender left for a network card to finish and that
-    /// never met one, such as between the two ends of a veth. The frame never was on a wire.
+    /// Only the pseudo-header is summed: a frame that its sender left for a network card to finish
+    /// and that never met one, such as between the two ends of a veth. The frame never was on a
+    /// wire.
     Partial,
 }
 
@@ -79,15 +80,15 @@ pub struct Frame<'a> {
 
 /// Takes a whole Ethernet frame apart, from the destination address on, without the check sequence.
 ///
-/// IPv4 options are skipped. The frame is ours if it holds an undamaged, unfragmented UDP datagram to a port
-/// of ours, see [`PortNumber::from_udp_port`]; the IPv4 header's checksum is verified.
+/// IPv4 options are skipped. The frame is ours if it holds an undamaged, unfragmented UDP datagram
+/// to a port of ours, see [`PortNumber::from_udp_port`]; the IPv4 header's checksum is verified.
 ///
 /// # Errors
 ///
 /// [`Rejected::NotOurs`] up to there. Then, in this order, [`ParseError::InvalidSource`],
 /// [`ParseError::LengthBeyondFrame`] for a UDP length beyond the IP packet,
-/// [`ParseError::Truncated`] for one below the UDP header's own 8 bytes, [`ParseError::BadChecksum`], what
-/// [`Header::parse`] reports, and [`ParseError::PortMismatch`].
+/// [`ParseError::Truncated`] for one below the UDP header's own 8 bytes,
+/// [`ParseError::BadChecksum`], what [`Header::parse`] reports, and [`ParseError::PortMismatch`].
 #[inline]
 pub fn parse(frame: &[u8]) -> Result<Frame<'_>, Rejected> {
     let ethernet = Ethernet::parse(frame).ok_or(Rejected::NotOurs)?;
@@ -113,11 +114,11 @@ pub fn parse(frame: &[u8]) -> Result<Frame<'_>, Rejected> {
     })
 }
 
-/// Takes a UDP payload apart, as an ordinary socket hands it over; `udp_destination_port` is the port that
-/// the socket is bound to.
+/// Takes a UDP payload apart, as an ordinary socket hands it over; `udp_destination_port` is the
+/// port that the socket is bound to.
 ///
-/// The sender's UDP port is not looked at: address translation on the way may have changed it. The source
-/// port is the header's.
+/// The sender's UDP port is not looked at: address translation on the way may have changed it. The
+/// source port is the header's.
 ///
 /// # Errors
 ///
@@ -164,9 +165,9 @@ pub struct Endpoints {
 
 /// Everything that comes before the payload on a raw link: Ethernet, IPv4, UDP and our header.
 ///
-/// A sender keeps one for each flow and calls [`set_header`](Self::set_header) frame by frame; only lengths, the
-/// IPv4 checksum and our header change. The UDP checksum is 0, "none" (RFC 768). The identification is 0
-/// and "don't fragment" set, as RFC 6864 allows where there are no fragments.
+/// A sender keeps one for each flow and calls [`set_header`](Self::set_header) frame by frame; only
+/// lengths, the IPv4 checksum and our header change. The UDP checksum is 0, "none" (RFC 768). The
+/// identification is 0 and "don't fragment" set, as RFC 6864 allows where there are no fragments.
 ///
 /// ```
 /// use core::net::Ipv4Addr;
@@ -194,7 +195,8 @@ pub struct UdpTemplate {
 }
 
 impl UdpTemplate {
-    /// The headers for frames from `source_port` to `destination_port`. Lengths and our header are still missing.
+    /// The headers for frames from `source_port` to `destination_port`. Lengths and our header are
+    /// still missing.
     pub fn new(
         endpoints: &Endpoints,
         destination_port: PortNumber,
@@ -207,8 +209,8 @@ impl UdpTemplate {
         )
     }
 
-    /// As [`new`](Self::new), with bare UDP ports, for frames without our header. Of those the first
-    /// [`OUTER_HEADERS_BYTES`] are sent, after [`patch`](Self::patch).
+    /// As [`new`](Self::new), with bare UDP ports, for frames without our header. Of those the
+    /// first [`OUTER_HEADERS_BYTES`] are sent, after [`patch`](Self::patch).
     pub fn with_udp_ports(
         endpoints: &Endpoints,
         udp_destination_port: u16,
@@ -254,8 +256,8 @@ impl UdpTemplate {
     /// Patches the IPv4 total length and checksum and the UDP length for a UDP payload of
     /// `udp_payload_bytes`, our header included.
     ///
-    /// At most what fits [`MTU_BYTES`]; more is cut off at 65,535 in the length fields, and asserted against
-    /// in debug builds.
+    /// At most what fits [`MTU_BYTES`]; more is cut off at 65,535 in the length fields, and
+    /// asserted against in debug builds.
     #[inline]
     pub fn patch(&mut self, udp_payload_bytes: usize) {
         debug_assert!(udp_payload_bytes <= MTU_BYTES - IPV4_HEADER_BYTES - UDP_HEADER_BYTES);

@@ -102,8 +102,8 @@ impl Receiver {
         assert_eq!(self.reassembler.next_expiry(), None);
     }
 
-    /// Whether a message was completed, or need not have been: a damaged frame may have spoilt it, and a flow of
-    /// which a second frame 0 arrived was taken to have restarted.
+    /// Whether a message was completed, or need not have been: a damaged frame may have spoilt it,
+    /// and a flow of which a second frame 0 arrived was taken to have restarted.
     pub(crate) fn has_completed(&self, key: &MessageKey) -> bool {
         let flow = FlowKey {
             sender: key.sender,
