@@ -39,6 +39,8 @@ main() {
     trap 'exit 130' INT
     trap 'exit 143' TERM
 
+    # First what cannot be installed here, before much else is.
+    check_rust
     find_missing
     if [ -n "$missing_packages" ]; then
         report_missing
@@ -51,7 +53,7 @@ main() {
         fi
     fi
     check_bpf_compiles
-    check_rust
+    [ "$set_name" != test ] || check_rust_components
     echo "set-up: all there for $set_name"
 }
 
@@ -217,7 +219,6 @@ check_rust() {
     if ! at_least "$version" "$oldest"; then
         no_rust "rustc ${version:-of unknown version} is too old"
     fi
-    [ "$set_name" != test ] || check_rust_components
 }
 
 no_rust() {
