@@ -10,6 +10,7 @@ TAUT := $(TARGET)/release/taut
 # Options of the long runs and of the benchmark, to be given on the command line.
 FUZZ_ITERATIONS := 200000000
 SIM_SEEDS := 100000
+SIM_SECONDS_MAX := 86400
 BENCH_PATHS := sampling,queuing,udp-poll,floor
 BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
@@ -47,7 +48,7 @@ fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 
 sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,000) seeds
 	@scripts/setup.sh --for build
-	TAUTLINE_SIM_SEEDS=$(SIM_SEEDS) cargo test --release --locked -p tautline-proto sim -- --nocapture
+	@TAUTLINE_SIM_SEEDS=$(SIM_SEEDS) TAUTLINE_STAGE_SECONDS_MAX=$(SIM_SECONDS_MAX) scripts/test.sh sim
 
 test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
 	@scripts/fresh-root.sh

@@ -2,6 +2,7 @@
 # Runs the whole check, or the stages named, and sums it up.
 #
 #   scripts/test.sh [STAGE...]        stages: format lints docs tests loom fuzz leftovers
+#                                     only when named: sim
 #
 # Every stage runs even when an earlier one failed, so that one run shows everything. The exit
 # status is 0 only when all of them passed. Each stage's whole output is kept in
@@ -13,6 +14,9 @@ export LC_ALL=C CARGO_TERM_COLOR=never
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly all_stages=(format lints docs tests loom fuzz leftovers)
+# Stages that fail when no test ran: a name that matches nothing must not
+# pass for a success.
+readonly testing_stages=(tests loom sim)
 # A stage that takes longer than this hangs. Lower: a slow or busy machine is failed unjustly.
 # Higher: whoever waits for a hanging run waits for longer.
 readonly stage_seconds_max=${TAUTLINE_STAGE_SECONDS_MAX:-1500}
@@ -50,7 +54,7 @@ main() {
 }
 
 usage() {
-    echo "test: no stage is called '$1'; the stages are: ${all_stages[*]}" >&2
+    echo "test: no stage is called '$1'; the stages are: ${all_stages[*]} sim" >&2
     exit 2
 }
 
@@ -88,6 +92,11 @@ stage_fuzz() {
         --bin short -- --iterations "$fuzz_iterations"
 }
 
+# The protocol core on the simulated network, over as many seeds as TAUTLINE_SIM_SEEDS says.
+stage_sim() {
+    cargo test --release --locked -p tautline-proto sim -- --show-output
+}
+
 # What the tests made must be gone: nothing called taut* may exist that did not before.
 stage_leftovers() {
     list_traces >"$logs/traces-after"
@@ -115,8 +124,12 @@ run_stage() {
     kill -KILL -- "-$watchdog" 2>/dev/null || true
     wait "$watchdog" 2>/dev/null || true
 
-    local stage_failed=0
-    count_tests "$stage" "$log"
+    local stage_passed=0 stage_failed=0
+    count_tests "$log"
+    if ((!status && !stage_passed)) && [[ " ${testing_stages[*]} " == *" $stage "* ]]; then
+        echo "error: no test ran" | tee -a "$log"
+        status=1
+    fi
     if ((status)); then
         verdict=FAILED
         [[ ! -e $logs/$stage.timeout ]] || verdict="FAILED: over $stage_seconds_max s"
@@ -182,7 +195,8 @@ show_failure() {
 
 # Adds up a log's `test result` lines and its skipped tests, and keeps what was skipped and why.
 # A test that skipped any of its work is counted as skipped and not as passed. Ignored tests are
-# skipped ones. A SKIPPED line outside every test's output is one more.
+# skipped ones. A SKIPPED line outside every test's output is one more. Sets run_stage's
+# stage_passed and stage_failed.
 count_tests() {
     local counts
     counts=$(awk -v list="$logs/skipped" '
@@ -214,8 +228,8 @@ count_tests() {
             in_successes = 0
         }
         END { print passed + 0, failed + 0, skipped + 0 }
-    ' "$2")
-    local stage_passed stage_skipped
+    ' "$1")
+    local stage_skipped
     read -r stage_passed stage_failed stage_skipped <<<"$counts"
     passed=$((passed + stage_passed))
     failed=$((failed + stage_failed))
