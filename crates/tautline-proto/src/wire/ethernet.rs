@@ -1,0 +1,265 @@
+//! The Ethernet form: our header straight after the EtherType.
+//!
+//! ```text
+//! 0           6           12    14                30
+//! +-----------+-----------+-----+-----------------+---------+---------+
+//! | to (MAC)  | from (MAC)|88 B5| header          | payload | padding |
+//! +-----------+-----------+-----+-----------------+---------+---------+
+//! ```
+//!
+//! A single 802.1Q tag with VLAN identifier 0 (a priority tag) between source and EtherType is skipped.
+//! Frames in a VLAN, or with more than one tag, are not ours.
+
+use super::{
+    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Rejected, read_mac, read_u16,
+};
+
+/// Bytes in an untagged Ethernet header.
+pub const ETHERNET_HEADER_BYTES: usize = 14;
+
+/// Bytes before the payload in the Ethernet form: Ethernet header and ours.
+pub const HEADERS_BYTES: usize = ETHERNET_HEADER_BYTES + HEADER_BYTES;
+
+/// Shortest Ethernet frame, without the check sequence (IEEE 802.3). Shorter ones are padded with zeros.
+///
+/// Lower makes frames that a switch drops as runts; higher wastes the wire.
+pub const FRAME_BYTES_MIN: usize = 60;
+
+/// EtherType of an 802.1Q tag.
+const ETHERTYPE_VLAN: u16 = 0x8100;
+/// Bytes of an 802.1Q tag.
+const VLAN_TAG_BYTES: usize = 4;
+/// The VLAN identifier's bits in the tag; the others are priority and drop eligibility.
+const VLAN_IDENTIFIER_MASK: u16 = 0x0FFF;
+
+/// A frame of the Ethernet form, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The station or group that it was sent to. Whether that is us, the caller decides.
+    pub destination: MacAddress,
+    /// The station that sent it, never a group.
+    pub source: MacAddress,
+    /// Our header.
+    pub header: Header,
+    /// Exactly `header.length` bytes.
+    pub payload: &'a [u8],
+}
+
+/// Takes a whole frame apart, from the destination address on, without the check sequence.
+///
+/// # Errors
+///
+/// [`Rejected::NotOurs`] for a frame too short for an EtherType, of another EtherType or in a VLAN.
+/// Otherwise [`ParseError::InvalidSource`], then what [`Header::parse`] reports.
+///
+/// ```
+/// use tautline_proto::wire::{ETHERTYPE_DEFAULT, Rejected, ethernet};
+///
+/// let arp = [0xFF; 12].iter().chain(&[0x08, 0x06]).copied().collect::<Vec<u8>>();
+/// assert_eq!(ethernet::parse(&arp, ETHERTYPE_DEFAULT), Err(Rejected::NotOurs));
+/// ```
+#[inline]
+pub fn parse(frame: &[u8], ethertype: u16) -> Result<Frame<'_>, Rejected> {
+    let ethernet = Ethernet::parse(frame).ok_or(Rejected::NotOurs)?;
+    if ethernet.ethertype != ethertype {
+        return Err(Rejected::NotOurs);
+    }
+    ethernet.check_source()?;
+    let (header, payload) = Header::parse(ethernet.payload)?;
+    Ok(Frame {
+        destination: ethernet.destination,
+        source: ethernet.source,
+        header,
+        payload,
+    })
+}
+
+/// Writes everything that comes before the payload: both addresses, the EtherType and our header.
+///
+/// A sender keeps one such array for each destination and, frame by frame, rewrites the last
+/// [`HEADER_BYTES`] with [`Header::emit`].
+///
+/// ```
+/// use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header, MacAddress, PortNumber, Priority, ethernet};
+///
+/// let header = Header::whole(PortNumber::MIN, PortNumber::MAX, Priority::NORMAL, 4, 0);
+/// let (to, from) = (MacAddress([2, 0, 0, 0, 0, 2]), MacAddress([2, 0, 0, 0, 0, 1]));
+/// let mut frame = [0; ethernet::HEADERS_BYTES + 4];
+/// ethernet::emit_header(frame.first_chunk_mut().unwrap(), to, from, ETHERTYPE_DEFAULT, &header);
+/// let parsed = ethernet::parse(&frame, ETHERTYPE_DEFAULT).unwrap();
+/// assert_eq!((parsed.destination, parsed.source, parsed.header), (to, from, header));
+/// ```
+#[inline]
+pub fn emit_header(
+    bytes: &mut [u8; HEADERS_BYTES],
+    destination: MacAddress,
+    source: MacAddress,
+    ethertype: u16,
+    header: &Header,
+) {
+    let (ethernet, ours) = bytes.split_at_mut(ETHERNET_HEADER_BYTES);
+    emit_ethernet(ethernet, destination, source, ethertype);
+    if let Some(ours) = ours.first_chunk_mut() {
+        header.emit(ours);
+    }
+}
+
+/// Whether an EtherType can be configured for the Ethernet form: a type and not a length, and none
+/// that this machine needs for something else (IPv4, ARP, IPv6, VLAN tags).
+///
+/// ```
+/// use tautline_proto::wire::{ETHERTYPE_DEFAULT, ethernet::is_usable_ethertype};
+///
+/// assert!(is_usable_ethertype(ETHERTYPE_DEFAULT) && is_usable_ethertype(0x88B6));
+/// assert!(!is_usable_ethertype(0x0800) && !is_usable_ethertype(0x0100));
+/// ```
+pub const fn is_usable_ethertype(ethertype: u16) -> bool {
+    ethertype >= 0x0600
+        && !matches!(
+            ethertype,
+            ETHERTYPE_VLAN | 0x88A8 | 0x0800 | 0x0806 | 0x86DD
+        )
+}
+
+const _: () = assert!(is_usable_ethertype(ETHERTYPE_DEFAULT));
+
+/// Writes addresses and EtherType into the first 14 bytes of `bytes`.
+pub(super) fn emit_ethernet(
+    bytes: &mut [u8],
+    destination: MacAddress,
+    source: MacAddress,
+    ethertype: u16,
+) {
+    bytes[0..6].copy_from_slice(&destination.0);
+    bytes[6..12].copy_from_slice(&source.0);
+    bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
+}
+
+/// An Ethernet frame with its priority tag, if any, out of the way.
+pub(super) struct Ethernet<'a> {
+    pub(super) destination: MacAddress,
+    pub(super) source: MacAddress,
+    pub(super) ethertype: u16,
+    pub(super) payload: &'a [u8],
+}
+
+impl<'a> Ethernet<'a> {
+    /// `None` for a frame that is too short to say what it is, or in a VLAN.
+    #[inline]
+    pub(super) fn parse(frame: &'a [u8]) -> Option<Self> {
+        let mut header_bytes = ETHERNET_HEADER_BYTES;
+        if read_u16(frame, 12)? == ETHERTYPE_VLAN {
+            if read_u16(frame, 14)? & VLAN_IDENTIFIER_MASK != 0 {
+                return None;
+            }
+            header_bytes += VLAN_TAG_BYTES;
+        }
+        Some(Self {
+            destination: read_mac(frame, 0)?,
+            source: read_mac(frame, 6)?,
+            ethertype: read_u16(frame, header_bytes - 2)?,
+            payload: frame.get(header_bytes..)?,
+        })
+    }
+
+    /// A group address as source could pass for a group that is configured as a destination.
+    #[inline]
+    pub(super) fn check_source(&self) -> Result<(), ParseError> {
+        if self.source.is_group() {
+            Err(ParseError::InvalidSource)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PortNumber, Priority};
+    use super::*;
+    use alloc::vec::Vec;
+
+    const DESTINATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xB]);
+    const SOURCE: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xA]);
+
+    /// Port 1 to port 2, priority 7, "hi", sequence 9, padded to 60 bytes.
+    #[rustfmt::skip]
+    const FRAME: [u8; 60] = [
+        2, 0, 0, 0, 0, 0xB, 2, 0, 0, 0, 0, 0xA, 0x88, 0xB5,
+        0, 2, 0, 2, 7, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0, 9,
+        b'h', b'i', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+
+    fn header() -> Header {
+        Header::whole(
+            PortNumber::new(2).unwrap(),
+            PortNumber::new(1).unwrap(),
+            Priority::HIGHEST,
+            2,
+            9,
+        )
+    }
+
+    /// `FRAME` with these bytes between source and EtherType.
+    fn tagged(tag: &[u8]) -> Vec<u8> {
+        [&FRAME[..12], tag, &FRAME[12..]].concat()
+    }
+
+    #[test]
+    fn takes_a_frame_apart() {
+        let expected = Frame {
+            destination: DESTINATION,
+            source: SOURCE,
+            header: header(),
+            payload: b"hi",
+        };
+        assert_eq!(parse(&FRAME, ETHERTYPE_DEFAULT), Ok(expected));
+        for tag in [[0x81, 0, 0, 0], [0x81, 0, 0xF0, 0]] {
+            assert_eq!(parse(&tagged(&tag), ETHERTYPE_DEFAULT), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn writes_what_it_reads() {
+        let mut bytes = [0xEE; HEADERS_BYTES];
+        emit_header(&mut bytes, DESTINATION, SOURCE, 0x88B5, &header());
+        assert_eq!(bytes, FRAME[..HEADERS_BYTES]);
+    }
+
+    #[test]
+    fn other_traffic_is_not_ours() {
+        let vlan = tagged(&[0x81, 0, 0, 1]);
+        let two_tags = tagged(&[0x81, 0, 0, 0, 0x81, 0, 0, 0]);
+        let service_tag = tagged(&[0x88, 0xA8, 0, 0]);
+        for frame in [vlan, two_tags, service_tag] {
+            assert_eq!(parse(&frame, 0x88B5), Err(Rejected::NotOurs));
+        }
+        assert_eq!(parse(&FRAME, 0x88B6), Err(Rejected::NotOurs));
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        for length in 0..32 {
+            let expected = match length {
+                0..14 => Rejected::NotOurs,
+                14..30 => Rejected::Malformed(ParseError::Truncated),
+                _ => Rejected::Malformed(ParseError::LengthBeyondFrame),
+            };
+            assert_eq!(parse(&FRAME[..length], 0x88B5), Err(expected), "{length}");
+        }
+        let tagged = tagged(&[0x81, 0, 0, 0]);
+        for length in 0..18 {
+            assert_eq!(parse(&tagged[..length], 0x88B5), Err(Rejected::NotOurs));
+        }
+    }
+
+    #[test]
+    fn a_group_cannot_send() {
+        let mut frame = FRAME;
+        frame[6] |= 1;
+        assert_eq!(
+            parse(&frame, 0x88B5),
+            Err(Rejected::Malformed(ParseError::InvalidSource))
+        );
+    }
+}

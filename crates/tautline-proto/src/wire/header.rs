@@ -1,0 +1,355 @@
+//! The 16-byte header that both forms carry.
+
+use super::{
+    FLAGS_CRITICAL, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
+    MESSAGE_BYTES_MAX, ParseError, PortNumber, Priority, VERSION, WHOLE_BYTES_MAX_ETHERNET,
+};
+
+/// The Tautline header, the first bytes after the Ethernet or the UDP header.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | destination port |
+/// | 2 | 2 | length: payload bytes in this frame |
+/// | 4 | 1 | priority |
+/// | 5 | 1 | flags |
+/// | 6 | 1 | version |
+/// | 7 | 1 | fragment index |
+/// | 8 | 2 | source port |
+/// | 10 | 1 | fragment count |
+/// | 11 | 1 | reserved |
+/// | 12 | 4 | sequence |
+///
+/// All integers are big-endian. The first six bytes are the header of the Real-Time Direct Protocol.
+///
+/// ```
+/// use tautline_proto::wire::{HEADER_BYTES, Header, PortNumber, Priority};
+///
+/// let header = Header::whole(
+///     PortNumber::try_from(7)?,
+///     PortNumber::try_from(1)?,
+///     Priority::HIGHEST,
+///     2,
+///     0,
+/// );
+/// let mut frame = [0; HEADER_BYTES + 2];
+/// header.emit(frame.first_chunk_mut().unwrap());
+/// frame[HEADER_BYTES..].copy_from_slice(b"ok");
+/// assert_eq!(Header::parse(&frame), Ok((header, &b"ok"[..])));
+/// # Ok::<(), tautline_proto::wire::ValueError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// The port that the message is for.
+    pub destination: PortNumber,
+    /// The port that sent it, where an answer goes.
+    pub source: PortNumber,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Bits 0 to 3 critical, bits 4 to 7 advisory; see [`FLAGS_CRITICAL`].
+    pub flags: u8,
+    /// This frame's place in its message, from 0.
+    pub fragment_index: u8,
+    /// Frames in the message, 1 to [`FRAGMENT_COUNT_MAX`].
+    pub fragment_count: u8,
+    /// Payload bytes in this frame.
+    pub length: u16,
+    /// Number of this frame in its flow (source node and port to destination node and port); starts at
+    /// 0, wraps.
+    pub sequence: u32,
+}
+
+impl Header {
+    /// The header of a message that travels in one frame, without flags.
+    pub const fn whole(
+        destination: PortNumber,
+        source: PortNumber,
+        priority: Priority,
+        length: u16,
+        sequence: u32,
+    ) -> Self {
+        Self {
+            destination,
+            source,
+            priority,
+            flags: 0,
+            fragment_index: 0,
+            fragment_count: 1,
+            length,
+            sequence,
+        }
+    }
+
+    /// Splits `bytes` into header and payload. The payload has exactly `length` bytes; what follows it is
+    /// padding and ignored, as are the advisory flags' meaning and the reserved byte.
+    ///
+    /// # Errors
+    ///
+    /// In this order: [`Truncated`](ParseError::Truncated), [`UnknownVersion`](ParseError::UnknownVersion),
+    /// [`UnknownFlags`](ParseError::UnknownFlags), [`InvalidPort`](ParseError::InvalidPort),
+    /// [`InvalidPriority`](ParseError::InvalidPriority),
+    /// [`LengthBeyondFrame`](ParseError::LengthBeyondFrame),
+    /// [`InvalidFragment`](ParseError::InvalidFragment).
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(ParseError::Truncated);
+        };
+        let header = Self::decode(head)?;
+        let Some(payload) = rest.get(..header.length as usize) else {
+            return Err(ParseError::LengthBeyondFrame);
+        };
+        header.check_fragment()?;
+        Ok((header, payload))
+    }
+
+    /// Writes the header. Version and reserved byte are filled in; the caller answers for the agreement of
+    /// length and fragment fields, see [`check_fragment`](Self::check_fragment).
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8; HEADER_BYTES]) {
+        debug_assert!(self.check_fragment().is_ok(), "{self:?}");
+        let destination = self.destination.get().to_be_bytes();
+        let length = self.length.to_be_bytes();
+        let source = self.source.get().to_be_bytes();
+        let sequence = self.sequence.to_be_bytes();
+        *bytes = [
+            destination[0],
+            destination[1],
+            length[0],
+            length[1],
+            self.priority.get(),
+            self.flags,
+            VERSION,
+            self.fragment_index,
+            source[0],
+            source[1],
+            self.fragment_count,
+            0,
+            sequence[0],
+            sequence[1],
+            sequence[2],
+            sequence[3],
+        ];
+    }
+
+    /// Sequence number of the message's first frame, the same in all its fragments: with the flow it
+    /// identifies the message.
+    #[inline]
+    pub const fn message_sequence(&self) -> u32 {
+        self.sequence.wrapping_sub(self.fragment_index as u32)
+    }
+
+    /// Where this frame's payload begins in its message, in bytes.
+    #[inline]
+    pub const fn message_offset(&self) -> usize {
+        self.fragment_index as usize * FRAGMENT_BYTES
+    }
+
+    /// Whether the frame carries the whole message.
+    #[inline]
+    pub const fn is_whole(&self) -> bool {
+        self.fragment_count == 1
+    }
+
+    /// Whether the frame carries the end of its message.
+    #[inline]
+    pub const fn is_last(&self) -> bool {
+        self.fragment_index as usize + 1 == self.fragment_count as usize
+    }
+
+    /// Checks fragment index, fragment count and length against each other and the limits.
+    ///
+    /// A whole message has 0 to [`WHOLE_BYTES_MAX_ETHERNET`] bytes, in either form. Of a fragmented one
+    /// every frame but the last carries exactly [`FRAGMENT_BYTES`], the last 1 to [`FRAGMENT_BYTES`], all
+    /// together at most [`MESSAGE_BYTES_MAX`].
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError::InvalidFragment`].
+    #[inline]
+    pub const fn check_fragment(&self) -> Result<(), ParseError> {
+        let length = self.length as usize;
+        let valid = if self.fragment_count == 1 {
+            self.fragment_index == 0 && length <= WHOLE_BYTES_MAX_ETHERNET
+        } else if self.fragment_count as usize > FRAGMENT_COUNT_MAX
+            || self.fragment_index >= self.fragment_count
+        {
+            false
+        } else if self.is_last() {
+            length >= 1
+                && length <= FRAGMENT_BYTES
+                && self.message_offset() + length <= MESSAGE_BYTES_MAX
+        } else {
+            length == FRAGMENT_BYTES
+        };
+        if valid {
+            Ok(())
+        } else {
+            Err(ParseError::InvalidFragment)
+        }
+    }
+
+    /// Reads the fields that can be judged one by one.
+    #[inline]
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, ParseError> {
+        if bytes[6] != VERSION {
+            return Err(ParseError::UnknownVersion);
+        }
+        let flags = bytes[5];
+        if flags & FLAGS_CRITICAL & !FLAGS_KNOWN != 0 {
+            return Err(ParseError::UnknownFlags);
+        }
+        let destination = PortNumber::new(u16::from_be_bytes([bytes[0], bytes[1]]));
+        let source = PortNumber::new(u16::from_be_bytes([bytes[8], bytes[9]]));
+        let (Some(destination), Some(source)) = (destination, source) else {
+            return Err(ParseError::InvalidPort);
+        };
+        Ok(Self {
+            destination,
+            source,
+            priority: Priority::new(bytes[4]).ok_or(ParseError::InvalidPriority)?,
+            flags,
+            fragment_index: bytes[7],
+            fragment_count: bytes[10],
+            length: u16::from_be_bytes([bytes[2], bytes[3]]),
+            sequence: u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Destination 0x102, source 0x304, priority 5, advisory flag 0x80, fragment 1 of 2, 3 bytes, sequence
+    /// 0x0A0B0C0D.
+    const BYTES: [u8; 19] = [
+        0x01, 0x02, 0x00, 0x03, 0x05, 0x80, 0x01, 0x01, 0x03, 0x04, 0x02, 0x00, 0x0A, 0x0B, 0x0C,
+        0x0D, b'a', b'b', b'c',
+    ];
+
+    fn header() -> Header {
+        Header {
+            destination: PortNumber::new(0x102).unwrap(),
+            source: PortNumber::new(0x304).unwrap(),
+            priority: Priority::new(5).unwrap(),
+            flags: 0x80,
+            fragment_index: 1,
+            fragment_count: 2,
+            length: 3,
+            sequence: 0x0A0B_0C0D,
+        }
+    }
+
+    fn parse_with(offset: usize, value: u8) -> Result<(), ParseError> {
+        let mut bytes = BYTES;
+        bytes[offset] = value;
+        Header::parse(&bytes).map(|_| ())
+    }
+
+    #[test]
+    fn reads_every_field() {
+        assert_eq!(Header::parse(&BYTES), Ok((header(), &b"abc"[..])));
+    }
+
+    #[test]
+    fn writes_every_field() {
+        let mut bytes = [0xEE; HEADER_BYTES];
+        header().emit(&mut bytes);
+        assert_eq!(bytes, BYTES[..HEADER_BYTES]);
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        for length in 0..BYTES.len() {
+            let expected = if length < HEADER_BYTES {
+                ParseError::Truncated
+            } else {
+                ParseError::LengthBeyondFrame
+            };
+            assert_eq!(Header::parse(&BYTES[..length]), Err(expected), "{length}");
+        }
+    }
+
+    #[test]
+    fn padding_is_ignored() {
+        let mut padded = [0x5A; 64];
+        padded[..BYTES.len()].copy_from_slice(&BYTES);
+        assert_eq!(Header::parse(&padded), Ok((header(), &b"abc"[..])));
+    }
+
+    #[test]
+    fn every_wrong_field_has_its_error() {
+        for version in (0..=255).filter(|&version| version != VERSION) {
+            assert_eq!(parse_with(6, version), Err(ParseError::UnknownVersion));
+        }
+        for flags in 0..=255u8 {
+            let expected = if flags & 0x0F == 0 {
+                Ok(())
+            } else {
+                Err(ParseError::UnknownFlags)
+            };
+            assert_eq!(parse_with(5, flags), expected, "{flags:#x}");
+        }
+        for priority in 8..=255 {
+            assert_eq!(parse_with(4, priority), Err(ParseError::InvalidPriority));
+        }
+        assert_eq!(parse_with(0, 0x10), Err(ParseError::InvalidPort));
+        assert_eq!(parse_with(8, 0x10), Err(ParseError::InvalidPort));
+        assert_eq!(parse_with(2, 0x10), Err(ParseError::LengthBeyondFrame));
+        assert_eq!(parse_with(11, 0xFF), Ok(()), "reserved byte is ignored");
+    }
+
+    #[test]
+    fn port_zero_is_refused_on_both_sides() {
+        for offset in [0, 8] {
+            let mut bytes = BYTES;
+            bytes[offset..offset + 2].fill(0);
+            assert_eq!(Header::parse(&bytes), Err(ParseError::InvalidPort));
+        }
+    }
+
+    #[test]
+    fn fragment_fields_must_agree() {
+        let check = |index, count, length| {
+            Header {
+                fragment_index: index,
+                fragment_count: count,
+                length,
+                ..header()
+            }
+            .check_fragment()
+            .is_ok()
+        };
+        assert!(check(0, 1, 0), "an empty message");
+        assert!(
+            check(0, 1, 1484) && !check(0, 1, 1485),
+            "larger ones are cut"
+        );
+        assert!(!check(1, 1, 1), "index past count");
+        assert!(!check(0, 0, 1), "no fragments at all");
+        assert!(check(0, 2, 1408));
+        assert!(!check(0, 2, 1407), "only the last may be short");
+        assert!(!check(0, 2, 1409));
+        assert!(check(1, 2, 1) && check(1, 2, 1408));
+        assert!(!check(1, 2, 0) && !check(1, 2, 1409));
+        assert!(!check(2, 2, 1));
+        assert!(check(46, 47, 768), "65,536 bytes");
+        assert!(!check(46, 47, 769), "65,537 bytes");
+        assert!(!check(0, 48, 1408) && !check(255, 255, 1408));
+    }
+
+    #[test]
+    fn message_identity_wraps() {
+        let header = Header {
+            fragment_index: 3,
+            fragment_count: 5,
+            length: 1408,
+            sequence: 1,
+            ..header()
+        };
+        assert_eq!(header.message_sequence(), u32::MAX - 1);
+        assert_eq!(header.message_offset(), 3 * 1408);
+        assert!(!header.is_last() && !header.is_whole());
+    }
+}
