@@ -64,6 +64,7 @@ pub enum Arrival {
 }
 
 /// The sequence numbers of one flow. 56 bytes, no allocation, a handful of integer operations a frame.
+/// The fields are open because a port's memory keeps them where the demux can write them.
 ///
 /// ```
 /// use tautline_proto::loss::{Arrival, LossTracker};
@@ -78,15 +79,20 @@ pub enum Arrival {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossTracker {
-    highest: u32,
-    /// Numbers from the run's first to `highest`, at most `WINDOW`: what the window says something about.
-    span: u32,
+    /// The highest number of the current run.
+    pub highest: u32,
+    /// Numbers from the run's first to `highest`, at most [`WINDOW`]: what the window says something about.
+    pub span: u32,
     /// Bit i: number `highest - i` has been seen.
-    window: u64,
-    expected: u64,
-    received: u64,
-    duplicates: u64,
-    restarts: u64,
+    pub window: u64,
+    /// See [`expected`](Self::expected).
+    pub expected: u64,
+    /// See [`received`](Self::received).
+    pub received: u64,
+    /// See [`duplicates`](Self::duplicates).
+    pub duplicates: u64,
+    /// See [`restarts`](Self::restarts).
+    pub restarts: u32,
 }
 
 impl LossTracker {
@@ -148,7 +154,7 @@ impl LossTracker {
     }
 
     /// How often the peer began to count anew.
-    pub const fn restarts(&self) -> u64 {
+    pub const fn restarts(&self) -> u32 {
         self.restarts
     }
 
