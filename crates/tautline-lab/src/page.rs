@@ -230,10 +230,10 @@ impl Table {
 const STYLE: &str = "\
 :root{--bg:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d5dae0;--panel:#f5f7f9;\
 --good:#0a6b4d;--good-bg:#e4f5ee;--limited:#8a5200;--limited-bg:#fff3dc;--bad:#a8320a;--bad-bg:#fdeae2;--note:#0b5a8f;--note-bg:#e6f1fa;\
---s0:#0072b2;--s1:#d55e00;--s2:#00855f;--s3:#b4518a;--s4:#2b8fc9;--s5:#b97a00;--s6:#4d4d4d;--s7:#7a5195}\
+--s0:#0072b2;--s1:#d55e00;--s2:#00855f;--s3:#b4518a;--s4:#4d4d4d;--s5:#b97a00;--s6:#2b8fc9;--s7:#7a5195}\
 @media(prefers-color-scheme:dark){:root{--bg:#14171b;--ink:#e6e9ed;--soft:#a2abb5;--line:#353c45;--panel:#1d2228;\
 --good:#5ed3a8;--good-bg:#12332a;--limited:#f2bd5c;--limited-bg:#3a2c10;--bad:#ff9a73;--bad-bg:#43200f;--note:#7cc0f0;--note-bg:#11304a;\
---s0:#4aa8e0;--s1:#ff8a3d;--s2:#2fc79a;--s3:#e39bc6;--s4:#9ad4f5;--s5:#f0b429;--s6:#c4c9cf;--s7:#bb9bd8}}\
+--s0:#4aa8e0;--s1:#ff8a3d;--s2:#2fc79a;--s3:#e39bc6;--s4:#c4c9cf;--s5:#f0b429;--s6:#9ad4f5;--s7:#bb9bd8}}\
 *{box-sizing:border-box}\
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}\
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;overflow-wrap:anywhere}\

@@ -191,7 +191,7 @@ impl Layout {
         height: 400.0,
         left: 78.0,
         right: 20.0,
-        top: 24.0,
+        top: 30.0,
         bottom: 46.0,
         label_pitch: 64.0,
     };
@@ -201,7 +201,7 @@ impl Layout {
         height: 300.0,
         left: 66.0,
         right: 14.0,
-        top: 24.0,
+        top: 30.0,
         bottom: 44.0,
         label_pitch: 50.0,
     };
