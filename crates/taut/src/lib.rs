@@ -1,0 +1,15 @@
+//! The command `taut`, as a library so that its parts can be tested.
+//!
+//! Not an interface for others: it changes with the command.
+
+pub mod bench;
+pub mod capability;
+pub mod child;
+pub mod cli;
+pub mod commands;
+pub mod doctor;
+pub mod echo;
+pub mod hosts;
+pub mod interrupt;
+pub mod load;
+pub mod netdev;
