@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{bench, completions, doctor};
-use crate::interrupt;
+use tautline_lab::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
 #[derive(Debug, Parser)]

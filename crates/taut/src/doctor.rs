@@ -14,9 +14,9 @@ use serde::Serialize;
 use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
 
-use crate::capability;
-use crate::hosts;
 use crate::netdev::Netdev;
+use tautline_lab::capability;
+use tautline_lab::hosts;
 
 /// Oldest kernel whose BPF ring buffers the xdp link can use.
 const KERNEL_FOR_RING_BUFFERS: (u32, u32) = (5, 8);

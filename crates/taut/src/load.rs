@@ -18,8 +18,8 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::child;
-use crate::hosts::{Host, Hosts};
+use tautline_lab::child;
+use tautline_lab::hosts::{Host, Hosts};
 
 /// The longest load. iperf3 wants an end given; it is stopped before by [`Load::stop`].
 const SECONDS_MAX: u32 = 86_400;

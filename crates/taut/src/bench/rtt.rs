@@ -13,12 +13,12 @@ use serde::Serialize;
 use tautline_lab::{LatencyHistogram, Machine, Summary};
 use thiserror::Error;
 
-use crate::child;
 use crate::echo::{
     self, Echo, EchoError, PAYLOAD_BYTES_MAX, Path, PathOptions, RoundTrip, TAG_BYTES,
 };
-use crate::hosts::{Hosts, HostsError};
-use crate::interrupt;
+use tautline_lab::child;
+use tautline_lab::hosts::{Hosts, HostsError};
+use tautline_lab::interrupt;
 
 /// Round trips lost one after the other before the path is given up as dead. Lower would give up in
 /// a stall of a shared machine, higher lets a dead path cost minutes.

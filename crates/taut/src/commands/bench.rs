@@ -10,10 +10,10 @@ use tautline_lab::plot::latency_text;
 use tautline_lab::{Machine, page, plot};
 
 use crate::bench::rtt::{self, Outcome, Row, RttError, Settings};
-use crate::child;
 use crate::cli::{self, CommandError};
 use crate::echo::{EchoError, Path};
-use crate::hosts::{Hosts, HostsOptions, Offloads};
+use tautline_lab::child;
+use tautline_lab::hosts::{Hosts, HostsOptions, Offloads};
 
 /// Arguments of `taut bench`.
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::hosts::{Hosts, HostsError};
+use tautline_lab::hosts::{Hosts, HostsError};
 
 /// Bytes at the start of a payload by which a late reply is told from the one that is waited for.
 pub const TAG_BYTES: usize = 8;

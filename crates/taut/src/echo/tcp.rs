@@ -10,7 +10,7 @@ use super::{
     BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Waiting, answers,
     is_nothing_yet,
 };
-use crate::hosts::{Host, Hosts};
+use tautline_lab::hosts::{Host, Hosts};
 
 const PORT_SPIN: u16 = 7200;
 const PORT_BLOCK: u16 = 7201;

@@ -8,7 +8,7 @@ use super::{
     BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Waiting, answers,
     is_nothing_yet,
 };
-use crate::hosts::{Host, Hosts};
+use tautline_lab::hosts::{Host, Hosts};
 
 /// UDP ports of the two kinds of waiting, which may be open side by side.
 const PORT_SPIN: u16 = 7100;

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use taut::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
+use tautline_lab::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
 
 /// Makes hosts, or says why the test is skipped.
 fn hosts(options: &HostsOptions) -> Option<Hosts> {
