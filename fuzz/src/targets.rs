@@ -51,6 +51,8 @@ pub fn wire_frame(data: &[u8]) {
     }
     if let Ok((header, payload)) = Header::parse(data) {
         check_accepted(data, &header, payload);
+        let bytes = data.first_chunk().expect("a header was read");
+        assert_eq!(Header::from_bytes(bytes), Ok(header));
         let udp_port = header.destination.udp_port();
         assert_eq!(udp::parse_datagram(data, udp_port), Ok((header, payload)));
         assert!(udp::parse_datagram(data, udp_port ^ 1).is_err());

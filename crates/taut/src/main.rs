@@ -1,2 +1,7 @@
 //! The command `taut`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    taut::cli::main()
+}

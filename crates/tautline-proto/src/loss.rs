@@ -76,6 +76,9 @@ pub enum Arrival {
 /// The sequence numbers of one flow. 48 bytes, no allocation, a handful of integer operations a
 /// frame.
 ///
+/// The fields are open because a port's memory keeps them where the demux can write them. Any values
+/// are safe to go on from: the arithmetic wraps, as the demux's does.
+///
 /// ```
 /// use tautline_proto::loss::{Arrival, LossTracker};
 ///
@@ -89,16 +92,21 @@ pub enum Arrival {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossTracker {
-    highest: u32,
-    /// Numbers from the run's first to `highest`, at most `WINDOW`: what the window says something
-    /// about.
-    span: u32,
+    /// The highest number of the current run.
+    pub highest: u32,
+    /// Numbers from the run's first to `highest`, at most [`WINDOW`]: what the window says
+    /// something about.
+    pub span: u32,
     /// Bit i: number `highest - i` has been seen.
-    window: u64,
-    expected: u64,
-    received: u64,
-    duplicates: u64,
-    restarts: u64,
+    pub window: u64,
+    /// See [`expected`](Self::expected).
+    pub expected: u64,
+    /// See [`received`](Self::received).
+    pub received: u64,
+    /// See [`duplicates`](Self::duplicates).
+    pub duplicates: u64,
+    /// See [`restarts`](Self::restarts).
+    pub restarts: u32,
 }
 
 const _: () = assert!(size_of::<LossTracker>() == 48);
@@ -132,11 +140,11 @@ impl LossTracker {
             self.fill(behind);
             Arrival::Reordered
         } else if sequence == 0 || behind > RESTART_BEHIND {
-            self.restarts += 1;
+            self.restarts = self.restarts.wrapping_add(1);
             self.begin_run(sequence);
             Arrival::Restart
         } else {
-            self.duplicates += 1;
+            self.duplicates = self.duplicates.wrapping_add(1);
             Arrival::Duplicate
         }
     }
@@ -163,7 +171,7 @@ impl LossTracker {
     }
 
     /// How often the peer began to count anew.
-    pub const fn restarts(&self) -> u64 {
+    pub const fn restarts(&self) -> u32 {
         self.restarts
     }
 
@@ -181,8 +189,8 @@ impl LossTracker {
         self.highest = sequence;
         self.span = 1;
         self.window = 1;
-        self.expected += 1;
-        self.received += 1;
+        self.expected = self.expected.wrapping_add(1);
+        self.received = self.received.wrapping_add(1);
     }
 
     #[inline]
@@ -190,17 +198,17 @@ impl LossTracker {
         self.highest = sequence;
         self.span = self.span.saturating_add(ahead).min(WINDOW);
         self.window = self.window.checked_shl(ahead).unwrap_or(0) | 1;
-        self.expected += u64::from(ahead);
-        self.received += 1;
+        self.expected = self.expected.wrapping_add(ahead.into());
+        self.received = self.received.wrapping_add(1);
     }
 
     #[inline]
     fn fill(&mut self, behind: u32) {
         let span = self.span.max(behind + 1);
-        self.expected += u64::from(span - self.span);
+        self.expected = self.expected.wrapping_add((span - self.span).into());
         self.span = span;
         self.window |= 1 << behind;
-        self.received += 1;
+        self.received = self.received.wrapping_add(1);
     }
 }
 
@@ -298,5 +306,25 @@ mod tests {
         let missing = (1 << 31) - 2;
         assert_eq!(tracker.record((1 << 31) - 1), Arrival::Advance { missing });
         assert_eq!(tracker.lost(), u64::from(missing));
+    }
+
+    #[test]
+    fn any_state_can_be_gone_on_from() {
+        for value in [0, u64::MAX] {
+            for sequence in [0, 1, 63, 64, 1 << 31, u32::MAX] {
+                let mut tracker = LossTracker {
+                    highest: value as u32,
+                    span: value as u32,
+                    window: !value,
+                    expected: value,
+                    received: u64::MAX,
+                    duplicates: u64::MAX,
+                    restarts: u32::MAX,
+                };
+                tracker.record(sequence);
+                tracker.record(sequence);
+                assert!(tracker.lost() <= tracker.expected());
+            }
+        }
     }
 }

@@ -213,7 +213,7 @@ fn loss_is_counted_as_written() {
             ("received", tracker.received()),
             ("lost", tracker.lost()),
             ("duplicates", tracker.duplicates()),
-            ("restarts", tracker.restarts()),
+            ("restarts", tracker.restarts().into()),
         ] {
             assert_eq!(json!(value), vector[name], "{}: {name}", vector["name"]);
         }

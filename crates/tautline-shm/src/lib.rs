@@ -1,2 +1,33 @@
-//! Shared-memory objects of Tautline: the memory of a port, and who may write which part of it.
-#![cfg_attr(not(loom), no_std)]
+//! The shared-memory objects of Tautline: the memory of one port, and the two disciplines in which
+//! messages pass through it.
+//!
+//! A *producer* (the BPF demux in the kernel, or a link of this process) delivers frames into the
+//! memory; one *consumer* (the thread that owns the port) takes them out. Neither ever waits for
+//! the other, neither makes a system call to pass a message, and what is full is counted, not
+//! waited for.
+//!
+//! * [`layout`] is the byte layout. It is ABI: `bpf/tautline.h` describes the same bytes to the
+//!   kernel side, and the sizes and offsets are asserted when either is compiled.
+//! * [`queue`] is the queuing discipline: eight classes, one ring each, most urgent first.
+//! * [`sample`] is the sampling discipline: the last value only.
+//! * [`doorbell`] is how a consumer goes to sleep without missing a message.
+//! * [`deliver`] puts one frame into a port of either kind, as the BPF demux does.
+//! * [`region`] lays all this over raw memory.
+//!
+//! # Progress and trust
+//! Every operation is bounded: a producer makes at most [`queue::CLAIM_ATTEMPTS`] attempts, a
+//! consumer makes none. Indices that come from memory are masked or checked before use, so a
+//! peer that scribbles over the memory harms its own messages only.
+//!
+//! The lock-free parts are model-checked with loom: `tests/loom.rs`.
+
+#![cfg_attr(not(any(loom, test)), no_std)]
+
+pub mod deliver;
+pub mod doorbell;
+pub mod layout;
+pub mod queue;
+#[cfg(not(loom))]
+pub mod region;
+pub mod sample;
+mod sync;

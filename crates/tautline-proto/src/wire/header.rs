@@ -104,6 +104,20 @@ impl Header {
         Ok((header, payload))
     }
 
+    /// Reads a header whose payload is kept elsewhere, as in a port's memory. The caller answers for
+    /// the agreement of [`length`](Self::length) with what is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse), but for [`Truncated`](ParseError::Truncated) and
+    /// [`LengthBeyondFrame`](ParseError::LengthBeyondFrame).
+    #[inline]
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, ParseError> {
+        let header = Self::decode(bytes)?;
+        header.check_fragment()?;
+        Ok(header)
+    }
+
     /// Writes the header. Version and reserved byte are filled in; the caller answers for the
     /// agreement of length and fragment fields, see [`check_fragment`](Self::check_fragment).
     #[inline]

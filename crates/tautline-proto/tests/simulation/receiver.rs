@@ -57,7 +57,7 @@ struct FlowState {
     /// A second frame 0 cannot be told from a restart; see the documentation of `loss`.
     zero_twice: bool,
     /// Restarts that the oracle knows of, and the tracker's count before.
-    restarts_before: Option<u64>,
+    restarts_before: Option<u32>,
 }
 
 impl Receiver {
@@ -223,7 +223,9 @@ impl Receiver {
             lost: trackers().map(LossTracker::lost).sum(),
             flows_with_exact_loss: self.exact_flows,
             duplicates: self.reassembler.counters().duplicates,
-            restarts: trackers().map(LossTracker::restarts).sum(),
+            restarts: trackers()
+                .map(|tracker| u64::from(tracker.restarts()))
+                .sum(),
             expired: self.reassembler.counters().expired,
             refused: refused(&self.reassembler),
             ..Tally::default()

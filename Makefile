@@ -1,0 +1,58 @@
+# The project's commands. Each does its own set-up: what is missing is installed with apt where
+# this runs as root on a Debian-like system, and named with the command to run everywhere else.
+
+# rustup's directory and the administrators' ones are not in everybody's PATH.
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TAUT := $(TARGET)/release/taut
+
+# Options of the long runs and of the benchmark, to be given on the command line.
+FUZZ_ITERATIONS := 200000000
+SIM_SEEDS := 100000
+SIM_SECONDS_MAX := 86400
+BENCH_PATHS := sampling,queuing,udp-poll,floor
+BENCH_SIZES := 16,1400
+BENCH_COUNT := 100000
+BENCH_JSON := $(TARGET)/bench-rtt.json
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test build bench fuzz sim test-fresh-root clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
+	while IFS='|' read -r name text; do printf '%-24s %s\n' "$$name" "$$text"; done
+
+demo: ## two hosts, a 1 kHz control loop beside a full link: a table and report.html
+	@scripts/setup.sh --for demo
+	cargo build --release --locked -p taut
+	$(TAUT) demo $(DEMO_ARGS)
+
+test: ## the whole check, as .ci/run does it
+	@scripts/setup.sh --for test
+	@scripts/test.sh $(STAGES)
+
+build: ## the command and the libraries, optimised
+	@scripts/setup.sh --for build
+	cargo build --release --locked --workspace
+
+bench: ## round trips of every path in one run, on two hosts of its own making
+	@scripts/setup.sh --for demo
+	cargo build --release --locked -p taut
+	$(TAUT) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json $(BENCH_JSON)
+
+fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
+	@scripts/setup.sh --for build
+	cargo run --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --bin short -- --iterations $(FUZZ_ITERATIONS)
+
+sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,000) seeds
+	@scripts/setup.sh --for build
+	@TAUTLINE_SIM_SEEDS=$(SIM_SEEDS) TAUTLINE_STAGE_SECONDS_MAX=$(SIM_SECONDS_MAX) scripts/test.sh sim
+
+test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
+	@scripts/fresh-root.sh
+
+clean: ## everything that was built or measured
+	cargo clean
+	rm -rf fuzz/target taut-demo

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The demux: decides whose frame this is and puts it there, no more. It runs in the driver's poll
+ * (XDP), copies once, into the memory of the port's own process, and stamps the arrival. Everything
+ * that is not ours passes to Linux untouched.
+ *
+ * It is not a protocol stack: no reassembly, no reply, no waiting. Work per frame is bounded by the
+ * verifier and by TL_CLAIM_ATTEMPTS.
+ *
+ * The algorithms are those of crates/tautline-shm (queue.rs, sample.rs, doorbell.rs, deliver.rs),
+ * which is where they are explained and model-checked; keep the two in step. Memory order: the
+ * atomics below are full barriers; a plain store before an atomic is not reordered after it.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <linux/in.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "tautline.h"
+
+#define IP_FRAGMENT_BITS 0x3fff /* more fragments, or an offset: not ours */
+#define TPID_8021Q 0x8100
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+const volatile struct tl_config config = {};
+
+struct port_memory {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, TL_SLOT_BYTES);
+};
+
+struct doorbell {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+/* Port number to the memory of that port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, TL_PORT_MAX + 1);
+	__type(key, __u32);
+	__array(values, struct port_memory);
+} ports SEC(".maps");
+
+/* Port number to the doorbell of that port: a ring buffer, because epoll understands it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, TL_PORT_MAX + 1);
+	__type(key, __u32);
+	__array(values, struct doorbell);
+} doorbells SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_NODE_COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} node_counters SEC(".maps");
+
+/* A frame of ours, found and checked. */
+struct frame {
+	struct tl_header *header;
+	__u64 source;
+	__u32 header_offset;
+};
+
+static __always_inline int count(__u32 counter, int verdict)
+{
+	__u64 *value = bpf_map_lookup_elem(&node_counters, &counter);
+
+	if (value)
+		__sync_fetch_and_add(value, 1);
+	return verdict;
+}
+
+static __always_inline __u64 source_word(const __u8 address[6], __u16 form)
+{
+	union {
+		__u64 word;
+		struct {
+			__u8 address[6];
+			__u16 form;
+		} part;
+	} source;
+
+	__builtin_memcpy(source.part.address, address, 6);
+	source.part.form = form;
+	return source.word;
+}
+
+/* What the wire format asks of a header, docs/wire.md. Returns a counter, or -1 for a good one. */
+static __always_inline int check_header(const struct tl_header *header, __u32 available)
+{
+	__u32 length = bpf_ntohs(header->length);
+	__u32 destination = bpf_ntohs(header->destination_port);
+	__u32 source = bpf_ntohs(header->source_port);
+
+	if (header->version != TL_VERSION)
+		return TL_UNKNOWN_VERSION;
+	if (header->flags & TL_FLAGS_CRITICAL)
+		return TL_UNKNOWN_FLAGS;
+	if (destination == 0 || destination > TL_PORT_MAX || source == 0 || source > TL_PORT_MAX)
+		return TL_INVALID_PORT;
+	if (header->priority > TL_PRIORITY_MAX)
+		return TL_INVALID_PRIORITY;
+	if (length > available)
+		return TL_LENGTH_BEYOND_FRAME;
+	if (header->fragment_count == 1)
+		return header->fragment_index == 0 && length <= TL_WHOLE_BYTES_MAX ? -1 :
+										    TL_INVALID_FRAGMENT;
+	if (header->fragment_count > TL_FRAGMENT_COUNT_MAX ||
+	    header->fragment_index >= header->fragment_count)
+		return TL_INVALID_FRAGMENT;
+	if (header->fragment_index + 1 < header->fragment_count)
+		return length == TL_FRAGMENT_BYTES ? -1 : TL_INVALID_FRAGMENT;
+	if (length == 0 || length > TL_FRAGMENT_BYTES ||
+	    header->fragment_index * TL_FRAGMENT_BYTES + length > TL_MESSAGE_BYTES_MAX)
+		return TL_INVALID_FRAGMENT;
+	return -1;
+}
+
+/* tautline_proto::loss, whose table says what happens to which sequence number. */
+static __always_inline void begin_run(struct tl_peer *peer, __u32 sequence)
+{
+	peer->highest = sequence;
+	peer->span = 1;
+	peer->window = 1;
+	peer->expected++;
+	peer->received++;
+}
+
+static __always_inline void advance(struct tl_peer *peer, __u32 sequence, __u32 ahead)
+{
+	__u64 span = (__u64)peer->span + ahead;
+
+	peer->highest = sequence;
+	peer->span = span < TL_LOSS_WINDOW ? span : TL_LOSS_WINDOW;
+	peer->window = (ahead < TL_LOSS_WINDOW ? peer->window << ahead : 0) | 1;
+	peer->expected += ahead;
+	peer->received++;
+}
+
+static __always_inline void fill_gap(struct tl_peer *peer, __u32 behind)
+{
+	__u32 span = peer->span > behind ? peer->span : behind + 1;
+
+	peer->expected += span - peer->span;
+	peer->span = span;
+	peer->window |= 1ULL << behind;
+	peer->received++;
+}
+
+static __always_inline void record_loss(struct tl_peer *peer, __u32 sequence)
+{
+	__u32 ahead = sequence - peer->highest;
+	__u32 behind = peer->highest - sequence;
+
+	if (peer->received == 0) {
+		begin_run(peer, sequence);
+	} else if (ahead != 0 && ahead <= 0x7fffffff) {
+		advance(peer, sequence, ahead);
+	} else if (behind < TL_LOSS_WINDOW && !(peer->window >> behind & 1)) {
+		fill_gap(peer, behind);
+	} else if (sequence == 0 || behind > TL_RESTART_BEHIND) {
+		peer->restarts++;
+		begin_run(peer, sequence);
+	} else {
+		peer->duplicates++;
+	}
+}
+
+static __always_inline bool is_peer(const struct tl_peer *peer, __u64 source, __u32 port)
+{
+	return peer->source == source && peer->port == port;
+}
+
+static __always_inline void record_peer(void *memory, struct tl_control *control, __u64 source,
+					__u32 port, __u32 sequence)
+{
+	__u32 element = 1;
+	struct tl_peer_table *table = bpf_map_lookup_elem(memory, &element);
+	struct tl_peer *first, *second, *peer;
+	__u32 index = ((source ^ ((__u64)port << 48)) * 0x9e3779b97f4a7c15ULL) >> 60;
+
+	if (!table)
+		return;
+	first = &table->peer[index];
+	second = &table->peer[index ^ 1];
+	if (is_peer(first, source, port)) {
+		peer = first;
+	} else if (is_peer(second, source, port)) {
+		peer = second;
+	} else {
+		peer = first->source && !second->source ? second : first;
+		if (peer->source)
+			__sync_fetch_and_add(&control->producer.peers_evicted, 1);
+		__builtin_memset(peer, 0, sizeof(*peer));
+		peer->source = source;
+		peer->port = port;
+	}
+	record_loss(peer, sequence);
+}
+
+/* Copies header and payload into the slot: the one copy of a receive. */
+static __always_inline void fill(struct xdp_md *ctx, struct tl_slot *slot, const struct frame *frame,
+				 __u32 length, __u64 now)
+{
+	__u32 bytes = TL_HEADER_BYTES + length;
+
+	slot->arrival_ns = now;
+	slot->source = frame->source;
+	/* The verifier must see the bound on the very register that is the length. */
+	asm volatile("" : "+r"(bytes));
+	if (bytes > TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES || bytes == 0 ||
+	    bpf_xdp_load_bytes(ctx, frame->header_offset, &slot->header, bytes))
+		slot->source = 0; /* TL_SOURCE_VOID: the consumer skips it */
+}
+
+static __always_inline void push(struct xdp_md *ctx, void *memory, struct tl_control *control,
+				 const struct frame *frame, __u32 class, __u32 length, __u64 now)
+{
+	struct tl_class *line = &control->class[class & (TL_CLASS_COUNT - 1)];
+	__u32 depth = control->identity.depth;
+	__u64 position = *(volatile __u64 *)&line->head;
+
+	for (int attempt = 0; attempt < TL_CLAIM_ATTEMPTS; attempt++) {
+		__u32 element = TL_FIRST_SLOT + class * depth + (position & (depth - 1));
+		struct tl_slot *slot = bpf_map_lookup_elem(memory, &element);
+		__u64 turn, seen;
+
+		if (!slot)
+			return;
+		turn = *(volatile __u64 *)&slot->turn;
+		if (turn == position) {
+			seen = __sync_val_compare_and_swap(&line->head, position, position + 1);
+			if (seen == position) {
+				fill(ctx, slot, frame, length, now);
+				__sync_lock_test_and_set(&slot->turn, position + 1);
+				return;
+			}
+			position = seen;
+		} else if (turn < position) {
+			__sync_fetch_and_add(&line->dropped_full, 1);
+			return;
+		} else {
+			position = *(volatile __u64 *)&line->head;
+		}
+	}
+	__sync_fetch_and_add(&control->producer.contended, 1);
+}
+
+static __always_inline void write(struct xdp_md *ctx, void *memory, struct tl_control *control,
+				  const struct frame *frame, __u32 length, __u64 now)
+{
+	__u32 back, element;
+	struct tl_slot *cell;
+	__u64 number;
+
+	if (__sync_val_compare_and_swap(&control->sample_writer.lock, 0, 1) != 0) {
+		__sync_fetch_and_add(&control->producer.contended, 1);
+		return;
+	}
+	back = control->sample_writer.back & TL_SAMPLE_INDEX;
+	element = TL_FIRST_SLOT + back % TL_CELL_COUNT;
+	cell = bpf_map_lookup_elem(memory, &element);
+	if (cell) {
+		number = control->sample_writer.written + 1;
+		fill(ctx, cell, frame, length, now);
+		cell->turn = number;
+		control->sample_writer.written = number;
+		control->sample_writer.back =
+			__sync_lock_test_and_set(&control->sample.middle, back | TL_SAMPLE_FRESH) &
+			TL_SAMPLE_INDEX;
+	}
+	__sync_lock_test_and_set(&control->sample_writer.lock, 0);
+}
+
+/* After publishing, which was a full barrier: does the consumer sleep? */
+static __always_inline void ring_if_wanted(struct tl_control *control, __u32 port)
+{
+	__u64 note = 0;
+	void *doorbell;
+
+	if (*(volatile __u32 *)&control->consumer.waiting == 0)
+		return;
+	if (__sync_lock_test_and_set(&control->consumer.waiting, 0) == 0)
+		return;
+	__sync_fetch_and_add(&control->producer.doorbells, 1);
+	doorbell = bpf_map_lookup_elem(&doorbells, &port);
+	if (doorbell)
+		bpf_ringbuf_output(doorbell, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame)
+{
+	const struct tl_header *header = frame->header;
+	__u32 port = bpf_ntohs(header->destination_port);
+	__u32 length = bpf_ntohs(header->length);
+	__u32 sequence = bpf_ntohl(header->sequence);
+	__u32 source_port = bpf_ntohs(header->source_port);
+	__u32 class = header->priority;
+	bool fragment = header->fragment_count != 1;
+	__u32 element = 0;
+	struct tl_control *control;
+	void *memory;
+	__u64 now;
+
+	memory = bpf_map_lookup_elem(&ports, &port);
+	if (!memory)
+		/* Perhaps another process of this host has it, on a packet socket. */
+		return count(TL_NO_PORT, XDP_PASS);
+	control = bpf_map_lookup_elem(memory, &element);
+	if (!control)
+		return count(TL_NO_PORT, XDP_PASS);
+	now = bpf_ktime_get_ns();
+	if (control->identity.kind == TL_KIND_QUEUING)
+		push(ctx, memory, control, frame, class, length, now);
+	else if (!fragment)
+		write(ctx, memory, control, frame, length, now);
+	else
+		__sync_fetch_and_add(&control->producer.unfit, 1);
+	ring_if_wanted(control, port);
+	__sync_fetch_and_add(&control->producer.received, 1);
+	record_peer(memory, control, frame->source, source_port, sequence);
+	return XDP_DROP;
+}
+
+/* Ours from here on: checked, then delivered or counted. */
+static __always_inline int accept(struct xdp_md *ctx, void *data, void *data_end, struct frame *frame,
+				  __u32 udp_port)
+{
+	struct tl_header *header = data + frame->header_offset;
+	__u32 available;
+	int wrong;
+
+	if ((void *)(header + 1) > data_end)
+		return count(TL_TRUNCATED, XDP_DROP);
+	available = data_end - (void *)(header + 1);
+	if (available < bpf_ntohs(header->length))
+		available = bpf_xdp_get_buff_len(ctx) - frame->header_offset - TL_HEADER_BYTES;
+	wrong = check_header(header, available);
+	if (wrong >= 0)
+		return count(wrong, XDP_DROP);
+	if (udp_port && udp_port != TL_UDP_PORT_BASE + bpf_ntohs(header->destination_port))
+		return count(TL_PORT_MISMATCH, XDP_DROP);
+	frame->header = header;
+	return deliver(ctx, frame);
+}
+
+static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void *data_end,
+					   const struct ethhdr *ethernet, __u32 offset)
+{
+	struct frame frame = {
+		.header_offset = offset,
+		.source = source_word(ethernet->h_source, TL_SOURCE_ETHERNET),
+	};
+
+	if (ethernet->h_source[0] & 1)
+		return count(TL_INVALID_SOURCE, XDP_DROP);
+	return accept(ctx, data, data_end, &frame, 0);
+}
+
+static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data_end, __u32 offset)
+{
+	struct frame frame = {};
+	__u8 address[6];
+	struct iphdr *ip = data + offset;
+	struct udphdr *udp;
+	__u32 ip_bytes, port;
+
+	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
+	    ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
+		return XDP_PASS;
+	ip_bytes = ip->ihl * 4;
+	if (ip_bytes < sizeof(*ip))
+		return XDP_PASS;
+	udp = (void *)ip + ip_bytes;
+	if ((void *)(udp + 1) > data_end)
+		return XDP_PASS;
+	port = bpf_ntohs(udp->dest);
+	if (port <= TL_UDP_PORT_BASE || port > TL_UDP_PORT_BASE + TL_PORT_MAX)
+		return XDP_PASS;
+	port -= TL_UDP_PORT_BASE;
+	/* A port that this node has not opened stays with Linux, whatever the datagram holds. */
+	if (!bpf_map_lookup_elem(&ports, &port))
+		return XDP_PASS;
+	__builtin_memcpy(address, &ip->saddr, 4);
+	__builtin_memcpy(address + 4, &udp->source, 2);
+	frame.source = source_word(address, TL_SOURCE_UDP);
+	frame.header_offset = offset + ip_bytes + sizeof(*udp);
+	return accept(ctx, data, data_end, &frame, port + TL_UDP_PORT_BASE);
+}
+
+/* A promiscuous interface, or a bridge, sees frames that are for others. */
+static __always_inline bool is_for_us(const __u8 mac[6])
+{
+	return (mac[0] & 1) || (mac[0] == config.mac[0] && mac[1] == config.mac[1] &&
+				mac[2] == config.mac[2] && mac[3] == config.mac[3] &&
+				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
+}
+
+SEC("xdp.frags")
+int tautline_demux(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	__u32 offset = sizeof(*ethernet);
+	__be16 type;
+
+	if ((void *)(ethernet + 1) > data_end)
+		return XDP_PASS;
+	type = ethernet->h_proto;
+	if (type == bpf_htons(TPID_8021Q)) {
+		__be16 *tag = data + offset;
+
+		/* VLAN 0 is a priority tag on untagged traffic; any other VLAN is not this node's. */
+		if ((void *)(tag + 2) > data_end || tag[0] & bpf_htons(0x0fff))
+			return XDP_PASS;
+		type = tag[1];
+		offset += 4;
+	}
+	if (type != config.ethertype && (type != bpf_htons(ETH_P_IP) || !config.ip))
+		return XDP_PASS;
+	if (!is_for_us(ethernet->h_dest))
+		return XDP_PASS;
+	if (type == config.ethertype)
+		return accept_ethernet(ctx, data, data_end, ethernet, offset);
+	return accept_udp(ctx, data, data_end, offset);
+}

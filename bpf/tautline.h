@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * The memory of a port and the wire header, as the kernel side sees them. This is the other half of
+ * crates/tautline-shm/src/layout.rs; sizes and offsets are asserted there, below, and in a test that
+ * compares the constants. Nothing here is code.
+ */
+#ifndef TAUTLINE_H
+#define TAUTLINE_H
+
+/* Wire header, docs/wire.md. */
+#define TL_ETHERTYPE_DEFAULT 0x88b5
+#define TL_HEADER_BYTES 16
+#define TL_VERSION 1
+#define TL_FLAGS_CRITICAL 0x0f
+#define TL_PORT_MAX 4095
+#define TL_PRIORITY_MAX 7
+#define TL_FRAGMENT_BYTES 1408
+#define TL_FRAGMENT_COUNT_MAX 47
+#define TL_MESSAGE_BYTES_MAX 65536
+#define TL_WHOLE_BYTES_MAX 1484
+#define TL_UDP_PORT_BASE 21569
+
+struct tl_header {
+	__be16 destination_port;
+	__be16 length;
+	__u8 priority;
+	__u8 flags;
+	__u8 version;
+	__u8 fragment_index;
+	__be16 source_port;
+	__u8 fragment_count;
+	__u8 reserved;
+	__be32 sequence;
+};
+
+/* Port memory. */
+#define TL_SLOT_BYTES 1536
+#define TL_SLOT_PAYLOAD_BYTES 1496
+#define TL_FIRST_SLOT 2
+#define TL_CLASS_COUNT 8
+#define TL_CELL_COUNT 3
+#define TL_PEER_COUNT 16
+#define TL_LOSS_WINDOW 64
+#define TL_RESTART_BEHIND 1024
+#define TL_MAGIC 0x544c5031
+#define TL_LAYOUT_VERSION 1
+#define TL_KIND_QUEUING 1
+#define TL_KIND_SAMPLING 2
+#define TL_SOURCE_VOID 0
+#define TL_SOURCE_ETHERNET 1
+#define TL_SOURCE_UDP 2
+#define TL_CLAIM_ATTEMPTS 8
+#define TL_SAMPLE_FRESH 0x80
+#define TL_SAMPLE_INDEX 0x03
+
+struct tl_slot {
+	__u64 turn;
+	__u64 arrival_ns;
+	__u64 source;
+	struct tl_header header;
+	__u8 payload[TL_SLOT_PAYLOAD_BYTES];
+};
+
+#define TL_LINE __attribute__((aligned(64)))
+
+struct tl_class {
+	__u64 head;
+	__u64 dropped_full;
+} TL_LINE;
+
+struct tl_control {
+	struct {
+		__u32 magic;
+		__u16 version;
+		__u16 kind;
+		__u32 depth;
+		__u32 port;
+	} TL_LINE identity;
+	struct {
+		__u32 waiting;
+	} TL_LINE consumer;
+	struct {
+		__u64 received;
+		__u64 contended;
+		__u64 unfit;
+		__u64 peers_evicted;
+		__u64 doorbells;
+	} TL_LINE producer;
+	struct {
+		__u32 middle;
+	} TL_LINE sample;
+	struct {
+		__u32 lock;
+		__u32 back;
+		__u64 written;
+	} TL_LINE sample_writer;
+	struct tl_class class[TL_CLASS_COUNT];
+	__u64 taken[TL_CLASS_COUNT] TL_LINE;
+	__u8 rest[TL_SLOT_BYTES - 64 * (5 + TL_CLASS_COUNT + 1)];
+};
+
+struct tl_peer {
+	__u64 source;
+	__u64 received;
+	__u64 expected;
+	__u64 window;
+	__u64 duplicates;
+	__u32 highest;
+	__u32 span;
+	__u32 restarts;
+	__u32 port;
+} TL_LINE;
+
+struct tl_peer_table {
+	struct tl_peer peer[TL_PEER_COUNT];
+	__u8 rest[TL_SLOT_BYTES - 64 * TL_PEER_COUNT];
+};
+
+_Static_assert(sizeof(struct tl_header) == TL_HEADER_BYTES, "wire header");
+_Static_assert(sizeof(struct tl_slot) == TL_SLOT_BYTES, "slot");
+_Static_assert(sizeof(struct tl_control) == TL_SLOT_BYTES, "control element");
+_Static_assert(sizeof(struct tl_peer_table) == TL_SLOT_BYTES, "peer table");
+
+/* Counters of the whole node: what was ours and reached no port. Indices into `node_counters`.
+ * The first ones are tautline_proto::wire::ParseError, in its order.
+ */
+enum tl_node_counter {
+	TL_TRUNCATED,
+	TL_UNKNOWN_VERSION,
+	TL_UNKNOWN_FLAGS,
+	TL_INVALID_PORT,
+	TL_INVALID_PRIORITY,
+	TL_LENGTH_BEYOND_FRAME,
+	TL_INVALID_FRAGMENT,
+	TL_PORT_MISMATCH,
+	TL_BAD_CHECKSUM,
+	TL_INVALID_SOURCE,
+	TL_NO_PORT,
+	TL_NODE_COUNTERS,
+};
+
+/* What the demux is told once, before it is loaded. */
+struct tl_config {
+	__u8 mac[6];
+	__be16 ethertype;
+	__be32 ip; /* 0: the UDP form is not ours */
+};
+
+#endif

@@ -1,0 +1,11 @@
+//! The command `taut`, as a library so that its parts can be tested.
+//!
+//! Not an interface for others: it changes with the command.
+
+pub mod bench;
+pub mod cli;
+pub mod commands;
+pub mod doctor;
+pub mod echo;
+pub mod load;
+pub mod netdev;

@@ -1,0 +1,115 @@
+//! Child processes that do not outlive us, and threads moved into a network namespace.
+//!
+//! The only unsafe code of the command: what runs between fork and exec, and scheduling calls that
+//! have no safe wrapper.
+#![allow(unsafe_code)] // pre_exec and sched_setscheduler have no safe form
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getpid, getppid};
+
+/// Makes `command` run in `namespace` (if one is given) and die with the thread that starts it,
+/// however that ends: start it from a thread that lives as long as the child is wanted.
+pub fn tie(command: &mut Command, namespace: Option<Arc<File>>) -> &mut Command {
+    let parent = getpid();
+    let between_fork_and_exec = move || -> io::Result<()> {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have died before the line above; then nobody would send the signal.
+        if getppid() != parent {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if let Some(namespace) = &namespace {
+            setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
+        }
+        Ok(())
+    };
+    // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system
+    // calls prctl, getppid and setns and neither allocates nor locks: nix passes arguments
+    // straight through, and an `io::Error` from a kind or an errno is not boxed.
+    unsafe { command.pre_exec(between_fork_and_exec) }
+}
+
+/// Moves the calling thread, and no other, into a network namespace.
+pub fn enter(namespace: &File) -> io::Result<()> {
+    setns(namespace, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)
+}
+
+/// CPUs that the calling thread may run on, rising.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect())
+}
+
+/// Keeps the calling thread on one CPU.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
+}
+
+/// Gives the calling thread the policy SCHED_FIFO with this priority (1 to 99).
+pub fn schedule_fifo(priority: u8) -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: i32::from(priority),
+    };
+    // SAFETY: pid 0 means the calling thread; the pointer is to a live, initialised sched_param,
+    // which the kernel only reads during the call.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_be_pinned_to_each_of_its_cpus() {
+        std::thread::spawn(|| {
+            for cpu in allowed_cpus().unwrap() {
+                pin(cpu).unwrap();
+                assert_eq!(allowed_cpus().unwrap(), [cpu]);
+                // Allowed again for the next turn: pinning does not shrink what the process may use.
+            }
+            assert!(pin(CpuSet::count()).is_err());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_tied_child_runs_and_dies_with_its_thread() {
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut command = Command::new("sleep");
+            let child = tie(command.arg("60"), None).spawn().unwrap();
+            send.send(child).unwrap();
+        })
+        .join()
+        .unwrap();
+        let status = receive.recv().unwrap().wait().unwrap();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(Signal::SIGKILL as i32)
+        );
+    }
+
+    #[test]
+    fn the_lowest_fifo_priority_is_one() {
+        assert!(schedule_fifo(0).is_err());
+        assert!(schedule_fifo(100).is_err());
+    }
+}

@@ -1,0 +1,626 @@
+//! Two hosts on one machine: network namespaces joined by virtual Ethernet cables.
+//!
+//! Named after this process, `taut-<pid>-a` and `taut-<pid>-b`, so that several runs do not meet and
+//! what a killed run left can be told ([`clear_stale`]). Inside there are only loopback and the
+//! cables `taut0`, `taut1`, …: IPv4 10.77.<cable>.1 and .2, IPv6 off, one queue each way. The
+//! machine's own interfaces are not touched.
+//!
+//! `/sys/class/net` goes on showing the namespace that `/sys` was mounted in: a thread that entered
+//! a host must ask netlink or ioctl, not sysfs.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use thiserror::Error;
+
+use crate::child;
+use crate::interrupt::{self, CleanUp};
+
+/// Where `ip netns` keeps its namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// Cables between two hosts. More would not break anything but have no user; the third byte of an
+/// address is the cable's number, which bounds it at 256.
+pub const CABLE_COUNT_MAX: usize = 16;
+
+/// Why hosts could not be made, entered or removed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HostsError {
+    /// The process may not make network namespaces.
+    #[error(
+        "making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN, which this process has not"
+    )]
+    NotPrivileged,
+    /// A program that does part of the work is not installed.
+    #[error("the program {tool} is not installed")]
+    ToolMissing {
+        /// The program's name.
+        tool: String,
+    },
+    /// A program failed.
+    #[error("`{command}` failed: {stderr}")]
+    Tool {
+        /// The command line as it was run.
+        command: String,
+        /// What it wrote to standard error.
+        stderr: String,
+    },
+    /// A system call or file operation failed.
+    #[error("cannot {operation}: {source}")]
+    Io {
+        /// What was tried, with its object.
+        operation: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// More cables were asked for than there may be.
+    #[error("{asked} cables asked for, 1 to {CABLE_COUNT_MAX} possible")]
+    CableCount {
+        /// The number asked for.
+        asked: usize,
+    },
+}
+
+impl HostsError {
+    /// What the user can do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            HostsError::NotPrivileged => {
+                "run it as root (sudo), or use a command that works without hosts of its own".to_owned()
+            }
+            HostsError::ToolMissing { tool } => format!(
+                "install it: apt-get install {}",
+                if tool == "ip" { "iproute2" } else { tool }
+            ),
+            HostsError::Tool { stderr, .. } if stderr.contains("Operation not permitted") => {
+                "run it as root (sudo); inside a container it needs the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN".to_owned()
+            }
+            HostsError::Tool { stderr, .. } if stderr.contains("Unknown device type") || stderr.contains("not supported") => {
+                "the kernel lacks virtual Ethernet: load it with `modprobe veth`, or use a kernel with CONFIG_VETH and CONFIG_NET_NS".to_owned()
+            }
+            HostsError::Tool { command, .. } => {
+                format!("run `{command}` by hand to see more; `taut doctor` shows what is missing")
+            }
+            HostsError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "run it as root (sudo)".to_owned()
+            }
+            HostsError::Io { .. } => "`taut doctor` shows what is missing".to_owned(),
+            HostsError::CableCount { .. } => format!("ask for 1 to {CABLE_COUNT_MAX}"),
+        }
+    }
+
+    fn io(operation: impl Into<String>) -> impl FnOnce(io::Error) -> HostsError {
+        move |source| HostsError::Io {
+            operation: operation.into(),
+            source,
+        }
+    }
+}
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// The first: the side that asks in benchmarks.
+    A,
+    /// The second: the side that answers.
+    B,
+}
+
+impl Host {
+    /// Both.
+    pub const BOTH: [Host; 2] = [Host::A, Host::B];
+
+    /// The other one.
+    pub fn peer(self) -> Host {
+        match self {
+            Host::A => Host::B,
+            Host::B => Host::A,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Host::A => 'a',
+            Host::B => 'b',
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Host::A => 1,
+            Host::B => 2,
+        }
+    }
+}
+
+/// Whether the cables' ends do part of TCP's and UDP's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloads {
+    /// As the kernel sets them: checksums are left partial and TCP moves segments of up to 64 KiB.
+    #[default]
+    Kernel,
+    /// Transmit checksums are made in software; segmentation stays.
+    ChecksumOff,
+    /// No checksum, segmentation or receive merging: frames as on plain hardware.
+    AllOff,
+}
+
+impl Offloads {
+    /// The settings that `ethtool -K` is given.
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Offloads::Kernel => &[],
+            Offloads::ChecksumOff => &["tx", "off"],
+            Offloads::AllOff => &["tx", "off", "tso", "off", "gso", "off", "gro", "off"],
+        }
+    }
+
+    /// What is said in reports.
+    pub fn text(self) -> &'static str {
+        match self {
+            Offloads::Kernel => "kernel default",
+            Offloads::ChecksumOff => "tx checksum off",
+            Offloads::AllOff => "tx checksum, tso, gso, gro off",
+        }
+    }
+}
+
+/// What hosts to make.
+#[derive(Clone, Copy, Debug)]
+pub struct HostsOptions {
+    /// Number of cables between the two, 1 to [`CABLE_COUNT_MAX`].
+    pub cable_count: usize,
+    /// Offload settings of all ends.
+    pub offloads: Offloads,
+}
+
+impl Default for HostsOptions {
+    fn default() -> Self {
+        HostsOptions {
+            cable_count: 1,
+            offloads: Offloads::default(),
+        }
+    }
+}
+
+/// One end of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CableEnd {
+    host: Host,
+    cable: u8,
+}
+
+impl CableEnd {
+    /// The interface's name, the same on both hosts.
+    pub fn interface(self) -> String {
+        format!("taut{}", self.cable)
+    }
+
+    /// Its MAC address: locally administered, fixed.
+    pub fn mac(self) -> [u8; 6] {
+        [0x02, 0x54, 0x4c, 0x00, self.cable, self.host.number()]
+    }
+
+    /// Its IPv4 address, in a network of 24 bits.
+    pub fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, self.cable, self.host.number())
+    }
+
+    fn mac_text(self) -> String {
+        self.mac().map(|byte| format!("{byte:02x}")).join(":")
+    }
+}
+
+/// Two network namespaces and the cables between them. Dropping it removes them; a signal does too.
+#[derive(Debug)]
+pub struct Hosts {
+    names: [String; 2],
+    namespaces: [Arc<File>; 2],
+    cable_count: u8,
+    offloads: Offloads,
+    // Withdrawn after `drop` has removed the namespaces.
+    _clean_up: CleanUp,
+}
+
+impl Hosts {
+    /// Clears what dead processes left, then makes two hosts, up and able to reach each other.
+    pub fn create(options: &HostsOptions) -> Result<Hosts, HostsError> {
+        let cable_count = u8::try_from(options.cable_count)
+            .ok()
+            .filter(|count| (1..=CABLE_COUNT_MAX).contains(&usize::from(*count)))
+            .ok_or(HostsError::CableCount {
+                asked: options.cable_count,
+            })?;
+        if !may_create() {
+            return Err(HostsError::NotPrivileged);
+        }
+        interrupt::watch().map_err(HostsError::io("watch for signals"))?;
+        clear_stale()?;
+        let names = own_names();
+        // From here on an error, a signal and a panic remove what there is.
+        let partial = Partial(names.clone());
+        let clean_up = {
+            let names = names.clone();
+            CleanUp::new(move || names.iter().for_each(|name| remove(name)))
+        };
+        let namespaces = [add_namespace(&names[0])?, add_namespace(&names[1])?];
+        let hosts = Hosts {
+            names,
+            namespaces,
+            cable_count,
+            offloads: options.offloads,
+            _clean_up: clean_up,
+        };
+        partial.keep();
+        hosts.set_up()?;
+        Ok(hosts)
+    }
+
+    /// The namespace's name, for `ip netns exec`.
+    pub fn name(&self, host: Host) -> &str {
+        &self.names[host as usize]
+    }
+
+    /// The namespace itself, to be kept or handed to another thread.
+    pub fn namespace(&self, host: Host) -> Arc<File> {
+        Arc::clone(&self.namespaces[host as usize])
+    }
+
+    /// One end of cable 0, 1, …
+    ///
+    /// # Panics
+    /// If there is no such cable.
+    pub fn end(&self, host: Host, cable: usize) -> CableEnd {
+        let cable = u8::try_from(cable).expect("cables are few");
+        assert!(cable < self.cable_count, "there is no cable {cable}");
+        CableEnd { host, cable }
+    }
+
+    /// Number of cables.
+    pub fn cable_count(&self) -> usize {
+        usize::from(self.cable_count)
+    }
+
+    /// The offload settings of all ends.
+    pub fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+
+    /// Moves the calling thread, for the rest of its life, into a host.
+    pub fn enter(&self, host: Host) -> Result<(), HostsError> {
+        child::enter(&self.namespaces[host as usize]).map_err(HostsError::io(format!(
+            "enter the network namespace {}",
+            self.name(host)
+        )))
+    }
+
+    /// Runs `work` on a thread inside a host and waits for it. Sockets that it opens belong to the
+    /// host and can be used from any thread afterwards.
+    pub fn inside<T: Send>(
+        &self,
+        host: Host,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, HostsError> {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter(host)?;
+                Ok(work())
+            });
+            match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// A command that will run inside a host and die with the calling thread.
+    pub fn command(&self, host: Host, program: &str) -> Command {
+        let mut command = Command::new(program);
+        child::tie(&mut command, Some(self.namespace(host)));
+        command
+    }
+
+    fn set_up(&self) -> Result<(), HostsError> {
+        for host in Host::BOTH {
+            self.inside(host, disable_ipv6)??;
+            ip(&["-n", self.name(host), "link", "set", "lo", "up"])?;
+        }
+        for cable in 0..self.cable_count() {
+            self.lay(cable)?;
+        }
+        Ok(())
+    }
+
+    fn lay(&self, cable: usize) -> Result<(), HostsError> {
+        let [a, b] = Host::BOTH.map(|host| self.end(host, cable));
+        let (interface, mac_a, mac_b) = (a.interface(), a.mac_text(), b.mac_text());
+        #[rustfmt::skip]
+        ip(&[
+            "-n", self.name(Host::A), "link", "add", &interface, "mtu", "1500", "address", &mac_a,
+            "numtxqueues", "1", "numrxqueues", "1", "type", "veth",
+            "peer", "name", &interface, "mtu", "1500", "address", &mac_b,
+            "numtxqueues", "1", "numrxqueues", "1", "netns", self.name(Host::B),
+        ])?;
+        for end in [a, b] {
+            self.configure(end)?;
+        }
+        Ok(())
+    }
+
+    fn configure(&self, end: CableEnd) -> Result<(), HostsError> {
+        let name = self.name(end.host);
+        let interface = end.interface();
+        let address = format!("{}/24", end.address());
+        ip(&["-n", name, "address", "add", &address, "dev", &interface])?;
+        ip(&["-n", name, "link", "set", &interface, "up"])?;
+        // A permanent neighbour keeps address resolution out of what is measured.
+        let peer = CableEnd {
+            host: end.host.peer(),
+            ..end
+        };
+        let (peer_address, peer_mac) = (peer.address().to_string(), peer.mac_text());
+        #[rustfmt::skip]
+        ip(&[
+            "-n", name, "neighbour", "replace", &peer_address, "lladdr", &peer_mac,
+            "nud", "permanent", "dev", &interface,
+        ])?;
+        let settings = self.offloads.settings();
+        if !settings.is_empty() {
+            let mut command = self.command(end.host, "ethtool");
+            run(command.args(["-K", &interface]).args(settings))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| remove(name));
+    }
+}
+
+/// Whether this process has the capabilities that making hosts needs.
+pub fn may_create() -> bool {
+    const CAP_NET_ADMIN: u32 = 12;
+    const CAP_SYS_ADMIN: u32 = 21;
+    crate::capability::effective().is_some_and(|held| {
+        [CAP_NET_ADMIN, CAP_SYS_ADMIN]
+            .iter()
+            .all(|one| held >> one & 1 == 1)
+    })
+}
+
+/// Removes the hosts of processes that no longer live and returns their names. Those of living
+/// processes stay.
+pub fn clear_stale() -> Result<Vec<String>, HostsError> {
+    let entries = match fs::read_dir(NAMESPACES) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(HostsError::io(format!("list {NAMESPACES}"))(error)),
+    };
+    let mut removed = Vec::new();
+    for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
+        if owner(&name).is_some_and(|pid| !lives(pid)) {
+            remove(&name);
+            removed.push(name);
+        }
+    }
+    removed.sort();
+    Ok(removed)
+}
+
+/// The process that a namespace is named after, if it is one of ours.
+fn owner(name: &str) -> Option<i32> {
+    let rest = name.strip_prefix("taut-")?;
+    let rest = rest
+        .strip_suffix("-a")
+        .or_else(|| rest.strip_suffix("-b"))?;
+    let (pid, number) = rest.split_once('.').unwrap_or((rest, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(pid) && digits(number)).then(|| pid.parse().ok())?
+}
+
+fn lives(pid: i32) -> bool {
+    // No such process is the only proof of death: EPERM means that it is somebody else's.
+    pid > 0 && kill(Pid::from_raw(pid), None) != Err(nix::errno::Errno::ESRCH)
+}
+
+/// Names for a new pair: those of the process, with a number after the first pair.
+fn own_names() -> [String; 2] {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = match NEXT.fetch_add(1, Ordering::Relaxed) {
+        0 => String::new(),
+        number => format!(".{number}"),
+    };
+    Host::BOTH.map(|host| format!("taut-{}{number}-{}", process::id(), host.letter()))
+}
+
+/// Names that are removed again unless [`Partial::keep`] is called.
+struct Partial([String; 2]);
+
+impl Partial {
+    fn keep(mut self) {
+        self.0 = Default::default();
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        self.0
+            .iter()
+            .filter(|name| !name.is_empty())
+            .for_each(|name| remove(name));
+    }
+}
+
+fn add_namespace(name: &str) -> Result<Arc<File>, HostsError> {
+    let path = path_of(name);
+    if path.exists() {
+        // Named after our own process number, so an earlier process that had it left this.
+        remove(name);
+    }
+    ip(&["netns", "add", name])?;
+    File::open(&path)
+        .map(Arc::new)
+        .map_err(HostsError::io(format!("open {}", path.display())))
+}
+
+/// Removes a namespace with its cables. The cables first: whoever still holds the namespace open
+/// would otherwise keep them. Errors are not reported, since it runs where nobody can act on them
+/// and the next run clears what is left.
+fn remove(name: &str) {
+    if !path_of(name).exists() {
+        return;
+    }
+    for cable in 0..CABLE_COUNT_MAX {
+        if ip(&["-n", name, "link", "delete", &format!("taut{cable}")]).is_err() {
+            break;
+        }
+    }
+    let _ = ip(&["netns", "delete", name]);
+}
+
+fn path_of(name: &str) -> PathBuf {
+    Path::new(NAMESPACES).join(name)
+}
+
+/// Written on a thread inside the host, since `/proc/sys/net` shows the writer's namespace.
+fn disable_ipv6() -> Result<(), HostsError> {
+    for which in ["all", "default"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+        match fs::write(&path, "1") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(HostsError::io(format!("write {path}"))(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<String, HostsError> {
+    let mut command = Command::new("ip");
+    run(child::tie(&mut command, None).args(arguments))
+}
+
+/// Runs a tool to its end and returns its standard output.
+fn run(command: &mut Command) -> Result<String, HostsError> {
+    let tool = command.get_program().to_string_lossy().into_owned();
+    let line = [tool.clone()]
+        .into_iter()
+        .chain(
+            command
+                .get_args()
+                .map(|arg| arg.to_string_lossy().into_owned()),
+        )
+        .collect::<Vec<_>>()
+        .join(" ");
+    let output = command
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => HostsError::ToolMissing { tool },
+            _ => HostsError::io(format!("run `{line}`"))(error),
+        })?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(HostsError::Tool {
+            command: line,
+            stderr: if stderr.is_empty() {
+                output.status.to_string()
+            } else {
+                stderr
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_names_have_an_owner() {
+        for (name, pid) in [
+            ("taut-12-a", Some(12)),
+            ("taut-12-b", Some(12)),
+            ("taut-12.3-b", Some(12)),
+            ("taut-12-c", None),
+            ("taut--a", None),
+            ("taut-12.-a", None),
+            ("taut-x-a", None),
+            ("taut-+1-a", None),
+            ("taut-99999999999-a", None),
+            ("other-12-a", None),
+            ("taut-12", None),
+        ] {
+            assert_eq!(owner(name), pid, "{name}");
+        }
+    }
+
+    #[test]
+    fn we_live_and_the_largest_number_does_not() {
+        assert!(lives(process::id() as i32));
+        assert!(!lives(i32::MAX));
+    }
+
+    #[test]
+    fn ends_have_addresses_of_their_own() {
+        let mut seen = std::collections::BTreeSet::new();
+        for cable in 0..CABLE_COUNT_MAX as u8 {
+            for host in Host::BOTH {
+                let end = CableEnd { host, cable };
+                assert_eq!(end.mac()[0] & 0b11, 0b10, "local, unicast");
+                assert!(seen.insert((end.mac(), end.address())));
+            }
+        }
+        let end = CableEnd {
+            host: Host::B,
+            cable: 3,
+        };
+        assert_eq!(end.mac_text(), "02:54:4c:00:03:02");
+        assert_eq!(end.address().to_string(), "10.77.3.2");
+    }
+
+    #[test]
+    fn cables_are_bounded() {
+        for asked in [0, CABLE_COUNT_MAX + 1, 300] {
+            let options = HostsOptions {
+                cable_count: asked,
+                ..HostsOptions::default()
+            };
+            assert!(
+                matches!(Hosts::create(&options), Err(HostsError::CableCount { asked: found }) if found == asked)
+            );
+        }
+    }
+
+    #[test]
+    fn a_failing_tool_is_quoted() {
+        match run(Command::new("sh").args(["-c", "echo broken >&2; exit 3"])) {
+            Err(HostsError::Tool { command, stderr }) => {
+                assert!(command.starts_with("sh -c"));
+                assert_eq!(stderr, "broken");
+            }
+            other => panic!("{other:?}"),
+        }
+        let missing = run(&mut Command::new("no-such-tool-anywhere")).unwrap_err();
+        assert!(
+            missing
+                .remedy()
+                .contains("apt-get install no-such-tool-anywhere")
+        );
+    }
+}

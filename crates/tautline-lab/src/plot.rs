@@ -1,0 +1,471 @@
+//! Plots of latencies as SVG inside a page: an overlay of histograms, and the tail.
+//!
+//! Own code and not a plot library, because the pages follow the reader's light or dark setting and
+//! screen: a plot refers to the page's colours by name and comes in two layouts, wide and narrow,
+//! of which the browser shows one. The plot libraries at hand write fixed colours and one size.
+
+use maud::{Markup, html};
+
+use crate::histogram::{Bucket, LatencyHistogram};
+use crate::page::Block;
+
+/// Colours that the page's style defines. Further series begin again at the first, with another dash.
+const COLOUR_COUNT: usize = 8;
+
+/// Strokes by which lines of like colour are told apart.
+const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
+
+/// Bars to a factor of ten. More show comb patterns of the clock's resolution, fewer hide peaks.
+const BARS_PER_DECADE: u32 = 24;
+
+/// Decades of a share that are drawn at most; a share below one in a thousand million is out of reach of a run.
+const SHARE_DECADES_MAX: i32 = 9;
+
+/// One line of a plot.
+#[derive(Clone, Copy, Debug)]
+pub struct Series<'a> {
+    /// Name in the legend.
+    pub name: &'a str,
+    /// What was measured. A series without samples is named in the legend and not drawn.
+    pub histogram: &'a LatencyHistogram,
+}
+
+/// Histograms over each other: latency across, share of the samples up, both logarithmic.
+pub fn histograms(caption: &str, series: &[Series<'_>]) -> Block {
+    let lines: Vec<Vec<(f64, f64)>> = series
+        .iter()
+        .map(|one| {
+            outline(
+                &one.histogram.log_buckets(BARS_PER_DECADE),
+                one.histogram.count(),
+            )
+        })
+        .collect();
+    figure(caption, series, &lines, "share of samples", true)
+}
+
+/// How often which latency was exceeded: latency across, share of the samples above it up, both
+/// logarithmic. The last point of a line is its maximum.
+pub fn tails(caption: &str, series: &[Series<'_>]) -> Block {
+    let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|one| tail(one.histogram)).collect();
+    figure(caption, series, &lines, "share of samples above", false)
+}
+
+/// A latency with three digits and the unit that suits it, such as `2.25 µs`.
+pub fn latency_text(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0..=999 => return format!("{ns} ns"),
+        1_000..=999_999 => (ns as f64 / 1e3, "µs"),
+        1_000_000..=999_999_999 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    let digits = match value {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// The outline of bars as points (latency, share). Share 0 stands for the floor of the plot.
+fn outline(bars: &[Bucket], total: u64) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    for bar in bars {
+        let share = bar.count as f64 / total as f64;
+        points.push((bar.from_ns.max(1) as f64, share));
+        points.push((bar.to_ns.max(1) as f64, share));
+    }
+    if let (Some(first), Some(last)) = (points.first().copied(), points.last().copied()) {
+        points.insert(0, (first.0, 0.0));
+        points.push((last.0, 0.0));
+    }
+    points
+}
+
+/// The complementary cumulative distribution as steps.
+fn tail(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
+    let total = histogram.count() as f64;
+    let max_ns = histogram.summary().max_ns;
+    let mut above = histogram.count();
+    let mut points = Vec::new();
+    for bucket in histogram.buckets() {
+        let at = bucket.to_ns.min(max_ns).max(1) as f64;
+        points.push((at, above as f64 / total));
+        above -= bucket.count;
+        if above > 0 {
+            points.push((at, above as f64 / total));
+        }
+    }
+    points
+}
+
+fn figure(
+    caption: &str,
+    series: &[Series<'_>],
+    lines: &[Vec<(f64, f64)>],
+    share_label: &str,
+    filled: bool,
+) -> Block {
+    let Some(range) = Range::of(lines) else {
+        return Block(html! { figure { figcaption { (caption) } p { "No samples." } } });
+    };
+    Block(html! {
+        figure {
+            figcaption { (caption) }
+            (Layout::WIDE.plot(&range, lines, share_label, filled))
+            (Layout::NARROW.plot(&range, lines, share_label, filled))
+            ul.legend { @for (index, one) in series.iter().enumerate() { (legend_item(index, one)) } }
+        }
+    })
+}
+
+fn legend_item(index: usize, series: &Series<'_>) -> Markup {
+    let summary = series.histogram.summary();
+    html! {
+        li {
+            svg width="30" height="10" aria-hidden="true" {
+                line.line x1="0" y1="5" x2="30" y2="5" style=(stroke(index)) {}
+            }
+            span {
+                (series.name)
+                @if summary.count == 0 { ": no samples" }
+            }
+        }
+    }
+}
+
+fn stroke(index: usize) -> String {
+    let colour = index % COLOUR_COUNT;
+    let dash = DASHES[(index + index / COLOUR_COUNT) % DASHES.len()];
+    if dash.is_empty() {
+        format!("stroke:var(--s{colour})")
+    } else {
+        format!("stroke:var(--s{colour});stroke-dasharray:{dash}")
+    }
+}
+
+/// What the axes span, in powers of ten.
+struct Range {
+    latency_from: f64,
+    latency_to: f64,
+    share_from: i32,
+}
+
+impl Range {
+    fn of(lines: &[Vec<(f64, f64)>]) -> Option<Range> {
+        let points = || lines.iter().flatten();
+        let least = points().map(|point| point.0).reduce(f64::min)?;
+        let most = points().map(|point| point.0).reduce(f64::max)?;
+        let rarest = points()
+            .map(|point| point.1)
+            .filter(|share| *share > 0.0)
+            .reduce(f64::min)?;
+        // Half a decade at the least, so that a constant latency is a line with room beside it.
+        let (from, to) = (least.log10() - 0.04, most.log10() + 0.04);
+        let widen = (0.5 - (to - from)).max(0.0) / 2.0;
+        Some(Range {
+            latency_from: from - widen,
+            latency_to: to + widen,
+            share_from: (rarest.log10().floor() as i32).clamp(-SHARE_DECADES_MAX, -1),
+        })
+    }
+}
+
+/// Size of a plot and of the margins that its labels need, in the units of its text (12 high).
+struct Layout {
+    class: &'static str,
+    width: f64,
+    height: f64,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    /// Labels on the latency axis must be this far apart.
+    label_pitch: f64,
+}
+
+impl Layout {
+    const WIDE: Layout = Layout {
+        class: "plot wide",
+        width: 920.0,
+        height: 400.0,
+        left: 78.0,
+        right: 20.0,
+        top: 30.0,
+        bottom: 46.0,
+        label_pitch: 64.0,
+    };
+    const NARROW: Layout = Layout {
+        class: "plot narrow",
+        width: 360.0,
+        height: 300.0,
+        left: 66.0,
+        right: 14.0,
+        top: 30.0,
+        bottom: 44.0,
+        label_pitch: 50.0,
+    };
+
+    fn plot(
+        &self,
+        range: &Range,
+        lines: &[Vec<(f64, f64)>],
+        share_label: &str,
+        filled: bool,
+    ) -> Markup {
+        html! {
+            svg class=(self.class) viewBox=(format!("0 0 {} {}", self.width, self.height)) role="img" aria-label=(share_label) {
+                (self.latency_axis(range))
+                (self.share_axis(range, share_label))
+                @for (index, line) in lines.iter().enumerate() {
+                    @if filled {
+                        path.area d=(self.path(range, line)) style=(format!("fill:var(--s{})", index % COLOUR_COUNT)) {}
+                    }
+                }
+                @for (index, line) in lines.iter().enumerate() {
+                    path.line d=(self.path(range, line)) style=(stroke(index)) {}
+                }
+            }
+        }
+    }
+
+    fn x(&self, range: &Range, latency_ns: f64) -> f64 {
+        let share =
+            (latency_ns.log10() - range.latency_from) / (range.latency_to - range.latency_from);
+        self.left + share * (self.width - self.left - self.right)
+    }
+
+    fn y(&self, range: &Range, share: f64) -> f64 {
+        let floor = f64::from(range.share_from);
+        let height = (share.log10().max(floor) - floor) / -floor;
+        self.height - self.bottom - height * (self.height - self.top - self.bottom)
+    }
+
+    fn path(&self, range: &Range, line: &[(f64, f64)]) -> String {
+        use std::fmt::Write;
+        let mut path = String::new();
+        let mut last = (f64::NAN, f64::NAN);
+        for &(latency, share) in line {
+            let point = (self.x(range, latency), self.y(range, share));
+            // Points closer than a tenth of a unit cannot be seen and would only make the file large.
+            if (point.0 - last.0).abs() < 0.1 && (point.1 - last.1).abs() < 0.1 {
+                continue;
+            }
+            let command = if path.is_empty() { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{:.1} {:.1}", point.0, point.1);
+            last = point;
+        }
+        path
+    }
+
+    fn latency_axis(&self, range: &Range) -> Markup {
+        let bottom = self.height - self.bottom;
+        let ticks = latency_ticks(range);
+        let labelled = self.labelled(range, &ticks);
+        html! {
+            @for (tick, rank) in &ticks {
+                @let x = format!("{:.1}", self.x(range, *tick));
+                line class=(if *rank == 0 { "grid" } else { "minor" }) x1=(x) x2=(x) y1=(self.top) y2=(bottom) {}
+            }
+            @for tick in &labelled {
+                text x=(format!("{:.1}", self.x(range, *tick))) y=(bottom + 17.0) text-anchor="middle" { (tick_text(*tick)) }
+            }
+            line.axis x1=(self.left) x2=(self.width - self.right) y1=(bottom) y2=(bottom) {}
+            text x=((self.left + self.width - self.right) / 2.0) y=(self.height - 6.0) text-anchor="middle" { "latency (logarithmic)" }
+        }
+    }
+
+    /// The ticks that get a label: decades first, then 1-2-5 as long as there is room.
+    fn labelled(&self, range: &Range, ticks: &[(f64, u8)]) -> Vec<f64> {
+        let mut chosen: Vec<f64> = Vec::new();
+        for wanted in 0..=1 {
+            for (tick, _) in ticks.iter().filter(|(_, rank)| *rank == wanted) {
+                let x = self.x(range, *tick);
+                // Half a label must fit before either edge of the drawing.
+                let inside =
+                    x + self.label_pitch / 2.0 <= self.width && x >= self.label_pitch / 2.0;
+                let free = chosen
+                    .iter()
+                    .all(|other| (self.x(range, *other) - x).abs() >= self.label_pitch);
+                if inside && free {
+                    chosen.push(*tick);
+                }
+            }
+        }
+        chosen
+    }
+
+    fn share_axis(&self, range: &Range, label: &str) -> Markup {
+        html! {
+            text x="4" y="14" { (label) }
+            @for power in range.share_from..=0 {
+                @let y = self.y(range, 10f64.powi(power));
+                line.grid x1=(self.left) x2=(self.width - self.right) y1=(format!("{y:.1}")) y2=(format!("{y:.1}")) {}
+                text x=(self.left - 7.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (share_text(power)) }
+            }
+        }
+    }
+}
+
+/// Positions on the latency axis with their rank: 0 decades, 1 twos and fives, 2 the rest.
+fn latency_ticks(range: &Range) -> Vec<(f64, u8)> {
+    let mut ticks = Vec::new();
+    for decade in range.latency_from.floor() as i32..=range.latency_to.ceil() as i32 {
+        for digit in 1..=9u8 {
+            let tick = f64::from(digit) * 10f64.powi(decade);
+            if (range.latency_from..=range.latency_to).contains(&tick.log10()) {
+                let rank = match digit {
+                    1 => 0,
+                    2 | 5 => 1,
+                    _ => 2,
+                };
+                ticks.push((tick, rank));
+            }
+        }
+    }
+    ticks
+}
+
+fn tick_text(latency_ns: f64) -> String {
+    let (value, unit) = match latency_ns {
+        ns if ns < 999.0 => (ns, "ns"),
+        ns if ns < 999e3 => (ns / 1e3, "µs"),
+        ns if ns < 999e6 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", (value * 1000.0).round() / 1000.0)
+}
+
+fn share_text(power: i32) -> String {
+    match power {
+        0 => "all".to_owned(),
+        -2..=-1 => format!("1 in {}", 10u32.pow(power.unsigned_abs())),
+        -5..=-3 => format!("1 in {}k", 10u32.pow(power.unsigned_abs() - 3)),
+        -8..=-6 => format!("1 in {}M", 10u32.pow(power.unsigned_abs() - 6)),
+        _ => format!(
+            "1 in {}G",
+            10u32.pow(power.unsigned_abs().saturating_sub(9))
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(latencies: &[u64]) -> LatencyHistogram {
+        let mut histogram = LatencyHistogram::new();
+        for latency in latencies {
+            histogram.record(*latency);
+        }
+        histogram
+    }
+
+    fn text(block: Block) -> String {
+        block.0.into_string()
+    }
+
+    #[test]
+    fn latencies_have_three_digits_and_a_unit() {
+        for (ns, expected) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (2_254, "2.25 µs"),
+            (9_996, "10.0 µs"),
+            (12_345, "12.3 µs"),
+            (123_456, "123 µs"),
+            (7_000_000, "7.00 ms"),
+            (60_000_000_000, "60.0 s"),
+        ] {
+            assert_eq!(latency_text(ns), expected);
+        }
+    }
+
+    #[test]
+    fn axis_texts() {
+        assert_eq!(tick_text(200.0), "200 ns");
+        assert_eq!(tick_text(1e3), "1 µs");
+        assert_eq!(tick_text(5e5), "500 µs");
+        assert_eq!(tick_text(1e9), "1 s");
+        let shares: Vec<String> = (-9..=0).map(share_text).collect();
+        assert_eq!(shares[0], "1 in 1G");
+        assert_eq!(shares[3], "1 in 1M");
+        assert_eq!(shares[5], "1 in 10k");
+        assert_eq!(shares[9], "all");
+    }
+
+    #[test]
+    fn the_tail_falls_from_all_to_the_maximum() {
+        let points = tail(&histogram(&[100, 200, 200, 4_000]));
+        assert_eq!(points.first(), Some(&(100.0, 1.0)));
+        assert_eq!(points.last(), Some(&(4_000.0, 0.25)));
+        assert!(
+            points
+                .windows(2)
+                .all(|pair| pair[1].1 <= pair[0].1 && pair[1].0 >= pair[0].0)
+        );
+    }
+
+    #[test]
+    fn plots_without_samples_say_so() {
+        let empty = LatencyHistogram::new();
+        let series = [Series {
+            name: "quiet",
+            histogram: &empty,
+        }];
+        assert!(text(histograms("h", &series)).contains("No samples"));
+        assert!(text(tails("t", &[])).contains("No samples"));
+        let full = histogram(&[5]);
+        let both = [
+            Series {
+                name: "quiet",
+                histogram: &empty,
+            },
+            Series {
+                name: "busy",
+                histogram: &full,
+            },
+        ];
+        let html = text(tails("t", &both));
+        assert!(
+            html.contains("quiet: no samples") && !html.contains("NaN") && !html.contains("inf")
+        );
+    }
+
+    #[test]
+    fn every_point_lies_inside_the_drawing() {
+        let spread = histogram(&[0, 1, 300, 2_000, 2_100, 55_000, 8_000_000, 70_000_000_000]);
+        let constant = histogram(&[1_000; 50]);
+        for chosen in [vec![&spread], vec![&constant], vec![&spread, &constant]] {
+            let lines: Vec<_> = chosen.iter().map(|one| tail(one)).collect();
+            let range = Range::of(&lines).unwrap();
+            for layout in [Layout::WIDE, Layout::NARROW] {
+                for (latency, share) in lines.iter().flatten() {
+                    let (x, y) = (layout.x(&range, *latency), layout.y(&range, *share));
+                    assert!(x >= layout.left && x <= layout.width - layout.right, "{x}");
+                    assert!(y >= layout.top && y <= layout.height - layout.bottom, "{y}");
+                }
+                let labels = layout.labelled(&range, &latency_ticks(&range));
+                assert!(!labels.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_and_lines_told_apart() {
+        let one = histogram(&[10, 20]);
+        let names: Vec<String> = (0..10).map(|index| format!("<{index}>")).collect();
+        let series: Vec<Series<'_>> = names
+            .iter()
+            .map(|name| Series {
+                name,
+                histogram: &one,
+            })
+            .collect();
+        let html = text(histograms("h", &series));
+        assert!(html.contains("&lt;9&gt;") && !html.contains("<9>"));
+        let strokes: std::collections::BTreeSet<String> = (0..16).map(stroke).collect();
+        assert_eq!(strokes.len(), 16);
+    }
+}

@@ -1,0 +1,123 @@
+//! Hosts on this machine: made, used, and removed however the process ends.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use tautline_lab::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
+
+/// Makes hosts, or says why the test is skipped.
+fn hosts(options: &HostsOptions) -> Option<Hosts> {
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return None;
+    }
+    Some(Hosts::create(options).unwrap())
+}
+
+fn exists(name: &str) -> bool {
+    Path::new("/run/netns").join(name).exists()
+}
+
+#[test]
+fn two_cables_carry_datagrams_and_go_with_the_hosts() {
+    let Some(hosts) = hosts(&HostsOptions {
+        cable_count: 2,
+        ..HostsOptions::default()
+    }) else {
+        return;
+    };
+    for cable in 0..hosts.cable_count() {
+        let open = |host| {
+            let address = SocketAddr::from((hosts.end(host, cable).address(), 7000));
+            let socket = hosts
+                .inside(host, || UdpSocket::bind(address))
+                .unwrap()
+                .unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
+            (socket, address)
+        };
+        let ((a, _), (b, address)) = (open(Host::A), open(Host::B));
+        a.send_to(b"hello", address).unwrap();
+        let mut buffer = [0; 16];
+        let (length, from) = b.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"hello");
+        assert_eq!(from.ip(), hosts.end(Host::A, cable).address());
+    }
+    let names = Host::BOTH.map(|host| hosts.name(host).to_owned());
+    assert!(names.iter().all(|name| exists(name)));
+    drop(hosts);
+    assert!(!names.iter().any(|name| exists(name)));
+}
+
+#[test]
+fn ends_are_as_described() {
+    let Some(hosts) = hosts(&HostsOptions {
+        offloads: Offloads::AllOff,
+        ..HostsOptions::default()
+    }) else {
+        return;
+    };
+    let output = hosts
+        .command(Host::B, "ip")
+        .args(["-d", "address"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for expected in [
+        "02:54:4c:00:00:02",
+        "10.77.0.2/24",
+        "mtu 1500",
+        "numtxqueues 1 numrxqueues 1",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+    assert!(!text.contains("inet6"), "{text}");
+    let neighbours = hosts
+        .command(Host::A, "ip")
+        .arg("neighbour")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&neighbours.stdout).contains("PERMANENT"));
+    let output = hosts
+        .command(Host::A, "ethtool")
+        .args(["-k", "taut0"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for expected in [
+        "tx-checksumming: off",
+        "tcp-segmentation-offload: off",
+        "generic-segmentation-offload: off",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
+fn a_thread_enters_alone() {
+    let Some(hosts) = hosts(&HostsOptions::default()) else {
+        return;
+    };
+    let own = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let before = own();
+    let inside = hosts.inside(Host::A, own).unwrap();
+    assert_ne!(before, inside);
+    assert_eq!(before, own());
+}
+
+#[test]
+fn the_living_are_not_stale() {
+    let Some(hosts) = hosts(&HostsOptions::default()) else {
+        return;
+    };
+    let removed = clear_stale().unwrap();
+    assert!(
+        Host::BOTH
+            .iter()
+            .all(|host| !removed.contains(&hosts.name(*host).to_owned()))
+    );
+    assert!(exists(hosts.name(Host::A)));
+}

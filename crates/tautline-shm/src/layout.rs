@@ -1,0 +1,362 @@
+//! The byte layout of a port's memory. This is ABI: `bpf/tautline.h` is its other half.
+//!
+//! The memory is an array of elements of [`SLOT_BYTES`] each, which is also how the kernel sees it
+//! (a BPF array map whose value is one element):
+//!
+//! | element | holds |
+//! |---|---|
+//! | 0 | [`Control`]: what the port is, the consumer's words, the producer's counters, eight classes |
+//! | 1 | [`PeerTable`]: what arrived from whom, and what was lost on the way |
+//! | 2 … | [`Slot`]s: `8 × depth` in a queuing port (class 0 first), three in a sampling port |
+//!
+//! All integers are in the machine's own byte order: this memory never leaves the machine. Only
+//! the wire header inside a slot is big-endian, because it is copied as it came.
+
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
+
+/// Bytes of one element: a slot, the control element and the peer table each fill one.
+///
+/// Lower: a full frame of 1,484 payload bytes no longer fits. Higher: memory of every port grows;
+/// must stay a multiple of the cache line, so that neighbouring slots do not share one.
+pub const SLOT_BYTES: usize = 1536;
+/// 64-bit words of a slot after its `turn`.
+#[cfg(not(loom))]
+pub const SLOT_WORDS: usize = SLOT_BYTES / 8 - 1;
+/// In a model a slot has as few words as can still be torn; loom explores every interleaving.
+#[cfg(loom)]
+pub const SLOT_WORDS: usize = 4 + 2;
+/// Payload bytes that a slot can hold: what is left after turn, arrival, source and header.
+pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 4) * 8;
+/// First element that is a slot.
+pub const FIRST_SLOT: usize = 2;
+/// Classes of a queuing port: the priorities 0 to 7.
+pub const CLASS_COUNT: usize = 8;
+/// Slots of a sampling port: one is the reader's, one the writer's, one lies between them.
+pub const CELL_COUNT: usize = 3;
+/// Peers whose loss a port can tell apart, a power of two. Lower: more publishers share an entry and
+/// evict each other. Higher: the table no longer fits one element.
+pub const PEER_COUNT: usize = 16;
+/// Marks the memory as a port's, and this layout: "TLP1".
+pub const MAGIC: u32 = 0x544c_5031;
+/// Version of this layout. Another version is refused: kernel side and library ship together.
+pub const VERSION: u16 = 1;
+/// `Control::kind` of a queuing port.
+pub const KIND_QUEUING: u16 = 1;
+/// `Control::kind` of a sampling port.
+pub const KIND_SAMPLING: u16 = 2;
+
+/// Word of a slot (after `turn`) that holds the arrival time, CLOCK_MONOTONIC nanoseconds.
+pub const WORD_ARRIVAL: usize = 0;
+/// Word that holds the source, see [`source_form`].
+pub const WORD_SOURCE: usize = 1;
+/// First of the two words that hold the wire header, as it came.
+pub const WORD_HEADER: usize = 2;
+/// First word of the payload: at byte 40 of the slot, so that a message of up to 24 bytes shares
+/// the cache line of `turn`, and a message passes between two cores in one line.
+pub const WORD_PAYLOAD: usize = 4;
+
+/// How the eight bytes of a source are to be read: the value of the last two of them.
+pub mod source_form {
+    /// A claimed slot whose frame could not be copied after all: the consumer skips it.
+    pub const VOID: u16 = 0;
+    /// Six bytes of MAC address.
+    pub const ETHERNET: u16 = 1;
+    /// Four bytes of IPv4 address, two bytes of UDP port, both in network byte order.
+    pub const UDP: u16 = 2;
+}
+
+/// Packs an address and its form into the word that a slot and the peer table hold.
+#[must_use]
+pub const fn source_word(address: [u8; 6], form: u16) -> u64 {
+    let [a, b, c, d, e, f] = address;
+    let [form_low, form_high] = form.to_ne_bytes();
+    u64::from_ne_bytes([a, b, c, d, e, f, form_low, form_high])
+}
+
+/// The address and the form in a source word.
+#[must_use]
+pub const fn source_parts(word: u64) -> ([u8; 6], u16) {
+    let [a, b, c, d, e, f, form_low, form_high] = word.to_ne_bytes();
+    (
+        [a, b, c, d, e, f],
+        u16::from_ne_bytes([form_low, form_high]),
+    )
+}
+
+/// One message in memory. Who may write it at a moment follows from `turn`; see [`crate::queue`]
+/// and [`crate::sample`].
+#[repr(C, align(64))]
+pub struct Slot {
+    /// Queue: the Vyukov turn. Sample: the number of this value, from 1.
+    pub turn: AtomicU64,
+    /// Arrival, source, header, payload: see the `WORD_` constants.
+    pub words: [AtomicU64; SLOT_WORDS],
+}
+
+/// What the port is. Written before the port becomes visible to a producer, never again.
+#[repr(C, align(64))]
+pub struct Identity {
+    /// [`MAGIC`].
+    pub magic: AtomicU32,
+    /// [`VERSION`].
+    pub version: AtomicU16,
+    /// [`KIND_QUEUING`] or [`KIND_SAMPLING`].
+    pub kind: AtomicU16,
+    /// Slots of each class, a power of two; [`CELL_COUNT`] for a sampling port.
+    pub depth: AtomicU32,
+    /// The port's number.
+    pub port: AtomicU32,
+}
+
+/// The line that the consumer writes and the producer reads.
+#[repr(C, align(64))]
+pub struct ConsumerLine {
+    /// 1 while the consumer sleeps and wants the doorbell; see [`crate::doorbell`].
+    pub waiting: AtomicU32,
+}
+
+/// Counters that the producer alone writes. Statistics: read them in any order, at any time.
+#[repr(C, align(64))]
+pub struct ProducerLine {
+    /// Frames that were ours, well formed, and for this port.
+    pub received: AtomicU64,
+    /// Frames given up because producers on several CPUs collided (bounded attempts).
+    pub contended: AtomicU64,
+    /// Frames that do not fit the kind: a fragment for a sampling port.
+    pub unfit: AtomicU64,
+    /// Peers pushed out of the peer table by others.
+    pub peers_evicted: AtomicU64,
+    /// Times the doorbell was rung.
+    pub doorbells: AtomicU64,
+}
+
+/// Where a sampling port's three cells are at the moment; see [`crate::sample`].
+#[repr(C, align(64))]
+pub struct SampleLine {
+    /// Index of the cell between writer and reader, and [`crate::sample::FRESH`].
+    pub middle: AtomicU32,
+}
+
+/// What only the writer of a sampling port uses.
+#[repr(C, align(64))]
+pub struct SampleWriterLine {
+    /// 1 while a writer is at work. A second writer gives way and is counted.
+    pub lock: AtomicU32,
+    /// Index of the cell that the next value goes to.
+    pub back: AtomicU32,
+    /// Values written so far; the number of the newest.
+    pub written: AtomicU64,
+}
+
+/// One class of a queuing port: the producer's side.
+#[repr(C, align(64))]
+pub struct ClassLine {
+    /// Position of the next slot to claim.
+    pub head: AtomicU64,
+    /// Messages dropped because the class was full.
+    pub dropped_full: AtomicU64,
+}
+
+/// How far the consumer has come in each class. For observers; the consumer keeps its own copy.
+#[repr(C, align(64))]
+pub struct TakenLine {
+    /// Position of the next slot to take, per class.
+    pub taken: [AtomicU64; CLASS_COUNT],
+}
+
+/// Element 0.
+#[repr(C)]
+pub struct Control {
+    /// What the port is.
+    pub identity: Identity,
+    /// The consumer's words.
+    pub consumer: ConsumerLine,
+    /// The producer's counters.
+    pub producer: ProducerLine,
+    /// The cell between writer and reader.
+    pub sample: SampleLine,
+    /// The sampling writer's words.
+    pub sample_writer: SampleWriterLine,
+    /// The classes.
+    pub class: [ClassLine; CLASS_COUNT],
+    /// The consumer's positions.
+    pub taken: TakenLine,
+    #[cfg(not(loom))]
+    _rest: [u8; SLOT_BYTES - 64 * (5 + CLASS_COUNT + 1)],
+}
+
+/// What arrived from one peer's port: a `tautline_proto::loss::LossTracker` in memory. One writer
+/// at a time: a NIC keeps a flow on one queue. Two queues that serve one flow may miscount here,
+/// never elsewhere.
+#[repr(C, align(64))]
+pub struct Peer {
+    /// Source word; 0 marks a free entry.
+    pub source: AtomicU64,
+    /// Frames received, each once.
+    pub received: AtomicU64,
+    /// Frames that the sequence numbers say were sent; what exceeds `received` was lost.
+    pub expected: AtomicU64,
+    /// Bit i: number `highest - i` has been seen.
+    pub window: AtomicU64,
+    /// Frames seen before, or too far behind to tell.
+    pub duplicates: AtomicU64,
+    /// Highest sequence number of the current run.
+    pub highest: AtomicU32,
+    /// Numbers that `window` says something about.
+    pub span: AtomicU32,
+    /// Times the peer's numbering began anew.
+    pub restarts: AtomicU32,
+    /// Source port.
+    pub port: AtomicU32,
+}
+
+/// Element 1.
+#[repr(C)]
+pub struct PeerTable {
+    /// Two-way associative by [`crate::deliver::peer_index`].
+    pub peer: [Peer; PEER_COUNT],
+    #[cfg(not(loom))]
+    _rest: [u8; SLOT_BYTES - 64 * PEER_COUNT],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<Slot>() == SLOT_BYTES);
+    assert!(size_of::<Control>() == SLOT_BYTES);
+    assert!(size_of::<PeerTable>() == SLOT_BYTES);
+    assert!(offset_of!(Control, consumer) == 64);
+    assert!(offset_of!(Control, producer) == 128);
+    assert!(offset_of!(Control, sample) == 192);
+    assert!(offset_of!(Control, sample_writer) == 256);
+    assert!(offset_of!(Control, class) == 320);
+    assert!(offset_of!(Control, taken) == 832);
+    assert!(SLOT_PAYLOAD_BYTES >= 1484);
+};
+
+/// Structures made of loom's atomics, which cannot be laid over bytes.
+#[cfg(loom)]
+pub mod model {
+    use super::*;
+    use core::array::from_fn;
+
+    fn word() -> AtomicU64 {
+        AtomicU64::new(0)
+    }
+
+    fn half() -> AtomicU32 {
+        AtomicU32::new(0)
+    }
+
+    /// An empty slot.
+    #[must_use]
+    pub fn slot() -> Slot {
+        Slot {
+            turn: word(),
+            words: from_fn(|_| word()),
+        }
+    }
+
+    /// A zeroed control element.
+    #[must_use]
+    pub fn control() -> Control {
+        Control {
+            identity: Identity {
+                magic: half(),
+                version: AtomicU16::new(0),
+                kind: AtomicU16::new(0),
+                depth: half(),
+                port: half(),
+            },
+            consumer: ConsumerLine { waiting: half() },
+            producer: ProducerLine {
+                received: word(),
+                contended: word(),
+                unfit: word(),
+                peers_evicted: word(),
+                doorbells: word(),
+            },
+            sample: SampleLine { middle: half() },
+            sample_writer: SampleWriterLine {
+                lock: half(),
+                back: half(),
+                written: word(),
+            },
+            class: from_fn(|_| ClassLine {
+                head: word(),
+                dropped_full: word(),
+            }),
+            taken: TakenLine {
+                taken: from_fn(|_| word()),
+            },
+        }
+    }
+}
+
+impl Slot {
+    /// Copies the first `out.len()` payload bytes out; `out` may be at most
+    /// [`SLOT_PAYLOAD_BYTES`] long. Word by word through atomics, so that a writer on the other
+    /// side is a torn value to be detected, not undefined behaviour.
+    pub fn read_payload(&self, out: &mut [u8]) {
+        use crate::sync::Ordering::Relaxed;
+        let mut words = self.words[WORD_PAYLOAD..].iter();
+        let mut chunks = out.chunks_exact_mut(8);
+        for (chunk, word) in chunks.by_ref().zip(words.by_ref()) {
+            chunk.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+        }
+        let rest = chunks.into_remainder();
+        if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+            let bytes = word.load(Relaxed).to_ne_bytes();
+            rest.copy_from_slice(&bytes[..rest.len()]);
+        }
+    }
+
+    /// Copies `payload` in; what exceeds [`SLOT_PAYLOAD_BYTES`] is the caller's mistake.
+    pub(crate) fn write_payload(&self, payload: &[u8]) {
+        use crate::sync::Ordering::Relaxed;
+        debug_assert!(payload.len() <= SLOT_PAYLOAD_BYTES);
+        for (chunk, word) in payload.chunks(8).zip(&self.words[WORD_PAYLOAD..]) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(bytes), Relaxed);
+        }
+    }
+
+    /// Arrival, source and wire header.
+    pub fn head(&self) -> RecordHead {
+        use crate::sync::Ordering::Relaxed;
+        let word = |index: usize| self.words[index].load(Relaxed);
+        let mut header = [0; 16];
+        header[..8].copy_from_slice(&word(WORD_HEADER).to_ne_bytes());
+        header[8..].copy_from_slice(&word(WORD_HEADER + 1).to_ne_bytes());
+        RecordHead {
+            arrival_ns: word(WORD_ARRIVAL),
+            source: word(WORD_SOURCE),
+            header,
+        }
+    }
+
+    pub(crate) fn write_head(&self, head: &RecordHead) {
+        use crate::sync::Ordering::Relaxed;
+        let half = |from: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&head.header[from..from + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        self.words[WORD_ARRIVAL].store(head.arrival_ns, Relaxed);
+        self.words[WORD_SOURCE].store(head.source, Relaxed);
+        self.words[WORD_HEADER].store(half(0), Relaxed);
+        self.words[WORD_HEADER + 1].store(half(8), Relaxed);
+    }
+}
+
+/// What stands before the payload in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    /// When the demux saw the frame, CLOCK_MONOTONIC nanoseconds (the simulator: virtual time).
+    pub arrival_ns: u64,
+    /// From whom: see [`source_parts`].
+    pub source: u64,
+    /// The wire header, as it came.
+    pub header: [u8; 16],
+}

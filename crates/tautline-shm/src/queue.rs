@@ -1,0 +1,138 @@
+//! The queuing discipline: a bounded ring per class, several producers, one consumer.
+//!
+//! Each slot carries a *turn*. A slot at position `p` (counted without wrapping) may be filled when
+//! its turn is `p`; filling it makes the turn `p + 1`; taking it makes the turn `p + depth`, which
+//! is the position at which the slot is filled next. So a message and the word that announces it
+//! lie in one cache line, and producer and consumer share no index. (The scheme is Dmitry Vyukov's
+//! bounded queue, with one consumer.)
+//!
+//! Progress: the consumer is wait-free. A producer is wait-free too, because it gives up after
+//! [`CLAIM_ATTEMPTS`] collisions and counts the frame as contended. A producer that is interrupted
+//! between claiming and publishing delays what comes after it in that class, and only there.
+
+use crate::layout::{CLASS_COUNT, Control, RecordHead, Slot};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Attempts of a producer to claim a slot while others claim too. Lower: frames are given up when
+/// a few CPUs deliver to one class at the same time. Higher: the bound on the work per frame grows
+/// (and the BPF verifier unrolls it).
+pub const CLAIM_ATTEMPTS: usize = 8;
+
+/// Why a frame was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushError {
+    /// The class has no free slot.
+    Full,
+    /// Too many producers at once.
+    Contended,
+}
+
+/// Prepares the slots of a queuing port of `depth` slots a class. Before any producer sees them.
+pub fn initialise(slots: &[Slot], depth: usize) {
+    for class in slots.chunks(depth).take(CLASS_COUNT) {
+        for (position, slot) in class.iter().enumerate() {
+            slot.turn.store(position as u64, Relaxed);
+        }
+    }
+}
+
+/// Producer: puts one message into `class`. `slots` are all slots of the port.
+///
+/// # Errors
+/// [`PushError`], already counted in `control`.
+pub fn push(
+    control: &Control,
+    slots: &[Slot],
+    class: usize,
+    head: &RecordHead,
+    payload: &[u8],
+) -> Result<(), PushError> {
+    let depth = slots.len() / CLASS_COUNT;
+    let line = &control.class[class];
+    let slots = &slots[class * depth..(class + 1) * depth];
+    let mut position = line.head.load(Relaxed);
+    for _ in 0..CLAIM_ATTEMPTS {
+        let slot = &slots[position as usize & (depth - 1)];
+        // Acquire: partner is the consumer's release of the slot.
+        let turn = slot.turn.load(Acquire);
+        if turn == position {
+            match line
+                .head
+                .compare_exchange(position, position + 1, AcqRel, Relaxed)
+            {
+                Ok(_) => {
+                    slot.write_head(head);
+                    slot.write_payload(payload);
+                    // Release: partner is the consumer's Acquire in `Consumer::peek`.
+                    slot.turn.store(position + 1, Release);
+                    return Ok(());
+                }
+                Err(now) => position = now,
+            }
+        } else if turn < position {
+            line.dropped_full.fetch_add(1, Relaxed);
+            return Err(PushError::Full);
+        } else {
+            position = line.head.load(Relaxed);
+        }
+    }
+    control.producer.contended.fetch_add(1, Relaxed);
+    Err(PushError::Contended)
+}
+
+/// The consumer's place in the eight rings.
+#[derive(Debug)]
+pub struct Consumer {
+    next: [u64; CLASS_COUNT],
+    depth: u64,
+}
+
+/// A message that lies in its slot until [`Consumer::release`].
+#[derive(Clone, Copy)]
+pub struct Record<'m> {
+    /// The slot. No producer touches it before it is released.
+    pub slot: &'m Slot,
+    class: usize,
+}
+
+impl Consumer {
+    /// A consumer of a port of `depth` slots a class, which nobody has consumed from.
+    #[must_use]
+    pub fn new(depth: usize) -> Self {
+        debug_assert!(depth.is_power_of_two());
+        Self {
+            next: [0; CLASS_COUNT],
+            depth: depth as u64,
+        }
+    }
+
+    /// The most urgent message, oldest first within its class; it stays until released.
+    /// Wait-free: at most one look at each class.
+    #[inline]
+    pub fn peek<'m>(&self, slots: &'m [Slot]) -> Option<Record<'m>> {
+        for class in (0..CLASS_COUNT).rev() {
+            let position = self.next[class];
+            let slot = &slots[self.index(class, position)];
+            // Acquire: partner is the producer's publishing store.
+            if slot.turn.load(Acquire) == position + 1 {
+                return Some(Record { slot, class });
+            }
+        }
+        None
+    }
+
+    /// Gives the slot back to the producers.
+    #[inline]
+    pub fn release(&mut self, control: &Control, record: Record<'_>) {
+        let position = self.next[record.class];
+        self.next[record.class] = position + 1;
+        control.taken.taken[record.class].store(position + 1, Relaxed);
+        // Release: partner is the producer's Acquire in `push`; our reads are done before.
+        record.slot.turn.store(position + self.depth, Release);
+    }
+
+    #[inline]
+    fn index(&self, class: usize, position: u64) -> usize {
+        class * self.depth as usize + (position & (self.depth - 1)) as usize
+    }
+}

@@ -1,0 +1,141 @@
+//! The sampling discipline: the last value only, in three cells.
+//!
+//! One cell is the reader's, one the writer's, one lies between them. The writer fills its own
+//! cell and exchanges it for the middle one; the reader, when the middle one is fresh, exchanges
+//! its own for it. Each exchange is one atomic instruction, so a cell always has exactly one owner:
+//! a value is never torn, however often and however fast it is replaced, and the reader may look
+//! at it for as long as it likes.
+//!
+//! Progress: the reader is wait-free (one load, at most one exchange). A writer is wait-free too:
+//! where two CPUs deliver at the same moment, the second gives way and is counted. That is the
+//! order "second, then first", so the port still holds a value that was the last.
+
+use crate::layout::{CELL_COUNT, Control, RecordHead, Slot};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Set in `middle` by the writer, cleared by the reader: there is a value not seen yet.
+pub const FRESH: u32 = 0x80;
+/// The index in `middle`. Cells are three, so 3 is never valid; see [`cell_index`].
+const INDEX: u32 = 0x03;
+/// Which cell is whose in the beginning: writer 0, middle 1, reader 2.
+const FIRST_MIDDLE: u32 = 1;
+const FIRST_READER: u32 = 2;
+
+/// The value was given up: another writer was at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterBusy;
+
+/// Prepares the control element of a sampling port. Before any producer sees it.
+pub fn initialise(control: &Control) {
+    control.sample.middle.store(FIRST_MIDDLE, Relaxed);
+    control.sample_writer.back.store(0, Relaxed);
+    control.sample_writer.written.store(0, Relaxed);
+}
+
+/// Writer: makes this the port's value.
+///
+/// # Errors
+/// [`WriterBusy`], already counted in `control`.
+pub fn write(
+    control: &Control,
+    cells: &[Slot],
+    head: &RecordHead,
+    payload: &[u8],
+) -> Result<(), WriterBusy> {
+    let own = &control.sample_writer;
+    // Acquire: partner is the Release that ends the previous writer's turn.
+    if own.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        control.producer.contended.fetch_add(1, Relaxed);
+        return Err(WriterBusy);
+    }
+    let back = own.back.load(Relaxed);
+    let number = own.written.load(Relaxed) + 1;
+    let cell = &cells[cell_index(back)];
+    cell.write_head(head);
+    cell.write_payload(payload);
+    cell.turn.store(number, Relaxed);
+    own.written.store(number, Relaxed);
+    // Release: the reader's exchange sees the cell filled. Acquire: its reads of the cell that
+    // comes back are done.
+    let middle = control.sample.middle.swap(back | FRESH, AcqRel);
+    own.back.store(middle & INDEX, Relaxed);
+    own.lock.store(0, Release);
+    Ok(())
+}
+
+/// The reader's place: the cell that it owns, and the number of the last value that it saw.
+#[derive(Debug)]
+pub struct Reader {
+    front: u32,
+    seen: u64,
+}
+
+/// A value, in the cell that belongs to the reader until its next look.
+#[derive(Clone, Copy)]
+pub struct Sample<'m> {
+    /// The cell.
+    pub cell: &'m Slot,
+    /// Number of this value among all that were written, from 1.
+    pub number: u64,
+    /// Values that were written and replaced since the reader's last look.
+    pub overwritten: u64,
+    /// Whether the reader sees this value for the first time.
+    pub new: bool,
+}
+
+impl Reader {
+    /// A reader of a port from which nobody has read.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            front: FIRST_READER,
+            seen: 0,
+        }
+    }
+
+    /// Whether there is a value that this reader has not seen. One load.
+    #[inline]
+    pub fn fresh(control: &Control) -> bool {
+        control.sample.middle.load(Relaxed) & FRESH != 0
+    }
+
+    /// The newest value; `None` while there has never been one. Wait-free.
+    #[inline]
+    pub fn read<'m>(&mut self, control: &Control, cells: &'m [Slot]) -> Option<Sample<'m>> {
+        let new = Self::fresh(control);
+        if new {
+            // Acquire: partner is the writer's exchange. Release: our reads of the cell that we
+            // give back are done.
+            self.front = control.sample.middle.swap(self.front, AcqRel) & INDEX;
+        }
+        let cell = &cells[cell_index(self.front)];
+        let number = cell.turn.load(Relaxed);
+        if number == 0 {
+            return None;
+        }
+        let overwritten = if new {
+            number.saturating_sub(self.seen).saturating_sub(1)
+        } else {
+            0
+        };
+        self.seen = number;
+        Some(Sample {
+            cell,
+            number,
+            overwritten,
+            new,
+        })
+    }
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An index that came from memory, made safe to use.
+#[inline]
+fn cell_index(index: u32) -> usize {
+    (index & INDEX) as usize % CELL_COUNT
+}

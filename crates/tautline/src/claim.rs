@@ -1,0 +1,63 @@
+//! A port number belongs to one process of a host. The claim is a Unix socket in the abstract
+//! name space: the kernel drops it with the process, however that ends, so there is nothing to
+//! clear up, and whoever is refused can ask it whose the port is.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+/// Holds a port number on an interface until dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    _held: UnixListener,
+}
+
+/// The process that has what we asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Process id, as seen from here.
+    pub pid: i32,
+    /// Its name, if it can be read.
+    pub name: Option<String>,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(formatter, "process {} ({name})", self.pid),
+            None => write!(formatter, "process {}", self.pid),
+        }
+    }
+}
+
+/// Why a claim failed.
+#[derive(Debug)]
+pub(crate) enum ClaimError {
+    Taken(Option<Holder>),
+    Io(io::Error),
+}
+
+impl Claim {
+    /// Claims `port` on the interface with this index, for this EtherType.
+    pub(crate) fn new(interface_index: u32, ethertype: u16, port: u16) -> Result<Self, ClaimError> {
+        let name = format!("tautline/port/{interface_index}/{ethertype:04x}/{port}");
+        let address = SocketAddr::from_abstract_name(name).map_err(ClaimError::Io)?;
+        match UnixListener::bind_addr(&address) {
+            Ok(held) => Ok(Self { _held: held }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Err(ClaimError::Taken(holder(&address)))
+            }
+            Err(error) => Err(ClaimError::Io(error)),
+        }
+    }
+}
+
+fn holder(address: &SocketAddr) -> Option<Holder> {
+    let stream = UnixStream::connect_addr(address).ok()?;
+    let pid = crate::sys::socket::peer_process(&stream).ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    Some(Holder {
+        pid,
+        name: name.map(|name| name.trim_end().to_owned()),
+    })
+}

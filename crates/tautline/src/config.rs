@@ -1,0 +1,474 @@
+//! The configuration of a node: in code, or from a TOML file. What is wrong in a file is reported
+//! with line, column and what was expected.
+//!
+//! ```toml
+//! interface = "eth0"          # the link's interface
+//! link = "xdp"                # xdp, packet or udp; left out: the best that works
+//! ethertype = 0x88b5          # of the Ethernet form
+//! address = "10.0.0.1"        # this node's IPv4 address; left out: the interface's first
+//!
+//! [[neighbour]]
+//! name = "motor"
+//! mac = "02:00:00:00:00:02"
+//! ip = "10.0.0.2"
+//! form = "ethernet"           # or "udp"; left out: ethernet where there is a mac
+//!
+//! [[port]]
+//! name = "state"
+//! number = 7
+//! kind = "sampling"
+//! refresh_period_us = 1000
+//!
+//! [[port]]
+//! name = "command"
+//! number = 8
+//! kind = "queuing"
+//! depth = 64
+//! message_bytes_max = 1484
+//! spin_us = 50
+//! ```
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
+use tautline_proto::wire::{
+    ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber, ethernet::is_usable_ethertype,
+};
+use toml::Spanned;
+
+use crate::error::OpenError;
+use crate::link::LinkKind;
+use crate::port::{QueuingOptions, SamplingOptions};
+
+/// How a node is to be.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The interface; may be left out with link `udp` and an address.
+    pub interface: Option<String>,
+    /// The link; `None` takes the best that works.
+    pub link: Option<LinkKind>,
+    /// EtherType of the Ethernet form.
+    pub ethertype: u16,
+    /// This node's IPv4 address; `None` takes the interface's first.
+    pub address: Option<Ipv4Addr>,
+    /// The peers that ports of this node can send to.
+    pub neighbours: NeighbourTable,
+    /// Ports that can be opened by name.
+    pub ports: Vec<PortConfig>,
+}
+
+/// A port that can be opened by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its name, unique in the node.
+    pub name: String,
+    /// Its number, unique in the node.
+    pub number: PortNumber,
+    /// Its kind, and how it is to be.
+    pub kind: PortOptions,
+}
+
+/// Kind and options of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortOptions {
+    /// A queuing port.
+    Queuing(QueuingOptions),
+    /// A sampling port.
+    Sampling(SamplingOptions),
+}
+
+impl PortOptions {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Queuing(_) => "queuing",
+            Self::Sampling(_) => "sampling",
+        }
+    }
+}
+
+/// Something in a configuration file is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file, if the text came from one.
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong, and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            line,
+            column,
+            message,
+        } = self;
+        match file {
+            Some(file) => write!(formatter, "{file}:{line}:{column}: {message}"),
+            None => write!(formatter, "line {line}, column {column}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl NodeConfig {
+    /// A node on an interface, on the best link that works, without neighbours and named ports.
+    #[must_use]
+    pub fn on(interface: &str) -> Self {
+        Self {
+            interface: Some(interface.to_owned()),
+            link: None,
+            ethertype: ETHERTYPE_DEFAULT,
+            address: None,
+            neighbours: NeighbourTable::new(),
+            ports: Vec::new(),
+        }
+    }
+
+    /// A node on the `udp` link, bound to an address of this host.
+    #[must_use]
+    pub fn udp(address: Ipv4Addr) -> Self {
+        Self {
+            interface: None,
+            link: Some(LinkKind::Udp),
+            address: Some(address),
+            ..Self::on("")
+        }
+    }
+
+    /// The same on the given link.
+    #[must_use]
+    pub fn with_link(mut self, link: LinkKind) -> Self {
+        self.link = Some(link);
+        self
+    }
+
+    /// The same with one more neighbour.
+    ///
+    /// # Errors
+    /// [`NeighbourError`].
+    pub fn with_neighbour(mut self, neighbour: Neighbour) -> Result<Self, NeighbourError> {
+        self.neighbours.add(neighbour)?;
+        Ok(self)
+    }
+
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`OpenError::ConfigUnreadable`], [`OpenError::Config`].
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|source| OpenError::ConfigUnreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        text.parse().map_err(|error| {
+            OpenError::Config(ConfigError {
+                file: Some(path.display().to_string()),
+                ..error
+            })
+        })
+    }
+}
+
+impl FromStr for NodeConfig {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let document: Document = toml::from_str(text).map_err(|error| {
+            let span = error.span().unwrap_or_default();
+            at(text, span, error.message().trim().replace('\n', ", "))
+        })?;
+        document
+            .check()
+            .map_err(|(span, message)| at(text, span, message))
+    }
+}
+
+/// Turns a byte range into line and column.
+fn at(text: &str, span: Range<usize>, message: String) -> ConfigError {
+    let before = text.get(..span.start).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    ConfigError {
+        file: None,
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        message,
+    }
+}
+
+/// Where it is wrong, and what.
+type Wrong = (Range<usize>, String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    interface: Option<String>,
+    link: Option<Spanned<String>>,
+    ethertype: Option<Spanned<u16>>,
+    address: Option<Spanned<String>>,
+    #[serde(default)]
+    neighbour: Vec<Spanned<NeighbourEntry>>,
+    #[serde(default)]
+    port: Vec<Spanned<PortEntry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NeighbourEntry {
+    name: Spanned<String>,
+    mac: Option<Spanned<String>>,
+    ip: Option<Spanned<String>>,
+    form: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PortEntry {
+    name: Spanned<String>,
+    number: Spanned<i64>,
+    kind: Spanned<String>,
+    depth: Option<Spanned<u32>>,
+    message_bytes_max: Option<Spanned<usize>>,
+    refresh_period_us: Option<Spanned<u64>>,
+    spin_us: Option<u64>,
+}
+
+impl Document {
+    fn check(self) -> Result<NodeConfig, Wrong> {
+        let mut config = NodeConfig::on("");
+        config.interface = self.interface;
+        config.link = self.link.map(link).transpose()?;
+        if let Some(ethertype) = self.ethertype {
+            if !is_usable_ethertype(*ethertype.get_ref()) {
+                return Err((
+                    ethertype.span(),
+                    "expected an EtherType from 0x0600 that nothing else uses".to_owned(),
+                ));
+            }
+            config.ethertype = ethertype.into_inner();
+        }
+        config.address = self
+            .address
+            .map(|text| parse(text, "an IPv4 address such as \"10.0.0.1\""))
+            .transpose()?;
+        for entry in self.neighbour {
+            let span = entry.span();
+            let neighbour = neighbour(entry)?;
+            let name = neighbour.name.clone();
+            config
+                .neighbours
+                .add(neighbour)
+                .map_err(|error| (span, format!("neighbour `{name}`: {error}")))?;
+        }
+        for entry in self.port {
+            let port = port(entry.into_inner(), &config.ports)?;
+            config.ports.push(port);
+        }
+        Ok(config)
+    }
+}
+
+fn parse<T: FromStr>(text: Spanned<String>, expected: &str) -> Result<T, Wrong> {
+    text.get_ref().parse().map_err(|_| {
+        (
+            text.span(),
+            format!("`{}` is not {expected}", text.get_ref()),
+        )
+    })
+}
+
+fn link(text: Spanned<String>) -> Result<LinkKind, Wrong> {
+    match text.get_ref().as_str() {
+        "xdp" => Ok(LinkKind::Xdp),
+        "packet" => Ok(LinkKind::Packet),
+        "udp" => Ok(LinkKind::Udp),
+        other => Err((
+            text.span(),
+            format!("`{other}` is not a link; expected \"xdp\", \"packet\" or \"udp\""),
+        )),
+    }
+}
+
+fn neighbour(entry: Spanned<NeighbourEntry>) -> Result<Neighbour, Wrong> {
+    let entry = entry.into_inner();
+    let mac: Option<MacAddress> = entry
+        .mac
+        .map(|text| parse(text, "a MAC address such as \"02:00:00:00:00:01\""))
+        .transpose()?;
+    let ip = entry
+        .ip
+        .map(|text| parse(text, "an IPv4 address such as \"10.0.0.2\""))
+        .transpose()?;
+    let form = match entry.form {
+        Some(text) => parse(text, "a form; expected \"ethernet\" or \"udp\"")?,
+        None if mac.is_none() => Form::Udp,
+        None => Form::Ethernet,
+    };
+    Ok(Neighbour {
+        name: entry.name.into_inner(),
+        mac: mac.unwrap_or(MacAddress::UNSPECIFIED),
+        ip,
+        form,
+    })
+}
+
+fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig, Wrong> {
+    let number = u16::try_from(*entry.number.get_ref())
+        .ok()
+        .and_then(PortNumber::new)
+        .ok_or_else(|| {
+            let number = entry.number.get_ref();
+            let message = format!("port number {number} is out of range, expected 1 to {PORT_MAX}");
+            (entry.number.span(), message)
+        })?;
+    if let Some(other) = before.iter().find(|other| other.number == number) {
+        let message = format!(
+            "port number {number} is that of port `{}` already",
+            other.name
+        );
+        return Err((entry.number.span(), message));
+    }
+    if before
+        .iter()
+        .any(|other| other.name == *entry.name.get_ref())
+    {
+        let message = format!("there is a port named `{}` already", entry.name.get_ref());
+        return Err((entry.name.span(), message));
+    }
+    let kind = match entry.kind.get_ref().as_str() {
+        "queuing" => queuing(&entry)?,
+        "sampling" => sampling(&entry)?,
+        other => {
+            let message = format!("`{other}` is not a kind; expected \"queuing\" or \"sampling\"");
+            return Err((entry.kind.span(), message));
+        }
+    };
+    Ok(PortConfig {
+        name: entry.name.into_inner(),
+        number,
+        kind,
+    })
+}
+
+fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
+    if let Some(value) = &entry.refresh_period_us {
+        let message = "a queuing port has no refresh_period_us, expected a sampling port";
+        return Err((value.span(), message.to_owned()));
+    }
+    let mut options = QueuingOptions::default();
+    if let Some(depth) = &entry.depth {
+        options.depth = *depth.get_ref();
+    }
+    if let Some(bytes) = &entry.message_bytes_max {
+        options.message_bytes_max = *bytes.get_ref();
+    }
+    if let Some(spin) = entry.spin_us {
+        options.spin = Duration::from_micros(spin);
+    }
+    options.check().map_err(|error| {
+        let span = match (&entry.depth, &entry.message_bytes_max) {
+            (Some(depth), None) => depth.span(),
+            (_, Some(bytes)) => bytes.span(),
+            (None, None) => entry.kind.span(),
+        };
+        (span, error.to_string())
+    })?;
+    Ok(PortOptions::Queuing(options))
+}
+
+fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
+    if let Some(depth) = &entry.depth {
+        let message = "a sampling port has no depth, expected a queuing port";
+        return Err((depth.span(), message.to_owned()));
+    }
+    if let Some(bytes) = &entry.message_bytes_max {
+        let message = "a sampling port has no message_bytes_max: its values are of one frame";
+        return Err((bytes.span(), message.to_owned()));
+    }
+    let mut options = SamplingOptions::default();
+    if let Some(period) = &entry.refresh_period_us {
+        options.refresh_period = Duration::from_micros(*period.get_ref());
+    }
+    if let Some(spin) = entry.spin_us {
+        options.spin = Duration::from_micros(spin);
+    }
+    Ok(PortOptions::Sampling(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        text.parse::<NodeConfig>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_what_the_documentation_shows() {
+        let text = include_str!("config.rs");
+        let example: String = text
+            .lines()
+            .skip_while(|line| *line != "//! ```toml")
+            .skip(1)
+            .take_while(|line| *line != "//! ```")
+            .map(|line| line.trim_start_matches("//!").trim_start().to_owned() + "\n")
+            .collect();
+        let config: NodeConfig = example.parse().unwrap();
+        assert_eq!(config.interface.as_deref(), Some("eth0"));
+        assert_eq!(config.link, Some(LinkKind::Xdp));
+        assert_eq!(config.neighbours.len(), 1);
+        assert_eq!(config.ports.len(), 2);
+        let PortOptions::Sampling(options) = &config.ports[0].kind else {
+            panic!("port `state` is a sampling port");
+        };
+        assert_eq!(options.refresh_period, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn says_where_and_what_was_expected() {
+        assert_eq!(
+            error("interface = \"a\"\nspeed = 3\n"),
+            "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
+             `ethertype`, `address`, `neighbour`, `port`"
+        );
+        assert_eq!(
+            error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
+            "line 3, column 7: `02:00:zz` is not a MAC address such as \"02:00:00:00:00:01\""
+        );
+        assert_eq!(
+            error("address = \"10.0.0\"\n"),
+            "line 1, column 11: `10.0.0` is not an IPv4 address such as \"10.0.0.1\""
+        );
+        let port = "[[port]]\nname = \"a\"\nnumber = 7\nkind = \"sampling\"\n";
+        let again = "[[port]]\nname = \"b\"\nnumber = 7\nkind = \"queuing\"\n";
+        assert_eq!(
+            error(&format!("{port}{again}")),
+            "line 7, column 10: port number 7 is that of port `a` already"
+        );
+        assert_eq!(
+            error("[[port]]\nname = \"a\"\nnumber = 4096\nkind = \"queuing\"\n"),
+            "line 3, column 10: port number 4096 is out of range, expected 1 to 4095"
+        );
+        assert_eq!(
+            error("link = \"wifi\""),
+            "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"packet\" or \"udp\""
+        );
+        assert!(error("interface = [1").starts_with("line 1, column "));
+        assert_eq!(
+            error("[[port]]\nname = \"a\"\nnumber = 1\nkind = \"queuing\"\ndepth = 48\n"),
+            "line 5, column 9: depth 48 is not a power of two from 2 to 4096"
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! What can go wrong, by family of operations. Each message says what happened; [`OpenError::remedy`]
+//! and its like say what to do, for the command line to print.
+
+use std::io;
+use std::path::PathBuf;
+
+use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber};
+
+pub use crate::claim::Holder;
+pub use crate::config::ConfigError;
+
+/// A node could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configuration file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    ConfigUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface `{name}` here (there are: {})", known.join(", "))]
+    NoSuchInterface {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The configuration names no interface, and the link needs one.
+    #[error("link `{link}` needs an interface")]
+    InterfaceMissing {
+        /// The link.
+        link: &'static str,
+    },
+    /// The link needs an IPv4 address and there is none.
+    #[error("link `{link}` needs an IPv4 address, and {}", on(interface))]
+    NoAddress {
+        /// The link.
+        link: &'static str,
+        /// The interface that has none, if one was named.
+        interface: Option<String>,
+    },
+    /// Another XDP program is on the interface.
+    #[error("another XDP program is attached to `{interface}`: {}", program_name(*id, name))]
+    XdpTaken {
+        /// The interface.
+        interface: String,
+        /// The program's id, if the kernel told.
+        id: Option<u32>,
+        /// The program's name, if the kernel told.
+        name: Option<String>,
+    },
+    /// The link needs a privilege that this process lacks.
+    #[error("link `{link}` needs {needs}")]
+    NotPermitted {
+        /// The link.
+        link: &'static str,
+        /// The capabilities.
+        needs: &'static str,
+    },
+    /// The kernel or the driver refused.
+    #[error("{doing}: {source}")]
+    Refused {
+        /// What was being done.
+        doing: String,
+        /// The kernel's answer.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No link at all could be opened.
+    #[error("no link works here: {}", reasons.join("; "))]
+    NoLink {
+        /// Why not, link by link.
+        reasons: Vec<String>,
+    },
+}
+
+impl OpenError {
+    /// What to do about it, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Config(_) | Self::ConfigUnreadable { .. } => "correct the configuration file",
+            Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
+            Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
+            Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
+            Self::XdpTaken { .. } => {
+                "detach that program (ip link set dev INTERFACE xdp off), or use link = \"packet\""
+            }
+            Self::NotPermitted { .. } => {
+                "run as root or grant the capabilities (setcap), or use link = \"udp\", which needs none"
+            }
+            Self::Refused { .. } | Self::NoLink { .. } => {
+                "`taut doctor` shows what this machine lacks"
+            }
+        }
+    }
+}
+
+fn on(interface: &Option<String>) -> String {
+    match interface {
+        Some(name) => format!("`{name}` has none"),
+        None => "none is configured".to_owned(),
+    }
+}
+
+fn program_name(id: Option<u32>, name: &Option<String>) -> String {
+    match (id, name) {
+        (Some(id), Some(name)) => format!("id {id}, name `{name}`"),
+        (Some(id), None) => format!("id {id}"),
+        _ => "the kernel does not say which".to_owned(),
+    }
+}
+
+/// A port could not be opened, or a destination not be resolved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// The number is not one that a port can have.
+    #[error("port {number} is out of range (1 to {PORT_MAX})")]
+    OutOfRange {
+        /// The number asked for.
+        number: u32,
+    },
+    /// This node has the port open already.
+    #[error("port {port} is open in this node already")]
+    OpenHere {
+        /// The port.
+        port: PortNumber,
+    },
+    /// Another process has the port.
+    #[error("port {port} is taken by {}", holder_name(holder))]
+    Taken {
+        /// The port.
+        port: PortNumber,
+        /// Who has it, if it can be told.
+        holder: Option<Holder>,
+    },
+    /// The configuration has no port of that name.
+    #[error("the configuration has no port named `{name}`")]
+    UnknownName {
+        /// The name.
+        name: String,
+    },
+    /// The port is configured as another kind.
+    #[error("port `{name}` is configured as {configured}")]
+    OtherKind {
+        /// The name.
+        name: String,
+        /// What it is.
+        configured: &'static str,
+    },
+    /// The depth is not one that a port can have.
+    #[error("depth {depth} is not a power of two from 2 to {max}", max = crate::port::DEPTH_MAX)]
+    BadDepth {
+        /// The depth asked for.
+        depth: u32,
+    },
+    /// Messages of the size asked for do not fit the port.
+    #[error("messages of {bytes} bytes do not fit: {why}")]
+    BadMessageSize {
+        /// The size asked for.
+        bytes: usize,
+        /// What the limit is.
+        why: &'static str,
+    },
+    /// Nobody of that name or address is in the neighbour table.
+    #[error("no neighbour `{name}` (there are: {})", list(known))]
+    PeerUnknown {
+        /// The name or address asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The neighbour's entry lacks what this link needs to reach it.
+    #[error("neighbour `{name}` has no {lacks}, which link `{link}` needs")]
+    NeighbourIncomplete {
+        /// The neighbour.
+        name: String,
+        /// What is missing.
+        lacks: &'static str,
+        /// The link.
+        link: &'static str,
+    },
+    /// The port has as many destinations as it can hold.
+    #[error("the port has {max} destinations already", max = crate::port::DESTINATIONS_MAX)]
+    TooManyDestinations,
+    /// The kernel refused.
+    #[error("{doing}: {source}")]
+    Refused {
+        /// What was being done.
+        doing: &'static str,
+        /// The kernel's answer.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+fn holder_name(holder: &Option<Holder>) -> String {
+    holder
+        .as_ref()
+        .map_or_else(|| "another process".to_owned(), Holder::to_string)
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+impl PortError {
+    pub(crate) fn refused(
+        doing: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Refused {
+            doing,
+            source: source.into(),
+        }
+    }
+}
+
+/// A message was not sent, or not whole. Hot path: `Copy`, and counted in the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The message is larger than any message can be.
+    #[error("message of {bytes} bytes is larger than {MESSAGE_BYTES_MAX}")]
+    MessageTooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
+    #[error("transmit queue is full")]
+    TransmitQueueFull,
+    /// The interface is down.
+    #[error("interface is down")]
+    InterfaceDown,
+    /// The interface no longer exists.
+    #[error("interface is gone")]
+    InterfaceGone,
+    /// The interface carries smaller frames than the link needs.
+    #[error("frame is larger than the interface's MTU")]
+    FrameTooLarge,
+    /// The kernel refused for another reason.
+    #[error("kernel refused to send (errno {errno})")]
+    Refused {
+        /// The error number.
+        errno: i32,
+    },
+}
+
+impl From<io::Error> for SendError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::EAGAIN | libc::EBUSY) => Self::TransmitQueueFull,
+            Some(libc::ENETDOWN) => Self::InterfaceDown,
+            Some(libc::ENODEV | libc::ENXIO) => Self::InterfaceGone,
+            Some(libc::EMSGSIZE) => Self::FrameTooLarge,
+            other => Self::Refused {
+                errno: other.unwrap_or(0),
+            },
+        }
+    }
+}
+
+/// A message could not be received. Hot path: `Copy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The buffer is smaller than the largest message that the port can hold. Nothing was taken.
+    #[error("buffer of {given} bytes, but messages may have {needed}")]
+    BufferTooSmall {
+        /// Bytes of the buffer.
+        given: usize,
+        /// Bytes that the port's largest message has.
+        needed: usize,
+    },
+    /// The interface is down. The port stays open and works again when it comes up.
+    #[error("interface is down")]
+    InterfaceDown,
+    /// The kernel refused to receive or to wait.
+    #[error("kernel refused to receive (errno {errno})")]
+    Refused {
+        /// The error number.
+        errno: i32,
+    },
+}
+
+impl From<io::Error> for ReceiveError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => Self::InterfaceDown,
+            other => Self::Refused {
+                errno: other.unwrap_or(0),
+            },
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Links: what carries frames between nodes. One trait, [`Link`], and one conformance suite that
+//! every link passes (`tests/conformance.rs`).
+//!
+//! A link has two halves. [`Link`] belongs to the node: it opens ports and resolves neighbours.
+//! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and it brings
+//! arriving frames into the port's memory, unless the kernel does that already.
+
+pub(crate) mod frame;
+pub mod packet;
+pub mod sim;
+pub(crate) mod socket;
+pub mod udp;
+pub mod xdp;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{Header, ParseError, PortNumber};
+use tautline_shm::region::Shape;
+
+pub use frame::Route;
+
+use crate::address::Source;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::memory::MappedPort;
+
+/// The links that there are, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LinkKind {
+    /// BPF demux in the driver's poll, straight into the port's memory.
+    Xdp,
+    /// Packet sockets: past the protocol stack, without BPF.
+    Packet,
+    /// Ordinary UDP sockets: no privilege.
+    Udp,
+    /// A network in memory, on virtual time.
+    Sim,
+}
+
+impl LinkKind {
+    /// The name in configuration and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Packet => "packet",
+            Self::Udp => "udp",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+impl std::fmt::Display for LinkKind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Where in the driver the demux runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum XdpMode {
+    /// In the driver's poll, before the kernel makes a packet of the frame.
+    Native,
+    /// After that: works with every driver, costs the allocation of a packet.
+    Generic,
+}
+
+/// Who takes the arrival time, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ArrivalClock {
+    /// The BPF demux, in the driver's poll: CLOCK_MONOTONIC.
+    Demux,
+    /// The kernel's packet timestamp, taken on CLOCK_REALTIME when the frame entered the stack and
+    /// moved to CLOCK_MONOTONIC when it was read. A step of the realtime clock between the two
+    /// shifts it.
+    SocketTimestamp,
+    /// Virtual time of the simulated network.
+    Virtual,
+}
+
+/// What a link does and does not do. Reported by every node; checked by the conformance suite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Who takes the arrival time.
+    pub arrival_clock: ArrivalClock,
+    /// Mode of the demux, on `xdp`.
+    pub xdp_mode: Option<XdpMode>,
+    /// Whether frames reach the port's memory without the process doing anything. Otherwise each
+    /// receive first fetches what has arrived, with a system call a frame.
+    pub delivered_by_kernel: bool,
+    /// Whether the Ethernet form is spoken.
+    pub ethernet_form: bool,
+    /// Whether the UDP form is spoken.
+    pub udp_form: bool,
+    /// Largest message that travels in one frame, in bytes.
+    pub whole_bytes_max: usize,
+    /// Copies of a message between the wire's buffer and the caller's, on the way in.
+    pub receive_copies: u8,
+    /// The same on the way out.
+    pub send_copies: u8,
+    /// Whether a port has a descriptor for epoll.
+    pub descriptor: bool,
+}
+
+/// Frames that were ours and reached no port, since the node opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeCounters {
+    /// Malformed frames, by [`ParseError::index`].
+    pub malformed: [u64; ParseError::COUNT],
+    /// Well-formed frames for a port that is not open here.
+    pub no_port: u64,
+}
+
+impl NodeCounters {
+    /// All malformed frames.
+    #[must_use]
+    pub fn malformed_total(&self) -> u64 {
+        self.malformed.iter().sum()
+    }
+}
+
+/// The node's half of a link.
+pub trait Link: Send + Sync + std::fmt::Debug {
+    /// Which link this is.
+    fn kind(&self) -> LinkKind;
+
+    /// What it does here, on this interface, with these privileges.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Opens a port of the given shape.
+    ///
+    /// # Errors
+    /// [`PortError::Taken`], [`PortError::Refused`].
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError>;
+
+    /// The way to a neighbour's port.
+    ///
+    /// # Errors
+    /// [`PortError::NeighbourIncomplete`] if the entry lacks an address that this link needs.
+    fn route(
+        &self,
+        neighbour: &Neighbour,
+        to: PortNumber,
+        from: PortNumber,
+    ) -> Result<Route, PortError>;
+
+    /// Frames that reached no port.
+    fn counters(&self) -> NodeCounters;
+}
+
+/// A port's half of a link.
+pub trait PortLink: Send + std::fmt::Debug {
+    /// The port's memory.
+    fn memory(&self) -> &Arc<MappedPort>;
+
+    /// The link's clock: CLOCK_MONOTONIC, or virtual time.
+    fn now(&self) -> Instant;
+
+    /// Sends one frame. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    fn send(&mut self, route: &mut Route, header: &Header, payload: &[u8])
+    -> Result<(), SendError>;
+
+    /// Brings what has arrived into the port's memory, as much as a bounded number of steps can.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; what had been brought stays.
+    fn collect(&mut self) -> Result<(), ReceiveError>;
+
+    /// Announces that [`PortLink::wait`], or a wait on the descriptor, may follow. After this, look
+    /// into the memory once more, and wait only if there is nothing.
+    fn arm(&mut self);
+
+    /// Sleeps until something may have arrived, at most for `timeout` (for ever if `None`). May
+    /// return early.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Refused`] if the kernel refused to wait.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError>;
+
+    /// A descriptor that becomes readable when something may have arrived after
+    /// [`PortLink::arm`]; `None` where there is none.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of
+    /// itself.
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour>;
+}

@@ -1,0 +1,235 @@
+//! The `packet` link: AF_PACKET sockets both ways. Past the protocol stack, without BPF maps: for
+//! machines where the demux cannot be loaded, and for a second process on an interface whose demux
+//! belongs to another.
+//!
+//! The kernel's own filter picks the frames of one port for one socket, so each port still has a
+//! queue of its own. A frame reaches Linux as well, which drops it for its EtherType. The UDP form
+//! goes through an ordinary UDP socket, because a packet socket would only watch it pass.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::{Form, Neighbour};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_shm::region::Shape;
+
+use super::frame::{FrameBuffer, is_udp_form};
+use super::socket::{Counters, Inlet, SocketForm, udp_socket};
+use super::udp::send_datagram;
+use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
+use crate::address::{Address, Source};
+use crate::claim::{Claim, ClaimError};
+use crate::error::{OpenError, PortError, ReceiveError, SendError};
+use crate::memory::MappedPort;
+use crate::sys::interface::Interface;
+use crate::sys::{clock, packet, socket, wait};
+
+/// The node's half.
+#[derive(Debug)]
+pub struct PacketLink {
+    interface: Interface,
+    ip: Option<Ipv4Addr>,
+    ethertype: u16,
+    counters: Arc<Counters>,
+}
+
+impl PacketLink {
+    /// A link on `interface`; with an `ip`, it also speaks the UDP form.
+    ///
+    /// # Errors
+    /// [`OpenError::NotPermitted`] without CAP_NET_RAW.
+    pub(crate) fn new(
+        interface: Interface,
+        ip: Option<Ipv4Addr>,
+        ethertype: u16,
+    ) -> Result<Self, OpenError> {
+        packet::sender(interface.index).map_err(|source| match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted {
+                link: "packet",
+                needs: "CAP_NET_RAW",
+            },
+            _ => OpenError::Refused {
+                doing: "opening a packet socket".to_owned(),
+                source: source.into(),
+            },
+        })?;
+        Ok(Self {
+            interface,
+            ip,
+            ethertype,
+            counters: Arc::default(),
+        })
+    }
+}
+
+/// Claims the port's number on the interface.
+pub(crate) fn claim(
+    interface: &Interface,
+    ethertype: u16,
+    port: PortNumber,
+) -> Result<Claim, PortError> {
+    Claim::new(interface.index, ethertype, port.get()).map_err(|error| match error {
+        ClaimError::Taken(holder) => PortError::Taken { port, holder },
+        ClaimError::Io(error) => PortError::refused("claiming the port", error),
+    })
+}
+
+/// The entry by which an answer to a station on the same network is routed.
+pub(crate) fn ethernet_neighbour(source: Source) -> Option<Neighbour> {
+    match source.address {
+        Address::Ethernet(mac) => Some(Neighbour {
+            name: mac.to_string(),
+            mac,
+            ip: None,
+            form: Form::Ethernet,
+        }),
+        Address::Udp(_) => None,
+    }
+}
+
+impl Link for PacketLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Packet
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            arrival_clock: ArrivalClock::SocketTimestamp,
+            xdp_mode: None,
+            delivered_by_kernel: false,
+            ethernet_form: true,
+            udp_form: self.ip.is_some(),
+            whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
+            receive_copies: 3,
+            send_copies: 2,
+            descriptor: true,
+        }
+    }
+
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+        let claim = claim(&self.interface, self.ethertype, port)?;
+        let refused = |source| PortError::refused("opening the port's packet sockets", source);
+        let form = SocketForm::Ethernet {
+            ethertype: self.ethertype,
+        };
+        let receiver = packet::receiver(self.interface.index, self.ethertype, port.get());
+        let mut inlets = vec![Inlet::new(receiver.map_err(refused)?, form).map_err(refused)?];
+        if let Some(ip) = self.ip {
+            let socket = udp_socket(ip, port)?;
+            inlets.push(Inlet::new(socket, SocketForm::Udp { port }).map_err(refused)?);
+        }
+        let members: Vec<_> = inlets.iter().map(Inlet::socket).collect();
+        let descriptor = wait::either(&members).map_err(refused)?;
+        let sender = packet::sender(self.interface.index).map_err(refused)?;
+        let (memory, _not_locked) = MappedPort::private(shape, port.get())
+            .map_err(|error| PortError::refused("taking the port's memory", error))?;
+        Ok(Box::new(PacketPort {
+            inlets,
+            descriptor,
+            sender,
+            memory: Arc::new(memory),
+            frame: FrameBuffer::new(),
+            counters: Arc::clone(&self.counters),
+            _claim: claim,
+        }))
+    }
+
+    fn route(
+        &self,
+        neighbour: &Neighbour,
+        to: PortNumber,
+        _from: PortNumber,
+    ) -> Result<Route, PortError> {
+        if !is_udp_form(neighbour) {
+            return Ok(Route::ethernet(
+                self.interface.mac,
+                neighbour,
+                self.ethertype,
+            ));
+        }
+        if self.ip.is_none() {
+            return Err(PortError::NeighbourIncomplete {
+                name: neighbour.name.clone(),
+                lacks: "MAC address, and this node no IPv4 address,",
+                link: "packet",
+            });
+        }
+        Route::udp(LinkKind::Packet, neighbour, to)
+    }
+
+    fn counters(&self) -> NodeCounters {
+        self.counters.read()
+    }
+}
+
+/// The port's half.
+#[derive(Debug)]
+struct PacketPort {
+    /// The packet socket, and the UDP socket if the node has an address.
+    inlets: Vec<Inlet>,
+    descriptor: OwnedFd,
+    sender: OwnedFd,
+    memory: Arc<MappedPort>,
+    frame: FrameBuffer,
+    counters: Arc<Counters>,
+    _claim: Claim,
+}
+
+impl PortLink for PacketPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.memory
+    }
+
+    fn now(&self) -> Instant {
+        clock::monotonic()
+    }
+
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        match (&route, self.inlets.get(1)) {
+            (Route::Udp { .. }, Some(udp)) => {
+                send_datagram(udp.socket(), &mut self.frame, route, header, payload)
+            }
+            _ => {
+                let bytes = self.frame.build(route, header, payload);
+                Ok(socket::send(self.sender.as_fd(), bytes)?)
+            }
+        }
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        for inlet in &mut self.inlets {
+            inlet.collect(&self.memory, &self.counters)?;
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) {}
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        Ok(wait::readable(self.descriptor.as_fd(), timeout)?)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_fd())
+    }
+
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        match source.address {
+            Address::Ethernet(_) => ethernet_neighbour(source),
+            Address::Udp(address) => Some(Neighbour {
+                name: source.address.to_string(),
+                mac: MacAddress::UNSPECIFIED,
+                ip: Some(*address.ip()),
+                form: Form::Udp,
+            }),
+        }
+    }
+}

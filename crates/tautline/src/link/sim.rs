@@ -1,0 +1,297 @@
+//! The `sim` link: a network in memory on virtual time, seeded. Ports and nodes behave as on any
+//! other link; only the frames travel through [`tautline_proto::sim`], and waiting moves the clock
+//! instead of the thread.
+//!
+//! One thread drives a simulated network: waiting on a port delivers to all ports of its node and
+//! advances the time for everybody.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::sim::{Faults, SimConfig, SimError, SimNetwork, SimNode};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{
+    Header, MacAddress, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet,
+};
+use tautline_shm::region::Shape;
+
+use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
+use super::packet::ethernet_neighbour;
+use super::socket::Counters;
+use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
+use crate::address::{Address, Source};
+use crate::config::NodeConfig;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::memory::MappedPort;
+use crate::node::Node;
+
+/// A simulated network, on which nodes can be opened.
+#[derive(Clone, Debug)]
+pub struct Network {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    network: SimNetwork,
+    now: Instant,
+}
+
+impl Network {
+    /// A network without nodes at virtual time zero.
+    #[must_use]
+    pub fn new(config: SimConfig) -> Self {
+        Self {
+            shared: Arc::new(Mutex::new(Shared {
+                network: SimNetwork::new(config),
+                now: Instant::ZERO,
+            })),
+        }
+    }
+
+    /// Opens a node on this network. Of the configuration, EtherType, neighbours and ports count.
+    ///
+    /// # Errors
+    /// [`SimError`] if the address is taken or the network is full.
+    pub fn open(&self, mac: MacAddress, config: NodeConfig) -> Result<Node, SimError> {
+        let node = self.lock().network.attach(mac)?;
+        let link = SimLink {
+            network: self.clone(),
+            node,
+            mac,
+            ethertype: config.ethertype,
+            ports: Arc::default(),
+            counters: Arc::default(),
+        };
+        Ok(Node::on_link(Box::new(link), mac, config))
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.lock().now
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        let mut shared = self.lock();
+        shared.now = shared.now.checked_add(by).unwrap_or(Instant::FAR_FUTURE);
+    }
+
+    /// Sets what the network does to frames from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().network.set_faults(faults);
+    }
+
+    /// What the network has done so far, and how to drive it in other ways.
+    pub fn with<T>(&self, look: impl FnOnce(&mut SimNetwork) -> T) -> T {
+        look(&mut self.lock().network)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The open ports of one node, for the demux.
+type OpenPorts = Arc<Mutex<Vec<(PortNumber, Arc<MappedPort>)>>>;
+
+#[derive(Debug)]
+struct SimLink {
+    network: Network,
+    node: SimNode,
+    mac: MacAddress,
+    ethertype: u16,
+    ports: OpenPorts,
+    counters: Arc<SimCounters>,
+}
+
+#[derive(Debug, Default)]
+struct SimCounters {
+    malformed: Counters,
+    no_port: std::sync::atomic::AtomicU64,
+}
+
+impl Link for SimLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Sim
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            arrival_clock: ArrivalClock::Virtual,
+            xdp_mode: None,
+            delivered_by_kernel: false,
+            ethernet_form: true,
+            udp_form: false,
+            whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
+            receive_copies: 3,
+            send_copies: 2,
+            descriptor: false,
+        }
+    }
+
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+        let (memory, _not_locked) = MappedPort::private(shape, port.get())
+            .map_err(|error| PortError::refused("taking the port's memory", error))?;
+        let memory = Arc::new(memory);
+        lock(&self.ports).push((port, Arc::clone(&memory)));
+        Ok(Box::new(SimPort {
+            number: port,
+            memory,
+            network: self.network.clone(),
+            node: self.node,
+            ethertype: self.ethertype,
+            mac: self.mac,
+            ports: Arc::clone(&self.ports),
+            counters: Arc::clone(&self.counters),
+            frame: FrameBuffer::new(),
+            arriving: Box::new([0; FRAME_BYTES_MAX]),
+        }))
+    }
+
+    fn route(
+        &self,
+        neighbour: &Neighbour,
+        _to: PortNumber,
+        _from: PortNumber,
+    ) -> Result<Route, PortError> {
+        if is_udp_form(neighbour) {
+            return Err(PortError::NeighbourIncomplete {
+                name: neighbour.name.clone(),
+                lacks: "MAC address",
+                link: "sim",
+            });
+        }
+        Ok(Route::ethernet(self.mac, neighbour, self.ethertype))
+    }
+
+    fn counters(&self) -> NodeCounters {
+        NodeCounters {
+            no_port: self
+                .counters
+                .no_port
+                .load(std::sync::atomic::Ordering::Relaxed),
+            ..self.counters.malformed.read()
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+struct SimPort {
+    number: PortNumber,
+    memory: Arc<MappedPort>,
+    network: Network,
+    node: SimNode,
+    ethertype: u16,
+    mac: MacAddress,
+    ports: OpenPorts,
+    counters: Arc<SimCounters>,
+    frame: FrameBuffer,
+    arriving: Box<[u8; FRAME_BYTES_MAX]>,
+}
+
+impl SimPort {
+    /// The next frame that has reached the node; its arrival and its length.
+    fn next_frame(&mut self) -> Option<(Instant, usize)> {
+        let mut shared = self.network.lock();
+        let now = shared.now;
+        let delivery = shared.network.receive(self.node, now)?;
+        let bytes = delivery.bytes.len().min(FRAME_BYTES_MAX);
+        self.arriving[..bytes].copy_from_slice(&delivery.bytes[..bytes]);
+        Some((delivery.arrival, bytes))
+    }
+
+    fn demux(&self, arrival: Instant, frame: &[u8]) {
+        let frame = match ethernet::parse(frame, self.ethertype) {
+            Ok(frame) if frame.destination == self.mac || frame.destination.is_group() => frame,
+            Err(Rejected::Malformed(error)) => return self.counters.malformed.count(error),
+            Ok(_) | Err(Rejected::NotOurs) => return,
+        };
+        let ports = lock(&self.ports);
+        let Some((_, memory)) = ports
+            .iter()
+            .find(|(port, _)| *port == frame.header.destination)
+        else {
+            let no_port = &self.counters.no_port;
+            no_port.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        };
+        let source = Address::Ethernet(frame.source).word();
+        deliver_frame(memory, arrival, source, &frame.header, frame.payload);
+    }
+}
+
+impl PortLink for SimPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.memory
+    }
+
+    fn now(&self) -> Instant {
+        self.network.now()
+    }
+
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let bytes = self.frame.build(route, header, payload);
+        let mut shared = self.network.lock();
+        let now = shared.now;
+        match shared.network.send(now, self.node, bytes) {
+            Err(SimError::FrameLength { .. }) => Err(SendError::FrameTooLarge),
+            // A network that is full drops and counts, as a switch does.
+            _ => Ok(()),
+        }
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        while let Some((arrival, bytes)) = self.next_frame() {
+            self.demux(arrival, &self.arriving[..bytes]);
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) {}
+
+    /// Moves the clock to the next event of the network, or to the end of the wait.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        let mut shared = self.network.lock();
+        let end = timeout.and_then(|timeout| shared.now.checked_add(timeout));
+        let next = match (shared.network.next_event(), end) {
+            (Some(event), Some(end)) => event.min(end),
+            (Some(event), None) => event,
+            (None, Some(end)) => end,
+            // Nothing is under way and nobody else can send: waiting would never end.
+            (None, None) => {
+                return Err(ReceiveError::Refused {
+                    errno: libc::EDEADLK,
+                });
+            }
+        };
+        shared.now = shared.now.max(next);
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        ethernet_neighbour(source)
+    }
+}
+
+impl Drop for SimPort {
+    fn drop(&mut self) {
+        lock(&self.ports).retain(|(port, _)| *port != self.number);
+    }
+}

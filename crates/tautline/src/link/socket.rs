@@ -1,0 +1,132 @@
+//! What the links share whose frames reach the process through sockets: receiving from one and
+//! delivering into the port's memory.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tautline_proto::wire::{ParseError, PortNumber, Rejected, ethernet, udp};
+
+use super::NodeCounters;
+use super::frame::{FRAME_BYTES_MAX, deliver_frame};
+use crate::address::Address;
+use crate::error::{PortError, ReceiveError};
+use crate::memory::MappedPort;
+use crate::sys::socket::{Receiver, bind, internet_address, open, set_option};
+
+/// Frames that one `collect` takes from one socket. Lower: a port that is read seldom lags behind
+/// its socket. Higher: a receive may take longer, though everything it fetches is needed to
+/// find the most urgent message.
+const COLLECT_FRAMES_MAX: usize = 64;
+
+/// Bytes that the kernel may hold for one port's socket before it drops. The kernel's default
+/// (208 KiB) holds 90 full frames; a class of default depth alone has 64.
+const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
+
+/// Node counters, counted by this process.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    malformed: [AtomicU64; ParseError::COUNT],
+}
+
+impl Counters {
+    pub(crate) fn count(&self, error: ParseError) {
+        self.malformed[error.index()].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> NodeCounters {
+        NodeCounters {
+            malformed: std::array::from_fn(|index| self.malformed[index].load(Relaxed)),
+            no_port: 0,
+        }
+    }
+}
+
+/// Which form the frames of a socket have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SocketForm {
+    /// Whole Ethernet frames of this EtherType.
+    Ethernet { ethertype: u16 },
+    /// Payloads of datagrams to this port.
+    Udp { port: PortNumber },
+}
+
+/// One socket of a port, and what its frames look like.
+pub(crate) struct Inlet {
+    receiver: Receiver,
+    form: SocketForm,
+    buffer: Box<[u8; FRAME_BYTES_MAX]>,
+}
+
+impl std::fmt::Debug for Inlet {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Inlet")
+            .field("form", &self.form)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inlet {
+    pub(crate) fn new(socket: OwnedFd, form: SocketForm) -> std::io::Result<Self> {
+        // Best effort: above net.core.rmem_max the kernel gives what it allows.
+        let _limited = set_option(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            &SOCKET_BUFFER_BYTES,
+        );
+        Ok(Self {
+            receiver: Receiver::new(socket)?,
+            form,
+            buffer: Box::new([0; FRAME_BYTES_MAX]),
+        })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.receiver.socket()
+    }
+
+    /// Moves what has arrived into the port's memory.
+    pub(crate) fn collect(
+        &mut self,
+        memory: &MappedPort,
+        counters: &Counters,
+    ) -> Result<(), ReceiveError> {
+        for _ in 0..COLLECT_FRAMES_MAX {
+            let Some(received) = self.receiver.receive(&mut self.buffer[..])? else {
+                break;
+            };
+            let frame = &self.buffer[..received.bytes.min(FRAME_BYTES_MAX)];
+            let parsed = match self.form {
+                SocketForm::Ethernet { ethertype } => ethernet::parse(frame, ethertype)
+                    .map(|frame| (Address::Ethernet(frame.source), frame.header, frame.payload)),
+                SocketForm::Udp { port } => udp::parse_datagram(frame, port.udp_port())
+                    .map(|(header, payload)| (Address::Udp(received.from), header, payload))
+                    .map_err(Rejected::Malformed),
+            };
+            match parsed {
+                Ok((source, header, payload)) => {
+                    deliver_frame(memory, received.arrival, source.word(), &header, payload);
+                }
+                Err(Rejected::Malformed(error)) => counters.count(error),
+                Err(Rejected::NotOurs) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A UDP socket for one port of a node.
+pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, PortError> {
+    let refused = |source| PortError::refused("opening a UDP socket", source);
+    let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(refused)?;
+    // Lets a neighbour entry be a broadcast address.
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, &1i32).map_err(refused)?;
+    let address = internet_address(SocketAddrV4::new(ip, port.udp_port()));
+    bind(socket.as_fd(), &address).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => PortError::Taken { port, holder: None },
+        _ => PortError::refused("binding the port's UDP socket", error),
+    })?;
+    Ok(socket)
+}

@@ -1,0 +1,162 @@
+//! The `udp` link: ordinary UDP sockets. No privilege, any network that IP reaches, the kernel's
+//! latency. It speaks the UDP form of the wire format.
+
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::{Form, Neighbour};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_UDP};
+use tautline_shm::region::Shape;
+
+use super::frame::FrameBuffer;
+use super::socket::{Counters, Inlet, SocketForm, udp_socket};
+use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
+use crate::address::{Address, Source};
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::memory::MappedPort;
+use crate::sys::{clock, socket, wait};
+
+/// The node's half.
+#[derive(Debug)]
+pub struct UdpLink {
+    ip: Ipv4Addr,
+    counters: Arc<Counters>,
+}
+
+impl UdpLink {
+    /// A link whose ports are bound to `ip`.
+    pub(crate) fn new(ip: Ipv4Addr) -> Self {
+        Self {
+            ip,
+            counters: Arc::default(),
+        }
+    }
+}
+
+impl Link for UdpLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Udp
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            arrival_clock: ArrivalClock::SocketTimestamp,
+            xdp_mode: None,
+            delivered_by_kernel: false,
+            ethernet_form: false,
+            udp_form: true,
+            whole_bytes_max: WHOLE_BYTES_MAX_UDP,
+            receive_copies: 3,
+            send_copies: 2,
+            descriptor: true,
+        }
+    }
+
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+        let inlet = Inlet::new(udp_socket(self.ip, port)?, SocketForm::Udp { port })
+            .map_err(|error| PortError::refused("preparing the port's UDP socket", error))?;
+        let (memory, _not_locked) = MappedPort::private(shape, port.get())
+            .map_err(|error| PortError::refused("taking the port's memory", error))?;
+        Ok(Box::new(UdpPort {
+            inlet,
+            memory: Arc::new(memory),
+            frame: FrameBuffer::new(),
+            counters: Arc::clone(&self.counters),
+        }))
+    }
+
+    fn route(
+        &self,
+        neighbour: &Neighbour,
+        to: PortNumber,
+        _from: PortNumber,
+    ) -> Result<Route, PortError> {
+        Route::udp(LinkKind::Udp, neighbour, to)
+    }
+
+    fn counters(&self) -> NodeCounters {
+        self.counters.read()
+    }
+}
+
+/// The port's half.
+#[derive(Debug)]
+struct UdpPort {
+    inlet: Inlet,
+    memory: Arc<MappedPort>,
+    frame: FrameBuffer,
+    counters: Arc<Counters>,
+}
+
+impl PortLink for UdpPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.memory
+    }
+
+    fn now(&self) -> Instant {
+        clock::monotonic()
+    }
+
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        send_datagram(self.inlet.socket(), &mut self.frame, route, header, payload)
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        self.inlet.collect(&self.memory, &self.counters)
+    }
+
+    fn arm(&mut self) {}
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        Ok(wait::readable(self.inlet.socket(), timeout)?)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inlet.socket())
+    }
+
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        match source.address {
+            Address::Udp(address) => Some(Neighbour {
+                name: source.address.to_string(),
+                mac: MacAddress::UNSPECIFIED,
+                ip: Some(*address.ip()),
+                form: Form::Udp,
+            }),
+            Address::Ethernet(_) => None,
+        }
+    }
+}
+
+/// Sends the UDP form through a socket.
+pub(crate) fn send_datagram(
+    socket: BorrowedFd<'_>,
+    frame: &mut FrameBuffer,
+    route: &mut Route,
+    header: &Header,
+    payload: &[u8],
+) -> Result<(), SendError> {
+    let Route::Udp { address } = *route else {
+        // Routes are made by the link that sends on them.
+        return Err(SendError::Refused {
+            errno: libc::EAFNOSUPPORT,
+        });
+    };
+    let bytes = frame.build(route, header, payload);
+    // An ICMP error that came back for an earlier datagram is reported by the next call on the
+    // socket; the datagram at hand has not been sent then, so once more.
+    match socket::send_to(socket, bytes, address) {
+        Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => {
+            Ok(socket::send_to(socket, bytes, address)?)
+        }
+        result => Ok(result?),
+    }
+}

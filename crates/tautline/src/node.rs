@@ -1,0 +1,487 @@
+//! A node: one participant on a network, with an interface, an address, neighbours and ports.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, OnceLock};
+
+use serde::Serialize;
+use tautline_proto::neighbour::{Neighbour, NeighbourTable};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{MacAddress, PortNumber};
+
+use crate::address::Address;
+use crate::config::{NodeConfig, PortConfig, PortOptions};
+use crate::error::{OpenError, PortError};
+use crate::link::packet::PacketLink;
+use crate::link::udp::UdpLink;
+use crate::link::xdp::XdpLink;
+use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
+use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
+use crate::statistics::{PortStatus, Ports};
+use crate::status::StatusServer;
+use crate::sys::interface::{self, Interface};
+use crate::sys::{clock, memory};
+
+/// A node. Ports keep it open; dropping it and all its ports closes it.
+///
+/// ```no_run
+/// use tautline::{Instant, NodeConfig, Node, Priority};
+///
+/// let node = Node::open(NodeConfig::from_file("node.toml")?)?;
+/// println!("{}", node.report());
+/// let mut command = node.queuing_port_named("command")?;
+/// let motor = command.destination("motor", 8.try_into()?)?;
+/// command.send(motor, Priority::HIGHEST, b"stop")?;
+/// let mut buffer = [0; 1484];
+/// if let Some(message) = command.receive_until(Instant::FAR_FUTURE, &mut buffer)? {
+///     println!("{} said {:?}", message.source, &buffer[..message.length]);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Node {
+    inner: Arc<NodeInner>,
+}
+
+/// What ports share with their node.
+#[derive(Debug)]
+pub(crate) struct NodeInner {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) neighbours: NeighbourTable,
+    pub(crate) ports: Ports,
+    configured: Vec<PortConfig>,
+    report: OpenReport,
+    status: OnceLock<StatusServer>,
+}
+
+/// What opening a node came to: which link, why not a better one, what took effect.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct OpenReport {
+    /// The link that carries the frames.
+    pub link: LinkKind,
+    /// The interface.
+    pub interface: Option<String>,
+    /// Its MAC address, which peers send the Ethernet form to.
+    pub mac: Option<String>,
+    /// This node's IPv4 address, which peers send the UDP form to.
+    pub ip: Option<Ipv4Addr>,
+    /// What the link does here.
+    pub capabilities: Capabilities,
+    /// Better links that were tried, and why each did not work.
+    pub not_better: Vec<NotBetter>,
+    /// What was wanted beyond the link and could not be had.
+    pub limits: Vec<String>,
+}
+
+/// A better link that did not work.
+#[derive(Clone, Debug, Serialize)]
+pub struct NotBetter {
+    /// The link, with its mode.
+    pub link: String,
+    /// Why it did not work.
+    pub why: String,
+}
+
+impl std::fmt::Display for OpenReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "link {}", self.link)?;
+        if let Some(mode) = self.capabilities.xdp_mode {
+            let mode = match mode {
+                XdpMode::Native => "native",
+                XdpMode::Generic => "generic",
+            };
+            write!(formatter, " ({mode})")?;
+        }
+        if let Some(interface) = &self.interface {
+            write!(formatter, " on {interface}")?;
+        }
+        if let Some(mac) = &self.mac {
+            write!(formatter, ", {mac}")?;
+        }
+        if let Some(ip) = self.ip {
+            write!(formatter, ", {ip}")?;
+        }
+        for better in &self.not_better {
+            write!(formatter, "\n  not {}: {}", better.link, better.why)?;
+        }
+        for limit in &self.limits {
+            write!(formatter, "\n  limited: {limit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A node's state, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// The process that the node is in.
+    pub pid: u32,
+    /// Its command's name.
+    pub command: Option<String>,
+    /// What opening it came to.
+    #[serde(flatten)]
+    pub report: OpenReport,
+    /// Whether its interface is up at the moment.
+    pub interface_up: Option<bool>,
+    /// Its neighbours.
+    pub neighbours: Vec<NeighbourStatus>,
+    /// Frames that were ours and reached no port.
+    pub counters: NodeCounters,
+    /// Its open ports.
+    pub ports: Vec<PortStatus>,
+}
+
+/// A neighbour, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NeighbourStatus {
+    /// Its name.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: Option<String>,
+    /// Its IPv4 address.
+    pub ip: Option<Ipv4Addr>,
+    /// The form it is sent.
+    pub form: String,
+}
+
+impl Node {
+    /// Opens a node as configured. Where the configuration names no link, the best that works is
+    /// taken: `xdp` native, `xdp` generic, `packet`, `udp`; [`Node::report`] says which, and why not
+    /// a better one.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
+        let place = Place::find(&config)?;
+        let mut not_better = Vec::new();
+        let mut refused = None;
+        for (kind, mode) in candidates(config.link, &place) {
+            match open_link(kind, mode, &place, config.ethertype) {
+                Ok(link) => return Ok(Self::with_link(link, config, place, not_better)),
+                Err(error) => {
+                    not_better.push(NotBetter {
+                        link: candidate_name(kind, mode),
+                        why: error.to_string(),
+                    });
+                    // Of a link that was asked for by name, the first answer says most.
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        match (config.link, refused) {
+            (Some(_), Some(error)) => Err(error),
+            _ => Err(OpenError::NoLink {
+                reasons: not_better
+                    .into_iter()
+                    .map(|tried| format!("{}: {}", tried.link, tried.why))
+                    .collect(),
+            }),
+        }
+    }
+
+    /// A node on a link made elsewhere: the simulated one.
+    pub(crate) fn on_link(link: Box<dyn Link>, mac: MacAddress, config: NodeConfig) -> Self {
+        let place = Place {
+            name: None,
+            interface: None,
+            ip: None,
+        };
+        let mut node = Self::with_link(link, config, place, Vec::new());
+        if let Some(inner) = Arc::get_mut(&mut node.inner) {
+            inner.report.mac = Some(mac.to_string());
+        }
+        node
+    }
+
+    fn with_link(
+        link: Box<dyn Link>,
+        config: NodeConfig,
+        place: Place,
+        not_better: Vec<NotBetter>,
+    ) -> Self {
+        let report = OpenReport {
+            link: link.kind(),
+            interface: place.name,
+            mac: place.interface.map(|interface| interface.mac.to_string()),
+            ip: place.ip,
+            capabilities: link.capabilities(),
+            not_better,
+            limits: limits(),
+        };
+        let inner = Arc::new(NodeInner {
+            link,
+            neighbours: config.neighbours,
+            ports: Ports::default(),
+            configured: config.ports,
+            report,
+            status: OnceLock::new(),
+        });
+        Self { inner }
+    }
+
+    /// Makes the node's state readable by `taut status`: starts a thread that answers whoever
+    /// asks, and sleeps otherwise. [`Node::open`] leaves that to the application, because a
+    /// process may want to decide which threads it has.
+    ///
+    /// # Errors
+    /// If the kernel refuses the socket or the thread.
+    pub fn publish_status(&self) -> std::io::Result<()> {
+        if self.inner.status.get().is_none() {
+            let server = StatusServer::start(Arc::downgrade(&self.inner))?;
+            // Two callers at once: one server stays, the other ends here.
+            let _ = self.inner.status.set(server);
+        }
+        Ok(())
+    }
+
+    /// Which link, why not a better one, what took effect.
+    #[must_use]
+    pub fn report(&self) -> &OpenReport {
+        &self.inner.report
+    }
+
+    /// The state of the node at this moment.
+    #[must_use]
+    pub fn status(&self) -> NodeStatus {
+        self.inner.status()
+    }
+
+    /// The neighbours.
+    #[must_use]
+    pub fn neighbours(&self) -> &NeighbourTable {
+        &self.inner.neighbours
+    }
+
+    /// Opens a queuing port.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn queuing_port(
+        &self,
+        number: PortNumber,
+        options: &QueuingOptions,
+    ) -> Result<QueuingPort, PortError> {
+        QueuingPort::open(&self.inner, number, None, options)
+    }
+
+    /// Opens a sampling port.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn sampling_port(
+        &self,
+        number: PortNumber,
+        options: &SamplingOptions,
+    ) -> Result<SamplingPort, PortError> {
+        SamplingPort::open(&self.inner, number, None, options)
+    }
+
+    /// Opens a queuing port as the configuration describes it.
+    ///
+    /// # Errors
+    /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::queuing_port`].
+    pub fn queuing_port_named(&self, name: &str) -> Result<QueuingPort, PortError> {
+        let port = self.configured(name)?;
+        match &port.kind {
+            PortOptions::Queuing(options) => {
+                QueuingPort::open(&self.inner, port.number, Some(name), options)
+            }
+            other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
+        }
+    }
+
+    /// Opens a sampling port as the configuration describes it.
+    ///
+    /// # Errors
+    /// As [`Node::queuing_port_named`].
+    pub fn sampling_port_named(&self, name: &str) -> Result<SamplingPort, PortError> {
+        let port = self.configured(name)?;
+        match &port.kind {
+            PortOptions::Sampling(options) => {
+                SamplingPort::open(&self.inner, port.number, Some(name), options)
+            }
+            other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
+        }
+    }
+
+    fn configured(&self, name: &str) -> Result<&PortConfig, PortError> {
+        self.inner
+            .configured
+            .iter()
+            .find(|port| port.name == name)
+            .ok_or_else(|| PortError::UnknownName {
+                name: name.to_owned(),
+            })
+    }
+}
+
+fn other_kind(name: &str, configured: &PortOptions) -> PortError {
+    PortError::OtherKind {
+        name: name.to_owned(),
+        configured: configured.name(),
+    }
+}
+
+/// CLOCK_MONOTONIC now, the clock that every link but the simulated one stamps with.
+#[must_use]
+pub fn now() -> Instant {
+    clock::monotonic()
+}
+
+impl NodeInner {
+    pub(crate) fn status(&self) -> NodeStatus {
+        let interface = self.report.interface.as_deref();
+        NodeStatus {
+            pid: std::process::id(),
+            command: std::fs::read_to_string("/proc/self/comm")
+                .ok()
+                .map(|name| name.trim_end().to_owned()),
+            report: self.report.clone(),
+            interface_up: interface.map(|name| interface::query(name).is_ok_and(|found| found.up)),
+            neighbours: self
+                .neighbours
+                .iter()
+                .map(|(_, peer)| neighbour_status(peer))
+                .collect(),
+            counters: self.link.counters(),
+            ports: self.ports.status(),
+        }
+    }
+
+    /// The neighbour with this address.
+    pub(crate) fn neighbour_of(&self, address: Address) -> Option<Neighbour> {
+        let index = match address {
+            Address::Ethernet(mac) => self.neighbours.source_of_frame(mac, None),
+            Address::Udp(address) => self.neighbours.by_ip(*address.ip()),
+        }?;
+        let neighbour = self.neighbours.get(index)?.clone();
+        // The answer takes the form that the question had.
+        let form = match address {
+            Address::Ethernet(_) => tautline_proto::neighbour::Form::Ethernet,
+            Address::Udp(_) => tautline_proto::neighbour::Form::Udp,
+        };
+        Some(Neighbour { form, ..neighbour })
+    }
+}
+
+fn neighbour_status(neighbour: &Neighbour) -> NeighbourStatus {
+    NeighbourStatus {
+        name: neighbour.name.clone(),
+        mac: (!neighbour.mac.is_unspecified()).then(|| neighbour.mac.to_string()),
+        ip: neighbour.ip,
+        form: neighbour.form.to_string(),
+    }
+}
+
+/// Where the node is to be.
+struct Place {
+    name: Option<String>,
+    interface: Option<Interface>,
+    ip: Option<Ipv4Addr>,
+}
+
+impl Place {
+    fn find(config: &NodeConfig) -> Result<Self, OpenError> {
+        let Some(name) = config.interface.as_deref() else {
+            return Ok(Self {
+                name: None,
+                interface: None,
+                ip: config.address,
+            });
+        };
+        let interface = interface::query(name).map_err(|source| {
+            if source.kind() == std::io::ErrorKind::NotFound {
+                OpenError::NoSuchInterface {
+                    name: name.to_owned(),
+                    known: interface::names().unwrap_or_default(),
+                }
+            } else {
+                OpenError::Refused {
+                    doing: format!("asking the kernel about `{name}`"),
+                    source: source.into(),
+                }
+            }
+        })?;
+        Ok(Self {
+            name: Some(name.to_owned()),
+            ip: config.address.or(interface.ip),
+            interface: Some(interface),
+        })
+    }
+}
+
+/// The links to try, the best first.
+fn candidates(asked: Option<LinkKind>, place: &Place) -> Vec<(LinkKind, XdpMode)> {
+    let native = (LinkKind::Xdp, XdpMode::Native);
+    let generic = (LinkKind::Xdp, XdpMode::Generic);
+    match asked {
+        Some(LinkKind::Xdp) => vec![native, generic],
+        Some(other) => vec![(other, XdpMode::Native)],
+        None if place.name.is_none() => vec![(LinkKind::Udp, XdpMode::Native)],
+        None => vec![
+            native,
+            generic,
+            (LinkKind::Packet, XdpMode::Native),
+            (LinkKind::Udp, XdpMode::Native),
+        ],
+    }
+}
+
+fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
+    match (kind, mode) {
+        (LinkKind::Xdp, XdpMode::Native) => "xdp (native)".to_owned(),
+        (LinkKind::Xdp, XdpMode::Generic) => "xdp (generic)".to_owned(),
+        (other, _) => other.name().to_owned(),
+    }
+}
+
+fn open_link(
+    kind: LinkKind,
+    mode: XdpMode,
+    place: &Place,
+    ethertype: u16,
+) -> Result<Box<dyn Link>, OpenError> {
+    let interface = || {
+        let missing = || OpenError::InterfaceMissing { link: kind.name() };
+        let found = place.name.as_deref().zip(place.interface.clone());
+        found.ok_or_else(missing)
+    };
+    match kind {
+        LinkKind::Xdp => {
+            let (name, interface) = interface()?;
+            Ok(Box::new(XdpLink::new(
+                name, interface, place.ip, ethertype, mode,
+            )?))
+        }
+        LinkKind::Packet => {
+            let (_, interface) = interface()?;
+            Ok(Box::new(PacketLink::new(interface, place.ip, ethertype)?))
+        }
+        LinkKind::Udp => {
+            let ip = place.ip.ok_or_else(|| OpenError::NoAddress {
+                link: "udp",
+                interface: place.name.clone(),
+            })?;
+            Ok(Box::new(UdpLink::new(ip)))
+        }
+        LinkKind::Sim => Err(OpenError::Refused {
+            doing: "opening link `sim`".to_owned(),
+            source: "a simulated network is made in code: tautline::link::sim::Network".into(),
+        }),
+    }
+}
+
+/// What this process may not do.
+fn limits() -> Vec<String> {
+    let mut limits = Vec::new();
+    // A page that was just taken and touched: if this cannot be locked, ports' memory cannot.
+    let page = vec![0u8; memory::page_bytes()];
+    if let Err(error) = memory::lock_slice(&page) {
+        limits.push(format!(
+            "memory is not locked ({error}); raise RLIMIT_MEMLOCK (ulimit -l) or grant CAP_IPC_LOCK"
+        ));
+    }
+    limits
+}

@@ -1,0 +1,286 @@
+//! What a port counts in this process, and the list of a node's open ports.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tautline_proto::fragment::ReassemblyCounters;
+use tautline_proto::wire::PortNumber;
+use tautline_shm::deliver::load_loss;
+use tautline_shm::layout::CLASS_COUNT;
+use tautline_shm::region::{PortMemory, Shape};
+
+use crate::address::{Address, Source};
+use crate::error::PortError;
+use crate::memory::MappedPort;
+
+/// A counter with one writer, the port's thread; anybody may read it.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// A plain addition: one writer, so no locked instruction.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.set(self.read() + count);
+    }
+
+    #[inline]
+    fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What the port's thread counts.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    pub(crate) sent: Counter,
+    pub(crate) send_errors: Counter,
+    pub(crate) received: Counter,
+    pub(crate) overwritten: Counter,
+    pub(crate) void: Counter,
+    pub(crate) too_large: Counter,
+    expired: Counter,
+    incomplete_dropped: Counter,
+}
+
+impl Statistics {
+    /// Copies what the reassembler has counted.
+    pub(crate) fn reassembly(&self, counters: &ReassemblyCounters) {
+        self.expired.set(counters.expired);
+        self.incomplete_dropped
+            .set(counters.no_collector + counters.quota_reached + counters.inconsistent);
+        self.too_large.set(counters.too_large);
+    }
+}
+
+/// The kind of a port, as reports name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// Keeps every message.
+    Queuing,
+    /// Keeps the last value.
+    Sampling,
+}
+
+/// What one peer's port sent to this port, and what was lost on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PeerCounters {
+    /// The peer's address.
+    pub address: Address,
+    /// Its port.
+    #[serde(serialize_with = "number")]
+    pub port: PortNumber,
+    /// Frames that arrived, each once.
+    pub received: u64,
+    /// Frames that the sequence numbers say were sent and that did not arrive.
+    pub lost: u64,
+    /// Frames that arrived more than once.
+    pub duplicates: u64,
+    /// Times that the peer began to count anew.
+    pub restarts: u32,
+}
+
+fn number<S: serde::Serializer>(port: &PortNumber, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(port.get())
+}
+
+/// One open port, at the moment of asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PortStatus {
+    /// Its number.
+    #[serde(serialize_with = "number")]
+    pub number: PortNumber,
+    /// Its name in the configuration.
+    pub name: Option<String>,
+    /// Its kind.
+    pub kind: PortKind,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+    /// Slots of each class (queuing).
+    pub depth: Option<u32>,
+    /// Messages sent.
+    pub sent: u64,
+    /// Sends that failed.
+    pub send_errors: u64,
+    /// Frames that the demux delivered or dropped here.
+    pub frames: u64,
+    /// Messages handed to the application; values that it saw (sampling).
+    pub received: u64,
+    /// Frames waiting, per priority 0 to 7 (queuing).
+    pub queued: [u64; CLASS_COUNT],
+    /// Frames dropped because their class was full, per priority (queuing).
+    pub dropped_full: [u64; CLASS_COUNT],
+    /// Values replaced before the application looked (sampling).
+    pub overwritten: u64,
+    /// Frames given up because several CPUs delivered at once.
+    pub contended: u64,
+    /// Fragments that came for a sampling port.
+    pub unfit: u64,
+    /// Messages larger than the port takes.
+    pub too_large: u64,
+    /// Messages of which fragments were missing at the time limit.
+    pub expired: u64,
+    /// Fragments dropped for want of a collector, or because they contradict each other.
+    pub incomplete_dropped: u64,
+    /// Slots without a message.
+    pub void: u64,
+    /// Peers that pushed each other out of the list below.
+    pub peers_evicted: u64,
+    /// Times that the reader was woken.
+    pub doorbells: u64,
+    /// Who sent.
+    pub peers: Vec<PeerCounters>,
+}
+
+/// The open ports of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: PortNumber,
+    /// `None` while the port is being opened.
+    port: Option<OpenPort>,
+}
+
+#[derive(Debug)]
+struct OpenPort {
+    name: Option<String>,
+    memory: Arc<MappedPort>,
+    statistics: Arc<Statistics>,
+}
+
+/// Keeps a number until the port is open, or failed to.
+pub(crate) struct Reservation {
+    registration: Registration,
+}
+
+/// Keeps a port in its node's list.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    number: PortNumber,
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+impl Ports {
+    pub(crate) fn reserve(&self, number: PortNumber) -> Result<Reservation, PortError> {
+        let mut open = lock(&self.open);
+        if open.iter().any(|entry| entry.number == number) {
+            return Err(PortError::OpenHere { port: number });
+        }
+        open.push(Entry { number, port: None });
+        Ok(Reservation {
+            registration: Registration {
+                number,
+                open: Arc::clone(&self.open),
+            },
+        })
+    }
+
+    pub(crate) fn status(&self) -> Vec<PortStatus> {
+        let open = lock(&self.open);
+        open.iter()
+            .filter_map(|entry| Some(status(entry.number, entry.port.as_ref()?)))
+            .collect()
+    }
+}
+
+impl Reservation {
+    pub(crate) fn fill(
+        self,
+        name: Option<&str>,
+        memory: &Arc<MappedPort>,
+        statistics: &Arc<Statistics>,
+    ) -> Registration {
+        let Self { registration } = self;
+        let port = OpenPort {
+            name: name.map(str::to_owned),
+            memory: Arc::clone(memory),
+            statistics: Arc::clone(statistics),
+        };
+        for entry in lock(&registration.open).iter_mut() {
+            if entry.number == registration.number {
+                entry.port = Some(port);
+                break;
+            }
+        }
+        registration
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        lock(&self.open).retain(|entry| entry.number != self.number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The list stays whole at every step, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
+    let memory = port.memory.port();
+    let control = memory.control;
+    let (kind, depth) = match port.memory.shape() {
+        Shape::Queuing { depth } => (PortKind::Queuing, Some(depth)),
+        Shape::Sampling => (PortKind::Sampling, None),
+    };
+    let queued = |class: usize| {
+        let head = control.class[class].head.load(Relaxed);
+        head.saturating_sub(control.taken.taken[class].load(Relaxed))
+    };
+    let counted = &port.statistics;
+    PortStatus {
+        number,
+        name: port.name.clone(),
+        kind,
+        memory_bytes: port.memory.shape().bytes(),
+        depth,
+        sent: counted.sent.read(),
+        send_errors: counted.send_errors.read(),
+        frames: control.producer.received.load(Relaxed),
+        received: counted.received.read(),
+        queued: std::array::from_fn(queued),
+        dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),
+        overwritten: counted.overwritten.read(),
+        contended: control.producer.contended.load(Relaxed),
+        unfit: control.producer.unfit.load(Relaxed),
+        too_large: counted.too_large.read(),
+        expired: counted.expired.read(),
+        incomplete_dropped: counted.incomplete_dropped.read(),
+        void: counted.void.read(),
+        peers_evicted: control.producer.peers_evicted.load(Relaxed),
+        doorbells: control.producer.doorbells.load(Relaxed),
+        peers: memory.peers.peer.iter().filter_map(peer).collect(),
+    }
+}
+
+fn peer(peer: &tautline_shm::layout::Peer) -> Option<PeerCounters> {
+    let address = Address::from_word(peer.source.load(Relaxed))?;
+    let port = u16::try_from(peer.port.load(Relaxed)).ok()?;
+    let losses = load_loss(peer);
+    let source = Source {
+        address,
+        port: PortNumber::new(port)?,
+    };
+    Some(PeerCounters {
+        address: source.address,
+        port: source.port,
+        received: losses.received(),
+        lost: losses.lost(),
+        duplicates: losses.duplicates(),
+        restarts: losses.restarts(),
+    })
+}

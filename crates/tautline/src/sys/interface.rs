@@ -1,0 +1,178 @@
+//! What the kernel knows of a network interface. Asked through a socket and not through /sys,
+//! because a thread may have entered a network namespace that the mounted /sys is not of.
+
+use std::ffi::CString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use tautline_proto::wire::MacAddress;
+
+/// A network interface, at the moment of asking.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) mac: MacAddress,
+    pub(crate) mtu_bytes: usize,
+    pub(crate) up: bool,
+    pub(crate) ip: Option<Ipv4Addr>,
+}
+
+/// Asks for an interface by name. `ErrorKind::NotFound` if there is none.
+pub(crate) fn query(name: &str) -> io::Result<Interface> {
+    let socket = super::socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let mut request = Request::new(&socket, name)?;
+    let index = request.ask(libc::SIOCGIFINDEX)?.index();
+    let mac = request.ask(libc::SIOCGIFHWADDR)?.hardware_address();
+    let mtu = request.ask(libc::SIOCGIFMTU)?.mtu();
+    let flags = request.ask(libc::SIOCGIFFLAGS)?.flags();
+    let ip = match request.ask(libc::SIOCGIFADDR) {
+        Ok(answer) => Some(answer.ipv4()),
+        // EADDRNOTAVAIL: the interface has no IPv4 address.
+        Err(_) => None,
+    };
+    Ok(Interface {
+        index: index.try_into().map_err(io::Error::other)?,
+        mac,
+        mtu_bytes: mtu.try_into().map_err(io::Error::other)?,
+        up: flags & libc::IFF_UP as libc::c_short != 0,
+        ip: ip.filter(|ip| !ip.is_unspecified()),
+    })
+}
+
+/// The names of all interfaces in this network namespace.
+pub(crate) fn names() -> io::Result<Vec<String>> {
+    // SAFETY: returns a list that we free below, or null.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut names = Vec::new();
+    let mut entry = list;
+    // SAFETY: the list ends with an entry of index 0; each name before it is a valid string.
+    unsafe {
+        while (*entry).if_index != 0 {
+            names.push(
+                std::ffi::CStr::from_ptr((*entry).if_name)
+                    .to_string_lossy()
+                    .into_owned(),
+            );
+            entry = entry.add(1);
+        }
+        libc::if_freenameindex(list);
+    }
+    Ok(names)
+}
+
+/// One `ifreq`, asked again and again about the same interface.
+struct Request<'s> {
+    socket: &'s OwnedFd,
+    name: [libc::c_char; libc::IFNAMSIZ],
+    answer: libc::ifreq,
+}
+
+impl<'s> Request<'s> {
+    fn new(socket: &'s OwnedFd, name: &str) -> io::Result<Self> {
+        let name = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
+        let bytes = name.as_bytes_with_nul();
+        if bytes.len() > libc::IFNAMSIZ {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut field = [0; libc::IFNAMSIZ];
+        for (to, from) in field.iter_mut().zip(bytes) {
+            *to = *from as libc::c_char;
+        }
+        // SAFETY: all bytes zero is a valid ifreq.
+        let answer = unsafe { std::mem::zeroed() };
+        Ok(Self {
+            socket,
+            name: field,
+            answer,
+        })
+    }
+
+    fn ask(&mut self, what: libc::Ioctl) -> io::Result<&Self> {
+        self.answer.ifr_name = self.name;
+        // SAFETY: these requests read a name from and write an answer into the ifreq given.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut self.answer) };
+        super::check(result).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => io::ErrorKind::NotFound.into(),
+            _ => error,
+        })?;
+        Ok(self)
+    }
+
+    fn index(&self) -> libc::c_int {
+        // SAFETY: SIOCGIFINDEX filled this member; any bits are a valid integer.
+        unsafe { self.answer.ifr_ifru.ifru_ifindex }
+    }
+
+    fn mtu(&self) -> libc::c_int {
+        // SAFETY: SIOCGIFMTU filled this member; any bits are a valid integer.
+        unsafe { self.answer.ifr_ifru.ifru_mtu }
+    }
+
+    fn flags(&self) -> libc::c_short {
+        // SAFETY: SIOCGIFFLAGS filled this member; any bits are a valid integer.
+        unsafe { self.answer.ifr_ifru.ifru_flags }
+    }
+
+    fn hardware_address(&self) -> MacAddress {
+        // SAFETY: SIOCGIFHWADDR filled this member; any bits are valid bytes.
+        let address = unsafe { self.answer.ifr_ifru.ifru_hwaddr };
+        let mut mac = [0; 6];
+        for (to, from) in mac.iter_mut().zip(address.sa_data) {
+            *to = from as u8;
+        }
+        MacAddress(mac)
+    }
+
+    fn ipv4(&self) -> Ipv4Addr {
+        // SAFETY: SIOCGIFADDR filled this member with a sockaddr_in; any bits are valid bytes.
+        let address = unsafe { self.answer.ifr_ifru.ifru_addr };
+        let octet = |index: usize| address.sa_data[index] as u8;
+        Ipv4Addr::new(octet(2), octet(3), octet(4), octet(5))
+    }
+}
+
+/// The id of the XDP program that is attached to an interface, if any.
+pub(crate) fn xdp_program(index: u32) -> io::Result<Option<u32>> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(
+        header,
+        NetlinkPayload::from(RouteNetlinkMessage::GetLink(link)),
+    );
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let (answer, _from) = socket.recv_from_full()?;
+    let answer =
+        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
+    let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = answer.payload else {
+        return Ok(None);
+    };
+    Ok(link.attributes.iter().find_map(program_of))
+}
+
+fn program_of(attribute: &LinkAttribute) -> Option<u32> {
+    let LinkAttribute::Xdp(parts) = attribute else {
+        return None;
+    };
+    parts.iter().find_map(|part| match part {
+        LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) if *id != 0 => {
+            Some(*id)
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,224 @@
+//! Sockets: opening, options, receiving with the kernel's arrival time.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use tautline_proto::time::Instant;
+
+/// A non-blocking socket that a child process does not inherit.
+pub(crate) fn open(
+    domain: libc::c_int,
+    kind: libc::c_int,
+    protocol: libc::c_int,
+) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: a call without pointers; the descriptor that it returns is ours.
+    unsafe {
+        Ok(OwnedFd::from_raw_fd(super::check(libc::socket(
+            domain, kind, protocol,
+        ))?))
+    }
+}
+
+/// Sets an option whose value is a plain C structure or integer.
+pub(crate) fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: `value` is readable for its size; the kernel copies it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    super::check(result).map(drop)
+}
+
+/// Binds to an address given as a plain C structure.
+pub(crate) fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+    // SAFETY: `address` is readable for its size; the kernel checks what it says.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            std::ptr::from_ref(address).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    super::check(result).map(drop)
+}
+
+/// Sends one frame or datagram on a bound or connected socket. Never waits.
+#[inline]
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: `bytes` is readable for its length.
+    let sent = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_DONTWAIT,
+        )
+    };
+    super::check_size(sent).map(drop)
+}
+
+/// Sends one datagram to an address. Never waits.
+pub(crate) fn send_to(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddrV4) -> io::Result<()> {
+    let address = internet_address(to);
+    // SAFETY: `bytes` and `address` are readable for the lengths given.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_DONTWAIT,
+            std::ptr::from_ref(&address).cast(),
+            size_of::<libc::sockaddr_in>() as libc::socklen_t,
+        )
+    };
+    super::check_size(sent).map(drop)
+}
+
+/// The C form of an IPv4 address and UDP port.
+pub(crate) fn internet_address(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(address.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+/// What [`Receiver::receive`] brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// Bytes of the frame; more than the buffer's length if it was cut off.
+    pub(crate) bytes: usize,
+    /// The kernel's arrival time, or the time of the call if the kernel gave none.
+    pub(crate) arrival: Instant,
+    /// The sender, on an IPv4 socket.
+    pub(crate) from: SocketAddrV4,
+}
+
+/// Bytes for control messages: room for one timestamp and for what else the kernel may add.
+const CONTROL_BYTES: usize = 128;
+
+/// Receives from a socket with the kernel's arrival times, without allocating.
+pub(crate) struct Receiver {
+    socket: OwnedFd,
+    control: [u64; CONTROL_BYTES / 8],
+}
+
+impl Receiver {
+    /// Takes the socket and asks the kernel to stamp arrivals.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        use std::os::fd::AsFd;
+        set_option(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPNS,
+            &1i32,
+        )?;
+        Ok(Self {
+            socket,
+            control: [0; CONTROL_BYTES / 8],
+        })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.socket.as_fd()
+    }
+
+    /// One frame or datagram, or `None` if there is none. Never waits.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        let mut from = internet_address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let mut part = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: all bytes zero is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_name = (&raw mut from).cast();
+        // A packet socket's longer address is cut off at this length; nobody looks at it.
+        message.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = self.control.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL_BYTES as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: every pointer in `message` is to live memory of the length given with it.
+        let result = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
+        match super::check_size(result) {
+            Ok(bytes) => Ok(Some(Received {
+                bytes,
+                arrival: arrival(&message).unwrap_or_else(super::clock::monotonic),
+                from: SocketAddrV4::new(
+                    Ipv4Addr::from(from.sin_addr.s_addr.to_ne_bytes()),
+                    u16::from_be(from.sin_port),
+                ),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The SCM_TIMESTAMPNS control message, moved from CLOCK_REALTIME to CLOCK_MONOTONIC.
+fn arrival(message: &libc::msghdr) -> Option<Instant> {
+    // SAFETY: recvmsg filled `message`; the macros stay within its control buffer.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = control.as_ref() {
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_TIMESTAMPNS {
+                let stamp = libc::CMSG_DATA(control)
+                    .cast::<libc::timespec>()
+                    .read_unaligned();
+                let realtime_ns = stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec;
+                let monotonic_ns = realtime_ns + super::clock::realtime_to_monotonic_ns();
+                return u64::try_from(monotonic_ns).ok().map(Instant::from_nanos);
+            }
+            control = libc::CMSG_NXTHDR(message, control);
+        }
+    }
+    None
+}
+
+/// A packet of classic BPF: the filter that the kernel runs before it queues a frame.
+pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        filter: program.as_ptr().cast_mut(),
+    };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// The process at the other end of a Unix socket.
+pub(crate) fn peer_process(stream: &std::os::unix::net::UnixStream) -> io::Result<i32> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `credentials` is writable for `bytes`.
+    super::check(unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut bytes,
+        )
+    })?;
+    Ok(credentials.pid)
+}

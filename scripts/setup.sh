@@ -1,0 +1,272 @@
+#!/bin/sh
+# Finds what the machine lacks to build, demonstrate or test Tautline, and installs it.
+#
+#   scripts/setup.sh [--for build|demo|test] [--with browser] [--check]
+#
+# Looks for the commands, headers and compiler targets themselves, never for package names, so
+# it is content with whatever provides them. What is missing is installed with apt where this
+# runs as root on a Debian-like system; everywhere else the exact command is printed and the
+# exit status is 1. It prints one line when nothing is missing.
+#
+#   --for SET       build: compilers and headers. demo (default): build, and what the demo runs.
+#                   test: demo, and what the tests run.
+#   --with browser  also a headless browser, for the tests that look at the HTML reports.
+#   --check         only look: print what is missing and install nothing.
+#
+# Assumes a POSIX shell, coreutils, sed and grep, and nothing else. A Rust toolchain is never
+# installed: how to get one is the user's choice, and this says what the choices are.
+set -eu
+
+LC_ALL=C
+export LC_ALL
+# Administrators' directories are missing from an ordinary user's PATH on Debian, and rustup's
+# until the next login.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"
+export PATH
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+set_name=demo
+browser=no
+check_only=no
+missing_packages=
+missing_what=
+work=
+
+main() {
+    parse_arguments "$@"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+
+    # First what cannot be installed here, before much else is.
+    check_rust
+    find_missing
+    if [ -n "$missing_packages" ]; then
+        report_missing
+        [ "$check_only" = no ] || exit 1
+        install_packages
+        find_missing
+        if [ -n "$missing_packages" ]; then
+            report_missing
+            fail "still missing after the installation of the packages above"
+        fi
+    fi
+    check_bpf_compiles
+    [ "$set_name" != test ] || check_rust_components
+    echo "set-up: all there for $set_name"
+}
+
+parse_arguments() {
+    while [ $# -gt 0 ]; do
+        case "$1" in
+        --for)
+            [ $# -ge 2 ] || usage
+            case "$2" in
+            build | demo | test) set_name=$2 ;;
+            *) usage ;;
+            esac
+            shift 2
+            ;;
+        --with)
+            [ "${2:-}" = browser ] || usage
+            browser=yes
+            shift 2
+            ;;
+        --check)
+            check_only=yes
+            shift
+            ;;
+        *) usage ;;
+        esac
+    done
+}
+
+usage() {
+    echo "usage: scripts/setup.sh [--for build|demo|test] [--with browser] [--check]" >&2
+    exit 2
+}
+
+# The one table of needs: Debian's packages, what for, and how to tell that it is there.
+find_missing() {
+    missing_packages=
+    missing_what=
+    need "gcc libc6-dev" "a C compiler that links (cc)" links_c
+    need "clang" "clang with the bpf target" clang_targets_bpf
+    need "libbpf-dev" "libbpf's headers (bpf/bpf_helpers.h)" has_header bpf/bpf_helpers.h
+    need "linux-libc-dev" "the kernel's headers (linux/bpf.h, asm/types.h)" has_kernel_headers
+    need "ca-certificates" "root certificates, for cargo's downloads" has_certificates
+    [ "$set_name" != build ] || return 0
+
+    need "iproute2" "ip and ss" has_commands ip ss
+    need "iperf3" "iperf3" has_commands iperf3
+    need "ethtool" "ethtool" has_commands ethtool
+    if [ "$browser" = yes ]; then
+        need "chromium" "a headless browser (chromium)" has_browser
+    fi
+    [ "$set_name" = test ] || return 0
+
+    need "shellcheck" "shellcheck" has_commands shellcheck
+}
+
+need() {
+    need_packages=$1
+    need_what=$2
+    shift 2
+    "$@" && return 0
+    missing_packages="$missing_packages $need_packages"
+    missing_what="$missing_what
+  $need_what"
+}
+
+has_commands() {
+    for command_name in "$@"; do
+        command -v "$command_name" >/dev/null 2>&1 || return 1
+    done
+}
+
+links_c() {
+    echo 'int main(void) { return 0; }' >"$work/link.c"
+    "${CC:-cc}" -o "$work/link" "$work/link.c" >/dev/null 2>&1
+}
+
+clang_targets_bpf() {
+    : >"$work/empty.c"
+    "${CLANG:-clang}" -target bpf -O2 -c -o "$work/empty.o" "$work/empty.c" >/dev/null 2>&1
+}
+
+has_kernel_headers() {
+    has_header linux/bpf.h && has_header asm/types.h
+}
+
+has_header() {
+    for directory in /usr/local/include /usr/include /usr/include/*-linux-*; do
+        [ ! -r "$directory/$1" ] || return 0
+    done
+    return 1
+}
+
+has_certificates() {
+    for file in "${CARGO_HTTP_CAINFO:-}" "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt \
+        /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+        [ -z "$file" ] || [ ! -s "$file" ] || return 0
+    done
+    return 1
+}
+
+has_browser() {
+    has_commands chromium || has_commands chromium-browser || has_commands google-chrome
+}
+
+report_missing() {
+    echo "set-up: missing for $set_name:$missing_what"
+}
+
+install_packages() {
+    # Word splitting is meant: the list holds plain package names.
+    # shellcheck disable=SC2086
+    set -- $missing_packages
+    install="apt-get install -y --no-install-recommends $*"
+    if ! has_commands apt-get; then
+        fail "install what is missing with this system's package manager (on Debian: $install)"
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        echo "set-up: to install it, run" >&2
+        echo "  sudo sh -c 'apt-get update && $install'" >&2
+        exit 1
+    fi
+    echo "set-up: apt-get update && $install"
+    run_apt update
+    run_apt install -y --no-install-recommends "$@"
+}
+
+# apt is asked to be quiet, and its whole output is shown when it fails.
+run_apt() {
+    if ! DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >"$work/apt.log" 2>&1 </dev/null; then
+        cat "$work/apt.log" >&2
+        fail "apt-get $1 failed; what it said is above"
+    fi
+}
+
+# Compiler and headers may each be there and still not fit together.
+check_bpf_compiles() {
+    cat >"$work/probe.c" <<'END'
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+SEC("xdp") int probe(struct xdp_md *context) { return XDP_PASS; }
+END
+    set --
+    for directory in /usr/include/*-linux-*; do
+        [ ! -d "$directory/asm" ] || set -- "$@" -idirafter "$directory"
+    done
+    if ! "${CLANG:-clang}" -target bpf -O2 -g "$@" -c -o "$work/probe.o" "$work/probe.c" \
+        2>"$work/clang.log"; then
+        cat "$work/clang.log" >&2
+        fail "clang does not compile a three-line BPF program; what it said is above"
+    fi
+}
+
+check_rust() {
+    oldest=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml")
+    if ! has_commands cargo rustc; then
+        no_rust "there is no Rust toolchain (cargo, rustc)"
+    fi
+    if ! version=$(cd "$root" && rustc --version 2>&1); then
+        echo "$version" >&2
+        no_rust "rustc does not run; what it said is above"
+    fi
+    version=$(echo "$version" | sed -n 's/^rustc \([0-9.]*\).*/\1/p')
+    if ! at_least "$version" "$oldest"; then
+        no_rust "rustc ${version:-of unknown version} is too old"
+    fi
+}
+
+no_rust() {
+    echo "set-up: $1; Tautline needs Rust $oldest or newer." >&2
+    if has_commands rustup; then
+        echo "  rustup is here: rustup toolchain install stable && rustup default stable" >&2
+    else
+        echo "  See https://rustup.rs, or install your distribution's cargo if it is new enough." >&2
+    fi
+    exit 1
+}
+
+# Whether version $1 is at least version $2; only the first two numbers count.
+at_least() {
+    major=${1%%.*}
+    rest=${1#*.}
+    minor=${rest%%.*}
+    oldest_major=${2%%.*}
+    rest=${2#*.}
+    oldest_minor=${rest%%.*}
+    [ -n "$major" ] || return 1
+    [ "$major" -gt "$oldest_major" ] ||
+        { [ "$major" -eq "$oldest_major" ] && [ "$minor" -ge "$oldest_minor" ]; }
+}
+
+check_rust_components() {
+    components=
+    (cd "$root" && cargo fmt --version) >/dev/null 2>&1 || components="$components rustfmt"
+    (cd "$root" && cargo clippy --version) >/dev/null 2>&1 || components="$components clippy"
+    [ -n "$components" ] || return 0
+    if ! has_commands rustup; then
+        fail "the Rust toolchain lacks$components: install them from where it came"
+    fi
+    if [ "$check_only" = yes ]; then
+        fail "missing: rustup component add$components"
+    fi
+    echo "set-up: rustup component add$components"
+    # Word splitting is meant: the list holds plain component names.
+    # shellcheck disable=SC2086
+    (cd "$root" && rustup component add $components) >"$work/rustup.log" 2>&1 || {
+        cat "$work/rustup.log" >&2
+        fail "rustup component add$components failed; what it said is above"
+    }
+}
+
+fail() {
+    echo "set-up: $1" >&2
+    exit 1
+}
+
+main "$@"

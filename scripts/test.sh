@@ -1,0 +1,251 @@
+#!/usr/bin/env bash
+# Runs the whole check, or the stages named, and sums it up.
+#
+#   scripts/test.sh [STAGE...]        stages: format lints docs tests loom fuzz leftovers
+#                                     only when named: sim
+#
+# Every stage runs even when an earlier one failed, so that one run shows everything. The exit
+# status is 0 only when all of them passed. Each stage's whole output is kept in
+# target/test-logs/STAGE.log; the terminal shows its progress, and what failed.
+# docs/testing.md says what each stage checks.
+set -euo pipefail
+
+export LC_ALL=C CARGO_TERM_COLOR=never
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly all_stages=(format lints docs tests loom fuzz leftovers)
+# Stages that fail when no test ran: a name that matches nothing must not
+# pass for a success.
+readonly testing_stages=(tests loom sim)
+# A stage that takes longer than this hangs. Lower: a slow or busy machine is failed unjustly.
+# Higher: whoever waits for a hanging run waits for longer.
+readonly stage_seconds_max=${TAUTLINE_STAGE_SECONDS_MAX:-1500}
+# Frames fed to the parsers in the short fuzz. Fewer would miss the million that is promised;
+# more lengthens every run. `make fuzz` is the long form.
+readonly fuzz_iterations=${TAUTLINE_FUZZ_ITERATIONS:-1000000}
+readonly target=${CARGO_TARGET_DIR:-$PWD/target}
+readonly logs=$target/test-logs
+
+failed_stages=()
+summary=()
+passed=0
+failed=0
+skipped=0
+job=
+watchdog=
+
+main() {
+    local stages=("$@") stage started=$SECONDS
+    ((${#stages[@]})) || stages=("${all_stages[@]}")
+    for stage in "${stages[@]}"; do
+        declare -F "stage_$stage" >/dev/null || usage "$stage"
+    done
+
+    rm -rf "$logs"
+    mkdir -p "$logs"
+    list_traces >"$logs/traces-before"
+    trap 'stop_stage; exit 130' INT
+    trap 'stop_stage; exit 143' TERM
+    for stage in "${stages[@]}"; do
+        run_stage "$stage"
+    done
+    summarise $((SECONDS - started))
+    ((${#failed_stages[@]} == 0))
+}
+
+usage() {
+    echo "test: no stage is called '$1'; the stages are: ${all_stages[*]} sim" >&2
+    exit 2
+}
+
+# The stages. Each is a function that runs in a shell of its own under `set -e`.
+
+stage_format() {
+    cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+}
+
+stage_lints() {
+    shellcheck scripts/*.sh .ci/run
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+}
+
+stage_docs() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+}
+
+# Unit, conformance, simulation and privileged tests, examples, and the code in the
+# documentation: everything that `cargo test` finds. --show-output makes the tests' own
+# SKIPPED lines visible.
+stage_tests() {
+    cargo test --workspace --locked --no-fail-fast -- --show-output
+}
+
+# A target directory of its own, or each stage would make the other build everything again.
+stage_loom() {
+    RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir "$target/loom" \
+        -p tautline-shm --test loom -- --show-output
+}
+
+stage_fuzz() {
+    cargo run --release --locked --manifest-path fuzz/Cargo.toml --target-dir "$target" \
+        --bin short -- --iterations "$fuzz_iterations"
+}
+
+# The protocol core on the simulated network, over as many seeds as TAUTLINE_SIM_SEEDS says.
+stage_sim() {
+    cargo test --release --locked -p tautline-proto sim -- --show-output
+}
+
+# What the tests made must be gone: nothing called taut* may exist that did not before.
+stage_leftovers() {
+    list_traces >"$logs/traces-after"
+    if comm -13 "$logs/traces-before" "$logs/traces-after" | grep .; then
+        echo "error: left behind by the tests (or by a demo or test that runs beside this one)"
+        return 1
+    fi
+}
+
+list_traces() {
+    local path
+    for path in /run/netns/taut* /sys/class/net/taut* /sys/fs/bpf/taut* /dev/shm/taut*; do
+        [[ ! -e $path ]] || echo "$path"
+    done | sort
+}
+
+# Running one stage.
+
+run_stage() {
+    local stage=$1 log=$logs/$1.log started=$SECONDS status=0 verdict=ok
+    printf '\n== %s\n' "$stage"
+    start_stage "$stage" "$log"
+    wait "$job" || status=$?
+    job=
+    kill -KILL -- "-$watchdog" 2>/dev/null || true
+    wait "$watchdog" 2>/dev/null || true
+
+    local stage_passed=0 stage_failed=0
+    count_tests "$log"
+    if ((!status && !stage_passed)) && [[ " ${testing_stages[*]} " == *" $stage "* ]]; then
+        echo "error: no test ran" | tee -a "$log"
+        status=1
+    fi
+    if ((status)); then
+        verdict=FAILED
+        [[ ! -e $logs/$stage.timeout ]] || verdict="FAILED: over $stage_seconds_max s"
+        failed_stages+=("$stage")
+        ((stage_failed)) || failed=$((failed + 1))
+        show_failure "$log"
+    fi
+    summary+=("$(printf '%-10s %6d s  %s' "$stage" $((SECONDS - started)) "$verdict")")
+    echo "${summary[-1]}"
+}
+
+# Starts a stage in a process group of its own, so that it can be stopped with all that it
+# started; without one, bash would also start it with SIGINT ignored, and the tests of ^C
+# would inherit that. The watchdog ends the group when its time is over.
+start_stage() {
+    local stage=$1 log=$2
+    set -m
+    (
+        set +m
+        (
+            set -e
+            "stage_$stage"
+        ) 2>&1 </dev/null | tee "$log" | show_progress
+    ) &
+    job=$!
+    (
+        sleep "$stage_seconds_max"
+        touch "$logs/$stage.timeout"
+        kill -TERM -- "-$job"
+        sleep 10
+        kill -KILL -- "-$job"
+    ) >/dev/null 2>&1 &
+    watchdog=$!
+    set +m
+}
+
+stop_stage() {
+    trap '' INT TERM
+    [[ -z $job ]] || kill -TERM -- "-$job" 2>/dev/null || true
+    [[ -z $watchdog ]] || kill -KILL -- "-$watchdog" 2>/dev/null || true
+    [[ -z $job ]] || wait "$job" 2>/dev/null || true
+    echo "test: stopped" >&2
+}
+
+# The lines of a log that tell how far it is; the whole is in the file.
+show_progress() {
+    grep --line-buffered -E \
+        '^ +(Running|Doc-tests) |^test result: |^test .*FAILED|SKIPPED: |^(error|warning)|^fuzz' ||
+        true
+}
+
+# After a failure: the reports of failed tests where there are any, else the end of the log.
+show_failure() {
+    echo
+    if grep -q '^test result: FAILED' "$1"; then
+        awk '/^failures:$/ { show = 1 } show { print } /^test result/ { show = 0 }' "$1"
+        grep -E '^error' "$1" || true
+    else
+        tail -n 120 "$1"
+    fi
+    echo "(all of it: $1)"
+}
+
+# Adds up a log's `test result` lines and its skipped tests, and keeps what was skipped and why.
+# A test that skipped any of its work is counted as skipped and not as passed. Ignored tests are
+# skipped ones. A SKIPPED line outside every test's output is one more. Sets run_stage's
+# stage_passed and stage_failed.
+count_tests() {
+    local counts
+    counts=$(awk -v list="$logs/skipped" '
+        /^successes:$/ { in_successes = 1; name = "" }
+        /^failures:$/ { in_successes = 0; name = "" }
+        /^---- .* stdout ----$/ {
+            name = $0
+            sub(/^---- /, "", name)
+            sub(/ stdout ----$/, "", name)
+            counted = 0
+        }
+        /^test .* \.\.\. ignored/ { print $2 ": ignored" >>list }
+        /^(test .* \.\.\. )?SKIPPED: / {
+            reason = $0
+            sub(/^.*SKIPPED: /, "", reason)
+            if (name == "") { skipped++; print reason >>list }
+            else if (in_successes) {
+                print name ": " reason >>list
+                if (!counted) { counted = 1; skipped++; passed-- }
+            }
+        }
+        /^test result: / {
+            for (i = 2; i <= NF; i++) {
+                if ($i == "passed;") passed += $(i - 1)
+                if ($i == "failed;") failed += $(i - 1)
+                if ($i == "ignored;") skipped += $(i - 1)
+            }
+            name = ""
+            in_successes = 0
+        }
+        END { print passed + 0, failed + 0, skipped + 0 }
+    ' "$1")
+    local stage_skipped
+    read -r stage_passed stage_failed stage_skipped <<<"$counts"
+    passed=$((passed + stage_passed))
+    failed=$((failed + stage_failed))
+    skipped=$((skipped + stage_skipped))
+}
+
+summarise() {
+    printf '\n== summary\n'
+    printf '%s\n' "${summary[@]}"
+    printf '%-10s %6d s\n' total "$1"
+    if [[ -s $logs/skipped ]]; then
+        printf '\nskipped:\n'
+        sed 's/^/  /' "$logs/skipped"
+    fi
+    ((${#failed_stages[@]} == 0)) || printf '\nfailed stages: %s\n' "${failed_stages[*]}"
+    printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+}
+
+main "$@"
