@@ -4,6 +4,7 @@
 //! ```toml
 //! interface = "eth0"          # the link's interface
 //! link = "xdp"                # xdp, packet or udp; left out: the best that works
+//! xdp_mode = "native"         # or "generic"; left out: native, generic where the driver has none
 //! ethertype = 0x88b5          # of the Ethernet form
 //! address = "10.0.0.1"        # this node's IPv4 address; left out: the interface's first
 //!
@@ -43,7 +44,7 @@ use tautline_proto::wire::{
 use toml::Spanned;
 
 use crate::error::OpenError;
-use crate::link::LinkKind;
+use crate::link::{LinkKind, XdpMode};
 use crate::port::{QueuingOptions, SamplingOptions};
 
 /// How a node is to be.
@@ -53,6 +54,8 @@ pub struct NodeConfig {
     pub interface: Option<String>,
     /// The link; `None` takes the best that works.
     pub link: Option<LinkKind>,
+    /// Mode of link `xdp`; `None` takes native, and generic where the driver has no native one.
+    pub xdp_mode: Option<XdpMode>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,
     /// This node's IPv4 address; `None` takes the interface's first.
@@ -129,6 +132,7 @@ impl NodeConfig {
         Self {
             interface: Some(interface.to_owned()),
             link: None,
+            xdp_mode: None,
             ethertype: ETHERTYPE_DEFAULT,
             address: None,
             neighbours: NeighbourTable::new(),
@@ -216,6 +220,7 @@ type Wrong = (Range<usize>, String);
 struct Document {
     interface: Option<String>,
     link: Option<Spanned<String>>,
+    xdp_mode: Option<Spanned<String>>,
     ethertype: Option<Spanned<u16>>,
     address: Option<Spanned<String>>,
     #[serde(default)]
@@ -250,6 +255,7 @@ impl Document {
         let mut config = NodeConfig::on("");
         config.interface = self.interface;
         config.link = self.link.map(link).transpose()?;
+        config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
         if let Some(ethertype) = self.ethertype {
             if !is_usable_ethertype(*ethertype.get_ref()) {
                 return Err((
@@ -297,6 +303,17 @@ fn link(text: Spanned<String>) -> Result<LinkKind, Wrong> {
         other => Err((
             text.span(),
             format!("`{other}` is not a link; expected \"xdp\", \"packet\" or \"udp\""),
+        )),
+    }
+}
+
+fn xdp_mode(text: Spanned<String>) -> Result<XdpMode, Wrong> {
+    match text.get_ref().as_str() {
+        "native" => Ok(XdpMode::Native),
+        "generic" => Ok(XdpMode::Generic),
+        other => Err((
+            text.span(),
+            format!("`{other}` is not a mode of link xdp; expected \"native\" or \"generic\""),
         )),
     }
 }
@@ -441,7 +458,7 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `ethertype`, `address`, `neighbour`, `port`"
+             `xdp_mode`, `ethertype`, `address`, `neighbour`, `port`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),

@@ -190,6 +190,9 @@ pub enum PortError {
     /// The port has as many destinations as it can hold.
     #[error("the port has {max} destinations already", max = crate::port::DESTINATIONS_MAX)]
     TooManyDestinations,
+    /// The calling thread is in another network namespace than the node's interface.
+    #[error("the calling thread is in another network namespace than the node was opened in")]
+    OtherNamespace,
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Refused {

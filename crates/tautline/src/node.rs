@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 use tautline_proto::neighbour::{Neighbour, NeighbourTable};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{MacAddress, PortNumber};
+use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
 use crate::address::Address;
 use crate::config::{NodeConfig, PortConfig, PortOptions};
@@ -19,6 +19,7 @@ use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
 use crate::statistics::{PortStatus, Ports};
 use crate::status::StatusServer;
 use crate::sys::interface::{self, Interface};
+use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
@@ -49,6 +50,8 @@ pub(crate) struct NodeInner {
     pub(crate) neighbours: NeighbourTable,
     pub(crate) ports: Ports,
     configured: Vec<PortConfig>,
+    /// The network namespace that the node's interface is in.
+    namespace: Option<Namespace>,
     report: OpenReport,
     status: OnceLock<StatusServer>,
 }
@@ -157,7 +160,7 @@ impl Node {
         let place = Place::find(&config)?;
         let mut not_better = Vec::new();
         let mut refused = None;
-        for (kind, mode) in candidates(config.link, &place) {
+        for (kind, mode) in candidates(&config, &place) {
             match open_link(kind, mode, &place, config.ethertype) {
                 Ok(link) => return Ok(Self::with_link(link, config, place, not_better)),
                 Err(error) => {
@@ -201,6 +204,7 @@ impl Node {
         place: Place,
         not_better: Vec<NotBetter>,
     ) -> Self {
+        let limits = limits(&place);
         let report = OpenReport {
             link: link.kind(),
             interface: place.name,
@@ -208,13 +212,18 @@ impl Node {
             ip: place.ip,
             capabilities: link.capabilities(),
             not_better,
-            limits: limits(),
+            limits,
         };
+        let link_kind = link.kind();
         let inner = Arc::new(NodeInner {
             link,
             neighbours: config.neighbours,
             ports: Ports::default(),
             configured: config.ports,
+            // A simulated network is in no namespace.
+            namespace: (link_kind != LinkKind::Sim)
+                .then(namespace::current)
+                .flatten(),
             report,
             status: OnceLock::new(),
         });
@@ -350,6 +359,15 @@ impl NodeInner {
         }
     }
 
+    /// Sockets belong to the network namespace of the thread that opens them, so a port must be
+    /// opened where its node was.
+    pub(crate) fn check_namespace(&self) -> Result<(), PortError> {
+        if self.namespace.is_some() && self.namespace != namespace::current() {
+            return Err(PortError::OtherNamespace);
+        }
+        Ok(())
+    }
+
     /// The neighbour with this address.
     pub(crate) fn neighbour_of(&self, address: Address) -> Option<Neighbour> {
         let index = match address {
@@ -413,20 +431,23 @@ impl Place {
 }
 
 /// The links to try, the best first.
-fn candidates(asked: Option<LinkKind>, place: &Place) -> Vec<(LinkKind, XdpMode)> {
-    let native = (LinkKind::Xdp, XdpMode::Native);
-    let generic = (LinkKind::Xdp, XdpMode::Generic);
-    match asked {
-        Some(LinkKind::Xdp) => vec![native, generic],
-        Some(other) => vec![(other, XdpMode::Native)],
-        None if place.name.is_none() => vec![(LinkKind::Udp, XdpMode::Native)],
-        None => vec![
-            native,
-            generic,
-            (LinkKind::Packet, XdpMode::Native),
-            (LinkKind::Udp, XdpMode::Native),
-        ],
+fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
+    let mut candidates = vec![
+        (LinkKind::Xdp, XdpMode::Native),
+        (LinkKind::Xdp, XdpMode::Generic),
+        (LinkKind::Packet, XdpMode::Native),
+        (LinkKind::Udp, XdpMode::Native),
+    ];
+    match config.link {
+        Some(LinkKind::Sim) => return vec![(LinkKind::Sim, XdpMode::Native)],
+        Some(asked) => candidates.retain(|(kind, _)| *kind == asked),
+        None if place.name.is_none() => candidates.retain(|(kind, _)| *kind == LinkKind::Udp),
+        None => {}
     }
+    if let Some(mode) = config.xdp_mode {
+        candidates.retain(|(kind, of)| *kind != LinkKind::Xdp || *of == mode);
+    }
+    candidates
 }
 
 fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
@@ -473,9 +494,21 @@ fn open_link(
     }
 }
 
-/// What this process may not do.
-fn limits() -> Vec<String> {
+/// What was wanted and is not to be had.
+fn limits(place: &Place) -> Vec<String> {
     let mut limits = Vec::new();
+    if let Some(interface) = &place.interface {
+        if interface.mtu_bytes < MTU_BYTES {
+            limits.push(format!(
+                "MTU {} is below {MTU_BYTES}: full frames cannot be sent; ip link set dev {} mtu {MTU_BYTES}",
+                interface.mtu_bytes,
+                place.name.as_deref().unwrap_or("INTERFACE"),
+            ));
+        }
+        if !interface.up {
+            limits.push("the interface is down: nothing arrives until it is up".to_owned());
+        }
+    }
     // A page that was just taken and touched: if this cannot be locked, ports' memory cannot.
     let page = vec![0u8; memory::page_bytes()];
     if let Err(error) = memory::lock_slice(&page) {

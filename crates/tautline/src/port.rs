@@ -19,7 +19,7 @@ use tautline_shm::sample::Reader;
 
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::{PortLink, Route};
+use crate::link::{ArrivalClock, PortLink, Route};
 use crate::node::NodeInner;
 use crate::statistics::{Registration, Statistics};
 
@@ -191,8 +191,14 @@ impl Endpoint {
         shape: Shape,
         spin: Duration,
     ) -> Result<Self, PortError> {
+        node.check_namespace()?;
         let reservation = node.ports.reserve(number)?;
         let link = node.link.open_port(number, shape)?;
+        let spin = match node.link.capabilities().arrival_clock {
+            // Spinning does not move virtual time.
+            ArrivalClock::Virtual => Duration::ZERO,
+            _ => spin,
+        };
         let statistics = Arc::new(Statistics::default());
         let registration = reservation.fill(name, link.memory(), &statistics);
         Ok(Self {
@@ -316,6 +322,16 @@ impl Endpoint {
                 .send(&mut flow.route, &header, &message[part.range()])?;
         }
         Ok(())
+    }
+
+    /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
+    /// arming forgets rings that came before it.
+    fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        if !self.notify {
+            self.notify = true;
+            self.link.arm();
+        }
+        self.link.descriptor()
     }
 
     /// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps.
@@ -503,9 +519,7 @@ impl QueuingPort {
     /// `None`. So: receive until there is nothing, then wait. From the first call on, each receive that
     /// finds nothing arms the descriptor, which costs it a little.
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.notify = true;
-        self.endpoint.link.arm();
-        self.endpoint.link.descriptor()
+        self.endpoint.descriptor()
     }
 
     #[inline]
@@ -710,9 +724,7 @@ impl SamplingPort {
     /// As [`QueuingPort::descriptor`]: readable when a value comes after a [`SamplingPort::read`]
     /// that found nothing new.
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.notify = true;
-        self.endpoint.link.arm();
-        self.endpoint.link.descriptor()
+        self.endpoint.descriptor()
     }
 
     #[inline]

@@ -6,6 +6,7 @@ pub(crate) mod bpf;
 pub(crate) mod clock;
 pub(crate) mod interface;
 pub(crate) mod memory;
+pub(crate) mod namespace;
 pub(crate) mod packet;
 pub(crate) mod socket;
 pub(crate) mod wait;

@@ -1,0 +1,175 @@
+//! Two nodes that can reach each other, on each link.
+#![allow(dead_code, unreachable_pub)] // Each test binary uses a part of it.
+
+use std::time::Duration;
+
+use tautline::link::XdpMode;
+use tautline::link::sim::Network;
+use tautline::{
+    Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingOptions,
+    QueuingPort,
+};
+use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+
+/// Longer than any delivery takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Two nodes, each with the other as neighbour `peer`.
+pub struct Pair {
+    pub a: Node,
+    pub b: Node,
+    pub network: Option<Network>,
+    // Last: the nodes' interfaces.
+    pub hosts: Option<Hosts>,
+}
+
+impl Pair {
+    /// The clock of the pair's links.
+    pub fn now(&self) -> Instant {
+        self.network
+            .as_ref()
+            .map_or_else(tautline::now, Network::now)
+    }
+
+    pub fn soon(&self) -> Instant {
+        self.now() + PATIENCE
+    }
+
+    pub fn is_virtual(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// Does something with the first node, in its host.
+    pub fn on_a<T: Send>(&self, work: impl FnOnce(&Node) -> T + Send) -> T {
+        match &self.hosts {
+            Some(hosts) => hosts.inside(Host::A, || work(&self.a)).unwrap(),
+            None => work(&self.a),
+        }
+    }
+
+    /// The same with the second.
+    pub fn on_b<T: Send>(&self, work: impl FnOnce(&Node) -> T + Send) -> T {
+        match &self.hosts {
+            Some(hosts) => hosts.inside(Host::B, || work(&self.b)).unwrap(),
+            None => work(&self.b),
+        }
+    }
+
+    /// A queuing port on each side, and the way from the first to the second.
+    pub fn ports(
+        &self,
+        options: &QueuingOptions,
+    ) -> (QueuingPort, QueuingPort, tautline::Destination) {
+        let mut sender = self
+            .on_a(|node| node.queuing_port(port(11), options))
+            .unwrap();
+        let receiver = self
+            .on_b(|node| node.queuing_port(port(12), options))
+            .unwrap();
+        let to = sender.destination("peer", port(12)).unwrap();
+        (sender, receiver, to)
+    }
+}
+
+pub fn port(number: u16) -> PortNumber {
+    PortNumber::new(number).unwrap()
+}
+
+/// Makes hosts, or says why the test is skipped.
+pub fn hosts() -> Option<Hosts> {
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return None;
+    }
+    Some(Hosts::create(&HostsOptions::default()).unwrap())
+}
+
+/// How one side of a pair is to be.
+#[derive(Clone, Copy)]
+pub struct Side {
+    pub link: LinkKind,
+    pub mode: Option<XdpMode>,
+    /// The form in which the other side is to be sent to.
+    pub form: Form,
+}
+
+pub const XDP: Side = Side {
+    link: LinkKind::Xdp,
+    mode: Some(XdpMode::Native),
+    form: Form::Ethernet,
+};
+pub const XDP_GENERIC: Side = Side {
+    mode: Some(XdpMode::Generic),
+    ..XDP
+};
+pub const PACKET: Side = Side {
+    link: LinkKind::Packet,
+    mode: None,
+    form: Form::Ethernet,
+};
+pub const UDP: Side = Side {
+    link: LinkKind::Udp,
+    mode: None,
+    form: Form::Udp,
+};
+
+impl Side {
+    pub const fn speaking_udp(self) -> Self {
+        Self {
+            form: Form::Udp,
+            ..self
+        }
+    }
+}
+
+/// The configuration of one side; `peer` is the other host.
+pub fn config(hosts: &Hosts, host: Host, side: Side) -> NodeConfig {
+    let peer = hosts.end(host.peer(), 0);
+    let neighbour = Neighbour {
+        name: "peer".to_owned(),
+        mac: MacAddress(peer.mac()),
+        ip: Some(peer.address()),
+        form: side.form,
+    };
+    let mut config = NodeConfig::on(&hosts.end(host, 0).interface()).with_link(side.link);
+    config.xdp_mode = side.mode;
+    config.with_neighbour(neighbour).unwrap()
+}
+
+pub fn open(hosts: &Hosts, host: Host, side: Side) -> Node {
+    let config = config(hosts, host, side);
+    hosts.inside(host, || Node::open(config).unwrap()).unwrap()
+}
+
+/// Two nodes in two hosts; `None` where hosts cannot be made.
+pub fn pair(a: Side, b: Side) -> Option<Pair> {
+    let hosts = hosts()?;
+    Some(Pair {
+        a: open(&hosts, Host::A, a),
+        b: open(&hosts, Host::B, b),
+        network: None,
+        hosts: Some(hosts),
+    })
+}
+
+/// Two nodes on a simulated network without faults.
+pub fn sim_pair() -> Pair {
+    let network = Network::new(Default::default());
+    let mac = |last: u8| MacAddress([2, 0, 0, 0, 0, last]);
+    let open = |own: u8, other: u8| {
+        let neighbour = Neighbour {
+            name: "peer".to_owned(),
+            mac: mac(other),
+            ip: None,
+            form: Form::Ethernet,
+        };
+        let config = NodeConfig::on("sim").with_neighbour(neighbour).unwrap();
+        network.open(mac(own), config).unwrap()
+    };
+    Pair {
+        a: open(1, 2),
+        b: open(2, 1),
+        network: Some(network),
+        hosts: None,
+    }
+}

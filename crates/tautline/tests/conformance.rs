@@ -1,0 +1,465 @@
+//! One suite that every link passes, alone and with the links that it interoperates with.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{PACKET, Pair, UDP, XDP, XDP_GENERIC, pair, port, sim_pair};
+use tautline::link::ArrivalClock;
+use tautline::{
+    Form, LinkKind, PortError, Priority, QueuingOptions, ReceiveError, SamplingOptions, SendError,
+};
+
+/// Runs every test of the suite on one pair of links.
+macro_rules! suite {
+    ($($name:ident: $pair:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            suite!(@tests $pair;
+                capabilities_are_true
+                messages_arrive_whole
+                most_urgent_first_then_first_in_first_out
+                a_full_class_drops_and_displaces_nothing
+                large_messages_are_put_together
+                what_is_too_large_is_refused
+                the_last_value_is_kept
+                a_deadline_is_kept
+                an_answer_finds_the_sender
+                a_sleeper_is_woken
+                the_descriptor_wakes_epoll
+                mistakes_are_answered
+                counters_add_up
+                a_port_can_be_opened_again
+            );
+        }
+    )*};
+    (@tests $pair:expr; $($test:ident)*) => {$(
+        #[test]
+        fn $test() {
+            if let Some(pair) = $pair {
+                super::$test(&pair);
+            }
+        }
+    )*};
+}
+
+suite! {
+    xdp: pair(XDP, XDP);
+    xdp_generic: pair(XDP_GENERIC, XDP_GENERIC);
+    packet: pair(PACKET, PACKET);
+    udp: pair(UDP, UDP);
+    sim: Some(sim_pair());
+    packet_to_xdp: pair(PACKET, XDP);
+    xdp_to_packet: pair(XDP, PACKET);
+    udp_to_xdp: pair(UDP, XDP.speaking_udp());
+    xdp_to_udp: pair(XDP.speaking_udp(), UDP);
+    packet_to_udp: pair(PACKET.speaking_udp(), UDP);
+}
+
+fn buffer() -> Vec<u8> {
+    vec![0; 65_536]
+}
+
+fn pattern(length: usize, salt: u8) -> Vec<u8> {
+    (0..length)
+        .map(|index| (index as u8).wrapping_mul(31).wrapping_add(salt))
+        .collect()
+}
+
+fn capabilities_are_true(pair: &Pair) {
+    for node in [&pair.a, &pair.b] {
+        let report = node.report();
+        let can = &report.capabilities;
+        assert_eq!(can.descriptor, !pair.is_virtual());
+        assert_eq!(can.ethernet_form, report.link != LinkKind::Udp);
+        assert_eq!(can.delivered_by_kernel, report.link == LinkKind::Xdp);
+        assert_eq!(can.xdp_mode.is_some(), report.link == LinkKind::Xdp);
+        let clock = match report.link {
+            LinkKind::Xdp => ArrivalClock::Demux,
+            LinkKind::Sim => ArrivalClock::Virtual,
+            _ => ArrivalClock::SocketTimestamp,
+        };
+        assert_eq!(can.arrival_clock, clock);
+        assert!(report.not_better.is_empty(), "{report}");
+    }
+}
+
+fn has_descriptor(pair: &Pair) -> bool {
+    let mut opened = pair
+        .on_b(|node| node.queuing_port(port(900), &QueuingOptions::default()))
+        .unwrap();
+    opened.descriptor().is_some()
+}
+
+fn messages_arrive_whole(pair: &Pair) {
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let mut buffer = buffer();
+    let whole_max = pair.a.report().capabilities.whole_bytes_max.min(1456);
+    for (count, length) in [0, 1, 2, 7, 8, 9, 63, 64, 65, 1000, 1400, whole_max]
+        .into_iter()
+        .enumerate()
+    {
+        let sent = pattern(length, count as u8);
+        let before = pair.now();
+        sender.send(to, Priority::NORMAL, &sent).unwrap();
+        let message = receiver
+            .receive_until(pair.soon(), &mut buffer)
+            .unwrap()
+            .expect("arrives");
+        assert_eq!(&buffer[..message.length], sent);
+        assert_eq!(message.priority, Priority::NORMAL);
+        assert_eq!(message.source.port, port(11));
+        assert_eq!(message.sequence, count as u32);
+        // The realtime clock of a socket's timestamp is moved to the monotonic one with an error
+        // of microseconds.
+        let earliest = before.as_nanos().saturating_sub(1_000_000);
+        assert!((earliest..=pair.now().as_nanos()).contains(&message.arrival.as_nanos()));
+    }
+    assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+}
+
+/// Sends without reading until all that was sent lies in the receiver's memory or socket.
+fn settle(pair: &Pair) {
+    if let Some(network) = &pair.network {
+        network.advance(Duration::from_millis(1));
+    } else {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn most_urgent_first_then_first_in_first_out(pair: &Pair) {
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    for number in 0..24u8 {
+        sender
+            .send(to, Priority::ALL[usize::from(number % 8)], &[number])
+            .unwrap();
+    }
+    settle(pair);
+    let mut buffer = buffer();
+    let mut taken = Vec::new();
+    while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+        assert_eq!(message.priority.get(), buffer[0] % 8);
+        taken.push(buffer[0]);
+    }
+    let expected: Vec<u8> = (0..8)
+        .rev()
+        .flat_map(|class| [class, class + 8, class + 16])
+        .collect();
+    assert_eq!(taken, expected);
+}
+
+fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
+    let options = QueuingOptions {
+        depth: 8,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    sender.send(to, Priority::HIGHEST, &[100]).unwrap();
+    for number in 0..12u8 {
+        sender.send(to, Priority::LOWEST, &[number]).unwrap();
+    }
+    sender.send(to, Priority::NORMAL, &[101]).unwrap();
+    settle(pair);
+    let mut buffer = buffer();
+    let mut taken = Vec::new();
+    while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+        assert_eq!(message.length, 1);
+        taken.push(buffer[0]);
+    }
+    assert_eq!(taken[..2], [100, 101]);
+    assert_eq!(taken[2..], [0, 1, 2, 3, 4, 5, 6, 7], "the oldest stay");
+    let status = pair.b.status();
+    assert_eq!(status.ports[0].dropped_full, [4, 0, 0, 0, 0, 0, 0, 0]);
+    sender.send(to, Priority::LOWEST, &[102]).unwrap();
+    let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+    assert!(message.is_some() && buffer[0] == 102, "there is room again");
+}
+
+fn large_messages_are_put_together(pair: &Pair) {
+    let options = QueuingOptions {
+        message_bytes_max: 65_536,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let mut buffer = buffer();
+    for (salt, length) in [1485, 1408 * 2, 1408 * 2 + 1, 40_000, 65_536]
+        .into_iter()
+        .enumerate()
+    {
+        let sent = pattern(length, salt as u8);
+        sender.send(to, Priority::NORMAL, &sent).unwrap();
+        let message = receiver
+            .receive_until(pair.soon(), &mut buffer)
+            .unwrap()
+            .expect("arrives");
+        assert_eq!(message.length, length);
+        assert!(
+            buffer[..length] == sent[..],
+            "{length} bytes arrive as they were"
+        );
+    }
+}
+
+fn what_is_too_large_is_refused(pair: &Pair) {
+    let small = QueuingOptions {
+        message_bytes_max: 100,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&small);
+    let mut buffer = buffer();
+    assert_eq!(
+        sender.send(to, Priority::NORMAL, &vec![0; 65_537]),
+        Err(SendError::MessageTooLarge { bytes: 65_537 })
+    );
+    assert_eq!(
+        receiver.receive(&mut [0; 99]),
+        Err(ReceiveError::BufferTooSmall {
+            given: 99,
+            needed: 100
+        })
+    );
+    sender.send(to, Priority::NORMAL, &[1; 101]).unwrap();
+    sender.send(to, Priority::NORMAL, &[2; 3000]).unwrap();
+    sender.send(to, Priority::NORMAL, &[3; 100]).unwrap();
+    let message = receiver
+        .receive_until(pair.soon(), &mut buffer)
+        .unwrap()
+        .unwrap();
+    assert_eq!((message.length, buffer[0]), (100, 3));
+    let counted = pair.b.status().ports[0].too_large;
+    assert_eq!(counted, 1 + 3, "one whole frame, three fragments");
+}
+
+fn the_last_value_is_kept(pair: &Pair) {
+    let options = SamplingOptions {
+        refresh_period: Duration::from_millis(100),
+        ..SamplingOptions::default()
+    };
+    let mut publisher = pair
+        .on_a(|node| node.sampling_port(port(21), &options))
+        .unwrap();
+    let mut reader = pair
+        .on_b(|node| node.sampling_port(port(22), &options))
+        .unwrap();
+    let to = publisher.destination("peer", port(22)).unwrap();
+    let mut buffer = buffer();
+    assert_eq!(
+        reader.read(&mut buffer).unwrap(),
+        None,
+        "there has never been a value"
+    );
+    for value in 1..=5u8 {
+        publisher
+            .send(to, Priority::NORMAL, &pattern(100, value))
+            .unwrap();
+    }
+    settle(pair);
+    let sample = reader.read(&mut buffer).unwrap().unwrap();
+    assert_eq!(&buffer[..sample.length], pattern(100, 5));
+    assert!(sample.new && sample.valid);
+    assert_eq!((sample.overwritten, sample.sequence), (4, 4));
+    assert_eq!(sample.source.port, port(21));
+    let again = reader.read(&mut buffer).unwrap().unwrap();
+    assert!(!again.new);
+    assert_eq!((again.overwritten, again.sequence), (0, 4));
+    assert_eq!(again.arrival, sample.arrival);
+    if let Some(network) = &pair.network {
+        network.advance(Duration::from_millis(150));
+    } else {
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let old = reader.read(&mut buffer).unwrap().unwrap();
+    assert!(!old.valid && old.age >= Duration::from_millis(100));
+    publisher.send(to, Priority::NORMAL, b"new").unwrap();
+    let new = reader
+        .read_new_until(pair.soon(), &mut buffer)
+        .unwrap()
+        .unwrap();
+    assert_eq!(&buffer[..new.length], b"new");
+    assert!(new.new && new.valid && new.overwritten == 0);
+    // Fragments have no place in a sampling port.
+    publisher.send(to, Priority::NORMAL, &[0; 2000]).unwrap();
+    settle(pair);
+    assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
+    assert_eq!(pair.b.status().ports[0].unfit, 2);
+}
+
+fn a_deadline_is_kept(pair: &Pair) {
+    let (_sender, mut receiver, _) = pair.ports(&QueuingOptions::default());
+    let mut reader = pair
+        .on_b(|node| node.sampling_port(port(30), &SamplingOptions::default()))
+        .unwrap();
+    let mut buffer = buffer();
+    let deadline = pair.now() + Duration::from_millis(30);
+    assert_eq!(receiver.receive_until(deadline, &mut buffer).unwrap(), None);
+    assert!(pair.now() >= deadline);
+    let past = pair.now();
+    assert_eq!(receiver.receive_until(past, &mut buffer).unwrap(), None);
+    let deadline = pair.now() + Duration::from_millis(30);
+    assert_eq!(reader.read_new_until(deadline, &mut buffer).unwrap(), None);
+    assert!(pair.now() >= deadline);
+}
+
+fn an_answer_finds_the_sender(pair: &Pair) {
+    let (mut asker, mut answerer, to) = pair.ports(&QueuingOptions::default());
+    let mut buffer = buffer();
+    for count in 0..3u32 {
+        asker.send(to, Priority::NORMAL, b"question").unwrap();
+        let question = answerer
+            .receive_until(pair.soon(), &mut buffer)
+            .unwrap()
+            .unwrap();
+        let back = answerer.reply_to(question.source).unwrap();
+        answerer.send(back, question.priority, b"answer").unwrap();
+        let answer = asker
+            .receive_until(pair.soon(), &mut buffer)
+            .unwrap()
+            .unwrap();
+        assert_eq!(&buffer[..answer.length], b"answer");
+        assert_eq!(answer.sequence, count, "one flow, whoever asks");
+    }
+}
+
+fn a_sleeper_is_woken(pair: &Pair) {
+    if pair.is_virtual() {
+        return; // Waiting moves the clock there: nobody sleeps.
+    }
+    let options = QueuingOptions {
+        spin: Duration::ZERO,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let soon = pair.soon();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(move || {
+            let mut buffer = buffer();
+            for number in 0..20 {
+                let message = receiver.receive_until(soon, &mut buffer).unwrap();
+                assert_eq!((message.unwrap().length, buffer[0]), (1, number));
+            }
+        });
+        for number in 0..20 {
+            std::thread::sleep(Duration::from_millis(2));
+            sender.send(to, Priority::NORMAL, &[number]).unwrap();
+        }
+        sleeper.join().unwrap();
+    });
+}
+
+fn the_descriptor_wakes_epoll(pair: &Pair) {
+    assert_eq!(
+        has_descriptor(pair),
+        pair.b.report().capabilities.descriptor
+    );
+    if !has_descriptor(pair) {
+        return; // Reported, and checked with the capabilities.
+    }
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let mut buffer = buffer();
+    for round in 0..5u8 {
+        while receiver.receive(&mut buffer).unwrap().is_some() {}
+        let is_readable = |receiver: &mut tautline::QueuingPort, limit_ms: i64| {
+            let descriptor = receiver.descriptor().unwrap();
+            let limit = Timespec {
+                tv_sec: limit_ms / 1000,
+                tv_nsec: limit_ms % 1000 * 1_000_000,
+            };
+            let mut set = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+            poll(&mut set, Some(&limit)).unwrap() == 1
+        };
+        assert!(!is_readable(&mut receiver, 10), "nothing has come");
+        sender.send(to, Priority::NORMAL, &[round]).unwrap();
+        sender.send(to, Priority::NORMAL, &[round]).unwrap();
+        let descriptor_again = is_readable(&mut receiver, 5000);
+        assert!(descriptor_again, "round {round}");
+        assert!(receiver.receive(&mut buffer).unwrap().is_some());
+        assert!(receiver.receive(&mut buffer).unwrap().is_some());
+        assert!(receiver.receive(&mut buffer).unwrap().is_none());
+    }
+}
+
+fn mistakes_are_answered(pair: &Pair) {
+    let options = QueuingOptions::default();
+    let mut first = pair
+        .on_a(|node| node.queuing_port(port(40), &options))
+        .unwrap();
+    let again = pair
+        .on_a(|node| node.queuing_port(port(40), &options))
+        .unwrap_err();
+    assert!(matches!(again, PortError::OpenHere { port: number } if number == port(40)));
+    let unknown = first.destination("nobody", port(1)).unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "no neighbour `nobody` (there are: peer)"
+    );
+    assert!("4096".parse::<tautline::PortNumber>().is_err());
+    assert!("0".parse::<tautline::PortNumber>().is_err());
+    for (number, expected) in (1..=65).map(|number| (number, number <= 64)) {
+        assert_eq!(first.destination("peer", port(number)).is_ok(), expected);
+    }
+    let depth = QueuingOptions {
+        depth: 3,
+        ..options.clone()
+    };
+    let refused = pair
+        .on_a(|node| node.queuing_port(port(41), &depth))
+        .unwrap_err();
+    assert!(matches!(refused, PortError::BadDepth { depth: 3 }));
+    let shallow = QueuingOptions {
+        depth: 8,
+        message_bytes_max: 65_536,
+        ..options
+    };
+    let refused = pair
+        .on_a(|node| node.queuing_port(port(41), &shallow))
+        .unwrap_err();
+    assert!(matches!(refused, PortError::BadMessageSize { .. }));
+    assert!(pair.a.queuing_port_named("nothing").is_err());
+}
+
+fn counters_add_up(pair: &Pair) {
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let mut buffer = buffer();
+    for _ in 0..10 {
+        sender.send(to, Priority::NORMAL, b"x").unwrap();
+        receiver
+            .receive_until(pair.soon(), &mut buffer)
+            .unwrap()
+            .unwrap();
+    }
+    let sent = &pair.a.status().ports[0];
+    assert_eq!((sent.sent, sent.send_errors), (10, 0));
+    let status = pair.b.status();
+    let received = &status.ports[0];
+    assert_eq!((received.frames, received.received), (10, 10));
+    assert_eq!(received.queued, [0; 8]);
+    assert_eq!(received.peers.len(), 1);
+    let peer = received.peers[0];
+    assert_eq!(
+        (peer.received, peer.lost, peer.duplicates, peer.restarts),
+        (10, 0, 0, 0)
+    );
+    assert_eq!(peer.port, port(11));
+    assert_eq!(status.counters.malformed_total(), 0);
+    assert!(received.memory_bytes <= 2 << 20, "a port of default depth");
+    let form = if pair.a.report().link == LinkKind::Udp {
+        Form::Udp
+    } else {
+        Form::Ethernet
+    };
+    let spoken = pair.a.neighbours().iter().next().unwrap().1.form;
+    assert!(form == Form::Ethernet || spoken == Form::Udp);
+}
+
+fn a_port_can_be_opened_again(pair: &Pair) {
+    for round in 0..5u8 {
+        let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+        let mut buffer = buffer();
+        sender.send(to, Priority::NORMAL, &[round]).unwrap();
+        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        assert_eq!((message.unwrap().length, buffer[0]), (1, round));
+    }
+    assert!(pair.b.status().ports.is_empty());
+}
