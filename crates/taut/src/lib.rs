@@ -13,3 +13,4 @@ pub mod hosts;
 pub mod interrupt;
 pub mod load;
 pub mod netdev;
+pub mod table;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use tautline_lab::plot::latency_text;
 use tautline_lab::{Machine, page, plot};
@@ -14,6 +13,7 @@ use crate::child;
 use crate::cli::{self, CommandError};
 use crate::echo::{EchoError, Path};
 use crate::hosts::{Hosts, HostsOptions, Offloads};
+use crate::table;
 
 /// Arguments of `taut bench`.
 #[derive(Debug, Args)]
@@ -206,9 +206,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
             .iter()
             .map(|(path, text)| format!("  {path:<9}  {text}")),
     );
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let header = [
         "path",
         "bytes",
         "count",
@@ -220,15 +218,10 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         "max µs",
         "p50 / udp-poll",
         "p99 / udp-poll",
-    ]);
-    for row in &outcome.rows {
-        table.add_row(text_row(outcome, row));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    lines.push(table.to_string());
-    lines.join("\n") + "\n"
+    ];
+    let rows = outcome.rows.iter().map(|row| text_row(outcome, row));
+    lines.push(table::figures(&header, rows));
+    lines.join("\n")
 }
 
 fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
@@ -246,7 +239,7 @@ fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
         summary.p999_ns,
         summary.max_ns,
     ];
-    cells.extend(latencies.map(|ns| format!("{:.2}", ns as f64 / 1e3)));
+    cells.extend(latencies.map(table::microseconds));
     cells.extend(ratios(outcome, row));
     cells
 }
