@@ -232,7 +232,7 @@ static __always_inline void push(struct xdp_md *ctx, void *memory, struct tl_con
 	__u64 position = *(volatile __u64 *)&line->head;
 
 	for (int attempt = 0; attempt < TL_CLAIM_ATTEMPTS; attempt++) {
-		__u32 element = TL_FIRST_SLOT + class * depth + (position & (depth - 1));
+		__u32 element = TL_FIRST_SLOT + (position & (depth - 1)) * TL_CLASS_COUNT + class;
 		struct tl_slot *slot = bpf_map_lookup_elem(memory, &element);
 		__u64 turn, seen;
 
@@ -328,7 +328,6 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 	else
 		__sync_fetch_and_add(&control->producer.unfit, 1);
 	ring_if_wanted(control, port);
-	__sync_fetch_and_add(&control->producer.received, 1);
 	record_peer(memory, control, frame->source, source_port, sequence);
 	return XDP_DROP;
 }

@@ -80,7 +80,6 @@ struct tl_control {
 		__u32 waiting;
 	} TL_LINE consumer;
 	struct {
-		__u64 received;
 		__u64 contended;
 		__u64 unfit;
 		__u64 peers_evicted;

@@ -9,3 +9,4 @@ pub mod doctor;
 pub mod echo;
 pub mod load;
 pub mod netdev;
+pub mod table;

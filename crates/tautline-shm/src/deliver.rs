@@ -46,7 +46,6 @@ pub fn deliver(port: PortRef<'_>, arriving: Arriving, head: &RecordHead, payload
     } else {
         control.producer.unfit.fetch_add(1, Relaxed);
     }
-    control.producer.received.fetch_add(1, Relaxed);
     record_peer(
         control,
         peers,
@@ -54,6 +53,17 @@ pub fn deliver(port: PortRef<'_>, arriving: Arriving, head: &RecordHead, payload
         arriving.source_port,
         arriving.sequence,
     );
+}
+
+/// Frames that were for this port, delivered or dropped.
+#[must_use]
+pub fn frames(control: &Control) -> u64 {
+    let of_class =
+        |line: &crate::layout::ClassLine| line.head.load(Relaxed) + line.dropped_full.load(Relaxed);
+    let queued: u64 = control.class.iter().map(of_class).sum();
+    let sampled = control.sample_writer.written.load(Relaxed);
+    let given_up = control.producer.contended.load(Relaxed) + control.producer.unfit.load(Relaxed);
+    queued + sampled + given_up
 }
 
 /// First of the two entries where a peer's port is found: the upper bits of a multiplicative hash.

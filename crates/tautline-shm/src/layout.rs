@@ -7,10 +7,11 @@
 //! |---|---|
 //! | 0 | [`Control`]: what the port is, the consumer's words, the producer's counters, eight classes |
 //! | 1 | [`PeerTable`]: what arrived from whom, and what was lost on the way |
-//! | 2 … | [`Slot`]s: `8 × depth` in a queuing port (class 0 first), three in a sampling port |
+//! | 2 … | [`Slot`]s: `depth × 8` in a queuing port (position by position), three in a sampling port |
 //!
 //! All integers are in the machine's own byte order: this memory never leaves the machine. Only
 //! the wire header inside a slot is big-endian, because it is copied as it came.
+#![allow(unsafe_code)] // Payloads are copied through pointers; see `Slot::read_payload`.
 
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -118,8 +119,6 @@ pub struct ConsumerLine {
 /// Counters that the producer alone writes. Statistics: read them in any order, at any time.
 #[repr(C, align(64))]
 pub struct ProducerLine {
-    /// Frames that were ours, well formed, and for this port.
-    pub received: AtomicU64,
     /// Frames given up because producers on several CPUs collided (bounded attempts).
     pub contended: AtomicU64,
     /// Frames that do not fit the kind: a fragment for a sampling port.
@@ -270,7 +269,6 @@ pub mod model {
             },
             consumer: ConsumerLine { waiting: half() },
             producer: ProducerLine {
-                received: word(),
                 contended: word(),
                 unfit: word(),
                 peers_evicted: word(),
@@ -294,27 +292,47 @@ pub mod model {
 }
 
 impl Slot {
-    /// Copies the first `out.len()` payload bytes out; `out` may be at most
-    /// [`SLOT_PAYLOAD_BYTES`] long. Word by word through atomics, so that a writer on the other
-    /// side is a torn value to be detected, not undefined behaviour.
+    /// Copies the first `out.len()` payload bytes out, at most [`SLOT_PAYLOAD_BYTES`].
+    ///
+    /// Both disciplines give a slot one owner at a time, so nobody writes it meanwhile.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn read_payload(&self, out: &mut [u8]) {
+        let bytes = out.len().min(SLOT_PAYLOAD_BYTES);
+        let from = self.words[WORD_PAYLOAD].as_ptr().cast::<u8>();
+        // SAFETY: `from` is the start of SLOT_PAYLOAD_BYTES bytes within this slot, `out` of at
+        // least `bytes`, and they are different memory. The caller owns the slot: its discipline
+        // (`queue`, `sample`) has acquired it from the producer, which does not touch it before
+        // it is given back. Whole cache lines at a time: word by word, a full frame took 0.1 µs
+        // longer.
+        unsafe { core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), bytes) };
+    }
+
+    /// The same in a model: word by word, through what loom watches.
+    #[cfg(loom)]
     pub fn read_payload(&self, out: &mut [u8]) {
         use crate::sync::Ordering::Relaxed;
-        let mut words = self.words[WORD_PAYLOAD..].iter();
-        let mut chunks = out.chunks_exact_mut(8);
-        for (chunk, word) in chunks.by_ref().zip(words.by_ref()) {
-            chunk.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
-        }
-        let rest = chunks.into_remainder();
-        if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+        for (chunk, word) in out.chunks_mut(8).zip(&self.words[WORD_PAYLOAD..]) {
             let bytes = word.load(Relaxed).to_ne_bytes();
-            rest.copy_from_slice(&bytes[..rest.len()]);
+            chunk.copy_from_slice(&bytes[..chunk.len()]);
         }
     }
 
     /// Copies `payload` in; what exceeds [`SLOT_PAYLOAD_BYTES`] is the caller's mistake.
+    #[cfg(not(loom))]
+    pub(crate) fn write_payload(&self, payload: &[u8]) {
+        debug_assert!(payload.len() <= SLOT_PAYLOAD_BYTES);
+        let bytes = payload.len().min(SLOT_PAYLOAD_BYTES);
+        let to = self.words[WORD_PAYLOAD].as_ptr().cast::<u8>();
+        // SAFETY: as in `read_payload`, with the producer as the owner; the words are atomics, so
+        // they may be written through a shared reference.
+        unsafe { core::ptr::copy_nonoverlapping(payload.as_ptr(), to, bytes) };
+    }
+
+    /// The same in a model.
+    #[cfg(loom)]
     pub(crate) fn write_payload(&self, payload: &[u8]) {
         use crate::sync::Ordering::Relaxed;
-        debug_assert!(payload.len() <= SLOT_PAYLOAD_BYTES);
         for (chunk, word) in payload.chunks(8).zip(&self.words[WORD_PAYLOAD..]) {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);

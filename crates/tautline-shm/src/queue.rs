@@ -27,13 +27,21 @@ pub enum PushError {
     Contended,
 }
 
-/// Prepares the slots of a queuing port of `depth` slots a class. Before any producer sees them.
-pub fn initialise(slots: &[Slot], depth: usize) {
-    for class in slots.chunks(depth).take(CLASS_COUNT) {
-        for (position, slot) in class.iter().enumerate() {
+/// Prepares the slots of a queuing port. Before any producer sees them.
+pub fn initialise(slots: &[Slot]) {
+    for (position, row) in slots.chunks(CLASS_COUNT).enumerate() {
+        for slot in row {
             slot.turn.store(position as u64, Relaxed);
         }
     }
+}
+
+/// Where the slot of a class for a position lies. Slots of one position in all classes lie side by
+/// side, so that the eight words that a waiting consumer looks at fall into different sets of its
+/// cache; class after class they would all fall into one.
+#[inline]
+fn slot_index(class: usize, position: u64, depth: usize) -> usize {
+    (position as usize & (depth - 1)) * CLASS_COUNT + class
 }
 
 /// Producer: puts one message into `class`. `slots` are all slots of the port.
@@ -49,10 +57,9 @@ pub fn push(
 ) -> Result<(), PushError> {
     let depth = slots.len() / CLASS_COUNT;
     let line = &control.class[class];
-    let slots = &slots[class * depth..(class + 1) * depth];
     let mut position = line.head.load(Relaxed);
     for _ in 0..CLAIM_ATTEMPTS {
-        let slot = &slots[position as usize & (depth - 1)];
+        let slot = &slots[slot_index(class, position, depth)];
         // Acquire: partner is the consumer's release of the slot.
         let turn = slot.turn.load(Acquire);
         if turn == position {
@@ -84,7 +91,7 @@ pub fn push(
 #[derive(Debug)]
 pub struct Consumer {
     next: [u64; CLASS_COUNT],
-    depth: u64,
+    depth: usize,
 }
 
 /// A message that lies in its slot until [`Consumer::release`].
@@ -102,7 +109,7 @@ impl Consumer {
         debug_assert!(depth.is_power_of_two());
         Self {
             next: [0; CLASS_COUNT],
-            depth: depth as u64,
+            depth,
         }
     }
 
@@ -112,7 +119,7 @@ impl Consumer {
     pub fn peek<'m>(&self, slots: &'m [Slot]) -> Option<Record<'m>> {
         for class in (0..CLASS_COUNT).rev() {
             let position = self.next[class];
-            let slot = &slots[self.index(class, position)];
+            let slot = &slots[slot_index(class, position, self.depth)];
             // Acquire: partner is the producer's publishing store.
             if slot.turn.load(Acquire) == position + 1 {
                 return Some(Record { slot, class });
@@ -128,11 +135,9 @@ impl Consumer {
         self.next[record.class] = position + 1;
         control.taken.taken[record.class].store(position + 1, Relaxed);
         // Release: partner is the producer's Acquire in `push`; our reads are done before.
-        record.slot.turn.store(position + self.depth, Release);
-    }
-
-    #[inline]
-    fn index(&self, class: usize, position: u64) -> usize {
-        class * self.depth as usize + (position & (self.depth - 1)) as usize
+        record
+            .slot
+            .turn
+            .store(position + self.depth as u64, Release);
     }
 }

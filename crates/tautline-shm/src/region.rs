@@ -80,7 +80,7 @@ pub unsafe trait PortMemory {
         let PortRef { control, slots, .. } = self.port();
         let (kind, depth) = match self.shape() {
             Shape::Queuing { depth } => {
-                queue::initialise(slots, depth as usize);
+                queue::initialise(slots);
                 (KIND_QUEUING, depth)
             }
             Shape::Sampling => {

@@ -23,7 +23,7 @@ struct Memory {
 impl Memory {
     fn queuing() -> Arc<Self> {
         let slots: Vec<_> = (0..DEPTH * CLASS_COUNT).map(|_| model::slot()).collect();
-        queue::initialise(&slots, DEPTH);
+        queue::initialise(&slots);
         Arc::new(Self {
             control: model::control(),
             slots,

@@ -5,6 +5,26 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+/// Attempts to take a name, and the time between them. A name that was just given up can be held a
+/// moment longer by a child process that has forked and not yet executed its program. Lower: such a
+/// port is refused. Higher: a port that is really taken is refused later than it could be.
+const ATTEMPTS: u32 = 10;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
+
+/// Repeats `take` while the name is in use, a few times.
+pub(crate) fn patiently<T>(mut take: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..ATTEMPTS {
+        match take() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                std::thread::sleep(BETWEEN_ATTEMPTS);
+            }
+            result => return result,
+        }
+    }
+    take()
+}
 
 /// Holds a port number on an interface until dropped.
 #[derive(Debug)]
@@ -42,7 +62,7 @@ impl Claim {
     pub(crate) fn new(interface_index: u32, ethertype: u16, port: u16) -> Result<Self, ClaimError> {
         let name = format!("tautline/port/{interface_index}/{ethertype:04x}/{port}");
         let address = SocketAddr::from_abstract_name(name).map_err(ClaimError::Io)?;
-        match UnixListener::bind_addr(&address) {
+        match patiently(|| UnixListener::bind_addr(&address)) {
             Ok(held) => Ok(Self { _held: held }),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 Err(ClaimError::Taken(holder(&address)))

@@ -32,6 +32,7 @@ mod address;
 mod claim;
 pub mod config;
 pub mod error;
+pub mod floor;
 pub mod link;
 mod memory;
 mod node;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tautline_proto::fragment::ReassemblyCounters;
 use tautline_proto::wire::PortNumber;
-use tautline_shm::deliver::load_loss;
+use tautline_shm::deliver::{frames, load_loss};
 use tautline_shm::layout::CLASS_COUNT;
 use tautline_shm::region::{PortMemory, Shape};
 
@@ -250,7 +250,7 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         depth,
         sent: counted.sent.read(),
         send_errors: counted.send_errors.read(),
-        frames: control.producer.received.load(Relaxed),
+        frames: frames(control),
         received: counted.received.read(),
         queued: std::array::from_fn(queued),
         dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),

@@ -237,16 +237,9 @@ pub fn run(
         payload_bytes_max: settings.sizes.iter().copied().max().unwrap_or(1),
         time_limit: settings.time_limit,
     };
-    let (mut clients, mut servers) = (Vec::new(), Vec::new());
-    for path in &settings.paths {
-        let (client, server) =
-            echo::open_path(*path, hosts, &options).map_err(|source| RttError::Path {
-                path: *path,
-                source,
-            })?;
-        clients.push(client);
-        servers.push(server);
-    }
+    let ends = echo::open_paths(&settings.paths, hosts, &options)
+        .map_err(|(path, source)| RttError::Path { path, source })?;
+    let (clients, servers): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
     let active = settings
         .paths
         .iter()

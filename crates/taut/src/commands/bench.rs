@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use tautline_lab::plot::latency_text;
 use tautline_lab::{Machine, page, plot};
 
 use crate::bench::rtt::{self, Outcome, Row, RttError, Settings};
 use crate::cli::{self, CommandError};
-use crate::echo::{EchoError, Path};
+use crate::echo::{self, EchoError, Path};
+use crate::table;
 use tautline_lab::child;
 use tautline_lab::hosts::{Hosts, HostsOptions, Offloads};
 
@@ -107,7 +107,7 @@ fn run_rtt(arguments: &RttArguments) -> Result<(), CommandError> {
         } else {
             Offloads::Kernel
         },
-        ..HostsOptions::default()
+        cable_count: echo::cable_count(&settings.paths),
     })
     .map_err(|error| explain(RttError::Hosts(error)))?;
     let bar = progress_bar();
@@ -206,9 +206,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
             .iter()
             .map(|(path, text)| format!("  {path:<9}  {text}")),
     );
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let header = [
         "path",
         "bytes",
         "count",
@@ -220,15 +218,10 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         "max µs",
         "p50 / udp-poll",
         "p99 / udp-poll",
-    ]);
-    for row in &outcome.rows {
-        table.add_row(text_row(outcome, row));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    lines.push(table.to_string());
-    lines.join("\n") + "\n"
+    ];
+    let rows = outcome.rows.iter().map(|row| text_row(outcome, row));
+    lines.push(table::figures(&header, rows));
+    lines.join("\n")
 }
 
 fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
@@ -246,7 +239,7 @@ fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
         summary.p999_ns,
         summary.max_ns,
     ];
-    cells.extend(latencies.map(|ns| format!("{:.2}", ns as f64 / 1e3)));
+    cells.extend(latencies.map(table::microseconds));
     cells.extend(ratios(outcome, row));
     cells
 }

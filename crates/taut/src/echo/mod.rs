@@ -3,6 +3,7 @@
 //! One end asks ([`RoundTrip`]), the other sends back what it gets ([`Echo`]). Benchmark and demo
 //! know only these two traits, so that every path is measured by the same code.
 
+mod node;
 mod tcp;
 mod udp;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use tautline::LinkKind;
 use tautline_lab::hosts::{Hosts, HostsError};
 
 /// Bytes at the start of a payload by which a late reply is told from the one that is waited for.
@@ -195,25 +197,68 @@ pub struct PathOptions {
 /// Both ends of a path: the asking end on host A, the answering end on host B.
 pub type Ends = (Box<dyn RoundTrip>, Box<dyn Echo>);
 
-/// Opens a path between the hosts' first cable's ends. The ends may be used from any thread.
-pub fn open_path(path: Path, hosts: &Hosts, options: &PathOptions) -> Result<Ends, EchoError> {
-    if !(1..=PAYLOAD_BYTES_MAX).contains(&options.payload_bytes_max) {
-        return Err(EchoError::PayloadSize {
-            bytes: options.payload_bytes_max,
-            bytes_max: PAYLOAD_BYTES_MAX,
-        });
-    }
-    match path {
-        Path::UdpPoll => udp::open(hosts, options, Waiting::Spin),
-        Path::UdpBlock => udp::open(hosts, options, Waiting::Block),
-        Path::TcpPoll => tcp::open(hosts, options, Waiting::Spin),
-        Path::TcpBlock => tcp::open(hosts, options, Waiting::Block),
-        Path::Sampling | Path::Queuing | Path::Packet | Path::Floor => {
-            Err(EchoError::NotAvailable {
-                path,
-                reason: "this build of taut has no node library".to_owned(),
-            })
+/// Cables that the paths need: the floor has one of its own.
+pub fn cable_count(paths: &[Path]) -> usize {
+    if paths.contains(&Path::Floor) { 2 } else { 1 }
+}
+
+/// Opens paths between the hosts, on [`cable_count`] cables. The ends may be used from any thread.
+///
+/// All paths but the floor share the first cable. If one of them is on the xdp link, the demux
+/// is attached to that cable while all of them are measured, the kernel's too.
+pub fn open_paths(
+    paths: &[Path],
+    hosts: &Hosts,
+    options: &PathOptions,
+) -> Result<Vec<Ends>, (Path, EchoError)> {
+    let mut shared = Shared::default();
+    let open = |path: &Path| {
+        shared
+            .open(*path, hosts, options)
+            .map_err(|error| (*path, error))
+    };
+    paths.iter().map(open).collect()
+}
+
+/// What several paths use. Ports keep their node open.
+#[derive(Default)]
+struct Shared {
+    xdp: Option<node::Nodes>,
+}
+
+impl Shared {
+    fn open(
+        &mut self,
+        path: Path,
+        hosts: &Hosts,
+        options: &PathOptions,
+    ) -> Result<Ends, EchoError> {
+        if !(1..=PAYLOAD_BYTES_MAX).contains(&options.payload_bytes_max) {
+            return Err(EchoError::PayloadSize {
+                bytes: options.payload_bytes_max,
+                bytes_max: PAYLOAD_BYTES_MAX,
+            });
         }
+        match path {
+            Path::UdpPoll => udp::open(hosts, options, Waiting::Spin),
+            Path::UdpBlock => udp::open(hosts, options, Waiting::Block),
+            Path::TcpPoll => tcp::open(hosts, options, Waiting::Spin),
+            Path::TcpBlock => tcp::open(hosts, options, Waiting::Block),
+            Path::Sampling => node::sampling(path, self.xdp(path, hosts)?, hosts, options),
+            Path::Queuing => node::queuing(path, self.xdp(path, hosts)?, hosts, options),
+            Path::Packet => {
+                let nodes = node::Nodes::open(path, hosts, LinkKind::Packet)?;
+                node::queuing(path, &nodes, hosts, options)
+            }
+            Path::Floor => node::floor(hosts, options),
+        }
+    }
+
+    fn xdp(&mut self, path: Path, hosts: &Hosts) -> Result<&node::Nodes, EchoError> {
+        if self.xdp.is_none() {
+            self.xdp = Some(node::Nodes::open(path, hosts, LinkKind::Xdp)?);
+        }
+        self.xdp.as_ref().ok_or(EchoError::Closed)
     }
 }
 

@@ -10,6 +10,7 @@ use tautline_proto::wire::{ParseError, PortNumber, Rejected, ethernet, udp};
 use super::NodeCounters;
 use super::frame::{FRAME_BYTES_MAX, deliver_frame};
 use crate::address::Address;
+use crate::claim::patiently;
 use crate::error::{PortError, ReceiveError};
 use crate::memory::MappedPort;
 use crate::sys::socket::{Receiver, bind, internet_address, open, set_option};
@@ -124,7 +125,7 @@ pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, Port
     // Lets a neighbour entry be a broadcast address.
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, &1i32).map_err(refused)?;
     let address = internet_address(SocketAddrV4::new(ip, port.udp_port()));
-    bind(socket.as_fd(), &address).map_err(|error| match error.raw_os_error() {
+    patiently(|| bind(socket.as_fd(), &address)).map_err(|error| match error.raw_os_error() {
         Some(libc::EADDRINUSE) => PortError::Taken { port, holder: None },
         _ => PortError::refused("binding the port's UDP socket", error),
     })?;
