@@ -332,23 +332,21 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 	return XDP_DROP;
 }
 
-/* Ours from here on: checked, then delivered or counted. */
+/* Ours from here on: checked, then delivered or counted. `available`: bytes after the outer headers
+ * that belong to us, padding not among them in the UDP form.
+ */
 static __always_inline int accept(struct xdp_md *ctx, void *data, void *data_end, struct frame *frame,
-				  __u32 udp_port)
+				  __u32 available, __u32 udp_port)
 {
 	struct tl_header *header = data + frame->header_offset;
-	__u32 available;
 	int wrong;
 
-	if ((void *)(header + 1) > data_end)
+	if (available < TL_HEADER_BYTES || (void *)(header + 1) > data_end)
 		return count(TL_TRUNCATED, XDP_DROP);
-	available = data_end - (void *)(header + 1);
-	if (available < bpf_ntohs(header->length))
-		available = bpf_xdp_get_buff_len(ctx) - frame->header_offset - TL_HEADER_BYTES;
-	wrong = check_header(header, available);
+	wrong = check_header(header, available - TL_HEADER_BYTES);
 	if (wrong >= 0)
 		return count(wrong, XDP_DROP);
-	if (udp_port && udp_port != TL_UDP_PORT_BASE + bpf_ntohs(header->destination_port))
+	if (udp_port && udp_port != bpf_ntohs(header->destination_port))
 		return count(TL_PORT_MISMATCH, XDP_DROP);
 	frame->header = header;
 	return deliver(ctx, frame);
@@ -364,38 +362,74 @@ static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void 
 
 	if (ethernet->h_source[0] & 1)
 		return count(TL_INVALID_SOURCE, XDP_DROP);
-	return accept(ctx, data, data_end, &frame, 0);
+	return accept(ctx, data, data_end, &frame, bpf_xdp_get_buff_len(ctx) - offset, 0);
 }
 
-static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data_end, __u32 offset)
+/* RFC 1071, over a header of 5 to 15 words. */
+static __always_inline bool is_undamaged(const struct iphdr *ip, __u32 words, const void *data_end)
+{
+	const __u32 *word = (const void *)ip;
+	__u64 sum = 0;
+
+	for (__u32 index = 0; index < 15 && index < words; index++, word++) {
+		/* Keeps clang from comparing with data_end + 1, which the verifier refuses. */
+		asm volatile("" : "+r"(word));
+		if ((const void *)(word + 1) > data_end)
+			return false;
+		sum += *word;
+	}
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum == 0xffff;
+}
+
+/* The UDP checksum is not verified: a frame from the other end of a virtual link may carry only the
+ * pseudo-header's sum, and summing a full frame here would cost more than all the rest.
+ */
+static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data_end,
+				      const struct ethhdr *ethernet, __u32 offset)
 {
 	struct frame frame = {};
 	__u8 address[6];
 	struct iphdr *ip = data + offset;
 	struct udphdr *udp;
-	__u32 ip_bytes, port;
+	__u32 header_bytes, packet_bytes, udp_bytes, port;
 
 	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
 	    ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
 		return XDP_PASS;
-	ip_bytes = ip->ihl * 4;
-	if (ip_bytes < sizeof(*ip))
+	header_bytes = ip->ihl * 4;
+	packet_bytes = bpf_ntohs(ip->tot_len);
+	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes + 2 * sizeof(udp->dest) ||
+	    packet_bytes > bpf_xdp_get_buff_len(ctx) - offset)
 		return XDP_PASS;
-	udp = (void *)ip + ip_bytes;
-	if ((void *)(udp + 1) > data_end)
+	packet_bytes -= header_bytes;
+	udp = (void *)ip + header_bytes;
+	if ((void *)&udp->len > data_end)
 		return XDP_PASS;
 	port = bpf_ntohs(udp->dest);
 	if (port <= TL_UDP_PORT_BASE || port > TL_UDP_PORT_BASE + TL_PORT_MAX)
 		return XDP_PASS;
 	port -= TL_UDP_PORT_BASE;
 	/* A port that this node has not opened stays with Linux, whatever the datagram holds. */
-	if (!bpf_map_lookup_elem(&ports, &port))
+	if (!bpf_map_lookup_elem(&ports, &port) || !is_undamaged(ip, ip->ihl, data_end))
 		return XDP_PASS;
+	if (ethernet->h_source[0] & 1)
+		return count(TL_INVALID_SOURCE, XDP_DROP);
+	if (packet_bytes < 6 || (void *)&udp->check > data_end)
+		return count(TL_TRUNCATED, XDP_DROP);
+	udp_bytes = bpf_ntohs(udp->len);
+	if (udp_bytes > packet_bytes)
+		return count(TL_LENGTH_BEYOND_FRAME, XDP_DROP);
+	if (udp_bytes < sizeof(*udp))
+		return count(TL_TRUNCATED, XDP_DROP);
 	__builtin_memcpy(address, &ip->saddr, 4);
 	__builtin_memcpy(address + 4, &udp->source, 2);
 	frame.source = source_word(address, TL_SOURCE_UDP);
-	frame.header_offset = offset + ip_bytes + sizeof(*udp);
-	return accept(ctx, data, data_end, &frame, port + TL_UDP_PORT_BASE);
+	frame.header_offset = offset + header_bytes + sizeof(*udp);
+	return accept(ctx, data, data_end, &frame, udp_bytes - sizeof(*udp), port);
 }
 
 /* A promiscuous interface, or a bridge, sees frames that are for others. */
@@ -433,5 +467,5 @@ int tautline_demux(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (type == config.ethertype)
 		return accept_ethernet(ctx, data, data_end, ethernet, offset);
-	return accept_udp(ctx, data, data_end, offset);
+	return accept_udp(ctx, data, data_end, ethernet, offset);
 }

@@ -1,6 +1,9 @@
 //! Two nodes that can reach each other, on each link.
 #![allow(dead_code, unreachable_pub)] // Each test binary uses a part of it.
 
+pub mod child;
+pub mod wire;
+
 use std::time::Duration;
 
 use tautline::link::XdpMode;

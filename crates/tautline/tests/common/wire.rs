@@ -1,0 +1,130 @@
+//! Frames written by hand onto a cable, and the vectors of the wire format.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, bind, send, socket};
+use serde_json::Value;
+use tautline::link::NodeCounters;
+use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
+use tautline_lab::hosts::{Host, Hosts};
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header, ethernet};
+
+use super::port;
+
+/// A packet socket that sends whatever it is given.
+pub struct Wire {
+    socket: OwnedFd,
+}
+
+impl Wire {
+    /// On the first cable of a host.
+    pub fn on(hosts: &Hosts, host: Host) -> Self {
+        let interface = hosts.end(host, 0).interface();
+        hosts.inside(host, || Self::open(&interface)).unwrap()
+    }
+
+    fn open(interface: &str) -> Self {
+        let address = getifaddrs()
+            .unwrap()
+            .filter(|entry| entry.interface_name == interface)
+            .find_map(|entry| entry.address?.as_link_addr().copied())
+            .expect("every interface has a link address");
+        let (family, kind) = (AddressFamily::Packet, SockType::Raw);
+        let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(socket.as_raw_fd(), &address).unwrap();
+        Self { socket }
+    }
+
+    /// Whether the kernel took the frame; it takes none without an Ethernet header, and none above
+    /// the MTU.
+    pub fn send(&self, frame: &[u8]) -> bool {
+        match send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
+            Ok(_) => true,
+            Err(Errno::EINVAL | Errno::EMSGSIZE) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A frame of the Ethernet form.
+pub fn frame(to: MacAddress, from: MacAddress, header: &Header, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; ethernet::HEADERS_BYTES + payload.len()];
+    let (headers, rest) = frame.split_at_mut(ethernet::HEADERS_BYTES);
+    let headers = headers.try_into().expect("as long as asked for");
+    ethernet::emit_header(headers, to, from, ETHERTYPE_DEFAULT, header);
+    rest.copy_from_slice(payload);
+    frame
+}
+
+/// A port behind the frames under test: what arrives there was sent after them, so they have been
+/// through the demux.
+pub struct Fence {
+    port: QueuingPort,
+    mac: MacAddress,
+    sequence: u32,
+}
+
+impl Fence {
+    /// Opens the port on `node`, in the calling thread's namespace.
+    pub fn open(node: &Node) -> Self {
+        Self {
+            port: node
+                .queuing_port(port(4000), &QueuingOptions::default())
+                .unwrap(),
+            mac: node.report().mac.as_deref().unwrap().parse().unwrap(),
+            sequence: 0,
+        }
+    }
+
+    /// Waits until everything that `wire` has sent is through.
+    pub fn pass(&mut self, wire: &Wire) {
+        let header = Header::whole(
+            port(4000),
+            port(4000),
+            Priority::HIGHEST,
+            4,
+            self.sequence,
+        );
+        let from = MacAddress([2, 0, 0, 0, 0xfe, 0xce]);
+        let payload = self.sequence.to_be_bytes();
+        assert!(wire.send(&frame(self.mac, from, &header, &payload)));
+        let mut buffer = [0; 1484];
+        let deadline = tautline::now() + super::PATIENCE;
+        let passed = self.port.receive_until(deadline, &mut buffer).unwrap();
+        assert_eq!(passed.expect("passes").sequence, self.sequence);
+        assert_eq!(buffer[..4], payload);
+        self.sequence += 1;
+    }
+}
+
+/// What was counted between two moments.
+pub fn since(before: &NodeCounters, after: &NodeCounters) -> NodeCounters {
+    let mut difference = *after;
+    for (after, before) in difference.malformed.iter_mut().zip(before.malformed) {
+        *after -= before;
+    }
+    difference.no_port -= before.no_port;
+    difference
+}
+
+/// The objects in a file of vectors, one a line.
+pub fn vectors(file: &str) -> Vec<Value> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/vectors/wire");
+    let text = std::fs::read_to_string(folder.join(file)).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The bytes of a hexadecimal text.
+pub fn bytes(hex: &Value) -> Vec<u8> {
+    let hex = hex.as_str().unwrap();
+    (0..hex.len())
+        .step_by(2)
+        .map(|place| u8::from_str_radix(&hex[place..place + 2], 16).unwrap())
+        .collect()
+}
+
