@@ -125,7 +125,8 @@ pub struct NodeStatus {
     /// What opening it came to.
     #[serde(flatten)]
     pub report: OpenReport,
-    /// Whether its interface is up at the moment.
+    /// Whether its interface is up at the moment; `None` without an interface, and where the asking
+    /// thread is in another network namespace.
     pub interface_up: Option<bool>,
     /// Its neighbours.
     pub neighbours: Vec<NeighbourStatus>,
@@ -348,7 +349,9 @@ impl NodeInner {
                 .ok()
                 .map(|name| name.trim_end().to_owned()),
             report: self.report.clone(),
-            interface_up: interface.map(|name| interface::query(name).is_ok_and(|found| found.up)),
+            interface_up: interface
+                .filter(|_| self.check_namespace().is_ok())
+                .map(|name| interface::query(name).is_ok_and(|found| found.up)),
             neighbours: self
                 .neighbours
                 .iter()
