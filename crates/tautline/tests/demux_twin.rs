@@ -1,0 +1,239 @@
+//! The demux in the kernel (C) and its twin in this process (Rust) do the same with the same
+//! frames, and are made with the same constants.
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::wire::{Fence, Wire, frame};
+use common::{PACKET, Side, XDP, XDP_GENERIC, hosts, open, port};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline::{MacAddress, Message, PortStatus, Priority, QueuingOptions, SamplingOptions};
+use tautline_lab::hosts::Host;
+use tautline_proto::wire::{
+    FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, PORT_MAX,
+    ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
+};
+use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
+use tautline_shm::{layout, queue, sample};
+
+const ROUNDS: usize = 600;
+const FRAMES_A_ROUND: usize = 24;
+
+/// Good frames for two ports: all priorities, fragments, gaps, duplicates, reordering, restarts,
+/// and more senders than a peer table holds.
+struct Traffic {
+    random: Xoshiro256PlusPlus,
+    sequences: HashMap<(u8, u16, u16), u32>,
+}
+
+impl Traffic {
+    fn new(seed: u64) -> Self {
+        println!("seed {seed:#x}");
+        Self {
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            sequences: HashMap::new(),
+        }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random.next_u64() % limit
+    }
+
+    fn frame(&mut self, to: MacAddress) -> Vec<u8> {
+        // Mostly a few senders, now and then one of many.
+        let station = match self.below(8) {
+            0 => self.below(40) as u8,
+            _ => self.below(5) as u8,
+        };
+        let source = 1 + self.below(3) as u16;
+        let destination = [20, 21][self.below(4) as usize / 3];
+        let sequence = self.sequence((station, source, destination));
+        let mut header = Header::whole(
+            port(destination),
+            port(source),
+            Priority::ALL[self.below(8) as usize],
+            self.below(200) as u16,
+            sequence,
+        );
+        if self.below(6) == 0 {
+            header.fragment_count = 2 + self.below(46) as u8;
+            header.fragment_index = self.below(u64::from(header.fragment_count)) as u8;
+            header.length = FRAGMENT_BYTES as u16;
+            if header.fragment_index + 1 == header.fragment_count {
+                header.length = 1 + self.below(700) as u16;
+            }
+        }
+        let mut payload = vec![0; usize::from(header.length)];
+        self.random.fill_bytes(&mut payload);
+        frame(to, MacAddress([2, 0, 0, 0, 1, station]), &header, &payload)
+    }
+
+    fn sequence(&mut self, flow: (u8, u16, u16)) -> u32 {
+        let kind = self.below(40);
+        let (gap, back, far) = (self.below(100), self.below(90), self.below(1 << 33));
+        let next = self.sequences.entry(flow).or_default();
+        let sequence = match kind {
+            // A hole, a late or double one, a restart, a jump anywhere.
+            0..4 => next.wrapping_add(gap as u32),
+            4..8 => return next.wrapping_sub(back as u32),
+            8 => 0,
+            9 => far as u32,
+            _ => *next,
+        };
+        *next = sequence.wrapping_add(1);
+        sequence
+    }
+}
+
+/// Everything that an application and `taut status` can see.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    messages: Vec<(Message, Vec<u8>)>,
+    values: Vec<Option<(u32, u64, bool, Vec<u8>)>>,
+    ports: Vec<PortStatus>,
+}
+
+fn run(side: Side, seed: u64) -> Option<Seen> {
+    let hosts = hosts()?;
+    let node = open(&hosts, Host::B, side);
+    let small = QueuingOptions {
+        depth: 4,
+        ..QueuingOptions::default()
+    };
+    let (mut queue, mut sample, mut fence) = hosts
+        .inside(Host::B, || {
+            let queue = node.queuing_port(port(20), &small).unwrap();
+            let options = SamplingOptions::default();
+            let sample = node.sampling_port(port(21), &options).unwrap();
+            (queue, sample, Fence::open(&node))
+        })
+        .unwrap();
+    let wire = Wire::on(&hosts, Host::A);
+    let mac = MacAddress(hosts.end(Host::B, 0).mac());
+    let mut traffic = Traffic::new(seed);
+    let mut buffer = [0; 1484];
+    let (mut messages, mut values) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        for _ in 0..FRAMES_A_ROUND {
+            assert!(wire.send(&traffic.frame(mac)));
+        }
+        fence.pass(&wire);
+        // At least one look, which moves what a socket holds into the port.
+        for _ in 0..1 + traffic.below(30) {
+            let Some(mut message) = queue.receive(&mut buffer).unwrap() else {
+                break;
+            };
+            message.arrival = tautline::Instant::from_nanos(0);
+            messages.push((message, buffer[..message.length].to_vec()));
+        }
+        values.push(sample.read(&mut buffer).unwrap().map(|sample| {
+            let value = buffer[..sample.length].to_vec();
+            (sample.sequence, sample.overwritten, sample.new, value)
+        }));
+    }
+    let ports = node.status().ports;
+    let is_tested = |port: &PortStatus| port.number.get() < 100;
+    Some(Seen {
+        messages,
+        values,
+        ports: ports.into_iter().filter(is_tested).collect(),
+    })
+}
+
+#[test]
+fn kernel_and_process_deliver_alike() {
+    let seed = 0x7414_0001;
+    let Some(process) = run(PACKET, seed) else {
+        return;
+    };
+    let queue = &process.ports[0];
+    assert!(
+        queue.dropped_full.iter().all(|count| *count > 0),
+        "{queue:?}"
+    );
+    assert!(queue.peers_evicted > 0 && queue.too_large > 0 && queue.peers.len() > 10);
+    let sum = |counter: fn(&tautline::PeerCounters) -> u64| queue.peers.iter().map(counter).sum();
+    let (lost, duplicates): (u64, u64) = (sum(|peer| peer.lost), sum(|peer| peer.duplicates));
+    let restarts: u64 = sum(|peer| peer.restarts.into());
+    assert!(lost > 0 && duplicates > 0 && restarts > 0);
+    assert!(process.ports[1].unfit > 0 && process.ports[1].overwritten > 0);
+    for side in [XDP, XDP_GENERIC] {
+        let kernel = run(side, seed).unwrap();
+        assert_eq!(kernel.ports, process.ports);
+        assert_eq!(kernel.messages.len(), process.messages.len());
+        assert!(kernel.messages == process.messages, "messages differ");
+        assert!(kernel.values == process.values, "values differ");
+    }
+}
+
+/// The `#define`s of the kernel side's header.
+fn defines() -> HashMap<&'static str, u64> {
+    let header = include_str!("../../../bpf/tautline.h");
+    let define = |line: &'static str| {
+        let mut words = line.strip_prefix("#define ")?.split_whitespace();
+        let (name, value) = (words.next()?, words.next()?);
+        let value = match value.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => value.parse(),
+        };
+        Some((name, value.ok()?))
+    };
+    header.lines().filter_map(define).collect()
+}
+
+#[test]
+fn constants_are_the_same() {
+    let same: [(&str, u64); 29] = [
+        ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
+        ("TL_HEADER_BYTES", HEADER_BYTES as u64),
+        ("TL_VERSION", VERSION.into()),
+        ("TL_FLAGS_CRITICAL", 0x0f),
+        ("TL_PORT_MAX", PORT_MAX.into()),
+        ("TL_PRIORITY_MAX", Priority::HIGHEST.get().into()),
+        ("TL_FRAGMENT_BYTES", FRAGMENT_BYTES as u64),
+        ("TL_FRAGMENT_COUNT_MAX", FRAGMENT_COUNT_MAX as u64),
+        ("TL_MESSAGE_BYTES_MAX", MESSAGE_BYTES_MAX as u64),
+        ("TL_WHOLE_BYTES_MAX", WHOLE_BYTES_MAX_ETHERNET as u64),
+        ("TL_UDP_PORT_BASE", UDP_PORT_BASE.into()),
+        ("TL_SLOT_BYTES", layout::SLOT_BYTES as u64),
+        ("TL_SLOT_PAYLOAD_BYTES", layout::SLOT_PAYLOAD_BYTES as u64),
+        ("TL_FIRST_SLOT", layout::FIRST_SLOT as u64),
+        ("TL_CLASS_COUNT", layout::CLASS_COUNT as u64),
+        ("TL_CELL_COUNT", layout::CELL_COUNT as u64),
+        ("TL_PEER_COUNT", layout::PEER_COUNT as u64),
+        ("TL_LOSS_WINDOW", loss::WINDOW.into()),
+        ("TL_RESTART_BEHIND", loss::RESTART_BEHIND.into()),
+        ("TL_MAGIC", layout::MAGIC.into()),
+        ("TL_LAYOUT_VERSION", layout::VERSION.into()),
+        ("TL_KIND_QUEUING", layout::KIND_QUEUING.into()),
+        ("TL_KIND_SAMPLING", layout::KIND_SAMPLING.into()),
+        ("TL_SOURCE_VOID", layout::source_form::VOID.into()),
+        ("TL_SOURCE_ETHERNET", layout::source_form::ETHERNET.into()),
+        ("TL_SOURCE_UDP", layout::source_form::UDP.into()),
+        ("TL_CLAIM_ATTEMPTS", queue::CLAIM_ATTEMPTS as u64),
+        ("TL_SAMPLE_FRESH", sample::FRESH.into()),
+        ("TL_SAMPLE_INDEX", sample::INDEX.into()),
+    ];
+    let mut defines = defines();
+    for (name, value) in same {
+        assert_eq!(defines.remove(name), Some(value), "{name}");
+    }
+    assert!(defines.is_empty(), "not compared: {defines:?}");
+}
+
+#[test]
+fn counters_are_in_the_same_order() {
+    let header = include_str!("../../../bpf/tautline.h");
+    let (_, counters) = header.split_once("enum tl_node_counter {").unwrap();
+    let (counters, _) = counters.split_once('}').unwrap();
+    let listed: Vec<_> = counters
+        .split(',')
+        .filter_map(|name| name.trim().strip_prefix("TL_"))
+        .map(str::to_lowercase)
+        .collect();
+    let mut expected: Vec<_> = ParseError::ALL.iter().map(|error| error.name()).collect();
+    expected.extend(["no_port", "node_counters"]);
+    assert_eq!(listed, expected);
+}
