@@ -81,13 +81,7 @@ impl Fence {
 
     /// Waits until everything that `wire` has sent is through.
     pub fn pass(&mut self, wire: &Wire) {
-        let header = Header::whole(
-            port(4000),
-            port(4000),
-            Priority::HIGHEST,
-            4,
-            self.sequence,
-        );
+        let header = Header::whole(port(4000), port(4000), Priority::HIGHEST, 4, self.sequence);
         let from = MacAddress([2, 0, 0, 0, 0xfe, 0xce]);
         let payload = self.sequence.to_be_bytes();
         assert!(wire.send(&frame(self.mac, from, &header, &payload)));
@@ -127,4 +121,3 @@ pub fn bytes(hex: &Value) -> Vec<u8> {
         .map(|place| u8::from_str_radix(&hex[place..place + 2], 16).unwrap())
         .collect()
 }
-

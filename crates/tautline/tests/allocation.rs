@@ -1,0 +1,260 @@
+//! What an open port costs: no allocation on the way of a message, at most 2 MiB, no CPU while
+//! nothing comes.
+#![allow(unsafe_code)] // A global allocator can be made in no other way.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use common::{PACKET, Pair, Side, UDP, XDP, pair, port};
+use tautline::{LinkKind, Priority, QueuingOptions, SamplingOptions};
+
+thread_local! {
+    /// Calls of this thread that took or gave back memory.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with a count.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count() {
+    // A thread that ends has no counter any more, and nobody who would read it.
+    let _ended = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: each call is handed to the system's allocator as it came, whose promises are ours; the
+// counter is a thread-local integer without destructor, so counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller guarantees what `GlobalAlloc::alloc` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller guarantees that `alloc` above, that is the system's, returned it.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: as for `dealloc`; the caller guarantees that `bytes` is not zero.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+}
+
+/// Calls of the allocator in this thread during `work`.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = CALLS.get();
+    work();
+    CALLS.get() - before
+}
+
+/// Memory is measured for the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 2);
+    assert_eq!(allocations(|| ()), 0);
+}
+
+/// Small messages; spinning, sleeping, and in vain.
+fn queuing(pair: &Pair) {
+    let options = QueuingOptions {
+        spin: Duration::from_micros(10),
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let mut buffer = [0; 1484];
+    let calls = allocations(|| {
+        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+        for length in [0, 1, 64, 1400] {
+            sender
+                .send(to, Priority::HIGHEST, &[7; 1400][..length])
+                .unwrap();
+            let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(message.unwrap().length, length);
+        }
+        let soon = pair.now() + Duration::from_millis(20);
+        assert_eq!(receiver.receive_until(soon, &mut buffer).unwrap(), None);
+        assert!(sender.send(to, Priority::LOWEST, &[0; 65_537][..]).is_err());
+        // With a descriptor, as in a loop with epoll.
+        assert!(receiver.descriptor().is_some());
+        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+        sender.send(to, Priority::NORMAL, b"last").unwrap();
+        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        assert_eq!(message.unwrap().length, 4);
+    });
+    assert_eq!(calls, 0);
+}
+
+/// A receiver that sleeps until it is woken.
+fn sleeping(pair: &Pair) {
+    let options = QueuingOptions {
+        spin: Duration::ZERO,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let calls = std::thread::scope(|scope| {
+        let sleeper = scope.spawn(move || {
+            let mut buffer = [0; 1484];
+            let deadline = tautline::now() + common::PATIENCE;
+            allocations(|| {
+                let woken = receiver.receive_until(deadline, &mut buffer).unwrap();
+                assert!(woken.is_some());
+            })
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        sender.send(to, Priority::NORMAL, b"wake up").unwrap();
+        sleeper.join().unwrap()
+    });
+    assert_eq!(calls, 0);
+}
+
+/// The largest messages, and one of which the receiver misses a part.
+fn reassembly(pair: &Pair) {
+    let options = QueuingOptions {
+        message_bytes_max: 65_536,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let message = vec![9; 65_536];
+    let mut buffer = vec![0; 65_536];
+    let calls = allocations(|| {
+        for length in [65_536, 1485, 10_000, 65_536] {
+            sender
+                .send(to, Priority::NORMAL, &message[..length])
+                .unwrap();
+            let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(received.unwrap().length, length);
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+fn sampling(pair: &Pair) {
+    let options = SamplingOptions::default();
+    let mut publisher = pair
+        .on_a(|node| node.sampling_port(port(21), &options))
+        .unwrap();
+    let mut reader = pair
+        .on_b(|node| node.sampling_port(port(22), &options))
+        .unwrap();
+    let to = publisher.destination("peer", port(22)).unwrap();
+    let mut buffer = [0; 1484];
+    let calls = allocations(|| {
+        assert_eq!(reader.read(&mut buffer).unwrap(), None);
+        for value in 0..10u8 {
+            publisher.send(to, Priority::NORMAL, &[value; 100]).unwrap();
+            let sample = reader.read_new_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!((sample.unwrap().length, buffer[0]), (100, value));
+            assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
+        }
+        let soon = pair.now() + Duration::from_millis(20);
+        assert_eq!(reader.read_new_until(soon, &mut buffer).unwrap(), None);
+    });
+    assert_eq!(calls, 0);
+}
+
+fn nothing_is_allocated(side: Side) {
+    let _alone = alone();
+    let Some(pair) = pair(side, side) else { return };
+    queuing(&pair);
+    sleeping(&pair);
+    reassembly(&pair);
+    sampling(&pair);
+}
+
+#[test]
+fn nothing_is_allocated_on_xdp() {
+    nothing_is_allocated(XDP);
+}
+
+#[test]
+fn nothing_is_allocated_on_packet() {
+    nothing_is_allocated(PACKET);
+}
+
+#[test]
+fn nothing_is_allocated_on_udp() {
+    nothing_is_allocated(UDP);
+}
+
+/// What the kernel charges this process for its BPF maps.
+fn map_bytes() -> u64 {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap() {
+        let Ok(text) = std::fs::read_to_string(entry.unwrap().path()) else {
+            continue; // The descriptor of the directory itself.
+        };
+        if text.contains("map_type:") {
+            let charged = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+            bytes += charged.unwrap().trim().parse::<u64>().unwrap();
+        }
+    }
+    bytes
+}
+
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages = text.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn a_port_of_default_depth_costs_at_most_2_mib() {
+    for side in [XDP, PACKET, UDP] {
+        let _alone = alone();
+        let Some(pair) = pair(side, side) else { return };
+        let before = (map_bytes(), resident_bytes());
+        let options = QueuingOptions::default();
+        let queue = pair
+            .on_b(|node| node.queuing_port(port(70), &options))
+            .unwrap();
+        let maps = map_bytes() - before.0;
+        // The mapping of a map is resident too: the same pages.
+        let resident = resident_bytes().saturating_sub(before.1);
+        assert_eq!(maps > 0, side.link == LinkKind::Xdp);
+        assert!(maps.max(resident) <= 2 << 20, "{maps} and {resident} bytes");
+        let laid_out = pair.b.status().ports[0].memory_bytes as u64;
+        assert!(
+            laid_out <= maps.max(resident),
+            "{laid_out} bytes are counted"
+        );
+        drop(queue);
+        assert_eq!(map_bytes(), before.0, "given back");
+    }
+}
+
+/// Nanoseconds that this thread has had a CPU.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_waiting_receiver_uses_no_cpu() {
+    for side in [XDP, PACKET, UDP] {
+        let _alone = alone();
+        let Some(pair) = pair(side, side) else { return };
+        let (_sender, mut receiver, _) = pair.ports(&QueuingOptions::default());
+        let mut buffer = [0; 1484];
+        let before = cpu_ns();
+        let deadline = pair.now() + Duration::from_millis(300);
+        assert_eq!(receiver.receive_until(deadline, &mut buffer).unwrap(), None);
+        let used = cpu_ns() - before;
+        // One round of spinning is 50 us; a receiver that spun would use 300 ms.
+        assert!(used < 10_000_000, "{used} ns in 300 ms");
+    }
+}
