@@ -37,6 +37,7 @@ pub mod link;
 mod memory;
 mod node;
 pub mod port;
+mod restarts;
 mod statistics;
 pub mod status;
 mod sys;

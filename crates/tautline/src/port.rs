@@ -21,6 +21,7 @@ use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::{ArrivalClock, PortLink, Route};
 use crate::node::NodeInner;
+use crate::restarts::Restarts;
 use crate::statistics::{Registration, Statistics};
 
 /// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at
@@ -395,8 +396,20 @@ pub struct QueuingPort {
 #[derive(Debug)]
 struct Large {
     reassembler: Reassembler,
+    restarts: Restarts,
     /// One frame's payload on its way from the port's memory into a collector.
     part: Box<[u8; WHOLE_BYTES_MAX_ETHERNET]>,
+}
+
+impl Large {
+    /// Sees every frame before it is used: a sender that began anew numbers its messages as the
+    /// old ones, and must not be mixed up with them.
+    fn notice(&mut self, source: u64, header: &Header) {
+        if self.restarts.begins_anew(source, header) {
+            self.reassembler
+                .forget_flow(SourceId(source), header.source, header.destination);
+        }
+    }
 }
 
 impl QueuingPort {
@@ -416,6 +429,7 @@ impl QueuingPort {
                 message_bytes_max: options.message_bytes_max,
                 time_limit: REASSEMBLY_LIMIT,
             }),
+            restarts: Restarts::default(),
             part: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
         });
         Ok(Self {
@@ -551,6 +565,9 @@ fn take(
         let header = Header::from_bytes(&head.header);
         let message = match (source, header) {
             (Some(address), Ok(header)) => {
+                if let Some(large) = large {
+                    large.notice(head.source, &header);
+                }
                 let source = Source {
                     address,
                     port: header.source,

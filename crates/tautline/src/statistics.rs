@@ -52,7 +52,7 @@ pub(crate) struct Statistics {
 impl Statistics {
     /// Copies what the reassembler has counted.
     pub(crate) fn reassembly(&self, counters: &ReassemblyCounters) {
-        self.expired.set(counters.expired);
+        self.expired.set(counters.expired + counters.forgotten);
         self.incomplete_dropped
             .set(counters.no_collector + counters.quota_reached + counters.inconsistent);
         self.too_large.set(counters.too_large);
@@ -127,7 +127,7 @@ pub struct PortStatus {
     pub unfit: u64,
     /// Messages larger than the port takes.
     pub too_large: u64,
-    /// Messages of which fragments were missing at the time limit.
+    /// Messages of which fragments were missing at the time limit, or when their sender began anew.
     pub expired: u64,
     /// Fragments dropped for want of a collector, or because they contradict each other.
     pub incomplete_dropped: u64,

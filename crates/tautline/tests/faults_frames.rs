@@ -448,3 +448,55 @@ fn fragments_on_xdp() {
 fn fragments_on_packet() {
     fragments(PACKET);
 }
+
+/// A sender that starts anew numbers its messages as before: they are not mixed with what it left,
+/// nor taken for copies.
+fn a_restarted_sender_is_not_mixed_up(side: Side) {
+    let Some(hosts) = hosts() else { return };
+    become_station(&hosts);
+    let node = open_station(&hosts, side);
+    let options = QueuingOptions {
+        message_bytes_max: 3 * 1408,
+        ..QueuingOptions::default()
+    };
+    let open = || node.queuing_port(port(2), &options).unwrap();
+    let mut receiver = hosts.inside(Host::B, open).unwrap();
+    let wire = Wire::on(&hosts, Host::A);
+    let send = |index: u8, fill: u8| {
+        let header = Header {
+            destination: port(2),
+            source: port(1),
+            priority: Priority::NORMAL,
+            flags: 0,
+            fragment_index: index,
+            fragment_count: 3,
+            length: 1408,
+            sequence: index.into(),
+        };
+        let from = MacAddress([2, 0, 0, 0, 0, 0x0a]);
+        assert!(wire.send(&frame(MAC, from, &header, &[fill; 1408])));
+    };
+    let mut buffer = vec![0; 3 * 1408];
+    // The first run stops before its message is whole; the others are whole at once.
+    [0, 2].iter().for_each(|index| send(*index, 1));
+    for fill in 2..6 {
+        [0, 1, 2].iter().for_each(|index| send(*index, fill));
+        let deadline = tautline::now() + PATIENCE;
+        let whole = receiver.receive_until(deadline, &mut buffer).unwrap();
+        assert_eq!(whole.expect("is no copy").length, buffer.len());
+        assert!(buffer.iter().all(|byte| *byte == fill), "run {fill} alone");
+    }
+    let status = &node.status().ports[0];
+    assert_eq!((status.received, status.expired), (4, 1));
+    assert_eq!(status.peers[0].restarts, 4);
+}
+
+#[test]
+fn a_restarted_sender_on_xdp() {
+    a_restarted_sender_is_not_mixed_up(XDP);
+}
+
+#[test]
+fn a_restarted_sender_on_packet() {
+    a_restarted_sender_is_not_mixed_up(PACKET);
+}
