@@ -94,7 +94,7 @@ stage_fuzz() {
 
 # The protocol core on the simulated network, over as many seeds as TAUTLINE_SIM_SEEDS says.
 stage_sim() {
-    cargo test --release --locked -p tautline-proto sim -- --show-output
+    cargo test --release --locked -p tautline-proto --test simulation -- --show-output
 }
 
 # What the tests made must be gone: nothing called taut* may exist that did not before.

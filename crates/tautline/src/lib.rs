@@ -2,7 +2,7 @@
 //!
 //! A [`Node`] is one participant on a network. It has numbered ports: a [`QueuingPort`] keeps every
 //! message and hands out the most urgent first, a [`SamplingPort`] keeps the last value, with its
-//! age. What carries the frames is a [link](link): the best that works here is taken, and
+//! age. What carries the frames is a [link]: the best that works here is taken, and
 //! [`Node::report`] says which.
 //!
 //! ```

@@ -45,6 +45,8 @@ const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
 /// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a
 /// reading about twenty-five.
 const LOOKS_PER_CLOCK: u32 = 16;
+/// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
+const LOOKS_PER_PAUSE: u32 = 8;
 
 /// How a queuing port is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +169,25 @@ struct Flow {
     to: PortNumber,
     route: Route,
     sequence: u32,
+}
+
+impl Flow {
+    /// Sends one frame under the flow's next number. A frame that was not sent has used its number
+    /// too: the peer counts it as lost, which it is. A number used twice would pass for a duplicate.
+    #[inline]
+    fn send(
+        &mut self,
+        link: &mut dyn PortLink,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let header = Header {
+            sequence: self.sequence,
+            ..header
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        link.send(&mut self.route, &header, payload)
+    }
 }
 
 /// What both kinds of port have: a number, a link, destinations.
@@ -299,28 +320,23 @@ impl Endpoint {
         message: &[u8],
     ) -> Result<(), SendError> {
         let flow = &mut self.flows[to.0];
-        let parts =
-            fragments(message.len(), flow.route.whole_bytes_max()).map_err(|too_large| {
-                SendError::MessageTooLarge {
-                    bytes: too_large.message_bytes,
-                }
-            })?;
+        let whole_bytes_max = flow.route.whole_bytes_max();
+        if message.len() <= whole_bytes_max {
+            let header = Header::whole(flow.to, self.number, priority, message.len() as u16, 0);
+            return flow.send(self.link.as_mut(), header, message);
+        }
+        let parts = fragments(message.len(), whole_bytes_max).map_err(|too_large| {
+            SendError::MessageTooLarge {
+                bytes: too_large.message_bytes,
+            }
+        })?;
         for part in parts {
             let header = Header {
-                destination: flow.to,
-                source: self.number,
-                priority,
-                flags: 0,
                 fragment_index: part.index,
                 fragment_count: part.count,
-                length: part.length,
-                sequence: flow.sequence,
+                ..Header::whole(flow.to, self.number, priority, part.length, 0)
             };
-            // A frame that was not sent has used its number: the peer counts it as lost, which
-            // it is. Numbers that are used twice would be taken for duplicates.
-            flow.sequence = flow.sequence.wrapping_add(1);
-            self.link
-                .send(&mut flow.route, &header, &message[part.range()])?;
+            flow.send(self.link.as_mut(), header, &message[part.range()])?;
         }
         Ok(())
     }
@@ -344,11 +360,13 @@ impl Endpoint {
         let started = self.link.now();
         let spin_until = started.checked_add(self.spin).unwrap_or(deadline);
         loop {
-            for _ in 0..LOOKS_PER_CLOCK {
+            for count in 0..LOOKS_PER_CLOCK {
                 if let Some(found) = look(self)? {
                     return Ok(Some(found));
                 }
-                std::hint::spin_loop();
+                if count % LOOKS_PER_PAUSE == 0 {
+                    std::hint::spin_loop();
+                }
             }
             let now = self.link.now();
             if now >= deadline {

@@ -13,7 +13,7 @@
 //! - a restart of the sender is seen, once for each flow;
 //! - nothing grows: collectors and queues stay within their limits, each frame ends in one counter.
 //!
-//! `TAUT_SIM_SEEDS=5000` runs more seeds than the usual 200, `TAUT_SIM_SEED=17` runs one again.
+//! `TAUTLINE_SIM_SEEDS=5000` runs more seeds than the usual 200, `TAUTLINE_SIM_SEED=17` runs one again.
 
 mod receiver;
 mod sender;
@@ -44,16 +44,16 @@ const REORDERING_NS_MAX: u64 = 250_000;
 #[test]
 fn invariants_hold_for_every_seed() {
     let number = |name| env::var(name).ok().map(|text| parse(name, &text));
-    let seeds = match number("TAUT_SIM_SEED") {
+    let seeds = match number("TAUTLINE_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TAUT_SIM_SEEDS").unwrap_or(SEEDS_DEFAULT),
+        None => 0..number("TAUTLINE_SIM_SEEDS").unwrap_or(SEEDS_DEFAULT),
     };
     let mut total = Tally::default();
     for seed in seeds.clone() {
         match panic::catch_unwind(|| run(seed)) {
             Ok(tally) => total.add(&tally),
             Err(cause) => panic!(
-                "seed {seed}: {}\nagain: TAUT_SIM_SEED={seed} cargo test -p tautline-proto --test simulation",
+                "seed {seed}: {}\nagain: TAUTLINE_SIM_SEED={seed} cargo test -p tautline-proto --test simulation",
                 message(cause.as_ref())
             ),
         }
