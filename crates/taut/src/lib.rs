@@ -6,3 +6,4 @@ pub mod capability;
 pub mod child;
 pub mod hosts;
 pub mod interrupt;
+pub mod lab;

@@ -1,2 +1,16 @@
 //! The command `taut`.
-fn main() {}
+use clap::Parser;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+enum Cli {
+    Lab(taut::lab::LabArgs),
+}
+
+fn main() -> ExitCode {
+    let Cli::Lab(arguments) = Cli::parse();
+    taut::lab::run(arguments).unwrap_or_else(|error| {
+        eprintln!("taut: {error}");
+        ExitCode::FAILURE
+    })
+}

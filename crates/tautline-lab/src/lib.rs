@@ -3,11 +3,24 @@
 //! * [`machine`]: what about a machine decides how well it keeps time.
 //! * [`histogram`]: many latencies in fixed memory.
 //! * [`page`] and [`plot`]: self-contained HTML reports.
+//! * [`probe`]: threads that wait for a moment and look how late they are.
+//! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
+//! * [`result`]: the one schema of all results; [`cyclictest`] imports others' into it.
+//! * [`verdict`]: whether a deadline was held, and what that is worth.
+//! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
+pub mod cyclictest;
 pub mod histogram;
+pub mod kernels;
+pub mod load;
 pub mod machine;
 pub mod page;
 pub mod plot;
+pub mod probe;
+pub mod result;
+pub mod sys;
+pub mod verdict;
 
 pub use histogram::{Bucket, LatencyHistogram, Summary};
 pub use machine::{Machine, Reading};
+pub use result::LabResult;

@@ -1,0 +1,262 @@
+//! Runs one guest under QEMU and brings its report back.
+//!
+//! In virtual time the guest's clock counts instructions, one nanosecond each (`-icount shift=0`), and jumps ahead
+//! when the guest is idle (`sleep=off`). One CPU, no randomness (`-seed`, no RDRAND), a clock that starts at a fixed
+//! date, no devices that work on the host's time: two runs are the same to the instruction, whatever the host does.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::guest::{GuestReport, find_report};
+use super::{Arch, KernelsError};
+
+/// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
+const CONSOLE_TAIL_LINES: usize = 25;
+
+/// Console kept of one guest. A guest that prints without end must not fill the memory.
+const CONSOLE_BYTES_MAX: u64 = 32 << 20;
+
+/// Where a guest's time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// Instructions are counted: the same result twice.
+    InstructionCount,
+    /// Hardware virtualisation on the host's clock.
+    Kvm,
+}
+
+/// One guest to run.
+#[derive(Clone, Debug)]
+pub struct Guest<'a> {
+    /// What it is called in errors.
+    pub label: &'a str,
+    /// Its architecture.
+    pub arch: Arch,
+    /// Its kernel.
+    pub kernel: &'a Path,
+    /// Its initramfs.
+    pub initramfs: &'a Path,
+    /// Kernel parameters beyond those that the laboratory needs.
+    pub parameters: &'a str,
+    /// Its time.
+    pub accelerator: Accelerator,
+    /// Host time after which it is given up.
+    pub time_limit: Duration,
+}
+
+impl Guest<'_> {
+    /// The arguments of QEMU, without the two files: what, with their content, decides the result.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<&str> = match self.accelerator {
+            Accelerator::InstructionCount => {
+                vec![
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=0,sleep=off",
+                    "-seed",
+                    "1",
+                ]
+            }
+            Accelerator::Kvm => vec!["-accel", "kvm"],
+        };
+        let (machine, cpu) = self.arch.machine_and_cpu();
+        let cpu = if self.accelerator == Accelerator::Kvm {
+            "host"
+        } else {
+            cpu
+        };
+        arguments.extend(["-machine", machine, "-cpu", cpu, "-smp", "1", "-m", "512"]);
+        arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+        arguments.extend([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+        ]);
+        arguments.extend(["-serial", "stdio", "-no-reboot"]);
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        arguments.push("-append".to_owned());
+        arguments.push(format!(
+            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {} -- lab guest",
+            self.arch.console(),
+            self.parameters
+        ));
+        arguments
+    }
+
+    /// Starts it and waits for its report.
+    pub fn run(&self, stop: &AtomicBool) -> Result<GuestReport, KernelsError> {
+        let program = self.arch.qemu();
+        let path = crate::load::find_program(program).ok_or(KernelsError::ToolMissing {
+            tool: program,
+            package: self.arch.qemu_package(),
+        })?;
+        let started = Instant::now();
+        let mut child = Running(
+            Command::new(path)
+                .arg("-kernel")
+                .arg(self.kernel)
+                .arg("-initrd")
+                .arg(self.initramfs)
+                .args(self.arguments())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .map_err(|source| KernelsError::Tool {
+                    tool: program.to_owned(),
+                    source,
+                })?,
+        );
+        let console = read_all(child.0.stdout.take());
+        let complaints = read_all(child.0.stderr.take());
+        let mut late = false;
+        while child
+            .0
+            .try_wait()
+            .map_err(|source| KernelsError::Tool {
+                tool: program.to_owned(),
+                source,
+            })?
+            .is_none()
+        {
+            if stop.load(Ordering::Relaxed) {
+                return Err(KernelsError::Interrupted);
+            }
+            if started.elapsed() > self.time_limit {
+                late = true;
+                let _ = child.0.kill(); // it may have ended in this moment
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let console = console.join().unwrap_or_default();
+        let complaints = complaints.join().unwrap_or_default();
+        if let Some(report) = find_report(&console) {
+            return Ok(report);
+        }
+        Err(KernelsError::NoReport {
+            label: self.label.to_owned(),
+            what: what_happened(&console, late.then_some(self.time_limit), &complaints),
+            console: tail(&console),
+        })
+    }
+}
+
+/// Kills the guest when the wait for it is given up.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // ended already on every ordinary way here
+        let _ = self.0.wait();
+    }
+}
+
+fn read_all(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            // What came before an error or the limit is still the console.
+            let _ = stream
+                .by_ref()
+                .take(CONSOLE_BYTES_MAX)
+                .read_to_end(&mut bytes);
+            let _ = io::copy(&mut stream, &mut io::sink()); // a full pipe would stop the guest
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn what_happened(console: &str, limit: Option<Duration>, complaints: &str) -> String {
+    let said = console
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("taut lab guest: "));
+    let panic = console.lines().find(|line| line.contains("Kernel panic"));
+    match (limit, said, panic) {
+        (_, Some(said), _) => format!("the guest gave up: {said}"),
+        (_, _, Some(panic)) => format!("its kernel panicked: {}", panic.trim()),
+        (Some(limit), ..) if console.trim().is_empty() => {
+            format!(
+                "it did not boot within {} s and printed nothing",
+                limit.as_secs()
+            )
+        }
+        (Some(limit), ..) => format!(
+            "it did not finish within {} s (raise --time-limit, or shorten the run)",
+            limit.as_secs()
+        ),
+        _ if !complaints.trim().is_empty() => {
+            format!(
+                "QEMU said: {}",
+                complaints.trim().lines().last().unwrap_or_default()
+            )
+        }
+        _ => "it ended without a report".to_owned(),
+    }
+}
+
+fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty() && !line.starts_with("@taut-lab | "))
+        .collect();
+    let last = &lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..];
+    if last.is_empty() {
+        "(the console stayed empty)".to_owned()
+    } else {
+        last.join("\n")
+    }
+}
+
+/// The first line of `qemu-system-… --version`; part of what a cached result depends on.
+pub fn version(arch: Arch) -> Result<String, KernelsError> {
+    let tool = arch.qemu();
+    let path: PathBuf = crate::load::find_program(tool).ok_or(KernelsError::ToolMissing {
+        tool,
+        package: arch.qemu_package(),
+    })?;
+    let output = Command::new(path)
+        .arg("--version")
+        .output()
+        .map_err(|source| KernelsError::Tool {
+            tool: tool.to_owned(),
+            source,
+        })?;
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_cause_and_quotes_the_end_of_the_console() {
+        let console = "Booting\r\n\r\n[ 1.0] Kernel panic - not syncing: No working init found.\r\n[ 1.1] CPU: 0\r\n";
+        assert!(what_happened(console, None, "").contains("No working init found"));
+        assert!(tail(console).ends_with("CPU: 0"));
+        assert!(
+            what_happened("", Some(Duration::from_secs(9)), "").contains("9 s and printed nothing")
+        );
+        assert!(what_happened("hello", Some(Duration::from_secs(9)), "").contains("--time-limit"));
+        assert!(
+            what_happened("", None, "qemu: could not load kernel\n")
+                .contains("could not load kernel")
+        );
+        assert!(what_happened("taut lab guest: no /tmp\n", None, "x").contains("no /tmp"));
+        let long: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        assert_eq!(tail(&long).lines().count(), CONSOLE_TAIL_LINES);
+        assert!(tail(&long).ends_with("line 99"));
+    }
+}
