@@ -8,6 +8,7 @@ enum Cli {
 }
 
 fn main() -> ExitCode {
+    taut::lab::run_if_guest();
     let Cli::Lab(arguments) = Cli::parse();
     taut::lab::run(arguments).unwrap_or_else(|error| {
         eprintln!("taut: {error}");

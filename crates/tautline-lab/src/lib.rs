@@ -11,6 +11,7 @@
 
 pub mod cyclictest;
 pub mod histogram;
+pub mod journal;
 pub mod kernels;
 pub mod load;
 pub mod machine;
@@ -18,7 +19,10 @@ pub mod page;
 pub mod plot;
 pub mod probe;
 pub mod result;
+pub mod session;
 pub mod sys;
+pub mod trace;
+pub mod tuning;
 pub mod verdict;
 
 pub use histogram::{Bucket, LatencyHistogram, Summary};

@@ -223,6 +223,8 @@ struct PartCommand {
 impl PartCommand {
     fn start(mut self, name: &'static str) -> Result<Part, LoadError> {
         let spawn = |command: &mut Command| {
+            // The tools must not outlive a killed lab either.
+            sys::signal_with_parent(command, libc::SIGTERM);
             command.spawn().map_err(|source| LoadError::Start {
                 program: command.get_program().into(),
                 source,
@@ -338,6 +340,7 @@ fn commands_for(part: Load, settings: &Settings) -> Vec<PartCommand> {
                 "fio",
                 &[
                     "--name=taut-lab",
+                    "--thread",
                     &directory,
                     &size,
                     "--rw=randrw",

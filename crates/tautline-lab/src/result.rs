@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::{Bucket, LatencyHistogram, Summary};
 use crate::machine::Machine;
+use crate::trace::Outlier;
 use crate::verdict::Verdict;
 
 /// The value of `format` in every result file.
@@ -45,6 +46,8 @@ pub struct LabResult {
     pub missing: Vec<Missing>,
     /// The judgement, where one was asked for.
     pub verdict: Option<Verdict>,
+    /// The wake-up that ended the run early, where one was asked for.
+    pub outlier: Option<Outlier>,
     /// Anything else that a reader must know.
     pub notes: Vec<String>,
 }
@@ -306,6 +309,7 @@ impl LabResult {
             changes: Vec::new(),
             missing: Vec::new(),
             verdict: None,
+            outlier: None,
             notes: Vec::new(),
         }
     }

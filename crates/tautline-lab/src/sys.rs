@@ -134,6 +134,21 @@ pub fn set_fifo(priority: u8) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) }).map(|_| ())
 }
 
+/// Puts the calling process into the class that runs only when nothing else wants the CPU.
+pub fn set_idle_class() -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameter` outlives the call; pid 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) }).map(|_| ())
+}
+
+/// Has the command's process pinned to one CPU from its start.
+pub fn pin_command(command: &mut std::process::Command, cpu: u32) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec the closure makes one system call, which is async-signal-safe, and allocates
+    // nothing.
+    unsafe { command.pre_exec(move || pin_to_cpu(cpu)) };
+}
+
 /// `struct sched_attr` as of Linux 3.14 (uapi/linux/sched/types.h, SCHED_ATTR_SIZE_VER0).
 #[repr(C)]
 struct SchedulingAttributes {
@@ -174,6 +189,18 @@ pub fn lock_memory() -> io::Result<()> {
     check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }).map(|_| ())
 }
 
+/// Whether no limit can make an allocation fail once memory is locked: RLIMIT_MEMLOCK is unlimited, or root asks (whom
+/// the limit does not bind; a root without CAP_IPC_LOCK is refused by [`lock_memory`] itself).
+pub fn memory_lock_is_unlimited() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid memory of the right type that outlives the call.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    is_root() || (known && limit.rlim_cur == libc::RLIM_INFINITY)
+}
+
 /// Undoes [`lock_memory`].
 pub fn unlock_memory() {
     // SAFETY: no pointers are passed.
@@ -199,6 +226,24 @@ pub fn die_with_parent() {
             0,
         )
     };
+}
+
+/// Has `signal` sent to the command's process when the thread that starts it ends, however it ends.
+pub fn signal_with_parent(command: &mut std::process::Command, signal: i32) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec the closure makes one system call, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::prctl(
+                libc::PR_SET_PDEATHSIG,
+                signal as libc::c_ulong,
+                0,
+                0,
+                0,
+            ))
+            .map(|_| ())
+        });
+    }
 }
 
 /// What the calling thread has used so far.

@@ -28,9 +28,6 @@ enum LabCommand {
         /// Part, directory, CPUs, size
         arguments: Vec<String>,
     },
-    /// The first process of a guest. Started by the kernel of a virtual machine.
-    #[command(hide = true)]
-    Guest,
 }
 
 /// Why a lab command failed.
@@ -51,6 +48,17 @@ pub enum LabError {
     System(#[from] std::io::Error),
 }
 
+/// Does the work of a guest's first process and never returns, if this process is one. To be called first of all: the
+/// kernel puts words of its own command line before a program's arguments, so these cannot be relied on.
+pub fn run_if_guest() {
+    if guest::is_guest() {
+        let worker_command = ["/init", "lab", "worker"].map(PathBuf::from);
+        if let Err(error) = guest::run_as_first_process(&worker_command) {
+            eprintln!("taut lab guest: {error}");
+        }
+    }
+}
+
 /// Runs a lab command. The exit status is part of its answer: 0 good, 3 a deadline or a comparison not held, 4 no
 /// verdict.
 pub fn run(arguments: LabArgs) -> Result<ExitCode, LabError> {
@@ -58,10 +66,6 @@ pub fn run(arguments: LabArgs) -> Result<ExitCode, LabError> {
         LabCommand::Kernels(arguments) => kernels::run(&arguments),
         LabCommand::Worker { arguments } => {
             load::run_worker(&arguments)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        LabCommand::Guest => {
-            guest::run_as_first_process(&["/init", "lab", "worker"].map(PathBuf::from))?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -376,19 +376,22 @@ pub fn run(
             return Err(KernelsError::Interrupted);
         }
     }
+    let host_cpus = crate::sys::allowed_cpus().unwrap_or_default();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let reports: Mutex<Vec<Option<Result<GuestReport, KernelsError>>>> =
         Mutex::new(prepared.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
-        for _ in 0..settings.parallel.clamp(1, prepared.len().max(1)) {
-            scope.spawn(|| {
+        for slot in 0..settings.parallel.clamp(1, prepared.len().max(1)) {
+            let host_cpu = host_cpus.get(slot % host_cpus.len().max(1)).copied();
+            let (prepared, next, failed, reports) = (&prepared, &next, &failed, &reports);
+            scope.spawn(move || {
                 while !failed.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(one) = prepared.get(index) else {
                         return;
                     };
-                    let outcome = run_or_reuse(one, settings, stop, tell);
+                    let outcome = run_or_reuse(one, settings, host_cpu, stop, tell);
                     failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
                     reports.lock().expect("no thread panics with it")[index] = Some(outcome);
                 }
@@ -526,6 +529,7 @@ impl Prepared {
 fn run_or_reuse(
     one: &Prepared,
     settings: &Settings,
+    host_cpu: Option<u32>,
     stop: &AtomicBool,
     tell: &(dyn Fn(Event) + Sync),
 ) -> Result<GuestReport, KernelsError> {
@@ -550,7 +554,7 @@ fn run_or_reuse(
         &one.key[..12]
     )));
     fs::write(&scratch.0, &one.initramfs).map_err(KernelsError::file(&scratch.0))?;
-    let report = one.guest(&scratch.0, settings).run(stop)?;
+    let report = one.guest(&scratch.0, settings).run(host_cpu, stop)?;
     if cacheable {
         let text = serde_json::to_vec(&report).expect("a report has only string keys");
         write_whole(&path, &text).map_err(KernelsError::file(&path))?;

@@ -4,6 +4,7 @@
 //! when the guest is idle (`sleep=off`). One CPU, no randomness (`-seed`, no RDRAND), a clock that starts at a fixed
 //! date, no devices that work on the host's time: two runs are the same to the instruction, whatever the host does.
 
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,12 +13,16 @@ use std::time::{Duration, Instant};
 
 use super::guest::{GuestReport, find_report};
 use super::{Arch, KernelsError};
+use crate::sys;
 
 /// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
 const CONSOLE_TAIL_LINES: usize = 25;
 
-/// Console kept of one guest. A guest that prints without end must not fill the memory.
+/// Console kept of one guest. A guest that prints without end must not fill the disk.
 const CONSOLE_BYTES_MAX: u64 = 32 << 20;
+
+/// Kept of what QEMU itself says.
+const COMPLAINT_BYTES_MAX: u64 = 64 << 10;
 
 /// Where a guest's time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,72 +84,126 @@ impl Guest<'_> {
             "-monitor",
             "none",
         ]);
-        arguments.extend(["-serial", "stdio", "-no-reboot"]);
+        arguments.push("-no-reboot");
         let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
         arguments.push("-append".to_owned());
         arguments.push(format!(
-            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {} -- lab guest",
+            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {}",
             self.arch.console(),
             self.parameters
         ));
         arguments
     }
 
-    /// Starts it and waits for its report.
-    pub fn run(&self, stop: &AtomicBool) -> Result<GuestReport, KernelsError> {
+    /// Starts it, on one CPU of the host, and waits for its report. QEMU's two threads then take turns, which keeps one
+    /// from looking at the other's clock in mid-step.
+    pub fn run(
+        &self,
+        host_cpu: Option<u32>,
+        stop: &AtomicBool,
+    ) -> Result<GuestReport, KernelsError> {
         let program = self.arch.qemu();
         let path = crate::load::find_program(program).ok_or(KernelsError::ToolMissing {
             tool: program,
             package: self.arch.qemu_package(),
         })?;
-        let started = Instant::now();
-        let mut child = Running(
-            Command::new(path)
-                .arg("-kernel")
-                .arg(self.kernel)
-                .arg("-initrd")
-                .arg(self.initramfs)
-                .args(self.arguments())
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .map_err(|source| KernelsError::Tool {
-                    tool: program.to_owned(),
-                    source,
-                })?,
-        );
-        let console = read_all(child.0.stdout.take());
-        let complaints = read_all(child.0.stderr.take());
-        let mut late = false;
-        while child
-            .0
-            .try_wait()
-            .map_err(|source| KernelsError::Tool {
-                tool: program.to_owned(),
-                source,
-            })?
-            .is_none()
-        {
-            if stop.load(Ordering::Relaxed) {
-                return Err(KernelsError::Interrupted);
-            }
-            if started.elapsed() > self.time_limit {
-                late = true;
-                let _ = child.0.kill(); // it may have ended in this moment
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        let failed = |source| KernelsError::Tool {
+            tool: program.to_owned(),
+            source,
+        };
+        // A file, because a pipe that its reader empties too slowly would be felt in the guest.
+        let console = ConsoleFile(self.initramfs.with_extension("console"));
+        let mut command = Command::new(path);
+        command
+            .args(self.arguments())
+            .arg("-kernel")
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .arg("-serial")
+            .arg(format!("file:{}", console.0.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        sys::signal_with_parent(&mut command, libc::SIGKILL);
+        if let Some(cpu) = host_cpu {
+            sys::pin_command(&mut command, cpu);
         }
-        let console = console.join().unwrap_or_default();
+        let mut child = Running(command.spawn().map_err(failed)?);
+        let complaints = read_all(child.0.stderr.take());
+        let limit = self.wait(&mut child, &console, stop)?;
         let complaints = complaints.join().unwrap_or_default();
-        if let Some(report) = find_report(&console) {
+        let text = console.read();
+        if let Some(report) = find_report(&text) {
             return Ok(report);
         }
         Err(KernelsError::NoReport {
             label: self.label.to_owned(),
-            what: what_happened(&console, late.then_some(self.time_limit), &complaints),
-            console: tail(&console),
+            what: what_happened(&text, limit, &complaints),
+            console: tail(&text),
         })
+    }
+
+    /// Waits for the end; says which limit was reached, if the guest had to be killed.
+    fn wait(
+        &self,
+        child: &mut Running,
+        console: &ConsoleFile,
+        stop: &AtomicBool,
+    ) -> Result<Option<Limit>, KernelsError> {
+        let started = Instant::now();
+        loop {
+            let ended = child.0.try_wait().map_err(|source| KernelsError::Tool {
+                tool: self.arch.qemu().to_owned(),
+                source,
+            })?;
+            if ended.is_some() {
+                return Ok(None);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(KernelsError::Interrupted);
+            }
+            let limit = if started.elapsed() > self.time_limit {
+                Limit::Time(self.time_limit)
+            } else if console.length() > CONSOLE_BYTES_MAX {
+                Limit::Console
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            let _ = child.0.kill(); // it may have ended in this moment
+            let _ = child.0.wait();
+            return Ok(Some(limit));
+        }
+    }
+}
+
+/// Why a guest was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Time(Duration),
+    Console,
+}
+
+/// The guest's console. Dropped, it is removed.
+struct ConsoleFile(PathBuf);
+
+impl ConsoleFile {
+    fn length(&self) -> u64 {
+        fs::metadata(&self.0).map_or(0, |found| found.len())
+    }
+
+    fn read(&self) -> String {
+        fs::read(&self.0).map_or_else(
+            |_| String::new(),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        )
+    }
+}
+
+impl Drop for ConsoleFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // absent if QEMU never started
     }
 }
 
@@ -162,43 +221,50 @@ fn read_all(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHand
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
-            // What came before an error or the limit is still the console.
+            // What came before an error or the limit is still worth quoting.
             let _ = stream
                 .by_ref()
-                .take(CONSOLE_BYTES_MAX)
+                .take(COMPLAINT_BYTES_MAX)
                 .read_to_end(&mut bytes);
-            let _ = io::copy(&mut stream, &mut io::sink()); // a full pipe would stop the guest
+            let _ = io::copy(&mut stream, &mut io::sink()); // a full pipe would stop QEMU
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-fn what_happened(console: &str, limit: Option<Duration>, complaints: &str) -> String {
+fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> String {
     let said = console
         .lines()
         .rev()
         .find_map(|line| line.trim().strip_prefix("taut lab guest: "));
     let panic = console.lines().find(|line| line.contains("Kernel panic"));
-    match (limit, said, panic) {
-        (_, Some(said), _) => format!("the guest gave up: {said}"),
-        (_, _, Some(panic)) => format!("its kernel panicked: {}", panic.trim()),
-        (Some(limit), ..) if console.trim().is_empty() => {
+    if let Some(said) = said {
+        return format!("the guest gave up: {said}");
+    }
+    if let Some(panic) = panic {
+        return format!("its kernel panicked: {}", panic.trim());
+    }
+    match limit {
+        Some(Limit::Time(limit)) if console.trim().is_empty() => {
             format!(
-                "it did not boot within {} s and printed nothing",
+                "it did not boot within {} s and printed nothing: is this a kernel for the architecture?",
                 limit.as_secs()
             )
         }
-        (Some(limit), ..) => format!(
-            "it did not finish within {} s (raise --time-limit, or shorten the run)",
-            limit.as_secs()
-        ),
-        _ if !complaints.trim().is_empty() => {
+        Some(Limit::Time(limit)) => {
+            format!(
+                "it did not finish within {} s (raise --time-limit, or shorten the run)",
+                limit.as_secs()
+            )
+        }
+        Some(Limit::Console) => format!("it printed more than {} MiB", CONSOLE_BYTES_MAX >> 20),
+        None if !complaints.trim().is_empty() => {
             format!(
                 "QEMU said: {}",
                 complaints.trim().lines().last().unwrap_or_default()
             )
         }
-        _ => "it ended without a report".to_owned(),
+        None => "it ended without a report".to_owned(),
     }
 }
 
@@ -247,9 +313,13 @@ mod tests {
         assert!(what_happened(console, None, "").contains("No working init found"));
         assert!(tail(console).ends_with("CPU: 0"));
         assert!(
-            what_happened("", Some(Duration::from_secs(9)), "").contains("9 s and printed nothing")
+            what_happened("", Some(Limit::Time(Duration::from_secs(9))), "")
+                .contains("9 s and printed nothing")
         );
-        assert!(what_happened("hello", Some(Duration::from_secs(9)), "").contains("--time-limit"));
+        assert!(
+            what_happened("hello", Some(Limit::Time(Duration::from_secs(9))), "")
+                .contains("--time-limit")
+        );
         assert!(
             what_happened("", None, "qemu: could not load kernel\n")
                 .contains("could not load kernel")
