@@ -2,8 +2,8 @@
 //!
 //! Named after this process, `taut-<pid>-a` and `taut-<pid>-b`, so that several runs do not meet and
 //! what a killed run left can be told ([`clear_stale`]). Inside there are only loopback and the
-//! cables `taut0`, `taut1`, …: IPv4 10.77.<cable>.1 and .2, IPv6 off, one queue each way. The
-//! machine's own interfaces are not touched.
+//! cables `taut0`, `taut1`, …: IPv4 10.77.0.1 and .2 on the first, 10.77.1.1 and .2 on the second,
+//! IPv6 off, one queue each way. The machine's own interfaces are not touched.
 //!
 //! `/sys/class/net` goes on showing the namespace that `/sys` was mounted in: a thread that entered
 //! a host must ask netlink or ioctl, not sysfs.

@@ -2,8 +2,16 @@
 //!
 //! Not an interface for others: it changes with the command.
 
+pub mod bench;
 pub mod capability;
 pub mod child;
+pub mod cli;
+pub mod commands;
+pub mod doctor;
+pub mod echo;
 pub mod hosts;
 pub mod interrupt;
 pub mod lab;
+pub mod load;
+pub mod netdev;
+pub mod table;

@@ -4,7 +4,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use taut::echo::{EchoError, Path as EchoPath, PathOptions, open_path};
 use taut::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
+use taut::load::{Load, LoadTool, Place};
 
 /// Makes hosts, or says why the test is skipped.
 fn hosts(options: &HostsOptions) -> Option<Hosts> {
@@ -120,4 +124,82 @@ fn the_living_are_not_stale() {
             .all(|host| !removed.contains(&hosts.name(*host).to_owned()))
     );
     assert!(exists(hosts.name(Host::A)));
+}
+
+#[test]
+fn loads_run_between_hosts_and_die_with_their_handle() {
+    let Some(hosts) = hosts(&HostsOptions::default()) else {
+        return;
+    };
+    for tool in [LoadTool::BuiltIn, LoadTool::best()] {
+        let load = Load::start_with(tool, &Place::between(&hosts, 0)).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let report = load.stop().unwrap();
+        assert!(report.gbit_per_s > 0.0, "{report:?}");
+        drop(Load::start_with(tool, &Place::between(&hosts, 0)).unwrap());
+    }
+    let output = hosts
+        .command(Host::B, "ip")
+        .args(["netns", "pids", hosts.name(Host::A)])
+        .output()
+        .unwrap();
+    assert!(
+        output.stdout.is_empty(),
+        "{:?}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
+#[test]
+fn the_node_paths_say_that_they_are_not_available() {
+    let Some(hosts) = hosts(&HostsOptions::default()) else {
+        return;
+    };
+    let options = PathOptions {
+        payload_bytes_max: 16,
+        time_limit: Duration::from_secs(1),
+    };
+    for path in [
+        EchoPath::Sampling,
+        EchoPath::Queuing,
+        EchoPath::Packet,
+        EchoPath::Floor,
+    ] {
+        let Err(error) = open_path(path, &hosts, &options) else {
+            panic!("{path} opened")
+        };
+        assert!(matches!(error, EchoError::NotAvailable { .. }), "{error}");
+    }
+}
+
+#[test]
+fn late_replies_are_not_taken_for_the_next() {
+    let Some(hosts) = hosts(&HostsOptions::default()) else {
+        return;
+    };
+    let options = PathOptions {
+        payload_bytes_max: 64,
+        time_limit: Duration::from_millis(20),
+    };
+    for path in [
+        EchoPath::UdpPoll,
+        EchoPath::UdpBlock,
+        EchoPath::TcpPoll,
+        EchoPath::TcpBlock,
+    ] {
+        let (mut client, mut server) = open_path(path, &hosts, &options).unwrap();
+        // Nobody serves: the round trip is lost, and its message waits.
+        assert!(
+            matches!(client.round_trip(b"first..."), Err(EchoError::TimedOut)),
+            "{path}"
+        );
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| server.serve(8, &stop));
+            let served = (0..500).find(|_| client.round_trip(b"second..").is_ok());
+            assert!(served.is_some(), "{path}");
+            stop.store(true, Ordering::Relaxed);
+            serving.join().unwrap().unwrap();
+        });
+    }
 }

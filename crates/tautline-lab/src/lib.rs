@@ -9,6 +9,7 @@
 //! * [`verdict`]: whether a deadline was held, and what that is worth.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
+pub mod compare;
 pub mod cyclictest;
 pub mod histogram;
 pub mod journal;
@@ -18,9 +19,11 @@ pub mod machine;
 pub mod page;
 pub mod plot;
 pub mod probe;
+pub mod report;
 pub mod result;
 pub mod session;
 pub mod sys;
+pub mod timeline;
 pub mod trace;
 pub mod tuning;
 pub mod verdict;

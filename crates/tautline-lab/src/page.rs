@@ -246,7 +246,7 @@ h2{font-size:1.15rem;margin:2rem 0 .6rem}\
 .verdict ul{margin:.4rem 0 0;padding-left:1.2rem;color:var(--ink)}\
 .good{color:var(--good);background:var(--good-bg)}.limited{color:var(--limited);background:var(--limited-bg)}\
 .bad{color:var(--bad);background:var(--bad-bg)}.note{color:var(--note);background:var(--note-bg)}\
-.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:.35rem}\
+.scroll{overflow-x:auto;margin-bottom:1.25rem;border:1px solid var(--line);border-radius:.35rem}\
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}\
 caption{text-align:left;color:var(--soft);padding:.5rem .7rem}\
 th,td{padding:.4rem .7rem;text-align:right;white-space:nowrap;border-top:1px solid var(--line)}\
@@ -255,7 +255,7 @@ th:first-child{text-align:left;position:sticky;left:0;background:var(--bg)}\
 thead th:first-child{background:var(--panel)}\
 tbody th{font-weight:500}\
 tr.strong th,tr.strong td{font-weight:700}\
-dl{margin:0;border:1px solid var(--line);border-radius:.35rem;font-size:.92rem}\
+dl{margin:0 0 1.25rem;border:1px solid var(--line);border-radius:.35rem;font-size:.92rem}\
 dl div{display:grid;grid-template-columns:minmax(8rem,14rem) 1fr;gap:0 1rem;padding:.4rem .7rem}\
 dl div+div{border-top:1px solid var(--line)}\
 dt{color:var(--soft)}dd{margin:0}\

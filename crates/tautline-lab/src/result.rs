@@ -323,6 +323,21 @@ impl LabResult {
         LabResult::parse(&String::from_utf8_lossy(&text), path)
     }
 
+    /// Reads a file that holds one result, or a list of them as `taut lab kernels` writes it.
+    pub fn read_many(path: &Path) -> Result<Vec<LabResult>, ResultFileError> {
+        let text = fs::read(path).map_err(|source| ResultFileError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let text = String::from_utf8_lossy(&text);
+        match serde_json::from_str::<Vec<Box<serde_json::value::RawValue>>>(&text) {
+            Ok(list) if !list.is_empty() => {
+                list.iter().map(|one| LabResult::parse(one.get(), path)).collect()
+            }
+            _ => LabResult::parse(&text, path).map(|one| vec![one]),
+        }
+    }
+
     /// Understands the text of a result file; `path` is for messages and labels.
     pub fn parse(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
         let not_ours = |found: &str| ResultFileError::NotOurs {
@@ -362,6 +377,11 @@ impl LabResult {
             column: error.column(),
             message: error.to_string(),
         })
+    }
+
+    /// Writes the result, or prints it where `path` is `-`.
+    pub fn write_or_print(&self, path: &Path) -> Result<(), ResultFileError> {
+        if path == Path::new("-") { self.write(Path::new("/dev/stdout")) } else { self.write(path) }
     }
 
     /// Writes the result; the file appears whole or not at all.
@@ -404,7 +424,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn looks_like_a_result(text: &str) -> bool {
-    text.trim_start().starts_with('{') && text.contains(&format!("\"{FORMAT}\""))
+    text.trim_start().starts_with(['{', '[']) && text.contains(&format!("\"{FORMAT}\""))
 }
 
 #[cfg(test)]

@@ -1,24 +1,25 @@
 //! `taut lab kernels`.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tautline_lab::kernels::guest::GuestReport;
 use tautline_lab::kernels::qemu::Accelerator;
 use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings};
 use tautline_lab::load::Load;
 use tautline_lab::plot::latency_text;
-use tautline_lab::result::LabResult;
+use tautline_lab::report;
+use tautline_lab::result::{LabResult, TimeBase};
 use tautline_lab::verdict::parse_duration_ns;
 
-use super::LabError;
+use crate::cli::{CommandError, print, write_file};
+use crate::{interrupt, table};
 
 /// Arguments of `taut lab kernels`.
 #[derive(Debug, Args)]
-pub struct KernelsArgs {
+pub struct Arguments {
     /// Kernels: a package's name, a .deb file or an image (./vmlinuz), with kernel parameters after commas
     /// [default: one kernel with preempt=none, voluntary and full, and the PREEMPT_RT one]
     #[arg(long = "kernel", value_name = "SPEC", num_args = 1..)]
@@ -77,56 +78,101 @@ pub struct KernelsArgs {
     html: Option<PathBuf>,
 }
 
-pub(super) fn run(arguments: &KernelsArgs) -> Result<ExitCode, LabError> {
+/// Runs `taut lab kernels`.
+pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
     let jobs = jobs(arguments);
     let began = Instant::now();
-    let stop = AtomicBool::new(false);
+    let stop = Arc::new(AtomicBool::new(false));
+    let watched = Arc::clone(&stop);
+    // Ends with the process; it only passes the signal's flag on.
+    std::thread::spawn(move || {
+        while interrupt::interrupted().is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        watched.store(true, Ordering::Relaxed);
+    });
     let reports = kernels::run(&jobs, &settings, &stop, &|event| tell(&event, began))?;
-    for report in &reports {
-        for output in &report.outputs {
-            println!(
-                "== {} under {} (status {:?})\n{}",
-                report.result.label, output.load, output.status, output.text
-            );
-        }
-    }
-    let results: Vec<LabResult> = reports
-        .into_iter()
-        .map(|report: GuestReport| report.result)
+    let outputs: Vec<_> = reports
+        .iter()
+        .flat_map(|report| report.outputs.iter().map(|output| (report.result.label.clone(), output.clone())))
         .collect();
-    for result in &results {
-        for phase in &result.phases {
-            for series in &phase.series {
-                let s = &series.summary;
-                println!(
-                    "{:40} {:10} n {:6} min {:>9} p50 {:>9} p99 {:>9} p99.9 {:>9} max {:>9} {} faults {}",
-                    result.label,
-                    phase.load,
-                    s.count,
-                    s.min_ns,
-                    s.p50_ns,
-                    s.p99_ns,
-                    s.p999_ns,
-                    s.max_ns,
-                    latency_text(s.max_ns),
-                    series.page_faults
-                );
-            }
-            for a in &phase.achieved {
-                println!("      {:?}", a);
-            }
-        }
+    let results: Vec<LabResult> = reports.into_iter().map(|report| report.result).collect();
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string_pretty(&results).expect("results have only string keys");
+        write_file(path, &(text + "\n"))?;
     }
-    eprintln!("{:.1} s", began.elapsed().as_secs_f64());
-    Ok(ExitCode::SUCCESS)
+    if let Some(path) = &arguments.html {
+        write_file(path, &report::page("taut lab kernels", &results))?;
+    }
+    let mut all_succeeded = true;
+    for (label, output) in &outputs {
+        all_succeeded &= output.status == Some(0);
+        let status = output.status.map_or("killed".to_owned(), |status| format!("exit status {status}"));
+        print(&format!("== {label}, {}: {status}\n{}\n", output.load, output.text.trim_end()))?;
+    }
+    if arguments.json.as_deref() != Some(Path::new("-")) && arguments.guest_command.is_none() {
+        print(&text(&results))?;
+    }
+    eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
+    if all_succeeded { Ok(()) } else { Err(CommandError::answer_is_no()) }
 }
 
 fn tell(event: &Event, began: Instant) {
-    eprintln!("{:6.1} s {event:?}", began.elapsed().as_secs_f64());
+    let text = match event {
+        Event::Preparing(what) => format!("preparing {what}"),
+        Event::Started(what) => format!("started {what}"),
+        Event::Finished(what, true) => format!("{what}: from the cache"),
+        Event::Finished(what, false) => format!("finished {what}"),
+    };
+    eprintln!("{:4.0} s  {text}", began.elapsed().as_secs_f64());
 }
 
-fn jobs(arguments: &KernelsArgs) -> Vec<Job> {
+/// The table, and the line that sets the worst cases beside the Emblix paper's.
+fn text(results: &[LabResult]) -> String {
+    let rows = results.iter().flat_map(|result| {
+        result.phases.iter().flat_map(move |phase| {
+            phase.series.iter().map(move |series| {
+                let summary = &series.summary;
+                let mut row = vec![format!("{}: {}", result.label, phase.load), summary.count.to_string()];
+                row.extend(
+                    [summary.min_ns, summary.p50_ns, summary.p99_ns, summary.p999_ns, summary.max_ns]
+                        .map(|ns| format!("{:.3}", ns as f64 / 1e3)),
+                );
+                row.push(series.page_faults.to_string());
+                row
+            })
+        })
+    });
+    let mut text = "Virtual time, one nanosecond an instruction; no statement about hardware.\n".to_owned();
+    if results.iter().any(|result| result.time == TimeBase::Guest) {
+        text = "Guests under KVM on the host's clock; no statement about hardware, and not reproducible.\n".to_owned();
+    }
+    text += &table::figures(&["latency in µs", "n", "min", "p50", "p99", "p99.9", "max", "faults"], rows);
+    text += &paper_line(results);
+    text
+}
+
+/// The Emblix paper's figures 1 to 4 beside the same comparison of today's kernels, under the last load of each.
+fn paper_line(results: &[LabResult]) -> String {
+    let here: Vec<String> = results
+        .iter()
+        .filter_map(|result| {
+            let load = &result.phases.last()?.load;
+            let max_ns = result.wakeups(None, Some(load)).summary().max_ns;
+            Some(format!("{} {} ({load})", result.label, latency_text(max_ns)))
+        })
+        .collect();
+    if here.len() < 2 {
+        return String::new();
+    }
+    format!(
+        "emblix-fig1-fig4: the paper: worst case of Linux 2.4.18 about 180 ms, with the preemption or the low-latency patch far better, with both below 1 ms; here: {}\n",
+        here.join(", ")
+    )
+}
+
+fn jobs(arguments: &Arguments) -> Vec<Job> {
     arguments
         .arch
         .iter()
@@ -144,23 +190,20 @@ fn jobs(arguments: &KernelsArgs) -> Vec<Job> {
         .collect()
 }
 
-fn settings(arguments: &KernelsArgs) -> Result<Settings, LabError> {
+fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let period_ns = parse_duration_ns(&arguments.period).ok_or_else(|| {
-        LabError::Usage(format!(
-            "--period {}: give a time such as 1ms",
-            arguments.period
-        ))
+        CommandError::usage(format!("--period {}: not a time", arguments.period), "give one such as 1ms")
     })?;
     let foreign_programs = arguments
         .guest_programs
         .iter()
         .map(|text| {
             let (arch, file) = text.split_once('=').ok_or_else(|| {
-                LabError::Usage(format!("--guest-program {text}: give ARCH=FILE"))
+                CommandError::usage(format!("--guest-program {text}"), "give ARCH=FILE")
             })?;
-            Ok((arch.parse().map_err(LabError::Usage)?, PathBuf::from(file)))
+            Ok((arch.parse().map_err(|error: String| CommandError::usage(error, "give ARCH=FILE"))?, PathBuf::from(file)))
         })
-        .collect::<Result<_, LabError>>()?;
+        .collect::<Result<_, CommandError>>()?;
     let command = arguments
         .guest_command
         .as_deref()
@@ -190,7 +233,9 @@ fn settings(arguments: &KernelsArgs) -> Result<Settings, LabError> {
         parallel: arguments
             .parallel
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        guest_program: std::env::current_exe()?,
+        guest_program: std::env::current_exe().map_err(|error| {
+            CommandError::failed(format!("this program cannot be found: {error}"), "mount /proc")
+        })?,
         foreign_programs,
         workspace: workspace(),
     })

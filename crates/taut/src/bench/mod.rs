@@ -1,0 +1,3 @@
+//! Benchmarks that make their own two hosts.
+
+pub mod rtt;

@@ -1,0 +1,193 @@
+//! The command line: one subcommand, one module of [`commands`](crate::commands).
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut lab`, 128 + n ended by signal n.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::commands::{bench, completions, doctor};
+use crate::{interrupt, lab};
+
+/// Real-time networking on stock Linux: try it, measure it, look at it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "taut",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure paths between two hosts that the command makes itself.
+    Bench(bench::Arguments),
+    /// Say what this machine can do, and what would make it better.
+    Doctor(doctor::Arguments),
+    /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
+    Lab(lab::LabArgs),
+    /// Write the completions of a shell to standard output.
+    Completions(completions::Arguments),
+}
+
+/// How a command ended that did not succeed.
+#[derive(Debug)]
+pub struct CommandError {
+    what: String,
+    remedy: Option<String>,
+    status: u8,
+}
+
+impl CommandError {
+    /// Exit status of a command that failed.
+    pub const FAILED: u8 = 1;
+    /// Exit status of a command that was called wrongly.
+    pub const USAGE: u8 = 2;
+
+    /// The command failed: what happened, and what to do next.
+    pub fn failed(what: impl Into<String>, remedy: impl Into<String>) -> CommandError {
+        CommandError {
+            what: what.into(),
+            remedy: Some(remedy.into()),
+            status: Self::FAILED,
+        }
+    }
+
+    /// The command was called wrongly.
+    pub fn usage(what: impl Into<String>, remedy: impl Into<String>) -> CommandError {
+        CommandError {
+            status: Self::USAGE,
+            ..CommandError::failed(what, remedy)
+        }
+    }
+
+    /// A signal ended the command in order.
+    pub fn interrupted(signal: i32) -> CommandError {
+        CommandError {
+            what: format!("interrupted by signal {signal}; what was made is removed"),
+            remedy: None,
+            status: u8::try_from(128 + signal).unwrap_or(Self::FAILED),
+        }
+    }
+
+    /// The command did its work and the answer is no: nothing is printed beyond its own output.
+    pub fn answer_is_no() -> CommandError {
+        CommandError {
+            what: String::new(),
+            remedy: None,
+            status: Self::FAILED,
+        }
+    }
+
+    /// The command did its work and its answer is this exit status: nothing is printed beyond its own output.
+    pub fn answer(status: u8) -> CommandError {
+        CommandError {
+            status,
+            ..CommandError::answer_is_no()
+        }
+    }
+
+    fn report(self) -> ExitCode {
+        let mut stderr = io::stderr().lock();
+        if !self.what.is_empty() {
+            let _ = writeln!(stderr, "taut: {}", self.what);
+        }
+        if let Some(remedy) = self.remedy {
+            let _ = writeln!(stderr, "  what to do: {remedy}");
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+/// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = interrupt::watch() {
+        return CommandError::failed(
+            format!("cannot watch for signals: {error}"),
+            "raise the limit of open files (ulimit -n)",
+        )
+        .report();
+    }
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), CommandError> {
+    match command {
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Lab(arguments) => lab::run(arguments),
+        Command::Completions(arguments) => completions::run(arguments),
+    }
+}
+
+/// The whole grammar, for completions and tests.
+pub fn grammar() -> clap::Command {
+    Cli::command()
+}
+
+/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+pub fn print(text: &str) -> Result<(), CommandError> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(
+            format!("cannot write to standard output: {error}"),
+            "check where the output goes to",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a result file; `-` is standard output.
+pub fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
+    if path == Path::new("-") {
+        return print(text);
+    }
+    std::fs::write(path, text).map_err(|error| {
+        CommandError::failed(
+            format!("cannot write {}: {error}", path.display()),
+            "name a file in a directory that exists, that you may write to, and that has space",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        grammar().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_is_described() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} {}",
+                    command.get_name(),
+                    argument.get_id()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&grammar());
+    }
+}

@@ -1,0 +1,5 @@
+//! The subcommands, each with its arguments and `run`.
+
+pub mod bench;
+pub mod completions;
+pub mod doctor;

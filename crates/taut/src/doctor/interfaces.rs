@@ -1,0 +1,194 @@
+//! Interfaces: their drivers, XDP modes, and the programs attached to them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::Line;
+use crate::netdev::Netdev;
+
+/// Drivers with native XDP, as sysfs or `ip` names them, for kernels that do not say it themselves
+/// (before 6.3). A driver that is not here is called unknown, not generic.
+const NATIVE_DRIVERS: &[&str] = &[
+    "bnxt_en",
+    "ena",
+    "fsl_dpaa2_eth",
+    "fsl_enetc",
+    "gve",
+    "hv_netvsc",
+    "i40e",
+    "ice",
+    "igb",
+    "igc",
+    "ixgbe",
+    "ixgbevf",
+    "mlx4_core",
+    "mlx5_core",
+    "mvneta",
+    "mvpp2",
+    "nfp",
+    "qede",
+    "tun",
+    "veth",
+    "virtio_net",
+];
+
+/// One or two lines for each interface but loopback.
+pub(super) fn lines() -> Vec<Line> {
+    const AREA: &str = "Interfaces";
+    let output = Command::new("ip")
+        .args(["-details", "-json", "link", "show"])
+        .output();
+    let interfaces = match output.map(|output| serde_json::from_slice(&output.stdout)) {
+        Ok(Ok(json)) => interfaces(&json),
+        _ => {
+            return vec![Line::limited(
+                AREA,
+                "interfaces",
+                "cannot be listed: `ip` does not run or knows no JSON",
+                "apt-get install iproute2",
+            )];
+        }
+    };
+    let netdev = Netdev::open().ok();
+    interfaces
+        .iter()
+        .filter(|interface| interface.name != "lo")
+        .flat_map(|interface| {
+            let attached = (!interface.attached.is_empty()).then(|| {
+                Line::limited(
+                    AREA,
+                    &interface.name,
+                    format!(
+                        "XDP program attached now: {}",
+                        interface.attached.join("; ")
+                    ),
+                    "Tautline will not replace it: stop its owner, or use another interface",
+                )
+            });
+            [Some(mode_line(AREA, interface, netdev.as_ref())), attached]
+        })
+        .flatten()
+        .collect()
+}
+
+/// One interface as `ip` shows it.
+struct Interface {
+    name: String,
+    index: u32,
+    driver: Option<String>,
+    attached: Vec<String>,
+}
+
+fn interfaces(json: &serde_json::Value) -> Vec<Interface> {
+    json.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|link| {
+            let name = link["ifname"].as_str()?.to_owned();
+            Some(Interface {
+                index: u32::try_from(link["ifindex"].as_u64()?).ok()?,
+                driver: driver(&name)
+                    .or_else(|| Some(link["linkinfo"]["info_kind"].as_str()?.to_owned())),
+                attached: attached(&link["xdp"]),
+                name,
+            })
+        })
+        .collect()
+}
+
+/// The driver that sysfs names; virtual interfaces have none there.
+fn driver(interface: &str) -> Option<String> {
+    // A name with a slash would lead elsewhere; the kernel allows none.
+    let link = fs::read_link(
+        Path::new("/sys/class/net")
+            .join(interface)
+            .join("device/driver"),
+    )
+    .ok()?;
+    Some(link.file_name()?.to_str()?.to_owned())
+}
+
+fn attached(xdp: &serde_json::Value) -> Vec<String> {
+    let one = |entry: &serde_json::Value| {
+        let program = &entry["prog"];
+        let mode = match entry["mode"].as_u64() {
+            Some(1) => "native",
+            Some(2) => "generic",
+            Some(3) => "offloaded",
+            _ => "mode unknown",
+        };
+        Some(format!(
+            "id {}, name {}, {mode}",
+            program["id"].as_u64()?,
+            program["name"]
+                .as_str()
+                .filter(|name| !name.is_empty())
+                .unwrap_or("none"),
+        ))
+    };
+    match xdp["attached"].as_array() {
+        Some(several) => several.iter().filter_map(one).collect(),
+        None => one(xdp).into_iter().collect(),
+    }
+}
+
+fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>) -> Line {
+    const GENERIC: &str = "works in generic mode, slower; a NIC with native XDP is better";
+    let driver = interface.driver.as_deref().unwrap_or("driver unknown");
+    match netdev.and_then(|netdev| netdev.xdp_features(interface.index).ok()) {
+        Some(features) if features.native() => Line::good(
+            area,
+            &interface.name,
+            format!("{driver}: native XDP ({})", features.text()),
+        ),
+        Some(_) => Line::limited(
+            area,
+            &interface.name,
+            format!("{driver}: generic XDP only, says the kernel"),
+            GENERIC,
+        ),
+        None if NATIVE_DRIVERS.contains(&driver) => Line::good(
+            area,
+            &interface.name,
+            format!("{driver}: native XDP, known of the driver; not tried"),
+        ),
+        None => Line::limited(
+            area,
+            &interface.name,
+            format!("{driver}: native XDP unknown until tried"),
+            GENERIC,
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Grade;
+    use super::*;
+
+    #[test]
+    fn attached_programs_are_named() {
+        let one = serde_json::json!({"mode": 1, "prog": {"id": 7, "name": "demux", "tag": "x"}});
+        assert_eq!(attached(&one), ["id 7, name demux, native"]);
+        let several =
+            serde_json::json!({"mode": 4, "attached": [{"mode": 2, "prog": {"id": 8}}, one]});
+        assert_eq!(
+            attached(&several),
+            ["id 8, name none, generic", "id 7, name demux, native"]
+        );
+        assert!(attached(&serde_json::Value::Null).is_empty());
+    }
+
+    #[test]
+    fn listings_with_rubbish_are_read_as_far_as_they_go() {
+        let json = serde_json::json!([{"ifname": "a"}, 3, {"ifname": "b", "ifindex": 2, "linkinfo": {"info_kind": "veth"}}]);
+        let found = interfaces(&json);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].name.as_str(), found[0].driver.as_deref()),
+            ("b", Some("veth"))
+        );
+        assert_eq!(mode_line("x", &found[0], None).grade, Grade::Good);
+    }
+}

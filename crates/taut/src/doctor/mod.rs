@@ -1,0 +1,724 @@
+//! What this machine can do for Tautline, line by line, each with its remedy.
+//!
+//! Nothing is changed: programs and maps that the probes load are gone before the next line.
+
+mod interfaces;
+
+use std::fs;
+use std::path::Path;
+
+use aya::maps::MapType;
+use aya::programs::ProgramType;
+use aya::sys::{is_map_supported, is_program_supported};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use serde::Serialize;
+use tautline_lab::Machine;
+use tautline_lab::machine::UNKNOWN;
+
+use crate::capability;
+use crate::hosts;
+
+/// Oldest kernel whose BPF ring buffers the xdp link can use.
+const KERNEL_FOR_RING_BUFFERS: (u32, u32) = (5, 8);
+
+/// Memory that a node with a few ports of default depth locks (2 MiB a port) with room to spare.
+const MEMLOCK_BYTES_WANTED: u64 = 64 << 20;
+
+/// How good a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grade {
+    /// All that Tautline can use.
+    Good,
+    /// Works with less, or cannot be told.
+    Limited,
+    /// Not there.
+    Missing,
+}
+
+impl Grade {
+    fn word(self) -> &'static str {
+        match self {
+            Grade::Good => "good",
+            Grade::Limited => "limited",
+            Grade::Missing => "missing",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Group that it is shown in.
+    pub area: &'static str,
+    /// What was looked at.
+    pub name: String,
+    /// How good it is.
+    pub grade: Grade,
+    /// What was found.
+    pub found: String,
+    /// What would make it better; nothing if it is good, or if nothing would.
+    pub remedy: Option<String>,
+}
+
+impl Line {
+    fn good(area: &'static str, name: &str, found: impl Into<String>) -> Line {
+        Line {
+            area,
+            name: name.to_owned(),
+            grade: Grade::Good,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    fn limited(
+        area: &'static str,
+        name: &str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Line {
+        Line {
+            grade: Grade::Limited,
+            remedy: Some(remedy.into()),
+            ..Line::good(area, name, found)
+        }
+    }
+
+    fn missing(
+        area: &'static str,
+        name: &str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Line {
+        Line {
+            grade: Grade::Missing,
+            ..Line::limited(area, name, found, remedy)
+        }
+    }
+}
+
+/// Which links can be opened here, as far as can be told without an interface being named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Links {
+    /// BPF demux and packet socket.
+    pub xdp: bool,
+    /// Packet sockets both ways.
+    pub packet: bool,
+    /// Ordinary UDP sockets.
+    pub udp: bool,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Examination {
+    /// The machine's fingerprint.
+    pub machine: Machine,
+    /// Links that can be opened.
+    pub links: Links,
+    /// The lines, grouped by area.
+    pub lines: Vec<Line>,
+}
+
+impl Examination {
+    /// Examines the machine, kernel and privileges of this process.
+    pub fn of_this_machine() -> Examination {
+        let machine = Machine::read();
+        let links = links(&machine);
+        let mut lines = Vec::new();
+        lines.extend(link_lines(links));
+        lines.extend(kernel_lines(&machine));
+        lines.extend(privilege_lines());
+        lines.extend(interfaces::lines());
+        lines.extend(timing_lines(&machine));
+        lines.extend(tool_lines());
+        Examination {
+            machine,
+            links,
+            lines,
+        }
+    }
+
+    /// Whether Tautline works here in any form.
+    pub fn is_usable(&self) -> bool {
+        self.links.xdp || self.links.packet || self.links.udp
+    }
+
+    /// The lines for a terminal.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.machine.summary());
+        let mut area = "";
+        for line in &self.lines {
+            if line.area != area {
+                area = line.area;
+                text += &format!("\n{area}\n");
+            }
+            text += &format!(
+                "  {:<8} {:<26} {}\n",
+                line.grade.word(),
+                line.name,
+                line.found
+            );
+            if let Some(remedy) = &line.remedy {
+                text += &format!("  {:<8} {:<26} -> {remedy}\n", "", "");
+            }
+        }
+        let count = |grade| self.lines.iter().filter(|line| line.grade == grade).count();
+        text += &format!(
+            "\n{} good, {} limited, {} missing. {}\n",
+            count(Grade::Good),
+            count(Grade::Limited),
+            count(Grade::Missing),
+            self.conclusion()
+        );
+        text
+    }
+
+    fn conclusion(&self) -> &'static str {
+        match self.links {
+            Links { xdp: true, .. } => "Best link here: xdp.",
+            Links { packet: true, .. } => "Best link here: packet.",
+            Links { udp: true, .. } => {
+                "Best link here: udp, ordinary sockets without real-time delivery."
+            }
+            _ => "No link can be opened here: Tautline cannot be used.",
+        }
+    }
+}
+
+fn holds(name: &str) -> Option<bool> {
+    let bit = capability::WANTED.iter().find(|one| one.name == name)?.bit;
+    Some(capability::effective()? >> bit & 1 == 1)
+}
+
+fn links(machine: &Machine) -> Links {
+    let raw = holds("CAP_NET_RAW").unwrap_or(false);
+    let packet = raw && has_protocol("PACKET").unwrap_or(false);
+    let bpf = [
+        is_map_supported(MapType::RingBuf).ok(),
+        is_program_supported(ProgramType::Xdp).ok(),
+    ];
+    let new_enough = kernel(machine).is_none_or(|found| found >= KERNEL_FOR_RING_BUFFERS);
+    Links {
+        xdp: packet
+            && new_enough
+            && bpf == [Some(true); 2]
+            && holds("CAP_NET_ADMIN").unwrap_or(false),
+        packet,
+        udp: std::net::UdpSocket::bind(("127.0.0.1", 0)).is_ok(),
+    }
+}
+
+fn link_lines(links: Links) -> Vec<Line> {
+    const AREA: &str = "Links";
+    let line = |name, works, found: &str, remedy: &str| {
+        if works {
+            Line::good(AREA, name, found)
+        } else {
+            Line::missing(AREA, name, "cannot be opened by this process", remedy)
+        }
+    };
+    vec![
+        line(
+            "xdp",
+            links.xdp,
+            "direct delivery by the BPF demux",
+            "see the lines on kernel and privileges below; run as root or give the capabilities named there",
+        ),
+        line(
+            "packet",
+            links.packet,
+            "packet sockets",
+            "run as root, or give CAP_NET_RAW",
+        ),
+        line(
+            "udp",
+            links.udp,
+            "ordinary sockets, reduced form",
+            "sockets are forbidden or loopback is down: `ip link set lo up`",
+        ),
+    ]
+}
+
+/// Major and minor number of a release such as `6.18.44-name`.
+fn kernel(machine: &Machine) -> Option<(u32, u32)> {
+    let release = machine.kernel_release.known()?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn kernel_lines(machine: &Machine) -> Vec<Line> {
+    const AREA: &str = "Kernel";
+    let release = machine.kernel_release.to_string();
+    let mut lines = vec![match kernel(machine) {
+        Some(found) if found >= KERNEL_FOR_RING_BUFFERS => Line::good(AREA, "release", release),
+        Some(_) => Line::missing(
+            AREA,
+            "release",
+            release,
+            "the xdp link needs Linux 5.8 or newer; packet and udp work",
+        ),
+        None => Line::limited(AREA, "release", release, "mount /proc"),
+    }];
+    lines.push(probe_line(
+        AREA,
+        "XDP programs",
+        is_program_supported(ProgramType::Xdp).map_err(|e| e.to_string()),
+        "use a kernel with CONFIG_BPF_SYSCALL",
+    ));
+    for (name, map, option) in [
+        (
+            "BPF ring buffer",
+            MapType::RingBuf,
+            "use Linux 5.8 or newer with CONFIG_BPF_SYSCALL",
+        ),
+        (
+            "BPF mapped array",
+            MapType::Array,
+            "use a kernel with CONFIG_BPF_SYSCALL",
+        ),
+        (
+            "AF_XDP socket map",
+            MapType::XskMap,
+            "only the xsk link needs it: CONFIG_XDP_SOCKETS",
+        ),
+    ] {
+        lines.push(probe_line(
+            AREA,
+            name,
+            is_map_supported(map).map_err(|e| e.to_string()),
+            option,
+        ));
+    }
+    lines.push(protocol_line(
+        AREA,
+        "AF_XDP sockets",
+        "XDP",
+        "only the xsk link needs them: CONFIG_XDP_SOCKETS",
+    ));
+    lines.push(protocol_line(
+        AREA,
+        "packet sockets",
+        "PACKET",
+        "load them with `modprobe af_packet` (CONFIG_PACKET)",
+    ));
+    lines.push(match text("/proc/sys/net/core/bpf_jit_enable").as_deref() {
+        Some("0") => Line::limited(
+            AREA,
+            "BPF compiler",
+            "off: programs are interpreted",
+            "sysctl net.core.bpf_jit_enable=1",
+        ),
+        Some(_) => Line::good(AREA, "BPF compiler", "on"),
+        None => Line::limited(AREA, "BPF compiler", UNKNOWN, "readable by root only"),
+    });
+    lines.push(
+        match text("/proc/sys/kernel/unprivileged_bpf_disabled").as_deref() {
+            Some("0") => Line::good(
+                AREA,
+                "unprivileged bpf()",
+                "allowed; Tautline does not need it",
+            ),
+            Some(value) => Line::good(
+                AREA,
+                "unprivileged bpf()",
+                format!(
+                    "forbidden ({value}), as distributions set it; loading the demux needs CAP_BPF"
+                ),
+            ),
+            None => Line::limited(AREA, "unprivileged bpf()", UNKNOWN, "mount /proc"),
+        },
+    );
+    lines.push(match mounted("bpf") {
+        Some(place) => Line::good(AREA, "bpffs", format!("mounted on {place}")),
+        None => Line::limited(
+            AREA,
+            "bpffs",
+            "not mounted; only pinning needs it",
+            "mount -t bpf bpf /sys/fs/bpf",
+        ),
+    });
+    lines
+}
+
+fn probe_line(area: &'static str, name: &str, result: Result<bool, String>, remedy: &str) -> Line {
+    match result {
+        Ok(true) => Line::good(area, name, "supported (tried)"),
+        Ok(false) => Line::missing(area, name, "not supported by this kernel", remedy),
+        Err(error) => Line::limited(
+            area,
+            name,
+            format!("could not be tried: {error}"),
+            "run `taut doctor` as root, or with CAP_BPF, to know",
+        ),
+    }
+}
+
+/// Whether the kernel has registered a socket family, by the name in `/proc/net/protocols`.
+fn has_protocol(name: &str) -> Option<bool> {
+    let table = text("/proc/net/protocols")?;
+    Some(
+        table
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some(name)),
+    )
+}
+
+fn protocol_line(area: &'static str, name: &str, protocol: &str, remedy: &str) -> Line {
+    match has_protocol(protocol) {
+        Some(true) => Line::good(area, name, "registered"),
+        // A family built as a module appears only once it is loaded.
+        Some(false) => Line::limited(area, name, "not registered now", remedy),
+        None => Line::limited(area, name, UNKNOWN, "mount /proc"),
+    }
+}
+
+fn mounted(kind: &str) -> Option<String> {
+    text("/proc/self/mounts")?.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let place = words.nth(1)?;
+        (words.next()? == kind).then(|| place.to_owned())
+    })
+}
+
+fn privilege_lines() -> Vec<Line> {
+    const AREA: &str = "Privileges";
+    let mut lines: Vec<Line> = capability::WANTED
+        .iter()
+        .map(|wanted| {
+            let (without, purpose) = match wanted.name {
+                "CAP_BPF" => (Grade::Missing, "loading the demux"),
+                "CAP_NET_ADMIN" => (Grade::Missing, "attaching the demux to an interface"),
+                "CAP_NET_RAW" => (Grade::Missing, "packet sockets, on which xdp sends too"),
+                "CAP_IPC_LOCK" => (Grade::Limited, "locking memory beyond the limit"),
+                "CAP_SYS_NICE" => (Grade::Limited, "real-time scheduling"),
+                _ => (
+                    Grade::Limited,
+                    "making the demo's and benchmarks' own hosts",
+                ),
+            };
+            match holds(wanted.name) {
+                Some(true) => Line::good(AREA, wanted.name, purpose),
+                Some(false) => Line {
+                    grade: without,
+                    ..Line::limited(
+                        AREA,
+                        wanted.name,
+                        format!("not held; for {purpose}"),
+                        "run as root, or give it with setcap or AmbientCapabilities=",
+                    )
+                },
+                None => Line::limited(AREA, wanted.name, UNKNOWN, "mount /proc"),
+            }
+        })
+        .collect();
+    lines.push(memlock_line(AREA));
+    lines.push(priority_line(AREA));
+    lines.push(if hosts::may_create() {
+        Line::good(AREA, "network namespaces", "may be made")
+    } else {
+        Line::limited(
+            AREA,
+            "network namespaces",
+            "may not be made: the demo runs over loopback",
+            "run as root",
+        )
+    });
+    lines
+}
+
+fn memlock_line(area: &'static str) -> Line {
+    let unlimited = holds("CAP_IPC_LOCK") == Some(true);
+    match getrlimit(Resource::RLIMIT_MEMLOCK) {
+        Ok((RLIM_INFINITY, _)) => Line::good(area, "locked memory", "unlimited"),
+        Ok((soft, _)) if unlimited => Line::good(
+            area,
+            "locked memory",
+            format!("limit {} KiB, which CAP_IPC_LOCK passes over", soft / 1024),
+        ),
+        Ok((soft, _)) if soft >= MEMLOCK_BYTES_WANTED => {
+            Line::good(area, "locked memory", format!("limit {} MiB", soft >> 20))
+        }
+        Ok((soft, _)) => Line::limited(
+            area,
+            "locked memory",
+            format!("limit {} KiB", soft / 1024),
+            "raise it: `ulimit -l unlimited`, /etc/security/limits.conf, or LimitMEMLOCK= in a unit",
+        ),
+        Err(error) => Line::limited(
+            area,
+            "locked memory",
+            format!("{UNKNOWN}: {error}"),
+            "allow getrlimit",
+        ),
+    }
+}
+
+fn priority_line(area: &'static str) -> Line {
+    match getrlimit(Resource::RLIMIT_RTPRIO) {
+        _ if holds("CAP_SYS_NICE") == Some(true) => {
+            Line::good(area, "real-time priority", "any, by CAP_SYS_NICE")
+        }
+        Ok((0, _)) => Line::limited(
+            area,
+            "real-time priority",
+            "none allowed",
+            "raise it: `ulimit -r 98`, rtprio in /etc/security/limits.conf, or LimitRTPRIO= in a unit",
+        ),
+        Ok((soft, _)) => Line::good(
+            area,
+            "real-time priority",
+            format!("up to {}", soft.min(99)),
+        ),
+        Err(error) => Line::limited(
+            area,
+            "real-time priority",
+            format!("{UNKNOWN}: {error}"),
+            "allow getrlimit",
+        ),
+    }
+}
+
+fn timing_lines(machine: &Machine) -> Vec<Line> {
+    const AREA: &str = "Timing";
+    let reading = |name: &str,
+                   value: &tautline_lab::Reading<String>,
+                   good: &dyn Fn(&str) -> bool,
+                   remedy: &str| match value.known() {
+        Some(found) if good(found) => Line::good(AREA, name, found.clone()),
+        Some(found) => Line::limited(AREA, name, found.clone(), remedy),
+        None => Line::limited(AREA, name, UNKNOWN, remedy),
+    };
+    let mut lines = vec![
+        reading(
+            "preemption",
+            &machine.preemption,
+            &|found| ["full", "rt"].contains(&found),
+            "boot with preempt=full, or use a PREEMPT_RT kernel; as root with debugfs mounted the model can be read",
+        ),
+        reading(
+            "isolated CPUs",
+            &machine.isolated_cpus,
+            &|found| found != "none",
+            "boot with isolcpus= (and nohz_full=, rcu_nocbs=) for the CPUs of real-time threads",
+        ),
+        reading(
+            "real-time throttling",
+            &machine.realtime_throttling,
+            &|found| found == "off",
+            "sysctl kernel.sched_rt_runtime_us=-1, if no real-time thread may spin for ever",
+        ),
+        reading(
+            "frequency governor",
+            &machine.frequency_governor,
+            &|found| ["performance", "none"].contains(&found),
+            "cpupower frequency-set --governor performance",
+        ),
+        reading(
+            "clock source",
+            &machine.clock_source,
+            &|found| ["tsc", "arch_sys_counter", "kvm-clock"].contains(&found),
+            "a slow clock costs microseconds a reading: see why in `dmesg | grep -i clocksource`",
+        ),
+        reading(
+            "SMT",
+            &machine.smt,
+            &|found| found != "on",
+            "siblings disturb each other: echo off > /sys/devices/system/cpu/smt/control",
+        ),
+    ];
+    lines.push(idle_line(AREA, machine));
+    lines.push(
+        match fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/cpu_dma_latency")
+        {
+            // Opening sets nothing yet, and closing withdraws it.
+            Ok(_) => Line::good(
+                AREA,
+                "/dev/cpu_dma_latency",
+                "may be set: deep idle can be held off while a node runs",
+            ),
+            Err(error) => Line::limited(
+                AREA,
+                "/dev/cpu_dma_latency",
+                format!("may not be set: {error}"),
+                "run as root, or give your user write access to it",
+            ),
+        },
+    );
+    lines.push(match machine.is_virtual.known() {
+        Some(false) => Line::good(AREA, "hardware", "not a virtual machine"),
+        Some(true) => Line::limited(
+            AREA,
+            "hardware",
+            format!("virtual machine, hypervisor {}", machine.hypervisor),
+            "its host can stop it for milliseconds: use it to try, and hardware to rely on",
+        ),
+        None => Line::limited(
+            AREA,
+            "hardware",
+            "virtual or not: unknown",
+            "if it is a virtual machine, its host can stop it for milliseconds",
+        ),
+    });
+    lines
+}
+
+fn idle_line(area: &'static str, machine: &Machine) -> Line {
+    /// Leaving a deeper state takes a good part of a 1 ms period's slack.
+    const EXIT_LATENCY_US_MAX: u64 = 20;
+    let Some(states) = machine.idle_states.known() else {
+        return Line::limited(area, "idle states", UNKNOWN, "mount /sys");
+    };
+    let deepest = states
+        .iter()
+        .filter(|state| !state.disabled)
+        .max_by_key(|state| state.exit_latency_us);
+    match deepest {
+        None => Line::good(area, "idle states", "none that the kernel steers"),
+        Some(state) if state.exit_latency_us <= EXIT_LATENCY_US_MAX => Line::good(
+            area,
+            "idle states",
+            format!(
+                "deepest {}, left within {} us",
+                state.name, state.exit_latency_us
+            ),
+        ),
+        Some(state) => Line::limited(
+            area,
+            "idle states",
+            format!(
+                "deepest {}, left within {} us",
+                state.name, state.exit_latency_us
+            ),
+            "hold them off through /dev/cpu_dma_latency, or boot with processor.max_cstate=1",
+        ),
+    }
+}
+
+fn tool_lines() -> Vec<Line> {
+    const AREA: &str = "Tools";
+    let mut lines: Vec<Line> = [
+        ("ip", "iproute2", "making hosts (demo, bench, tests)"),
+        (
+            "iperf3",
+            "iperf3",
+            "the demo's load; without it a built-in one",
+        ),
+        (
+            "ethtool",
+            "ethtool",
+            "offload settings of the demo's and benchmarks' cables",
+        ),
+        ("clang", "clang", "building the demux from source"),
+    ]
+    .into_iter()
+    .map(|(tool, package, purpose)| match find(tool) {
+        Some(place) => Line::good(AREA, tool, place),
+        None => Line::limited(
+            AREA,
+            tool,
+            format!("not installed; for {purpose}"),
+            format!("apt-get install {package}"),
+        ),
+    })
+    .collect();
+    let header = "/usr/include/bpf/bpf_helpers.h";
+    lines.push(if Path::new(header).exists() {
+        Line::good(AREA, "libbpf headers", header)
+    } else {
+        Line::limited(
+            AREA,
+            "libbpf headers",
+            "not installed; for building the demux from source",
+            "apt-get install libbpf-dev",
+        )
+    });
+    lines
+}
+
+/// Where a program would be run from. Root's directories are looked at too: `ip` is in one of them
+/// on some systems and not in every user's PATH.
+fn find(tool: &str) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|directory| directory.join(tool))
+        .find(|file| file.is_file())
+        .map(|file| file.display().to_string())
+}
+
+fn text(path: &str) -> Option<String> {
+    fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_that_is_not_good_has_a_remedy() {
+        let examination = Examination::of_this_machine();
+        for line in &examination.lines {
+            assert_eq!(line.remedy.is_none(), line.grade == Grade::Good, "{line:?}");
+            assert!(!line.found.is_empty(), "{line:?}");
+        }
+        let text = examination.text();
+        assert!(
+            examination
+                .lines
+                .iter()
+                .all(|line| text.contains(&line.found))
+        );
+    }
+
+    #[test]
+    fn areas_are_not_torn_apart() {
+        let mut areas: Vec<&str> = Examination::of_this_machine()
+            .lines
+            .iter()
+            .map(|line| line.area)
+            .collect();
+        areas.dedup();
+        assert_eq!(
+            areas,
+            [
+                "Links",
+                "Kernel",
+                "Privileges",
+                "Interfaces",
+                "Timing",
+                "Tools"
+            ]
+        );
+    }
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        let with = |release: &str| {
+            let mut machine = Machine::default();
+            machine.kernel_release = Some(release.to_owned()).into();
+            kernel(&machine)
+        };
+        assert_eq!(with("6.18.44-some"), Some((6, 18)));
+        assert_eq!(with("5.4"), Some((5, 4)));
+        assert!(with("5.10").unwrap() > KERNEL_FOR_RING_BUFFERS);
+        assert_eq!(with("next"), None);
+        assert_eq!(kernel(&Machine::default()), None);
+    }
+
+    #[test]
+    fn without_any_link_it_is_not_usable() {
+        let mut examination = Examination::of_this_machine();
+        examination.links = Links {
+            xdp: false,
+            packet: false,
+            udp: false,
+        };
+        assert!(!examination.is_usable());
+        assert!(examination.text().contains("cannot be used"));
+    }
+}

@@ -1,0 +1,311 @@
+//! The commands as a user runs them.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use taut::hosts::{clear_stale, may_create};
+
+/// Far longer than any step takes; only ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const NOBODY: u32 = 65_534;
+
+fn taut(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    taut(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn skipped_without_privilege() -> bool {
+    let skipped = !may_create();
+    if skipped {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+    }
+    skipped
+}
+
+fn namespaces_of(pid: u32) -> [PathBuf; 2] {
+    ["a", "b"].map(|letter| Path::new("/run/netns").join(format!("taut-{pid}-{letter}")))
+}
+
+/// Starts a benchmark that would take hours and waits until it measures.
+fn endless_benchmark() -> Child {
+    let child = taut(&[
+        "bench",
+        "rtt",
+        "--paths",
+        "udp-block",
+        "--sizes",
+        "16",
+        "--count",
+        "1000000000",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    wait_until(|| namespaces_of(child.id()).iter().all(|path| path.exists()));
+    // The hosts are there; a moment later it measures. Either moment must be clean.
+    thread::sleep(Duration::from_millis(200));
+    child
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited too long");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_killed_run_is_cleared_by_the_next() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let mut child = endless_benchmark();
+    let left = namespaces_of(child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        left.iter().all(|path| path.exists()),
+        "killed, so it could not clear up"
+    );
+    clear_stale().unwrap();
+    assert!(!left.iter().any(|path| path.exists()));
+}
+
+#[test]
+fn an_interrupted_run_clears_up_itself() {
+    if skipped_without_privilege() {
+        return;
+    }
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut child = endless_benchmark();
+        let made = namespaces_of(child.id());
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(
+            status.code(),
+            Some(128 + signal as i32),
+            "{status} {:?}",
+            status.signal()
+        );
+        assert!(!made.iter().any(|path| path.exists()));
+    }
+}
+
+#[test]
+fn a_benchmark_writes_table_json_and_page() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let page = std::env::temp_dir().join(format!("taut-test-{}.html", std::process::id()));
+    let file = page.with_extension("json");
+    let output = run(&[
+        "bench",
+        "rtt",
+        "--paths",
+        "udp-poll,udp-block,tcp-poll,tcp-block",
+        "--sizes",
+        "1,1400,60000",
+        "--count",
+        "30",
+        "--slice",
+        "10",
+        "--time-limit-ms",
+        "5000",
+        "--json",
+        file.to_str().unwrap(),
+        "--html",
+        page.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let active = text
+        .find("kernel UDP, blocking sockets")
+        .expect("the active paths are named");
+    assert!(active < text.find("p99.9").unwrap(), "above the table");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let html = std::fs::read_to_string(&page).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        assert_eq!(
+            row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap(),
+            30,
+            "{row}"
+        );
+        let figures = ["min_ns", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
+            .map(|key| row[key].as_u64().unwrap());
+        assert!(figures.is_sorted(), "{row}");
+    }
+    assert!(json["machine"]["kernel_release"].is_string());
+    assert_eq!(json["settings"]["count"], 30);
+    assert!(html.contains("60000 bytes") && html.contains("<svg"));
+}
+
+#[test]
+fn json_on_standard_output_is_all_there_is() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let output = run(&[
+        "bench",
+        "rtt",
+        "--paths",
+        "udp-poll,udp-poll",
+        "--sizes",
+        "8",
+        "--count",
+        "5",
+        "--time-limit-ms",
+        "5000",
+        "--json",
+        "-",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        json["rows"].as_array().unwrap().len(),
+        1,
+        "a path named twice is measured once"
+    );
+}
+
+#[test]
+fn wrong_usage_says_what_is_possible() {
+    for (arguments, expected) in [
+        (
+            &["bench", "rtt", "--paths", "carrier-pigeon"][..],
+            "udp-poll",
+        ),
+        (&["bench", "rtt", "--count", "many"], "--count"),
+        (&["bench", "rtt", "--fifo", "100"], "1..=99"),
+        (&["frobnicate"], "frobnicate"),
+        (&[], "Usage"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(
+            stderr(&output).contains(expected),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn impossible_settings_leave_no_hosts() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let mut child = taut(&["bench", "rtt", "--paths", "udp-poll", "--sizes", "0"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let made = namespaces_of(child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    assert!(!made.iter().any(|path| path.exists()));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error_with_a_remedy() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let output = run(&[
+        "bench",
+        "rtt",
+        "--paths",
+        "udp-poll",
+        "--sizes",
+        "8",
+        "--count",
+        "5",
+        "--json",
+        "/no/such/directory/file",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.contains("/no/such/directory/file") && text.contains("what to do"),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_privilege_the_remedy_is_named() {
+    let output = match taut(&["bench", "rtt", "--paths", "udp-poll"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+    {
+        Ok(output) => output,
+        Err(error) => {
+            println!("SKIPPED: cannot run the command as nobody: {error}");
+            return;
+        }
+    };
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.contains("CAP_NET_ADMIN") && text.contains("root"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_doctor_speaks_json_and_text() {
+    let output = run(&["doctor"]);
+    assert!(output.status.success());
+    assert!(stdout(&output).contains("Best link here"));
+    let output = run(&["doctor", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["links"]["udp"], true);
+    for line in json["lines"].as_array().unwrap() {
+        assert!(["good", "limited", "missing"].contains(&line["grade"].as_str().unwrap()));
+    }
+}
+
+#[test]
+fn the_doctor_without_privilege_finds_the_reduced_form() {
+    let output = match taut(&["doctor"]).uid(NOBODY).gid(NOBODY).output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("SKIPPED: cannot run the command as nobody: {error}");
+            return;
+        }
+    };
+    assert!(output.status.success(), "usable in some form");
+    let text = stdout(&output);
+    assert!(text.contains("missing  CAP_NET_RAW"), "{text}");
+    assert!(text.contains("Best link here: udp"), "{text}");
+}
+
+#[test]
+fn completions_name_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&run(&["completions", shell]));
+        assert!(text.contains("doctor") && text.contains("bench"), "{shell}");
+    }
+}
