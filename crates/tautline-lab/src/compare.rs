@@ -72,17 +72,24 @@ impl Comparison {
                 },
             ));
         }
-        Comparison { differences, remarks: remarks(baseline, other) }
+        Comparison {
+            differences,
+            remarks: remarks(baseline, other),
+        }
     }
 
     /// Whether any judged figure got worse.
     pub fn is_regression(&self) -> bool {
-        self.differences.iter().any(|difference| difference.is_regression)
+        self.differences
+            .iter()
+            .any(|difference| difference.is_regression)
     }
 
     /// Whether anything could be judged at all.
     pub fn is_conclusive(&self) -> bool {
-        self.differences.iter().any(|difference| difference.is_judged)
+        self.differences
+            .iter()
+            .any(|difference| difference.is_judged)
     }
 
     /// For scripts: 0 no regression, 3 regression, 4 nothing could be compared.
@@ -108,17 +115,31 @@ fn conditions(result: &LabResult) -> Vec<(State, String)> {
 
 type Figure = (&'static str, u64, u64, bool);
 
-fn compare_histograms(before: &LatencyHistogram, after: &LatencyHistogram, exact: bool) -> Vec<Figure> {
+fn compare_histograms(
+    before: &LatencyHistogram,
+    after: &LatencyHistogram,
+    exact: bool,
+) -> Vec<Figure> {
     let fewest = before.count().min(after.count()) as f64;
-    let mut figures: Vec<Figure> = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)]
-        .into_iter()
-        .map(|(name, quantile)| {
-            let enough = fewest * (1.0 - quantile) >= SAMPLES_BEYOND_MIN;
-            let at = |histogram: &LatencyHistogram| histogram.at_quantile(quantile).unwrap_or(0);
-            (name, at(before), at(after), enough)
-        })
-        .collect();
-    figures.push(("max", before.summary().max_ns, after.summary().max_ns, exact));
+    let mut figures: Vec<Figure> = [
+        ("p50", 0.5),
+        ("p99", 0.99),
+        ("p99.9", 0.999),
+        ("p99.99", 0.9999),
+    ]
+    .into_iter()
+    .map(|(name, quantile)| {
+        let enough = fewest * (1.0 - quantile) >= SAMPLES_BEYOND_MIN;
+        let at = |histogram: &LatencyHistogram| histogram.at_quantile(quantile).unwrap_or(0);
+        (name, at(before), at(after), enough)
+    })
+    .collect();
+    figures.push((
+        "max",
+        before.summary().max_ns,
+        after.summary().max_ns,
+        exact,
+    ));
     figures
 }
 
@@ -127,9 +148,15 @@ fn remarks(baseline: &LabResult, other: &LabResult) -> Vec<String> {
     if baseline.time != other.time {
         remarks.push("the two were taken on different clocks (real, virtual, imported): compare shapes, not figures".to_owned());
     }
-    let pairs = baseline.machine.rows().into_iter().zip(other.machine.rows());
-    let differing: Vec<&str> =
-        pairs.filter(|(before, after)| before.1 != after.1).map(|(before, _)| before.0).collect();
+    let pairs = baseline
+        .machine
+        .rows()
+        .into_iter()
+        .zip(other.machine.rows());
+    let differing: Vec<&str> = pairs
+        .filter(|(before, after)| before.1 != after.1)
+        .map(|(before, _)| before.0)
+        .collect();
     if !differing.is_empty() {
         remarks.push(format!("the machines differ in: {}", differing.join(", ")));
     }
@@ -180,7 +207,10 @@ mod tests {
 
     #[test]
     fn a_slower_run_is_a_regression_and_the_same_is_not() {
-        let (fast, slow) = (result(1, 20_000, TimeBase::Real), result(3, 20_000, TimeBase::Real));
+        let (fast, slow) = (
+            result(1, 20_000, TimeBase::Real),
+            result(3, 20_000, TimeBase::Real),
+        );
         assert_eq!(Comparison::of(&fast, &slow, 0.25).exit_status(), 3);
         assert_eq!(Comparison::of(&fast, &fast, 0.25).exit_status(), 0);
         assert_eq!(Comparison::of(&slow, &fast, 0.25).exit_status(), 0);
@@ -207,6 +237,11 @@ mod tests {
         other.phases[0].load = "disk".to_owned();
         let comparison = Comparison::of(&result(1, 20_000, TimeBase::Real), &other, 0.25);
         assert_eq!(comparison.exit_status(), 4);
-        assert!(comparison.remarks.iter().any(|remark| remark.contains("idle")));
+        assert!(
+            comparison
+                .remarks
+                .iter()
+                .any(|remark| remark.contains("idle"))
+        );
     }
 }

@@ -423,18 +423,18 @@ fn wake_up_again_and_again(
         let latency_ns = now_ns.saturating_sub(due_ns);
         record.add(now_ns.saturating_sub(start_ns), latency_ns);
         live.push(latency_ns);
-        if let Some(trigger) = &shared.trigger {
-            if latency_ns > trigger.above_ns && !shared.tripped.swap(true, Ordering::Relaxed) {
-                if let Some(tracing_on) = trigger.tracing_on {
-                    let _ = sys::write(tracing_on, b"0"); // the result says whether a trace was kept
-                }
-                let cpu = plan.cpu.unwrap_or_else(sys::current_cpu);
-                return Some(Tripped {
-                    latency_ns,
-                    due_ns,
-                    cpu,
-                });
+        if let Some(trigger) = &shared.trigger
+            && latency_ns > trigger.above_ns
+            && !shared.tripped.swap(true, Ordering::Relaxed)
+        {
+            if let Some(tracing_on) = trigger.tracing_on {
+                let _ = sys::write(tracing_on, b"0"); // the result says whether a trace was kept
             }
+            return Some(Tripped {
+                latency_ns,
+                due_ns,
+                cpu: plan.cpu.unwrap_or_else(sys::current_cpu),
+            });
         }
         if shared.is_over(now_ns, start_ns) {
             return None;

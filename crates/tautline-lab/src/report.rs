@@ -32,22 +32,41 @@ pub fn comparison_page(results: &[LabResult], comparisons: &[Comparison]) -> Str
     let mut page = Page::new("taut lab compare", format!("against {baseline}"));
     for (result, comparison) in results.iter().skip(1).zip(comparisons) {
         let (level, answer) = match (comparison.is_regression(), comparison.is_conclusive()) {
-            (true, _) => (Level::Bad, format!("{}: worse than {baseline}", result.label)),
-            (false, true) => (Level::Good, format!("{}: no worse than {baseline}", result.label)),
-            _ => (Level::Limited, format!("{}: nothing could be compared", result.label)),
+            (true, _) => (
+                Level::Bad,
+                format!("{}: worse than {baseline}", result.label),
+            ),
+            (false, true) => (
+                Level::Good,
+                format!("{}: no worse than {baseline}", result.label),
+            ),
+            _ => (
+                Level::Limited,
+                format!("{}: nothing could be compared", result.label),
+            ),
         };
         page.verdict(level, &answer, &comparison.remarks);
     }
     add_plots(&mut page, results);
     for (result, comparison) in results.iter().skip(1).zip(comparisons) {
-        page.section(&format!("{} against {baseline}", result.label), [difference_table(comparison).html()]);
+        page.section(
+            &format!("{} against {baseline}", result.label),
+            [difference_table(comparison).html()],
+        );
     }
     page.section("Wake-ups", [figures_table(results).html()]);
     page.html()
 }
 
 fn difference_table(comparison: &Comparison) -> Table {
-    let mut table = Table::new(["Load and state", "Figure", "Before", "After", "Ratio", "Judgement"]);
+    let mut table = Table::new([
+        "Load and state",
+        "Figure",
+        "Before",
+        "After",
+        "Ratio",
+        "Judgement",
+    ]);
     table.caption("Figures with too few samples beyond them, and maxima on a real clock, are shown and not judged.");
     for difference in &comparison.differences {
         let judgement = match (difference.is_regression, difference.is_judged) {
@@ -63,7 +82,11 @@ fn difference_table(comparison: &Comparison) -> Table {
             format!("{:.2}", difference.ratio()),
             judgement.to_owned(),
         ];
-        if difference.is_regression { table.strong_row(cells) } else { table.row(cells) };
+        if difference.is_regression {
+            table.strong_row(cells)
+        } else {
+            table.row(cells)
+        };
     }
     table
 }
@@ -77,7 +100,11 @@ pub fn state_name(state: State) -> &'static str {
 }
 
 fn add_verdicts(page: &mut Page, result: &LabResult, named: bool) {
-    let name = if named { format!("{} — ", result.label) } else { String::new() };
+    let name = if named {
+        format!("{} — ", result.label)
+    } else {
+        String::new()
+    };
     let verdicts = match &result.verdict {
         Some(verdict) => vec![verdict.clone()],
         None => Class::PAPER.map(|class| Verdict::of(result, class)).into(),
@@ -92,7 +119,11 @@ fn add_verdicts(page: &mut Page, result: &LabResult, named: bool) {
         let mut sentences = verdict.sentences();
         let headline = format!("{name}{}", sentences.remove(0));
         // With the paper's three classes in a row the reasons stand below the last one only.
-        let keep = if result.verdict.is_some() || verdict.class == Class::FastIo { sentences.len() } else { verdict.judgements.len() };
+        let keep = if result.verdict.is_some() || verdict.class == Class::FastIo {
+            sentences.len()
+        } else {
+            verdict.judgements.len()
+        };
         page.verdict(level, &headline, &sentences[..keep.min(sentences.len())]);
     }
 }
@@ -107,13 +138,21 @@ fn add_plots(page: &mut Page, results: &[LabResult]) {
             }
         }
     }
-    let series: Vec<plot::Series<'_>> =
-        named.iter().map(|(name, histogram)| plot::Series { name, histogram }).collect();
+    let series: Vec<plot::Series<'_>> = named
+        .iter()
+        .map(|(name, histogram)| plot::Series { name, histogram })
+        .collect();
     page.section(
         "Latencies",
         [
-            histograms("How often each latency occurred, all CPUs and probes together", &series),
-            tails("How often a latency was exceeded; the end of a line is the worst case", &series),
+            histograms(
+                "How often each latency occurred, all CPUs and probes together",
+                &series,
+            ),
+            tails(
+                "How often a latency was exceeded; the end of a line is the worst case",
+                &series,
+            ),
         ],
     );
     let lines: Vec<(String, Vec<crate::result::Slice>)> = results
@@ -121,20 +160,35 @@ fn add_plots(page: &mut Page, results: &[LabResult]) {
         .flat_map(|result| {
             result.phases.iter().filter_map(|phase| {
                 let slices = worst_of_all(phase);
-                (!slices.is_empty())
-                    .then(|| (condition_name(results, result, phase.state, &phase.load), slices))
+                (!slices.is_empty()).then(|| {
+                    (
+                        condition_name(results, result, phase.state, &phase.load),
+                        slices,
+                    )
+                })
             })
         })
         .collect();
-    let lines: Vec<timeline::Line<'_>> =
-        lines.iter().map(|(name, slices)| timeline::Line { name, slices }).collect();
-    page.section("Time line", [timeline("When it was late: the worst wake-up of each slice of time", &lines)]);
+    let lines: Vec<timeline::Line<'_>> = lines
+        .iter()
+        .map(|(name, slices)| timeline::Line { name, slices })
+        .collect();
+    page.section(
+        "Time line",
+        [timeline(
+            "When it was late: the worst wake-up of each slice of time",
+            &lines,
+        )],
+    );
 }
 
 fn conditions(result: &LabResult) -> Vec<(State, String)> {
     let mut found: Vec<(State, String)> = Vec::new();
     for phase in &result.phases {
-        if !found.iter().any(|(state, load)| *state == phase.state && *load == phase.load) {
+        if !found
+            .iter()
+            .any(|(state, load)| *state == phase.state && *load == phase.load)
+        {
             found.push((phase.state, phase.load.clone()));
         }
     }
@@ -147,7 +201,11 @@ fn condition_name(results: &[LabResult], result: &LabResult, state: State, load:
         parts.push(result.label.clone());
     }
     parts.push(load.to_owned());
-    if result.phases.iter().any(|phase| phase.state == State::Tuned) {
+    if result
+        .phases
+        .iter()
+        .any(|phase| phase.state == State::Tuned)
+    {
         parts.push(state_name(state).to_owned());
     }
     parts.join(", ")
@@ -156,16 +214,34 @@ fn condition_name(results: &[LabResult], result: &LabResult, state: State, load:
 /// The slices of all wake-up probes of a phase laid over each other; they have the same edges.
 fn worst_of_all(phase: &crate::result::Phase) -> Vec<crate::result::Slice> {
     let mut worst = std::collections::BTreeMap::new();
-    for slice in phase.series.iter().filter(|series| series.probe.is_wakeup()).flat_map(|series| &series.timeline) {
+    for slice in phase
+        .series
+        .iter()
+        .filter(|series| series.probe.is_wakeup())
+        .flat_map(|series| &series.timeline)
+    {
         let entry = worst.entry(slice.start_ns).or_insert(0u64);
         *entry = slice.max_ns.max(*entry);
     }
-    worst.into_iter().map(|(start_ns, max_ns)| crate::result::Slice { start_ns, max_ns }).collect()
+    worst
+        .into_iter()
+        .map(|(start_ns, max_ns)| crate::result::Slice { start_ns, max_ns })
+        .collect()
 }
 
 fn figures_table(results: &[LabResult]) -> Table {
     let mut table = Table::new([
-        "Run, load, probe", "Scheduling", "Samples", "Min", "p50", "p99", "p99.9", "Max", "Overruns", "Faults", "CPU",
+        "Run, load, probe",
+        "Scheduling",
+        "Samples",
+        "Min",
+        "p50",
+        "p99",
+        "p99.9",
+        "Max",
+        "Overruns",
+        "Faults",
+        "CPU",
     ]);
     table.caption("Faults are the probe's own page faults while it measured, CPU is what the probe cost. A percentile of few samples is little more than the maximum.");
     for result in results {
@@ -173,7 +249,11 @@ fn figures_table(results: &[LabResult]) -> Table {
             for series in &phase.series {
                 let summary = &series.summary;
                 table.row([
-                    format!("{}: {}", condition_name(results, result, phase.state, &phase.load), series.name()),
+                    format!(
+                        "{}: {}",
+                        condition_name(results, result, phase.state, &phase.load),
+                        series.name()
+                    ),
                     series.scheduling.clone(),
                     summary.count.to_string(),
                     latency_text(summary.min_ns),
@@ -192,7 +272,13 @@ fn figures_table(results: &[LabResult]) -> Table {
 }
 
 fn add_details(page: &mut Page, result: &LabResult, named: bool) {
-    let heading = |text: &str| if named { format!("{text}: {}", result.label) } else { text.to_owned() };
+    let heading = |text: &str| {
+        if named {
+            format!("{text}: {}", result.label)
+        } else {
+            text.to_owned()
+        }
+    };
     let mut loads = Table::new(["Load", "Part", "With", "Achieved", "Shortfall"]);
     for phase in &result.phases {
         for part in &phase.achieved {
@@ -210,15 +296,28 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
         page.section(
             &heading("The outlier"),
             [
-                paragraph(&format!("{} late on CPU {}. Likely: {}", latency_text(outlier.latency_ns), outlier.cpu, outlier.culprit)),
-                folded("The kernel's trace around it", [verbatim(&outlier.trace.join("\n"))]),
+                paragraph(&format!(
+                    "{} late on CPU {}. Likely: {}",
+                    latency_text(outlier.latency_ns),
+                    outlier.cpu,
+                    outlier.culprit
+                )),
+                folded(
+                    "The kernel's trace around it",
+                    [verbatim(&outlier.trace.join("\n"))],
+                ),
             ],
         );
     }
     if result.phases.iter().any(|phase| !phase.achieved.is_empty()) {
         blocks.push(loads.html());
     }
-    if result.phases.iter().flat_map(|phase| &phase.series).any(|series| series.probe == ProbeKind::Noise) {
+    if result
+        .phases
+        .iter()
+        .flat_map(|phase| &phase.series)
+        .any(|series| series.probe == ProbeKind::Noise)
+    {
         blocks.push(paragraph("The noise probe spins; its latencies are the gaps of a microsecond and more during which it did not run: interrupts, and what firmware or a hypervisor takes unseen."));
     }
     if !blocks.is_empty() {
@@ -229,7 +328,12 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
         let mut table = Table::new(["Changed for the tuned state", "Before", "Tuned", "Put back"]);
         for change in &result.changes {
             let restored = if change.restored { "yes" } else { "NO" };
-            table.row([change.what.as_str(), change.before.as_str(), change.after.as_str(), restored]);
+            table.row([
+                change.what.as_str(),
+                change.before.as_str(),
+                change.after.as_str(),
+                restored,
+            ]);
         }
         honesty.push(table.html());
     }
@@ -237,7 +341,12 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
         let mut table = Table::new(["Could not be had", "Why", "Remedy", "Weakens the verdict"]);
         for missing in &result.missing {
             let weakens = if missing.weakens_verdict { "yes" } else { "no" };
-            table.row([missing.what.as_str(), missing.reason.as_str(), missing.remedy.as_str(), weakens]);
+            table.row([
+                missing.what.as_str(),
+                missing.reason.as_str(),
+                missing.remedy.as_str(),
+                weakens,
+            ]);
         }
         honesty.push(table.html());
     }
@@ -289,7 +398,10 @@ mod tests {
                 page_faults: 0,
                 switches_involuntary: 0,
                 cpu_share: 0.004,
-                timeline: vec![Slice { start_ns: 0, max_ns }],
+                timeline: vec![Slice {
+                    start_ns: 0,
+                    max_ns,
+                }],
             }],
         });
         result
@@ -298,11 +410,37 @@ mod tests {
     #[test]
     fn everything_that_was_found_is_on_the_page() {
         let mut one = result("board <1>", 123_456);
-        one.changes.push(Change { what: "throttle".into(), before: "950000".into(), after: "-1".into(), restored: true });
-        one.missing.push(Missing { what: "RTC".into(), reason: "none".into(), remedy: "buy".into(), weakens_verdict: false });
-        one.outlier = Some(Outlier { cpu: 1, latency_ns: 123_456, culprit: "the task x".into(), trace: vec!["line".into()] });
+        one.changes.push(Change {
+            what: "throttle".into(),
+            before: "950000".into(),
+            after: "-1".into(),
+            restored: true,
+        });
+        one.missing.push(Missing {
+            what: "RTC".into(),
+            reason: "none".into(),
+            remedy: "buy".into(),
+            weakens_verdict: false,
+        });
+        one.outlier = Some(Outlier {
+            cpu: 1,
+            latency_ns: 123_456,
+            culprit: "the task x".into(),
+            trace: vec!["line".into()],
+        });
         let html = page("taut lab run", &[one]);
-        for text in ["123 µs", "20001", "12.3 MiB/s", "disk full", "throttle", "RTC", "the task x", "NOT HELD", "board &lt;1&gt;", "nanosleep, CPU 1"] {
+        for text in [
+            "123 µs",
+            "20001",
+            "12.3 MiB/s",
+            "disk full",
+            "throttle",
+            "RTC",
+            "the task x",
+            "NOT HELD",
+            "board &lt;1&gt;",
+            "nanosleep, CPU 1",
+        ] {
             assert!(html.contains(text), "{text}");
         }
         assert!(!html.contains("board <1>"));

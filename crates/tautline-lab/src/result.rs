@@ -331,9 +331,10 @@ impl LabResult {
         })?;
         let text = String::from_utf8_lossy(&text);
         match serde_json::from_str::<Vec<Box<serde_json::value::RawValue>>>(&text) {
-            Ok(list) if !list.is_empty() => {
-                list.iter().map(|one| LabResult::parse(one.get(), path)).collect()
-            }
+            Ok(list) if !list.is_empty() => list
+                .iter()
+                .map(|one| LabResult::parse(one.get(), path))
+                .collect(),
             _ => LabResult::parse(&text, path).map(|one| vec![one]),
         }
     }
@@ -381,7 +382,11 @@ impl LabResult {
 
     /// Writes the result, or prints it where `path` is `-`.
     pub fn write_or_print(&self, path: &Path) -> Result<(), ResultFileError> {
-        if path == Path::new("-") { self.write(Path::new("/dev/stdout")) } else { self.write(path) }
+        if path == Path::new("-") {
+            self.write(Path::new("/dev/stdout"))
+        } else {
+            self.write(path)
+        }
     }
 
     /// Writes the result; the file appears whole or not at all.

@@ -26,8 +26,18 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 42.0;
 
-const WIDE: Layout = Layout { class: "plot wide", width: 920.0, height: 300.0, left: 78.0 };
-const NARROW: Layout = Layout { class: "plot narrow", width: 360.0, height: 260.0, left: 66.0 };
+const WIDE: Layout = Layout {
+    class: "plot wide",
+    width: 920.0,
+    height: 300.0,
+    left: 78.0,
+};
+const NARROW: Layout = Layout {
+    class: "plot narrow",
+    width: 360.0,
+    height: 260.0,
+    left: 66.0,
+};
 
 struct Range {
     end_ns: f64,
@@ -119,7 +129,11 @@ impl Layout {
 
 fn seconds_text(ns: f64) -> String {
     let seconds = ns / 1e9;
-    if seconds >= 100.0 { format!("{seconds:.0} s") } else { format!("{seconds:.1} s") }
+    if seconds >= 100.0 {
+        format!("{seconds:.0} s")
+    } else {
+        format!("{seconds:.1} s")
+    }
 }
 
 #[cfg(test)]
@@ -128,13 +142,30 @@ mod tests {
 
     #[test]
     fn every_slice_is_drawn_inside() {
-        let slices: Vec<Slice> =
-            (0..10).map(|i| Slice { start_ns: i * 1_000_000, max_ns: 1_000 * (i + 1) }).collect();
-        let html = timeline("When", &[Line { name: "idle", slices: &slices }]).0.into_string();
+        let slices: Vec<Slice> = (0..10)
+            .map(|i| Slice {
+                start_ns: i * 1_000_000,
+                max_ns: 1_000 * (i + 1),
+            })
+            .collect();
+        let html = timeline(
+            "When",
+            &[Line {
+                name: "idle",
+                slices: &slices,
+            }],
+        )
+        .0
+        .into_string();
         assert_eq!(html.matches("<path").count(), 2);
         assert!(html.contains("idle") && html.contains("worst latency"));
         for number in html.split(" d=\"M").skip(1).flat_map(|path| {
-            path.split('"').next().unwrap().split(['L', ' ']).map(|n| n.parse::<f64>().unwrap()).collect::<Vec<_>>()
+            path.split('"')
+                .next()
+                .unwrap()
+                .split(['L', ' '])
+                .map(|n| n.parse::<f64>().unwrap())
+                .collect::<Vec<_>>()
         }) {
             assert!((0.0..=920.0).contains(&number), "{number}");
         }
@@ -142,9 +173,25 @@ mod tests {
 
     #[test]
     fn nothing_and_one_point_are_no_trouble() {
-        assert!(timeline("When", &[]).0.into_string().contains("No time line"));
-        let one = [Slice { start_ns: 0, max_ns: 0 }];
-        let html = timeline("When", &[Line { name: "x", slices: &one }]).0.into_string();
+        assert!(
+            timeline("When", &[])
+                .0
+                .into_string()
+                .contains("No time line")
+        );
+        let one = [Slice {
+            start_ns: 0,
+            max_ns: 0,
+        }];
+        let html = timeline(
+            "When",
+            &[Line {
+                name: "x",
+                slices: &one,
+            }],
+        )
+        .0
+        .into_string();
         assert!(!html.contains("NaN") && !html.contains("inf"));
     }
 }

@@ -322,16 +322,15 @@ fn name_culprit(tripped: Tripped, end_ns: u64, lines: &[(&str, Line<'_>)]) -> St
             });
         }
     }
-    if let Some(woken_ns) = woken_ns {
-        if silence.0 > tripped.latency_ns / 2
-            && silence.1 <= due_ns
-            && woken_ns > due_ns + tripped.latency_ns / 2
-        {
-            stretches.push(Stretch {
+    if let Some(woken_ns) = woken_ns
+        && silence.0 > tripped.latency_ns / 2
+        && silence.1 <= due_ns
+        && woken_ns > due_ns + tripped.latency_ns / 2
+    {
+        stretches.push(Stretch {
                 length_ns: woken_ns - due_ns,
                 words: "a stretch before the timer's interrupt in which nothing at all is recorded on this CPU: interrupts were off in the kernel, or firmware or a hypervisor had the CPU (compare the noise probe)".to_owned(),
             });
-        }
     }
     match stretches
         .into_iter()

@@ -160,6 +160,8 @@ pub struct Verdict {
     pub judgements: Vec<Judgement>,
     /// Whether this says something about hardware. Never for a virtual machine.
     pub about_hardware: bool,
+    /// What it is a statement about, in words.
+    pub subject: String,
     /// The loads that it holds under.
     pub loads: Vec<String>,
     /// The LinuxCNC grade of the best state.
@@ -195,6 +197,7 @@ impl Verdict {
             judgements,
             about_hardware: result.time == TimeBase::Real
                 && result.machine.is_virtual.known() == Some(&false),
+            subject: subject(result),
             loads,
             linuxcnc_grade: best_ns
                 .map_or("none: nothing measured", linuxcnc_grade)
@@ -258,14 +261,10 @@ impl Verdict {
             Outcome::Exceeded => "NOT HELD",
             Outcome::Inconclusive => "NO VERDICT, too little was measured",
         };
-        let subject = if self.about_hardware {
-            "this machine"
-        } else {
-            "no verdict on hardware: the clock or the machine is virtual, imported or unknown"
-        };
         format!(
-            "{}: {what} ({subject}).",
-            capitalised(&self.class.to_string())
+            "{}: {what} ({}).",
+            capitalised(&self.class.to_string()),
+            self.subject
         )
     }
 }
@@ -299,6 +298,25 @@ impl Judgement {
     }
 }
 
+fn subject(result: &LabResult) -> String {
+    let machine = &result.machine;
+    match (result.time, machine.is_virtual.known()) {
+        (TimeBase::Real, Some(false)) => "this machine".to_owned(),
+        (TimeBase::Real, Some(true)) => {
+            format!(
+                "in a virtual machine ({}): no verdict on hardware",
+                machine.hypervisor
+            )
+        }
+        (TimeBase::Real, None) => "virtual or not is unknown: no verdict on hardware".to_owned(),
+        (TimeBase::Virtual, _) => "in virtual time: no verdict on hardware".to_owned(),
+        (TimeBase::Guest, _) => "in a guest: no verdict on hardware".to_owned(),
+        (TimeBase::Imported, _) => {
+            "imported, the machine is unknown: no verdict on hardware".to_owned()
+        }
+    }
+}
+
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {
@@ -325,6 +343,7 @@ fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[Stri
         .phases
         .iter()
         .filter(|phase| phase.state == state)
+        .filter(|phase| phase.series.iter().any(|series| series.probe.is_wakeup()))
         .map(|phase| phase.duration_ns)
         .sum();
     let outcome = match (late, samples) {

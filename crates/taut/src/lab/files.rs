@@ -37,7 +37,7 @@ pub struct CompareArguments {
 }
 
 /// Reads result files; a file may hold one result or, from taut lab kernels, a list of them.
-pub fn read_all(files: &[PathBuf]) -> Result<Vec<LabResult>, ResultFileError> {
+fn read_all(files: &[PathBuf]) -> Result<Vec<LabResult>, ResultFileError> {
     let mut results = Vec::new();
     for file in files {
         results.extend(LabResult::read_many(file)?);
@@ -46,23 +46,32 @@ pub fn read_all(files: &[PathBuf]) -> Result<Vec<LabResult>, ResultFileError> {
 }
 
 /// Runs `taut lab report`.
-pub fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
+pub(super) fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
     let results = read_all(&arguments.files)?;
     write_file(&arguments.html, &report::page("taut lab report", &results))?;
     if arguments.html != Path::new("-") {
-        print(&format!("{} results on {}\n", results.len(), arguments.html.display()))?;
+        print(&format!(
+            "{} results on {}\n",
+            results.len(),
+            arguments.html.display()
+        ))?;
     }
     Ok(())
 }
 
 /// Runs `taut lab compare`.
-pub fn compare(arguments: &CompareArguments) -> Result<(), CommandError> {
+pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> {
     let results = read_all(&arguments.files)?;
     let [baseline, others @ ..] = results.as_slice() else {
-        return Err(CommandError::usage("nothing to compare", "give two result files"));
+        return Err(CommandError::usage(
+            "nothing to compare",
+            "give two result files",
+        ));
     };
-    let comparisons: Vec<Comparison> =
-        others.iter().map(|other| Comparison::of(baseline, other, arguments.tolerance)).collect();
+    let comparisons: Vec<Comparison> = others
+        .iter()
+        .map(|other| Comparison::of(baseline, other, arguments.tolerance))
+        .collect();
     for (other, comparison) in others.iter().zip(&comparisons) {
         print(&comparison_text(baseline, other, comparison))?;
     }
@@ -71,13 +80,21 @@ pub fn compare(arguments: &CompareArguments) -> Result<(), CommandError> {
     }
     // The worst of the answers: worse, then inconclusive, then good.
     let statuses: Vec<u8> = comparisons.iter().map(Comparison::exit_status).collect();
-    answer(if statuses.contains(&3) { 3 } else { statuses.into_iter().max().unwrap_or(4) })
+    answer(if statuses.contains(&3) {
+        3
+    } else {
+        statuses.into_iter().max().unwrap_or(4)
+    })
 }
 
 fn comparison_text(baseline: &LabResult, other: &LabResult, comparison: &Comparison) -> String {
     let rows = comparison.differences.iter().map(|difference| {
         vec![
-            format!("{}, {}", difference.load, report::state_name(difference.state)),
+            format!(
+                "{}, {}",
+                difference.load,
+                report::state_name(difference.state)
+            ),
             difference.figure.to_owned(),
             table::microseconds(difference.before_ns),
             table::microseconds(difference.after_ns),
@@ -91,7 +108,17 @@ fn comparison_text(baseline: &LabResult, other: &LabResult, comparison: &Compari
         ]
     });
     let mut text = format!("{} against {}\n", other.label, baseline.label);
-    text += &table::figures(&["load", "figure", "before µs", "after µs", "ratio", "judgement"], rows);
+    text += &table::figures(
+        &[
+            "load",
+            "figure",
+            "before µs",
+            "after µs",
+            "ratio",
+            "judgement",
+        ],
+        rows,
+    );
     for remark in &comparison.remarks {
         text += &format!("note: {remark}\n");
     }

@@ -79,7 +79,7 @@ pub struct Arguments {
 }
 
 /// Runs `taut lab kernels`.
-pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
     let jobs = jobs(arguments);
     let began = Instant::now();
@@ -95,7 +95,12 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let reports = kernels::run(&jobs, &settings, &stop, &|event| tell(&event, began))?;
     let outputs: Vec<_> = reports
         .iter()
-        .flat_map(|report| report.outputs.iter().map(|output| (report.result.label.clone(), output.clone())))
+        .flat_map(|report| {
+            report
+                .outputs
+                .iter()
+                .map(|output| (report.result.label.clone(), output.clone()))
+        })
         .collect();
     let results: Vec<LabResult> = reports.into_iter().map(|report| report.result).collect();
     if let Some(path) = &arguments.json {
@@ -108,14 +113,24 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut all_succeeded = true;
     for (label, output) in &outputs {
         all_succeeded &= output.status == Some(0);
-        let status = output.status.map_or("killed".to_owned(), |status| format!("exit status {status}"));
-        print(&format!("== {label}, {}: {status}\n{}\n", output.load, output.text.trim_end()))?;
+        let status = output.status.map_or("killed".to_owned(), |status| {
+            format!("exit status {status}")
+        });
+        print(&format!(
+            "== {label}, {}: {status}\n{}\n",
+            output.load,
+            output.text.trim_end()
+        ))?;
     }
     if arguments.json.as_deref() != Some(Path::new("-")) && arguments.guest_command.is_none() {
         print(&text(&results))?;
     }
     eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
-    if all_succeeded { Ok(()) } else { Err(CommandError::answer_is_no()) }
+    if all_succeeded {
+        Ok(())
+    } else {
+        Err(CommandError::answer_is_no())
+    }
 }
 
 fn tell(event: &Event, began: Instant) {
@@ -134,21 +149,43 @@ fn text(results: &[LabResult]) -> String {
         result.phases.iter().flat_map(move |phase| {
             phase.series.iter().map(move |series| {
                 let summary = &series.summary;
-                let mut row = vec![format!("{}: {}", result.label, phase.load), summary.count.to_string()];
+                let mut row = vec![
+                    format!("{}: {}", result.label, phase.load),
+                    summary.count.to_string(),
+                ];
                 row.extend(
-                    [summary.min_ns, summary.p50_ns, summary.p99_ns, summary.p999_ns, summary.max_ns]
-                        .map(|ns| format!("{:.3}", ns as f64 / 1e3)),
+                    [
+                        summary.min_ns,
+                        summary.p50_ns,
+                        summary.p99_ns,
+                        summary.p999_ns,
+                        summary.max_ns,
+                    ]
+                    .map(|ns| format!("{:.3}", ns as f64 / 1e3)),
                 );
                 row.push(series.page_faults.to_string());
                 row
             })
         })
     });
-    let mut text = "Virtual time, one nanosecond an instruction; no statement about hardware.\n".to_owned();
+    let mut text =
+        "Virtual time, one nanosecond an instruction; no statement about hardware.\n".to_owned();
     if results.iter().any(|result| result.time == TimeBase::Guest) {
         text = "Guests under KVM on the host's clock; no statement about hardware, and not reproducible.\n".to_owned();
     }
-    text += &table::figures(&["latency in µs", "n", "min", "p50", "p99", "p99.9", "max", "faults"], rows);
+    text += &table::figures(
+        &[
+            "latency in µs",
+            "n",
+            "min",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "faults",
+        ],
+        rows,
+    );
     text += &paper_line(results);
     text
 }
@@ -160,7 +197,11 @@ fn paper_line(results: &[LabResult]) -> String {
         .filter_map(|result| {
             let load = &result.phases.last()?.load;
             let max_ns = result.wakeups(None, Some(load)).summary().max_ns;
-            Some(format!("{} {} ({load})", result.label, latency_text(max_ns)))
+            Some(format!(
+                "{} {} ({load})",
+                result.label,
+                latency_text(max_ns)
+            ))
         })
         .collect();
     if here.len() < 2 {
@@ -192,7 +233,10 @@ fn jobs(arguments: &Arguments) -> Vec<Job> {
 
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let period_ns = parse_duration_ns(&arguments.period).ok_or_else(|| {
-        CommandError::usage(format!("--period {}: not a time", arguments.period), "give one such as 1ms")
+        CommandError::usage(
+            format!("--period {}: not a time", arguments.period),
+            "give one such as 1ms",
+        )
     })?;
     let foreign_programs = arguments
         .guest_programs
@@ -201,7 +245,11 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             let (arch, file) = text.split_once('=').ok_or_else(|| {
                 CommandError::usage(format!("--guest-program {text}"), "give ARCH=FILE")
             })?;
-            Ok((arch.parse().map_err(|error: String| CommandError::usage(error, "give ARCH=FILE"))?, PathBuf::from(file)))
+            Ok((
+                arch.parse()
+                    .map_err(|error: String| CommandError::usage(error, "give ARCH=FILE"))?,
+                PathBuf::from(file),
+            ))
         })
         .collect::<Result<_, CommandError>>()?;
     let command = arguments
@@ -234,7 +282,10 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             .parallel
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         guest_program: std::env::current_exe().map_err(|error| {
-            CommandError::failed(format!("this program cannot be found: {error}"), "mount /proc")
+            CommandError::failed(
+                format!("this program cannot be found: {error}"),
+                "mount /proc",
+            )
         })?,
         foreign_programs,
         workspace: workspace(),

@@ -3,9 +3,9 @@
 //! Exit status: 0 held or no worse, 3 a deadline exceeded or a comparison worse, 4 no verdict (too little was measured,
 //! or it was held on a virtual machine, which says nothing about hardware).
 
-mod files;
-mod kernels;
-mod run;
+pub mod files;
+pub mod kernels;
+pub mod run;
 
 use std::path::PathBuf;
 
@@ -63,19 +63,29 @@ pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
         LabCommand::Compare(arguments) => files::compare(&arguments),
         LabCommand::Kernels(arguments) => kernels::run(&arguments),
         LabCommand::Worker { arguments } => load::run_worker(&arguments).map_err(|error| {
-            CommandError::failed(error.to_string(), "this command is started by taut lab itself")
+            CommandError::failed(
+                error.to_string(),
+                "this command is started by taut lab itself",
+            )
         }),
     }
 }
 
 /// An exit status that is an answer.
 fn answer(status: u8) -> Result<(), CommandError> {
-    if status == 0 { Ok(()) } else { Err(CommandError::answer(status)) }
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::answer(status))
+    }
 }
 
 impl From<ResultFileError> for CommandError {
     fn from(error: ResultFileError) -> CommandError {
-        CommandError::failed(error.to_string(), "give a file that taut lab run or cyclictest --json wrote")
+        CommandError::failed(
+            error.to_string(),
+            "give a file that taut lab run or cyclictest --json wrote",
+        )
     }
 }
 

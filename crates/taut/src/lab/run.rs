@@ -14,9 +14,9 @@ use tautline_lab::plot::latency_text;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
+use tautline_lab::sys;
 use tautline_lab::tuning::parse_cpu_list;
 use tautline_lab::verdict::{Class, Verdict, parse_duration_ns};
-use tautline_lab::sys;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
@@ -30,7 +30,12 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 60.0)]
     pub seconds: f64,
     /// Loads, in order: idle, cpu, memory, disk, network, scheduling, combined.
-    #[arg(long = "load", value_name = "LIST", value_delimiter = ',', default_value = "idle,combined")]
+    #[arg(
+        long = "load",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "idle,combined"
+    )]
     pub loads: Vec<Load>,
     /// CPUs to probe, such as 0-2,5 [default: all].
     #[arg(long, value_name = "LIST")]
@@ -72,7 +77,7 @@ pub struct Arguments {
 }
 
 /// Runs `taut lab run`.
-pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
     let (journal, recovered) = Journal::open()?;
     for line in recovered {
@@ -81,7 +86,10 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let journal = Arc::new(Mutex::new(journal));
     let for_signals = Arc::clone(&journal);
     let clean_up = CleanUp::new(move || {
-        for_signals.lock().unwrap_or_else(PoisonError::into_inner).restore();
+        for_signals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .restore();
     });
     let stop = Arc::new(AtomicBool::new(false));
     let bar = Bar::new();
@@ -107,7 +115,10 @@ fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError
         result.write_or_print(path)?;
     }
     if let Some(path) = &arguments.html {
-        write_file(path, &report::page("taut lab run", std::slice::from_ref(result)))?;
+        write_file(
+            path,
+            &report::page("taut lab run", std::slice::from_ref(result)),
+        )?;
     }
     // With the JSON on standard output the table would spoil it.
     if arguments.json.as_deref() != Some(std::path::Path::new("-")) {
@@ -118,20 +129,29 @@ fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError
 
 impl From<JournalError> for CommandError {
     fn from(error: JournalError) -> CommandError {
-        CommandError::failed(error.to_string(), "the journal is how settings are put back; without it nothing is measured")
+        CommandError::failed(
+            error.to_string(),
+            "the journal is how settings are put back; without it nothing is measured",
+        )
     }
 }
 
 impl From<SessionError> for CommandError {
     fn from(error: SessionError) -> CommandError {
-        CommandError::failed(error.to_string(), "see docs/lab.md, and taut doctor for what this machine lacks")
+        CommandError::failed(
+            error.to_string(),
+            "see docs/lab.md, and taut doctor for what this machine lacks",
+        )
     }
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let time = |option: &str, text: &str| {
         parse_duration_ns(text).ok_or_else(|| {
-            CommandError::usage(format!("--{option} {text}: not a time"), "give one such as 250us or 2ms")
+            CommandError::usage(
+                format!("--{option} {text}: not a time"),
+                "give one such as 250us or 2ms",
+            )
         })
     };
     let period_ns = time("period", &arguments.period)?;
@@ -153,7 +173,10 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         ));
     }
     if cpus.is_empty() {
-        return Err(CommandError::usage("--cpus: no CPU in the list", "give one such as 0-2,5"));
+        return Err(CommandError::usage(
+            "--cpus: no CPU in the list",
+            "give one such as 0-2,5",
+        ));
     }
     let states = match (arguments.untouched_only, arguments.tuned_only) {
         (true, _) => vec![State::Untouched],
@@ -161,7 +184,10 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         _ => vec![State::Untouched, State::Tuned],
     };
     let program = std::env::current_exe().map_err(|error| {
-        CommandError::failed(format!("this program cannot be found: {error}"), "mount /proc")
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
     })?;
     Ok(Settings {
         label: arguments.label.clone().unwrap_or_else(host_name),
@@ -170,10 +196,16 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         loads: arguments.loads.clone(),
         cpus,
         period_ns,
-        trace_above_ns: arguments.trace_above.as_deref().map(|text| time("trace-above", text)).transpose()?,
+        trace_above_ns: arguments
+            .trace_above
+            .as_deref()
+            .map(|text| time("trace-above", text))
+            .transpose()?,
         load: load::Settings {
             worker_command: vec![program, "lab".into(), "worker".into()],
-            directory: load::scratch_directory(&arguments.dir.clone().unwrap_or_else(std::env::temp_dir)),
+            directory: load::scratch_directory(
+                &arguments.dir.clone().unwrap_or_else(std::env::temp_dir),
+            ),
             cpu_count: allowed.len(),
             size_mib_max: arguments.size.max(1),
             external_tools: !arguments.builtin_loads,
@@ -195,11 +227,22 @@ fn text(result: &LabResult) -> String {
                 "{}, {}: {}",
                 phase.load,
                 report::state_name(phase.state),
-                if series.scheduling == "SCHED_DEADLINE" { format!("{}, deadline", series.name()) } else { series.name() }
+                if series.scheduling == "SCHED_DEADLINE" {
+                    format!("{}, deadline", series.name())
+                } else {
+                    series.name()
+                }
             )];
             row.push(summary.count.to_string());
             row.extend(
-                [summary.min_ns, summary.p50_ns, summary.p99_ns, summary.p999_ns, summary.max_ns].map(table::microseconds),
+                [
+                    summary.min_ns,
+                    summary.p50_ns,
+                    summary.p99_ns,
+                    summary.p999_ns,
+                    summary.max_ns,
+                ]
+                .map(table::microseconds),
             );
             row.push(series.page_faults.to_string());
             row.push(format!("{:.2}", series.cpu_share * 100.0));
@@ -207,34 +250,79 @@ fn text(result: &LabResult) -> String {
         })
     });
     let mut text = format!("{}\n", result.machine.summary());
-    text += &table::figures(&["latency in µs", "n", "min", "p50", "p99", "p99.9", "max", "faults", "CPU %"], rows);
+    text += &table::figures(
+        &[
+            "latency in µs",
+            "n",
+            "min",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "faults",
+            "CPU %",
+        ],
+        rows,
+    );
     for phase in &result.phases {
         for part in &phase.achieved {
-            let problem = part.problem.as_ref().map(|problem| format!(" ({problem})")).unwrap_or_default();
-            text += &format!("{}, {}: {} by {}: {:.1} {}{problem}\n", phase.load, report::state_name(phase.state), part.part, part.tool, part.amount, part.unit);
+            let problem = part
+                .problem
+                .as_ref()
+                .map(|problem| format!(" ({problem})"))
+                .unwrap_or_default();
+            text += &format!(
+                "{}, {}: {} by {}: {:.1} {}{problem}\n",
+                phase.load,
+                report::state_name(phase.state),
+                part.part,
+                part.tool,
+                part.amount,
+                part.unit
+            );
         }
     }
     for change in &result.changes {
-        let restored = if change.restored { "put back" } else { "NOT put back: the next start tries again" };
-        text += &format!("changed {}: {} to {}, {restored}\n", change.what, change.before, change.after);
+        let restored = if change.restored {
+            "put back"
+        } else {
+            "NOT put back: the next start tries again"
+        };
+        text += &format!(
+            "changed {}: {} to {}, {restored}\n",
+            change.what, change.before, change.after
+        );
     }
     for missing in &result.missing {
-        text += &format!("lacking: {}: {} ({})\n", missing.what, missing.reason, missing.remedy);
+        text += &format!(
+            "lacking: {}: {} ({})\n",
+            missing.what, missing.reason, missing.remedy
+        );
     }
     for note in &result.notes {
         text += &format!("note: {note}\n");
     }
     if let Some(outlier) = &result.outlier {
-        text += &format!("outlier: {} on CPU {}; likely {}\n", latency_text(outlier.latency_ns), outlier.cpu, outlier.culprit);
+        text += &format!(
+            "outlier: {} on CPU {}; likely {}\n",
+            latency_text(outlier.latency_ns),
+            outlier.cpu,
+            outlier.culprit
+        );
     }
     match &result.verdict {
-        Some(verdict) => verdict.sentences().iter().for_each(|line| text += &format!("{line}\n")),
+        Some(verdict) => verdict
+            .sentences()
+            .iter()
+            .for_each(|line| text += &format!("{line}\n")),
         None => {
             for class in Class::PAPER {
                 text += &format!("{}\n", Verdict::of(result, class).sentences()[0]);
             }
             let verdict = Verdict::of(result, Class::FastIo);
-            verdict.sentences()[1..].iter().for_each(|line| text += &format!("{line}\n"));
+            verdict.sentences()[1..]
+                .iter()
+                .for_each(|line| text += &format!("{line}\n"));
         }
     }
     text
@@ -250,15 +338,25 @@ struct Bar {
 impl Bar {
     fn new() -> Bar {
         let is_terminal = std::io::stderr().is_terminal();
-        let bar = if is_terminal { ProgressBar::new(1000) } else { ProgressBar::hidden() };
-        let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is a constant that indicatif accepts");
+        let bar = if is_terminal {
+            ProgressBar::new(1000)
+        } else {
+            ProgressBar::hidden()
+        };
+        let style = ProgressStyle::with_template("{bar:24} {msg}")
+            .expect("the template is a constant that indicatif accepts");
         bar.set_style(style);
-        Bar { bar, last: Mutex::new((None, Instant::now())), is_terminal }
+        Bar {
+            bar,
+            last: Mutex::new((None, Instant::now())),
+            is_terminal,
+        }
     }
 
     fn show(&self, progress: &Progress) {
         let summary = &progress.summary;
-        let position = (progress.phase as f64 + progress.share) / progress.phase_count.max(1) as f64;
+        let position =
+            (progress.phase as f64 + progress.share) / progress.phase_count.max(1) as f64;
         self.bar.set_position((position * 1000.0) as u64);
         self.bar.set_message(format!(
             "{} {}: n {} p50 {} p99 {} max {}",
@@ -271,7 +369,13 @@ impl Bar {
         ));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_terminal && last.0 != Some(progress.phase) {
-            eprintln!("phase {} of {}: {} {}", progress.phase + 1, progress.phase_count, report::state_name(progress.state), progress.what);
+            eprintln!(
+                "phase {} of {}: {} {}",
+                progress.phase + 1,
+                progress.phase_count,
+                report::state_name(progress.state),
+                progress.what
+            );
             *last = (Some(progress.phase), Instant::now());
         }
     }

@@ -196,10 +196,10 @@ impl Apt {
 fn download(name: &str, arch: Arch, cache: &Path) -> Result<PathBuf, KernelsError> {
     let apt = Apt::new(arch, cache)?;
     let remembered = apt.packages.join(format!("{name}.resolved"));
-    if let Ok(resolved) = fs::read_to_string(&remembered) {
-        if let Some(path) = apt.downloaded(resolved.trim()) {
-            return Ok(path);
-        }
+    if let Ok(resolved) = fs::read_to_string(&remembered)
+        && let Some(path) = apt.downloaded(resolved.trim())
+    {
+        return Ok(path);
     }
     let updated = apt.update();
     let resolved = apt.resolve(name).map_err(|error| KernelsError::NoPackage {

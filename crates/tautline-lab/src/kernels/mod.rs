@@ -538,14 +538,13 @@ fn run_or_reuse(
     let directory = settings.cache.join("results");
     fs::create_dir_all(&directory).map_err(KernelsError::file(&directory))?;
     let path = directory.join(format!("{}.json", one.key));
-    if settings.reuse_results && cacheable {
-        if let Some(report) = fs::read(&path)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-        {
-            tell(Event::Finished(one.label.clone(), true));
-            return Ok(report);
-        }
+    let known = || serde_json::from_slice(&fs::read(&path).ok()?).ok();
+    if settings.reuse_results
+        && cacheable
+        && let Some(report) = known()
+    {
+        tell(Event::Finished(one.label.clone(), true));
+        return Ok(report);
     }
     tell(Event::Started(one.label.clone()));
     let scratch = Scratch(settings.cache.join(format!(
