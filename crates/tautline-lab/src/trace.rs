@@ -326,6 +326,8 @@ fn name_culprit(tripped: Tripped, end_ns: u64, lines: &[(&str, Line<'_>)]) -> St
         && silence.0 > tripped.latency_ns / 2
         && silence.1 <= due_ns
         && woken_ns > due_ns + tripped.latency_ns / 2
+        // A handler that spans the silence explains it.
+        && stretches.iter().all(|stretch| stretch.length_ns <= tripped.latency_ns / 2)
     {
         stretches.push(Stretch {
                 length_ns: woken_ns - due_ns,

@@ -166,6 +166,10 @@ fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
         ("devtmpfs", sys::mount("devtmpfs", "/dev", "")),
         ("debugfs", sys::mount("debugfs", "/sys/kernel/debug", "")),
         ("tracefs", sys::mount("tracefs", "/sys/kernel/tracing", "")),
+        (
+            "shared memory",
+            fs::create_dir_all("/dev/shm").and_then(|()| sys::mount("tmpfs", "/dev/shm", "")),
+        ),
         ("loopback device", sys::raise_loopback()),
     ];
     for (what, outcome) in optional {
