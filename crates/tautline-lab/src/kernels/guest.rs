@@ -120,7 +120,7 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
     for load in &orders.loads {
         let settings = load::Settings {
             worker_command: worker_command.to_vec(),
-            directory: PathBuf::from("/tmp/load"),
+            directory: PathBuf::from("/load/files"),
             cpu_count: 1,
             size_mib_max: orders.size_mib_max,
             external_tools: false,
@@ -155,12 +155,13 @@ fn keep_cpu_from_halting() -> io::Result<()> {
 }
 
 fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
-    for directory in ["/proc", "/sys", "/dev", "/tmp", "/run"] {
+    for directory in ["/proc", "/sys", "/dev", "/tmp", "/run", "/load"] {
         fs::create_dir_all(directory)?;
     }
     sys::mount("proc", "/proc", "")?;
     sys::mount("sysfs", "/sys", "")?;
-    sys::mount("tmpfs", "/tmp", "size=60%")?;
+    // Not on /tmp: files that the user had copied in may lie there.
+    sys::mount("tmpfs", "/load", "size=60%")?;
     // A kernel without these still measures; the fingerprint and the network load are the poorer for it.
     let optional = [
         ("devtmpfs", sys::mount("devtmpfs", "/dev", "")),
