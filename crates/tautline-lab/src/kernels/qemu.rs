@@ -139,7 +139,12 @@ impl Guest<'_> {
         }
         Err(KernelsError::NoReport {
             label: self.label.to_owned(),
-            what: what_happened(&text, limit, &complaints),
+            what: match (self.accelerator, what_happened(&text, limit, &complaints)) {
+                (Accelerator::Kvm, what) if text.trim().is_empty() => {
+                    format!("KVM does not start a guest on this host, leave out --kvm: {what}")
+                }
+                (_, what) => what,
+            },
             console: tail(&text),
         })
     }
