@@ -33,7 +33,7 @@ pub fn monotonic_ns() -> u64 {
 
 fn timespec(ns: u64) -> libc::timespec {
     libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (ns / 1_000_000_000) as _,
         tv_nsec: (ns % 1_000_000_000) as _,
     }
 }
@@ -127,18 +127,21 @@ pub fn current_cpu() -> u32 {
 
 /// Gives the calling thread SCHED_FIFO at `priority` (1 to 99).
 pub fn set_fifo(priority: u8) -> io::Result<()> {
-    let parameter = libc::sched_param {
-        sched_priority: priority.into(),
-    };
-    // SAFETY: `parameter` outlives the call; pid 0 is the calling thread.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) }).map(|_| ())
+    set_policy(libc::SCHED_FIFO, priority.into())
 }
 
-/// Puts the calling process into the class that runs only when nothing else wants the CPU.
+/// Puts the calling thread into the class that runs only when nothing else wants the CPU.
 pub fn set_idle_class() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `parameter` outlives the call; pid 0 is the calling thread.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) }).map(|_| ())
+    set_policy(libc::SCHED_IDLE, 0)
+}
+
+/// The kernel's call and not the C library's, which in musl always answers ENOSYS.
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call; pid 0
+    // is the calling thread.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    check(returned as libc::c_int).map(|_| ())
 }
 
 /// Has the command's process pinned to one CPU from its start.
