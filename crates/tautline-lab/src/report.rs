@@ -15,8 +15,9 @@ pub fn page(title: &str, results: &[LabResult]) -> String {
         many => format!("{} runs", many.len()),
     };
     let mut page = Page::new(title, subtitle);
-    for result in results {
-        add_verdicts(&mut page, result, results.len() > 1);
+    match results {
+        [one] => add_verdicts(&mut page, one),
+        many => add_verdict_table(&mut page, many),
     }
     add_plots(&mut page, results);
     page.section("Wake-ups", [figures_table(results).html()]);
@@ -26,35 +27,35 @@ pub fn page(title: &str, results: &[LabResult]) -> String {
     page.html()
 }
 
-/// The page of a comparison: the first result is the baseline of all others.
-pub fn comparison_page(results: &[LabResult], comparisons: &[Comparison]) -> String {
-    let baseline = results.first().map_or("nothing", |result| &result.label);
-    let mut page = Page::new("taut lab compare", format!("against {baseline}"));
-    for (result, comparison) in results.iter().skip(1).zip(comparisons) {
-        let (level, answer) = match (comparison.is_regression(), comparison.is_conclusive()) {
-            (true, _) => (
-                Level::Bad,
-                format!("{}: worse than {baseline}", result.label),
-            ),
-            (false, true) => (
-                Level::Good,
-                format!("{}: no worse than {baseline}", result.label),
-            ),
-            _ => (
-                Level::Limited,
-                format!("{}: nothing could be compared", result.label),
-            ),
+/// The page of comparisons: baseline, other, and what was found.
+pub fn comparison_page(pairs: &[(&LabResult, &LabResult, Comparison)]) -> String {
+    let mut page = Page::new("taut lab compare", format!("{} comparisons", pairs.len()));
+    let mut all: Vec<LabResult> = Vec::new();
+    for (baseline, other, comparison) in pairs {
+        let (level, relation) = match (comparison.is_regression(), comparison.is_conclusive()) {
+            (true, _) => (Level::Bad, "worse than"),
+            (false, true) => (Level::Good, "no worse than"),
+            _ => (Level::Limited, "not comparable with"),
         };
+        let answer = format!("{}: {relation} {}", other.label, baseline.label);
         page.verdict(level, &answer, &comparison.remarks);
+        for (result, role) in [(baseline, "before"), (other, "after")] {
+            let mut named = (*result).clone();
+            // Two runs of one name would be one line in the legend.
+            if baseline.label == other.label {
+                named.label = format!("{} ({role})", result.label);
+            }
+            if !all.contains(&named) {
+                all.push(named);
+            }
+        }
     }
-    add_plots(&mut page, results);
-    for (result, comparison) in results.iter().skip(1).zip(comparisons) {
-        page.section(
-            &format!("{} against {baseline}", result.label),
-            [difference_table(comparison).html()],
-        );
+    add_plots(&mut page, &all);
+    for (baseline, other, comparison) in pairs {
+        let heading = format!("{} against {}", other.label, baseline.label);
+        page.section(&heading, [difference_table(comparison).html()]);
     }
-    page.section("Wake-ups", [figures_table(results).html()]);
+    page.section("Wake-ups", [figures_table(&all).html()]);
     page.html()
 }
 
@@ -99,12 +100,41 @@ pub fn state_name(state: State) -> &'static str {
     }
 }
 
-fn add_verdicts(page: &mut Page, result: &LabResult, named: bool) {
-    let name = if named {
-        format!("{} — ", result.label)
-    } else {
-        String::new()
-    };
+/// Several results would fill the page with boxes: one row each.
+fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
+    let mut table = Table::new(
+        std::iter::once("Run".to_owned())
+            .chain(Class::PAPER.map(|class| latency_text(class.deadline_ns())))
+            .chain([
+                "Worst".to_owned(),
+                "Wake-ups".to_owned(),
+                "LinuxCNC grade".to_owned(),
+                "About".to_owned(),
+            ]),
+    );
+    table.caption("Whether the Emblix paper's three classes of deadlines were held. Held in N wake-ups bounds the share of late ones to 3/N, with 95 % confidence, under these loads.");
+    for result in results {
+        let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
+        let all = result.wakeups(None, None);
+        let mut row = vec![result.label.clone()];
+        row.extend(verdicts.iter().map(|verdict| {
+            match verdict.outcome() {
+                Outcome::Held => "held",
+                Outcome::Exceeded => "NOT held",
+                Outcome::Inconclusive => "no verdict",
+            }
+            .to_owned()
+        }));
+        row.push(latency_text(all.summary().max_ns));
+        row.push(all.count().to_string());
+        row.push(verdicts[0].linuxcnc_grade.clone());
+        row.push(verdicts[0].subject.clone());
+        table.row(row);
+    }
+    page.section("Verdicts", [table.html()]);
+}
+
+fn add_verdicts(page: &mut Page, result: &LabResult) {
     let verdicts = match &result.verdict {
         Some(verdict) => vec![verdict.clone()],
         None => Class::PAPER.map(|class| Verdict::of(result, class)).into(),
@@ -117,7 +147,7 @@ fn add_verdicts(page: &mut Page, result: &LabResult, named: bool) {
             Outcome::Inconclusive => Level::Limited,
         };
         let mut sentences = verdict.sentences();
-        let headline = format!("{name}{}", sentences.remove(0));
+        let headline = sentences.remove(0);
         // With the paper's three classes in a row the reasons stand below the last one only.
         let keep = if result.verdict.is_some() || verdict.class == Class::FastIo {
             sentences.len()
@@ -450,7 +480,7 @@ mod tests {
     fn a_comparison_names_what_got_worse() {
         let results = [result("old", 50_000), result("new", 500_000)];
         let comparison = Comparison::of(&results[0], &results[1], 0.25);
-        let html = comparison_page(&results, &[comparison]);
+        let html = comparison_page(&[(&results[0], &results[1], comparison)]);
         assert!(html.contains("new: worse than old") && html.contains("10.00"));
     }
 }

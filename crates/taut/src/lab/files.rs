@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tautline_lab::compare::Comparison;
 use tautline_lab::report;
-use tautline_lab::result::{LabResult, ResultFileError};
+use tautline_lab::result::LabResult;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
@@ -25,8 +25,8 @@ pub struct ReportArguments {
 /// Arguments of `taut lab compare`.
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// Results; the first is the baseline.
-    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    /// Results; the first file has the baseline.
+    #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Share by which a percentile may be higher without being worse.
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
@@ -36,18 +36,12 @@ pub struct CompareArguments {
     pub html: Option<PathBuf>,
 }
 
-/// Reads result files; a file may hold one result or, from taut lab kernels, a list of them.
-fn read_all(files: &[PathBuf]) -> Result<Vec<LabResult>, ResultFileError> {
-    let mut results = Vec::new();
-    for file in files {
-        results.extend(LabResult::read_many(file)?);
-    }
-    Ok(results)
-}
-
 /// Runs `taut lab report`.
 pub(super) fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
-    let results = read_all(&arguments.files)?;
+    let mut results = Vec::new();
+    for file in &arguments.files {
+        results.extend(LabResult::read_many(file)?);
+    }
     write_file(&arguments.html, &report::page("taut lab report", &results))?;
     if arguments.html != Path::new("-") {
         print(&format!(
@@ -61,30 +55,63 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
 
 /// Runs `taut lab compare`.
 pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> {
-    let results = read_all(&arguments.files)?;
-    let [baseline, others @ ..] = results.as_slice() else {
+    let files: Vec<Vec<LabResult>> = arguments
+        .files
+        .iter()
+        .map(|file| LabResult::read_many(file))
+        .collect::<Result<_, _>>()?;
+    let pairs: Vec<(&LabResult, &LabResult, Comparison)> = pair(&files)
+        .into_iter()
+        .map(|(baseline, other)| {
+            (
+                baseline,
+                other,
+                Comparison::of(baseline, other, arguments.tolerance),
+            )
+        })
+        .collect();
+    if pairs.is_empty() {
         return Err(CommandError::usage(
             "nothing to compare",
-            "give two result files",
+            "give two results, or two files of several results with names in common",
         ));
-    };
-    let comparisons: Vec<Comparison> = others
-        .iter()
-        .map(|other| Comparison::of(baseline, other, arguments.tolerance))
-        .collect();
-    for (other, comparison) in others.iter().zip(&comparisons) {
+    }
+    for (baseline, other, comparison) in &pairs {
         print(&comparison_text(baseline, other, comparison))?;
     }
     if let Some(path) = &arguments.html {
-        write_file(path, &report::comparison_page(&results, &comparisons))?;
+        write_file(path, &report::comparison_page(&pairs))?;
     }
     // The worst of the answers: worse, then inconclusive, then good.
-    let statuses: Vec<u8> = comparisons.iter().map(Comparison::exit_status).collect();
+    let statuses: Vec<u8> = pairs
+        .iter()
+        .map(|(.., comparison)| comparison.exit_status())
+        .collect();
     answer(if statuses.contains(&3) {
         3
     } else {
         statuses.into_iter().max().unwrap_or(4)
     })
+}
+
+/// Baselines and what is compared with them. One file: its first result is the baseline of its others. Several: the first
+/// file has the baselines, one for all, or one for each name.
+fn pair(files: &[Vec<LabResult>]) -> Vec<(&LabResult, &LabResult)> {
+    match files {
+        [one] => one.iter().skip(1).map(|other| (&one[0], other)).collect(),
+        [baselines, others @ ..] => others
+            .iter()
+            .flatten()
+            .filter_map(|other| {
+                let baseline = match baselines.as_slice() {
+                    [only] => only,
+                    many => many.iter().find(|baseline| baseline.label == other.label)?,
+                };
+                Some((baseline, other))
+            })
+            .collect(),
+        [] => Vec::new(),
+    }
 }
 
 fn comparison_text(baseline: &LabResult, other: &LabResult, comparison: &Comparison) -> String {

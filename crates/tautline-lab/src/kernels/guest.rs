@@ -140,7 +140,7 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
 }
 
 /// QEMU moves the clock of a halted guest ahead from another thread, and in rare moments by a few instructions too many:
-/// about one run in twenty came out different. A CPU that never halts needs none of that.
+/// one of the first sixteen runs (QEMU 7.2) came out different. A CPU that never halts needs none of that.
 fn keep_cpu_from_halting() -> io::Result<()> {
     sys::fork(|| {
         // Without the class it would be a load; a kernel that refuses it does not exist.
