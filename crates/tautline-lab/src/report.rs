@@ -103,10 +103,10 @@ pub fn state_name(state: State) -> &'static str {
 /// Several results would fill the page with boxes: one row each.
 fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
     let mut table = Table::new(
-        std::iter::once("Run".to_owned())
+        ["Run".to_owned(), "Worst".to_owned()]
+            .into_iter()
             .chain(Class::PAPER.map(|class| latency_text(class.deadline_ns())))
             .chain([
-                "Worst".to_owned(),
                 "Wake-ups".to_owned(),
                 "LinuxCNC grade".to_owned(),
                 "About".to_owned(),
@@ -116,7 +116,7 @@ fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
     for result in results {
         let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
         let all = result.wakeups(None, None);
-        let mut row = vec![result.label.clone()];
+        let mut row = vec![result.label.clone(), latency_text(all.summary().max_ns)];
         row.extend(verdicts.iter().map(|verdict| {
             match verdict.outcome() {
                 Outcome::Held => "held",
@@ -125,7 +125,6 @@ fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
             }
             .to_owned()
         }));
-        row.push(latency_text(all.summary().max_ns));
         row.push(all.count().to_string());
         row.push(verdicts[0].linuxcnc_grade.clone());
         row.push(verdicts[0].subject.clone());

@@ -30,6 +30,8 @@ const NOISE_TIME_MAX: Duration = Duration::from_secs(10);
 /// more urgent and would be measured.
 const TIMERLAT_SHARE: f64 = 0.25;
 
+const REAL_TIME_CLOCK: &str = "/dev/rtc0";
+
 /// Shorter phases than this measure nothing that could be called a sample.
 const PHASE_TIME_MIN: Duration = Duration::from_millis(100);
 
@@ -167,6 +169,15 @@ impl<'a> Session<'a> {
     }
 
     fn look_for_tracers(&mut self) {
+        if !Path::new(REAL_TIME_CLOCK).exists() {
+            self.result.missing.push(Missing {
+                what: "probe on the real-time clock".to_owned(),
+                reason: format!("there is no {REAL_TIME_CLOCK}"),
+                remedy: "none is needed: the other probes use the same timers as programs do"
+                    .to_owned(),
+                weakens_verdict: false,
+            });
+        }
         if self.settings.trace_above_ns.is_some() {
             match Recorder::start(&mut lock(self.journal)) {
                 Ok(recorder) => self.recorder = Some(recorder),
@@ -184,7 +195,7 @@ impl<'a> Session<'a> {
         self.result.missing.push(Missing {
             what: what.to_owned(),
             reason: error.to_string(),
-            remedy: "run as root on a kernel with tracefs and the timerlat tracer".to_owned(),
+            remedy: "run as root on a kernel that has it".to_owned(),
             weakens_verdict: false,
         });
     }
@@ -352,7 +363,7 @@ impl<'a> Session<'a> {
                 ]
             })
             .collect();
-        if Path::new("/dev/rtc0").exists() {
+        if Path::new(REAL_TIME_CLOCK).exists() {
             plans.push(self.plan(ProbeKind::Rtc, self.settings.cpus.first().copied(), 0));
         }
         if self.scheduling != Scheduling::Other {
