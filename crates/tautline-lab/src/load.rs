@@ -250,113 +250,89 @@ impl PartCommand {
 
 /// The processes that make one part.
 fn commands_for(part: Load, settings: &Settings) -> Vec<PartCommand> {
-    let cpus = settings.cpu_count.to_string();
-    let external = |tool: &'static str, arguments: &[&str]| {
-        let path = settings
-            .external_tools
-            .then(|| find_program(tool))
-            .flatten()?;
-        let mut command = Command::new(path);
-        command.args(arguments);
-        Some(PartCommand {
-            tool,
-            command,
-            helper: None,
-        })
-    };
-    let bytes = format!("{}m", settings.size_mib_max.clamp(1, 256));
     let built_in = || PartCommand {
         tool: "built-in",
         command: worker_command(part, settings),
         helper: None,
     };
-    let one = match part {
-        Load::Cpu => external(
-            "stress-ng",
-            &["--cpu", &cpus, "--metrics-brief", "--stdout"],
-        ),
-        Load::Memory => external(
-            "stress-ng",
-            &[
-                "--vm",
-                "1",
-                "--vm-bytes",
-                &bytes,
-                "--vm-keep",
-                "--metrics-brief",
-                "--stdout",
-            ],
-        ),
-        Load::Scheduling => external(
-            "stress-ng",
-            &[
-                "--fork",
-                "1",
-                "--switch",
-                &cpus,
-                "--metrics-brief",
-                "--stdout",
-            ],
-        ),
-        Load::Network => external(
-            "iperf3",
-            &[
-                "--client",
-                "127.0.0.1",
-                "--port",
-                IPERF_PORT,
-                "--time",
-                "86400",
-                "--json",
-            ],
-        )
-        .map(|client| PartCommand {
-            helper: external(
-                "iperf3",
-                &[
-                    "--server",
-                    "--bind",
-                    "127.0.0.1",
-                    "--port",
-                    IPERF_PORT,
-                    "--one-off",
-                ],
-            )
-            .map(|server| {
-                let mut server = server.command;
-                server
-                    .stdin(Stdio::null())
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::null());
-                server
-            }),
-            ..client
-        }),
+    match part {
+        Load::Idle | Load::Combined => Vec::new(),
         // The paper's load is files that double; fio's random accesses come beside it, not instead.
-        Load::Disk => {
-            let directory = format!("--directory={}", settings.directory.display());
-            let size = format!("--size={}m", (settings.size_mib_max / 4).clamp(1, 64));
-            let fio = external(
-                "fio",
-                &[
-                    "--name=taut-lab",
-                    "--thread",
-                    &directory,
-                    &size,
-                    "--rw=randrw",
-                    "--bs=4k",
-                    "--ioengine=psync",
-                    "--time_based",
-                    "--runtime=86400",
-                    "--output-format=json",
-                ],
-            );
-            return std::iter::once(built_in()).chain(fio).collect();
-        }
-        Load::Idle | Load::Combined => return Vec::new(),
-    };
-    vec![one.unwrap_or_else(built_in)]
+        Load::Disk => std::iter::once(built_in()).chain(fio(settings)).collect(),
+        Load::Network => vec![iperf(settings).unwrap_or_else(built_in)],
+        _ => vec![stress_ng(part, settings).unwrap_or_else(built_in)],
+    }
 }
+
+/// A tool with arguments split at spaces, where it is installed and allowed.
+fn external(settings: &Settings, tool: &'static str, arguments: &str) -> Option<PartCommand> {
+    let path = settings
+        .external_tools
+        .then(|| find_program(tool))
+        .flatten()?;
+    let mut command = Command::new(path);
+    command.args(arguments.split_whitespace());
+    Some(PartCommand {
+        tool,
+        command,
+        helper: None,
+    })
+}
+
+fn stress_ng(part: Load, settings: &Settings) -> Option<PartCommand> {
+    let cpus = settings.cpu_count;
+    let stressors = match part {
+        Load::Cpu => format!("--cpu {cpus}"),
+        Load::Memory => {
+            format!(
+                "--vm 1 --vm-bytes {}m --vm-keep",
+                settings.size_mib_max.clamp(1, 256)
+            )
+        }
+        _ => format!("--fork 1 --switch {cpus}"),
+    };
+    external(
+        settings,
+        "stress-ng",
+        &format!("{stressors} --metrics-brief --stdout"),
+    )
+}
+
+fn iperf(settings: &Settings) -> Option<PartCommand> {
+    let port = IPERF_PORT;
+    let server = external(
+        settings,
+        "iperf3",
+        &format!("--server --bind 127.0.0.1 --port {port} --one-off"),
+    )?;
+    let mut helper = server.command;
+    helper
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let client = format!("--client 127.0.0.1 --port {port} --time 0 --json");
+    external(settings, "iperf3", &client).map(|client| PartCommand {
+        helper: Some(helper),
+        ..client
+    })
+}
+
+fn fio(settings: &Settings) -> Option<PartCommand> {
+    let size_mib = (settings.size_mib_max / 4).clamp(1, 64);
+    let mut part = external(
+        settings,
+        "fio",
+        &format!(
+            "--name=taut-lab --thread --size={size_mib}m --rw=randrw --bs=4k --ioengine=psync --time_based --runtime={UNTIL_STOPPED_S} --output-format=json"
+        ),
+    )?;
+    part.command
+        .arg(format!("--directory={}", settings.directory.display()));
+    Some(part)
+}
+
+/// fio wants a run time and gets ten years: it is stopped by a signal. (iperf3 takes 0 for no limit, and at most a day.)
+const UNTIL_STOPPED_S: u64 = 10 * 365 * 86_400;
 
 /// iperf3's own default is 5201; another one, so that a server that already runs is left alone.
 const IPERF_PORT: &str = "52017";

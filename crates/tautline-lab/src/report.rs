@@ -308,63 +308,69 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
             text.to_owned()
         }
     };
-    let mut loads = Table::new(["Load", "Part", "With", "Achieved", "Shortfall"]);
-    for phase in &result.phases {
-        for part in &phase.achieved {
-            loads.row([
-                format!("{}, {}", phase.load, state_name(phase.state)),
-                part.part.clone(),
-                part.tool.clone(),
-                format!("{:.1} {}", part.amount, part.unit),
-                part.problem.clone().unwrap_or_default(),
-            ]);
-        }
-    }
-    let mut blocks: Vec<Block> = Vec::new();
     if let Some(outlier) = &result.outlier {
-        page.section(
-            &heading("The outlier"),
-            [
-                paragraph(&format!(
-                    "{} late on CPU {}. Likely: {}",
-                    latency_text(outlier.latency_ns),
-                    outlier.cpu,
-                    outlier.culprit
-                )),
-                folded(
-                    "The kernel's trace around it",
-                    [verbatim(&outlier.trace.join("\n"))],
-                ),
-            ],
+        let late = latency_text(outlier.latency_ns);
+        let sentence = format!(
+            "{late} late on CPU {}. Likely: {}",
+            outlier.cpu, outlier.culprit
         );
+        let trace = folded(
+            "The kernel's trace around it",
+            [verbatim(&outlier.trace.join("\n"))],
+        );
+        page.section(&heading("The outlier"), [paragraph(&sentence), trace]);
     }
+    let loads = load_blocks(result);
+    if !loads.is_empty() {
+        page.section(&heading("Loads"), loads);
+    }
+    let honesty = honesty_blocks(result);
+    if !honesty.is_empty() {
+        page.section(&heading("What was changed, and what is missing"), honesty);
+    }
+    let mut machine = result.machine.rows();
+    machine.push(("Measured by", result.tool.clone()));
+    page.section(&heading("Machine"), [key_values(&machine)]);
+}
+
+fn load_blocks(result: &LabResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
     if result.phases.iter().any(|phase| !phase.achieved.is_empty()) {
-        blocks.push(loads.html());
+        let mut table = Table::new(["Load", "Part", "With", "Achieved", "Shortfall"]);
+        for phase in &result.phases {
+            for part in &phase.achieved {
+                table.row([
+                    format!("{}, {}", phase.load, state_name(phase.state)),
+                    part.part.clone(),
+                    part.tool.clone(),
+                    format!("{:.1} {}", part.amount, part.unit),
+                    part.problem.clone().unwrap_or_default(),
+                ]);
+            }
+        }
+        blocks.push(table.html());
     }
-    if result
-        .phases
-        .iter()
-        .flat_map(|phase| &phase.series)
-        .any(|series| series.probe == ProbeKind::Noise)
-    {
+    let mut series = result.phases.iter().flat_map(|phase| &phase.series);
+    if series.any(|series| series.probe == ProbeKind::Noise) {
         blocks.push(paragraph("The noise probe spins; its latencies are the gaps of a microsecond and more during which it did not run: interrupts, and what firmware or a hypervisor takes unseen."));
     }
-    if !blocks.is_empty() {
-        page.section(&heading("Loads"), blocks);
-    }
-    let mut honesty: Vec<Block> = Vec::new();
+    blocks
+}
+
+fn honesty_blocks(result: &LabResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
     if !result.changes.is_empty() {
         let mut table = Table::new(["Changed for the tuned state", "Before", "Tuned", "Put back"]);
         for change in &result.changes {
             let restored = if change.restored { "yes" } else { "NO" };
             table.row([
                 change.what.as_str(),
-                change.before.as_str(),
-                change.after.as_str(),
+                &change.before,
+                &change.after,
                 restored,
             ]);
         }
-        honesty.push(table.html());
+        blocks.push(table.html());
     }
     if !result.missing.is_empty() {
         let mut table = Table::new(["Could not be had", "Why", "Remedy", "Weakens the verdict"]);
@@ -372,25 +378,18 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
             let weakens = if missing.weakens_verdict { "yes" } else { "no" };
             table.row([
                 missing.what.as_str(),
-                missing.reason.as_str(),
-                missing.remedy.as_str(),
+                &missing.reason,
+                &missing.remedy,
                 weakens,
             ]);
         }
-        honesty.push(table.html());
+        blocks.push(table.html());
     }
-    for note in &result.notes {
-        honesty.push(paragraph(note));
-    }
+    blocks.extend(result.notes.iter().map(|note| paragraph(note)));
     if result.time == TimeBase::Virtual {
-        honesty.push(paragraph("Virtual time: one nanosecond an instruction. It tells kernels apart to the digit; it knows nothing of caches, memory, buses and devices and is no statement about hardware."));
+        blocks.push(paragraph("Virtual time: one nanosecond an instruction. It tells kernels apart to the digit; it knows nothing of caches, memory, buses and devices and is no statement about hardware."));
     }
-    if !honesty.is_empty() {
-        page.section(&heading("What was changed, and what is missing"), honesty);
-    }
-    let mut machine = result.machine.rows();
-    machine.push(("Measured by", result.tool.clone()));
-    page.section(&heading("Machine"), [key_values(&machine)]);
+    blocks
 }
 
 #[cfg(test)]

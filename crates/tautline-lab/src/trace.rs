@@ -247,97 +247,15 @@ struct Stretch {
 }
 
 fn name_culprit(tripped: Tripped, end_ns: u64, lines: &[(&str, Line<'_>)]) -> String {
-    let due_ns = tripped.due_ns;
     let late = latency_text(tripped.latency_ns);
-    if !lines.iter().any(|(_, line)| line.at_ns < due_ns) {
+    if !lines.iter().any(|(_, line)| line.at_ns < tripped.due_ns) {
         return format!(
             "unknown: the trace does not reach back to the moment that the wake-up was due ({late} before it came)"
         );
     }
-    let mut stretches: Vec<Stretch> = Vec::new();
-    let mut silence = (0, due_ns);
-    let mut last_ns = due_ns;
-    let mut open: Vec<(&str, u64, String)> = Vec::new();
-    let mut woken_ns = None;
-    let mut switched = None;
-    for (_, line) in lines {
-        if line.at_ns >= due_ns {
-            if line.at_ns - last_ns > silence.0 {
-                silence = (line.at_ns - last_ns, last_ns);
-            }
-            last_ns = line.at_ns;
-        }
-        let name = |field_name: &str| field(line.detail, field_name).unwrap_or("?").to_owned();
-        match line.event {
-            "irq_handler_entry" => open.push((
-                "irq",
-                line.at_ns,
-                format!("the interrupt handler of {}", name("name")),
-            )),
-            "softirq_entry" => open.push((
-                "softirq",
-                line.at_ns,
-                format!("the soft interrupt {}", name("action")),
-            )),
-            "irq_handler_exit" | "softirq_exit" => {
-                let kind = if line.event == "softirq_exit" {
-                    "softirq"
-                } else {
-                    "irq"
-                };
-                if let Some(at) = open.iter().rposition(|(of, ..)| *of == kind) {
-                    let (_, from_ns, words) = open.remove(at);
-                    if line.at_ns > due_ns {
-                        stretches.push(Stretch {
-                            length_ns: line.at_ns - from_ns.max(due_ns),
-                            words,
-                        });
-                    }
-                }
-            }
-            "sched_waking" if line.detail.contains("comm=taut-probe") && line.at_ns >= due_ns => {
-                woken_ns.get_or_insert(line.at_ns);
-            }
-            "sched_switch"
-                if line.at_ns >= due_ns
-                    && switched.is_none()
-                    && line.detail.contains("next_comm=taut-probe") =>
-            {
-                switched = Some((line.at_ns, name("prev_comm"), name("prev_prio")));
-            }
-            _ => {}
-        }
-    }
-    silence = silence.max((end_ns.saturating_sub(last_ns), last_ns));
-    if let (Some(woken_ns), Some((switched_ns, task, priority))) = (woken_ns, &switched) {
-        if task == "swapper" || task.starts_with("swapper/") {
-            stretches.push(Stretch {
-                length_ns: switched_ns - woken_ns,
-                words: "the CPU's way out of its idle state".to_owned(),
-            });
-        } else {
-            stretches.push(Stretch {
-                length_ns: switched_ns - woken_ns,
-                words: format!("the task {task} (priority {priority}), which the kernel did not take off the CPU at once: it was in the kernel with preemption off, or it is more urgent than the probe"),
-            });
-        }
-    }
-    if let Some(woken_ns) = woken_ns
-        && silence.0 > tripped.latency_ns / 2
-        && silence.1 <= due_ns
-        && woken_ns > due_ns + tripped.latency_ns / 2
-        // A handler that spans the silence explains it.
-        && stretches.iter().all(|stretch| stretch.length_ns <= tripped.latency_ns / 2)
-    {
-        stretches.push(Stretch {
-                length_ns: woken_ns - due_ns,
-                words: "a stretch before the timer's interrupt in which nothing at all is recorded on this CPU: interrupts were off in the kernel, or firmware or a hypervisor had the CPU (compare the noise probe)".to_owned(),
-            });
-    }
-    match stretches
-        .into_iter()
-        .max_by_key(|stretch| stretch.length_ns)
-    {
+    let mut scan = Scan::new(tripped.due_ns);
+    lines.iter().for_each(|(_, line)| scan.take(line));
+    match scan.worst(tripped, end_ns) {
         Some(worst) if worst.length_ns * 4 >= tripped.latency_ns => format!(
             "{} of the {late}: {}",
             latency_text(worst.length_ns.min(tripped.latency_ns)),
@@ -347,6 +265,112 @@ fn name_culprit(tripped: Tripped, end_ns: u64, lines: &[(&str, Line<'_>)]) -> St
             "nothing single: the {late} are spread over {} events on this CPU",
             lines.len()
         ),
+    }
+}
+
+/// One pass over the events of a CPU, gathering who had it after the wake-up was due.
+struct Scan {
+    due_ns: u64,
+    stretches: Vec<Stretch>,
+    /// Handlers that have begun and not ended: event of the end, moment, words.
+    open: Vec<(&'static str, u64, String)>,
+    last_ns: u64,
+    /// The longest time without any event, and when it began.
+    silence: (u64, u64),
+    woken_ns: Option<u64>,
+    /// The first switch to a probe after it was woken: when, from which task, of which priority.
+    switched: Option<(u64, String, String)>,
+}
+
+impl Scan {
+    fn new(due_ns: u64) -> Scan {
+        Scan {
+            due_ns,
+            stretches: Vec::new(),
+            open: Vec::new(),
+            last_ns: due_ns,
+            silence: (0, due_ns),
+            woken_ns: None,
+            switched: None,
+        }
+    }
+
+    fn take(&mut self, line: &Line<'_>) {
+        if line.at_ns >= self.due_ns {
+            self.silence = self.silence.max((line.at_ns - self.last_ns, self.last_ns));
+            self.last_ns = line.at_ns;
+        }
+        let name = |of: &str| field(line.detail, of).unwrap_or("?").to_owned();
+        match line.event {
+            "irq_handler_entry" => {
+                let words = format!("the interrupt handler of {}", name("name"));
+                self.open.push(("irq_handler_exit", line.at_ns, words));
+            }
+            "softirq_entry" => {
+                let words = format!("the soft interrupt {}", name("action"));
+                self.open.push(("softirq_exit", line.at_ns, words));
+            }
+            "irq_handler_exit" | "softirq_exit" => self.close(line),
+            "sched_waking"
+                if line.detail.contains("comm=taut-probe") && line.at_ns >= self.due_ns =>
+            {
+                self.woken_ns.get_or_insert(line.at_ns);
+            }
+            // Before its waking it is another probe's switch.
+            "sched_switch"
+                if self.woken_ns.is_some() && line.detail.contains("next_comm=taut-probe") =>
+            {
+                self.switched
+                    .get_or_insert_with(|| (line.at_ns, name("prev_comm"), name("prev_prio")));
+            }
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, line: &Line<'_>) {
+        let Some(at) = self.open.iter().rposition(|(end, ..)| *end == line.event) else {
+            return; // it began before the trace
+        };
+        let (_, from_ns, words) = self.open.remove(at);
+        if line.at_ns > self.due_ns {
+            let length_ns = line.at_ns - from_ns.max(self.due_ns);
+            self.stretches.push(Stretch { length_ns, words });
+        }
+    }
+
+    fn worst(mut self, tripped: Tripped, end_ns: u64) -> Option<Stretch> {
+        self.silence = self
+            .silence
+            .max((end_ns.saturating_sub(self.last_ns), self.last_ns));
+        if let (Some(woken_ns), Some((switched_ns, task, priority))) =
+            (self.woken_ns, &self.switched)
+        {
+            let words = if task == "swapper" || task.starts_with("swapper/") {
+                "the CPU's way out of its idle state".to_owned()
+            } else {
+                format!(
+                    "the task {task} (priority {priority}), which the kernel did not take off the CPU at once: it was in the kernel with preemption off, or it is more urgent than the probe"
+                )
+            };
+            let length_ns = switched_ns.saturating_sub(woken_ns);
+            self.stretches.push(Stretch { length_ns, words });
+        }
+        let half_ns = tripped.latency_ns / 2;
+        if let Some(woken_ns) = self.woken_ns
+            && self.silence.0 > half_ns
+            && self.silence.1 <= self.due_ns
+            && woken_ns > self.due_ns + half_ns
+            // A handler that spans the silence explains it.
+            && self.stretches.iter().all(|stretch| stretch.length_ns <= half_ns)
+        {
+            self.stretches.push(Stretch {
+                length_ns: woken_ns - self.due_ns,
+                words: "a stretch before the timer's interrupt in which nothing at all is recorded on this CPU: interrupts were off in the kernel, or firmware or a hypervisor had the CPU (compare the noise probe)".to_owned(),
+            });
+        }
+        self.stretches
+            .into_iter()
+            .max_by_key(|stretch| stretch.length_ns)
     }
 }
 
@@ -490,6 +514,21 @@ mod tests {
         );
         assert!(
             outlier.culprit.contains("nothing at all is recorded"),
+            "{}",
+            outlier.culprit
+        );
+    }
+
+    #[test]
+    fn another_probes_switch_is_not_taken_for_this_ones() {
+        let outlier = judge(
+            " x-1  [001] d..2.   99.999000: sched_waking: comm=taut-probe pid=6 prio=19 target_cpu=001\n\
+             \x20x-1  [001] d..2.  100.000001: sched_switch: prev_comm=x prev_pid=1 prev_prio=120 prev_state=R ==> next_comm=taut-probe next_pid=6 next_prio=19\n\
+             \x20x-1  [001] d.h1.  100.000004: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+             \x20x-1  [001] d..2.  100.000399: sched_switch: prev_comm=y prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=taut-probe next_pid=5 next_prio=19\n",
+        );
+        assert!(
+            outlier.culprit.contains("the task y"),
             "{}",
             outlier.culprit
         );

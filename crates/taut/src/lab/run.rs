@@ -12,7 +12,7 @@ use tautline_lab::journal::{Journal, JournalError};
 use tautline_lab::load::{self, Load};
 use tautline_lab::plot::latency_text;
 use tautline_lab::report;
-use tautline_lab::result::{LabResult, State};
+use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
 use tautline_lab::sys;
 use tautline_lab::tuning::parse_cpu_list;
@@ -220,35 +220,6 @@ fn host_name() -> String {
 
 /// What the terminal shows at the end.
 fn text(result: &LabResult) -> String {
-    let rows = result.phases.iter().flat_map(|phase| {
-        phase.series.iter().map(move |series| {
-            let summary = &series.summary;
-            let mut row = vec![format!(
-                "{}, {}: {}",
-                phase.load,
-                report::state_name(phase.state),
-                if series.scheduling == "SCHED_DEADLINE" {
-                    format!("{}, deadline", series.name())
-                } else {
-                    series.name()
-                }
-            )];
-            row.push(summary.count.to_string());
-            row.extend(
-                [
-                    summary.min_ns,
-                    summary.p50_ns,
-                    summary.p99_ns,
-                    summary.p999_ns,
-                    summary.max_ns,
-                ]
-                .map(table::microseconds),
-            );
-            row.push(series.page_faults.to_string());
-            row.push(format!("{:.2}", series.cpu_share * 100.0));
-            row
-        })
-    });
     let mut text = format!("{}\n", result.machine.summary());
     text += &table::figures(
         &[
@@ -262,23 +233,56 @@ fn text(result: &LabResult) -> String {
             "faults",
             "CPU %",
         ],
-        rows,
+        result
+            .phases
+            .iter()
+            .flat_map(|phase| phase.series.iter().map(move |series| row(phase, series))),
     );
+    text += &remarks(result);
+    for line in judgement(result) {
+        text += &format!("{line}\n");
+    }
+    text
+}
+
+fn row(phase: &Phase, series: &Series) -> Vec<String> {
+    let deadline = if series.scheduling == "SCHED_DEADLINE" {
+        ", deadline"
+    } else {
+        ""
+    };
+    let state = report::state_name(phase.state);
+    let summary = &series.summary;
+    let mut row = vec![
+        format!("{}, {state}: {}{deadline}", phase.load, series.name()),
+        summary.count.to_string(),
+    ];
+    let figures = [
+        summary.min_ns,
+        summary.p50_ns,
+        summary.p99_ns,
+        summary.p999_ns,
+        summary.max_ns,
+    ];
+    row.extend(figures.map(table::microseconds));
+    row.push(series.page_faults.to_string());
+    row.push(format!("{:.2}", series.cpu_share * 100.0));
+    row
+}
+
+/// What the loads achieved, what was changed, what is lacking.
+fn remarks(result: &LabResult) -> String {
+    let mut text = String::new();
     for phase in &result.phases {
+        let state = report::state_name(phase.state);
         for part in &phase.achieved {
             let problem = part
                 .problem
                 .as_ref()
-                .map(|problem| format!(" ({problem})"))
-                .unwrap_or_default();
+                .map_or(String::new(), |problem| format!(" ({problem})"));
             text += &format!(
-                "{}, {}: {} by {}: {:.1} {}{problem}\n",
-                phase.load,
-                report::state_name(phase.state),
-                part.part,
-                part.tool,
-                part.amount,
-                part.unit
+                "{}, {state}: {} by {}: {:.1} {}{problem}\n",
+                phase.load, part.part, part.tool, part.amount, part.unit
             );
         }
     }
@@ -303,29 +307,27 @@ fn text(result: &LabResult) -> String {
         text += &format!("note: {note}\n");
     }
     if let Some(outlier) = &result.outlier {
+        let late = latency_text(outlier.latency_ns);
         text += &format!(
-            "outlier: {} on CPU {}; likely {}\n",
-            latency_text(outlier.latency_ns),
-            outlier.cpu,
-            outlier.culprit
+            "outlier: {late} on CPU {}; likely {}\n",
+            outlier.cpu, outlier.culprit
         );
     }
-    match &result.verdict {
-        Some(verdict) => verdict
-            .sentences()
-            .iter()
-            .for_each(|line| text += &format!("{line}\n")),
-        None => {
-            for class in Class::PAPER {
-                text += &format!("{}\n", Verdict::of(result, class).sentences()[0]);
-            }
-            let verdict = Verdict::of(result, Class::FastIo);
-            verdict.sentences()[1..]
-                .iter()
-                .for_each(|line| text += &format!("{line}\n"));
-        }
-    }
     text
+}
+
+/// The verdict that was asked for, or the paper's three.
+fn judgement(result: &LabResult) -> Vec<String> {
+    if let Some(verdict) = &result.verdict {
+        return verdict.sentences();
+    }
+    let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
+    let mut lines: Vec<String> = verdicts
+        .iter()
+        .map(|verdict| verdict.sentences().remove(0))
+        .collect();
+    lines.extend(verdicts[2].sentences().into_iter().skip(1));
+    lines
 }
 
 /// A progress bar on a terminal, a line for each phase elsewhere.
