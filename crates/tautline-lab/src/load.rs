@@ -396,6 +396,9 @@ impl Part {
             "fio" => parse_fio(self.name, &text, seconds),
             _ => parse_iperf(self.name, &text),
         };
+        for part in achieved.iter_mut().filter(|part| part.amount <= 0.0) {
+            part.problem.get_or_insert_with(|| "achieved nothing in this time".to_owned());
+        }
         if achieved.is_empty() {
             let problem = if late {
                 "did not stop in time and was killed"
