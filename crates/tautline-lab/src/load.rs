@@ -397,7 +397,8 @@ impl Part {
             _ => parse_iperf(self.name, &text),
         };
         for part in achieved.iter_mut().filter(|part| part.amount <= 0.0) {
-            part.problem.get_or_insert_with(|| "achieved nothing in this time".to_owned());
+            part.problem
+                .get_or_insert_with(|| "achieved nothing in this time".to_owned());
         }
         if achieved.is_empty() {
             let problem = if late {
