@@ -1,6 +1,6 @@
 //! The command line: one subcommand, one module of [`commands`](crate::commands).
 //!
-//! Exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n.
+//! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut lab`, 128 + n ended by signal n.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{bench, completions, doctor};
+use crate::lab;
 use tautline_lab::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
@@ -32,6 +33,8 @@ pub enum Command {
     Bench(bench::Arguments),
     /// Say what this machine can do, and what would make it better.
     Doctor(doctor::Arguments),
+    /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
+    Lab(lab::LabArgs),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -85,6 +88,14 @@ impl CommandError {
         }
     }
 
+    /// The command did its work and its answer is this exit status: nothing is printed beyond its own output.
+    pub fn answer(status: u8) -> CommandError {
+        CommandError {
+            status,
+            ..CommandError::answer_is_no()
+        }
+    }
+
     fn report(self) -> ExitCode {
         let mut stderr = io::stderr().lock();
         if !self.what.is_empty() {
@@ -117,6 +128,7 @@ fn run(command: Command) -> Result<(), CommandError> {
     match command {
         Command::Bench(arguments) => bench::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Lab(arguments) => lab::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

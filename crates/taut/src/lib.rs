@@ -7,6 +7,7 @@ pub mod cli;
 pub mod commands;
 pub mod doctor;
 pub mod echo;
+pub mod lab;
 pub mod load;
 pub mod netdev;
 pub mod table;
