@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{bench, completions, doctor};
+use crate::commands::{bench, completions, demo, doctor};
 use tautline_lab::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
@@ -28,6 +28,8 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show it: a control loop between two hosts beside a TCP stream, against kernel UDP and TCP.
+    Demo(demo::Arguments),
     /// Measure paths between two hosts that the command makes itself.
     Bench(bench::Arguments),
     /// Say what this machine can do, and what would make it better.
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), CommandError> {
     match command {
+        Command::Demo(arguments) => demo::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),

@@ -2,4 +2,5 @@
 
 pub mod bench;
 pub mod completions;
+pub mod demo;
 pub mod doctor;
