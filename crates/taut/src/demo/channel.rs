@@ -45,13 +45,13 @@ impl Way {
         }
     }
 
-    /// What it is, for people.
+    /// What it is, for people: the UDP and TCP are the kernel's.
     pub fn text(self) -> &'static str {
         match self {
             Way::Tautline => "Tautline",
-            Way::UdpPoll => "kernel UDP, busy-polled",
-            Way::UdpBlock => "kernel UDP, blocking",
-            Way::Tcp => "kernel TCP, busy-polled",
+            Way::UdpPoll => "UDP polled",
+            Way::UdpBlock => "UDP blocking",
+            Way::Tcp => "TCP polled",
         }
     }
 

@@ -26,8 +26,11 @@ pub fn verdict(outcome: &Outcome) -> (Level, String, Vec<String>) {
     let missed_least = Way::ALL
         .iter()
         .all(|way| ours.missed <= outcome.row(*way).missed);
+    // One in a thousand: below that, one pause of a shared machine decides.
+    let held = ours.cycles > 0 && ours.missed * 1_000 <= ours.cycles;
     let level = match (faster, missed_least) {
-        (true, true) => Level::Good,
+        _ if is_unprivileged(outcome) => Level::Note,
+        (true, true) if held => Level::Good,
         (false, false) => Level::Bad,
         _ => Level::Limited,
     };
@@ -46,10 +49,15 @@ pub fn verdict(outcome: &Outcome) -> (Level, String, Vec<String>) {
     (level, answer, remarks(outcome))
 }
 
+/// Whether Tautline had to do with ordinary sockets.
+fn is_unprivileged(outcome: &Outcome) -> bool {
+    outcome.link.link == tautline::LinkKind::Udp
+}
+
 /// What must be known to read the figures.
 fn remarks(outcome: &Outcome) -> Vec<String> {
     let mut remarks = Vec::new();
-    if outcome.link.link == tautline::LinkKind::Udp {
+    if is_unprivileged(outcome) {
         remarks.push(
             "Without privilege: Tautline ran on its udp link, ordinary sockets over loopback. This shows that it works, \
              not what it gains; run it as root for the xdp link between two hosts."
@@ -100,8 +108,9 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
         settings_text(&outcome.settings),
         outcome.link.to_string(),
         format!(
-            "load: {}, {:.2} Gbit/s over {:.1} s",
+            "load: {} in writes of {} KiB, {:.2} Gbit/s over {:.1} s",
             outcome.load.tool.text(),
+            crate::load::CHUNK_BYTES / 1_024,
             outcome.load.gbit_per_s,
             outcome.load.seconds
         ),
@@ -211,20 +220,22 @@ fn html_table(outcome: &Outcome) -> page::Table {
         "Path",
         "p50",
         "p99",
+        "missed",
         "p99.9",
         "max",
-        "missed",
         "cycles",
         "unanswered",
     ]);
     table.caption(format!(
-        "Round trip; missed: not within {} ms",
+        "Round trips; missed: not back within {} ms; UDP and TCP are the kernel's",
         PERIOD.as_millis()
     ));
     for row in &outcome.rows {
         let mut cells = vec![row.way.text().to_owned()];
         cells.extend(figures(&row.histogram.summary()).map(latency_text));
-        cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string()));
+        // Beside the figures that matter most: a phone shows the first columns.
+        cells.insert(3, row.missed.to_string());
+        cells.extend([row.cycles, row.lost].map(|count| count.to_string()));
         if row.way == Way::Tautline {
             table.strong_row(cells);
         } else {
@@ -262,8 +273,9 @@ fn setting_rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
         (
             "Load",
             format!(
-                "{}, one TCP stream from the motor's side to the controller's, {:.2} Gbit/s over {:.1} s",
+                "{}, one TCP stream from the motor's side to the controller's in writes of {} KiB, {:.2} Gbit/s over {:.1} s",
                 outcome.load.tool.text(),
+                crate::load::CHUNK_BYTES / 1_024,
                 outcome.load.gbit_per_s,
                 outcome.load.seconds
             ),
