@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{bench, completions, demo, doctor};
+use crate::commands::{bench, completions, demo, doctor, echo, ping, recv, send, status};
 use tautline_lab::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
@@ -34,6 +34,16 @@ pub enum Command {
     Bench(bench::Arguments),
     /// Say what this machine can do, and what would make it better.
     Doctor(doctor::Arguments),
+    /// Show the open nodes: link, neighbours, ports, counters.
+    Status(status::Arguments),
+    /// Answer whoever asks, for `taut ping`.
+    Echo(echo::Arguments),
+    /// Measure round trips to a node that runs `taut echo`.
+    Ping(ping::Arguments),
+    /// Send a message.
+    Send(send::Arguments),
+    /// Wait for messages and write them to standard output.
+    Recv(recv::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -120,6 +130,11 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Echo(arguments) => echo::run(arguments),
+        Command::Ping(arguments) => ping::run(arguments),
+        Command::Send(arguments) => send::run(arguments),
+        Command::Recv(arguments) => recv::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }
