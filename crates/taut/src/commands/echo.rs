@@ -46,8 +46,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let mut buffer = vec![0; port.message_bytes_max()];
     let mut answers = 0u64;
     while arguments.count.is_none_or(|count| answers < count) {
-        if let Some(signal) = interrupt::interrupted() {
-            return Err(CommandError::interrupted(signal));
+        // Being told to end is how this command ends.
+        if interrupt::interrupted().is_some() {
+            break;
         }
         let deadline = tautline::now() + LOOK;
         let message = port
@@ -67,5 +68,5 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             Err(why) => eprintln!("taut: no answer to {}: {why}", message.source),
         }
     }
-    Ok(())
+    cli::print(&format!("{answers} answers\n"))
 }

@@ -1,7 +1,9 @@
 //! What `ping`, `echo`, `send` and `recv` share: which node to open, which port, whom to talk to.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tautline::{
@@ -101,7 +103,7 @@ impl NodeArguments {
             }
         } else if let Ok(ip) = peer.parse::<Ipv4Addr>() {
             Neighbour {
-                mac: resolved(ip).unwrap_or(MacAddress::UNSPECIFIED),
+                mac: mac_of(ip, &config).unwrap_or(MacAddress::UNSPECIFIED),
                 ..tautline::neighbour(peer, ip)
             }
         } else {
@@ -132,8 +134,33 @@ impl NodeArguments {
     }
 }
 
-/// The MAC address that the kernel knows for an IPv4 address, so that it need not be typed.
-fn resolved(ip: Ipv4Addr) -> Option<MacAddress> {
+/// How long the kernel may take to learn a MAC address.
+const RESOLUTION: Duration = Duration::from_secs(1);
+/// UDP's discard service (RFC 863).
+const DISCARD_PORT: u16 = 9;
+
+/// The MAC address that belongs to an IPv4 address, so that it need not be typed: from the kernel's
+/// table, which an empty datagram makes it fill. Nothing where the link needs none.
+fn mac_of(ip: Ipv4Addr, config: &NodeConfig) -> Option<MacAddress> {
+    if config.interface.is_none() || config.link == Some(LinkKind::Udp) {
+        return None;
+    }
+    if let Some(known) = known_mac(ip) {
+        return Some(known);
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.send_to(&[], (ip, DISCARD_PORT)).ok()?;
+    let start = Instant::now();
+    while start.elapsed() < RESOLUTION {
+        if let Some(found) = known_mac(ip) {
+            return Some(found);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+fn known_mac(ip: Ipv4Addr) -> Option<MacAddress> {
     let table = std::fs::read_to_string("/proc/thread-self/net/arp").ok()?;
     let wanted = ip.to_string();
     let found = table.lines().skip(1).find_map(|line| {

@@ -68,14 +68,16 @@ fn node_text(node: &Value) -> String {
         Value::Null => String::new(),
         mode => format!(" ({})", plain(mode)),
     };
+    let place: String = [(" on ", "interface"), (", ", "mac"), (", ", "ip")]
+        .iter()
+        .filter(|(_, key)| !node[*key].is_null())
+        .map(|(before, key)| format!("{before}{}", plain(&node[*key])))
+        .collect();
     let mut text = format!(
-        "node of process {} ({})\n  link {}{mode} on {}, {}, {}{}\n  frames for no open port: {}, malformed: {}\n",
+        "node of process {} ({})\n  link {}{mode}{place}{}\n  frames for no open port: {}, malformed: {}\n",
         plain(&node["pid"]),
         plain(&node["command"]),
         plain(&node["link"]),
-        plain(&node["interface"]),
-        plain(&node["mac"]),
-        plain(&node["ip"]),
         if node["interface_up"] == false {
             ", interface is DOWN"
         } else {
