@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod cli;
 pub mod commands;
+pub mod demo;
 pub mod doctor;
 pub mod echo;
 pub mod lab;

@@ -319,7 +319,7 @@ fn a_flood_of_random_frames(side: Side, rounds: u32) {
     let mut ports = open_ports(&hosts, &node);
     let mut fence = hosts.inside(Host::B, || Fence::open(&node)).unwrap();
     let wire = Wire::on(&hosts, Host::A);
-    let mut mutator = Mutator::new(0x5eed_0f_f1ee);
+    let mut mutator = Mutator::new(0x005e_ed0f_f1ee);
     let mut wanted = NodeCounters::default();
     let mut delivered = 0;
     // What the interface itself makes (ARP, say) is not in the counters.
