@@ -449,8 +449,7 @@ static __always_inline bool is_for_us(const __u8 mac[6])
 				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
 }
 
-SEC("xdp.frags")
-int tautline_demux(struct xdp_md *ctx)
+static __always_inline int demux(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -477,4 +476,20 @@ int tautline_demux(struct xdp_md *ctx)
 	if (type == config.ethertype)
 		return accept_ethernet(ctx, data, data_end, ethernet, offset);
 	return accept_udp(ctx, data, data_end, ethernet, offset);
+}
+
+/* For native mode: drivers with a large MTU hand over frames in parts. */
+SEC("xdp.frags")
+int tautline_demux(struct xdp_md *ctx)
+{
+	return demux(ctx);
+}
+
+/* For generic mode, where the kernel makes the frame one piece for a program that asks for that, and
+ * does so faster than it makes a frame in parts.
+ */
+SEC("xdp")
+int tautline_linear(struct xdp_md *ctx)
+{
+	return demux(ctx);
 }

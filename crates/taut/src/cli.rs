@@ -1,6 +1,6 @@
 //! The command line: one subcommand, one module of [`commands`](crate::commands).
 //!
-//! Exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n.
+//! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut lab`, 128 + n ended by signal n.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{bench, completions, doctor};
+use crate::commands::{bench, completions, demo, doctor, echo, ping, recv, send, status};
+use crate::lab;
 use tautline_lab::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
@@ -28,10 +29,24 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show it: a control loop between two hosts beside a TCP stream, against kernel UDP and TCP.
+    Demo(demo::Arguments),
     /// Measure paths between two hosts that the command makes itself.
     Bench(bench::Arguments),
     /// Say what this machine can do, and what would make it better.
     Doctor(doctor::Arguments),
+    /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
+    Lab(lab::LabArgs),
+    /// Show the open nodes: link, neighbours, ports, counters.
+    Status(status::Arguments),
+    /// Answer whoever asks, for `taut ping`.
+    Echo(echo::Arguments),
+    /// Measure round trips to a node that runs `taut echo`.
+    Ping(ping::Arguments),
+    /// Send a message.
+    Send(send::Arguments),
+    /// Wait for messages and write them to standard output.
+    Recv(recv::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -85,6 +100,14 @@ impl CommandError {
         }
     }
 
+    /// The command did its work and its answer is this exit status: nothing is printed beyond its own output.
+    pub fn answer(status: u8) -> CommandError {
+        CommandError {
+            status,
+            ..CommandError::answer_is_no()
+        }
+    }
+
     fn report(self) -> ExitCode {
         let mut stderr = io::stderr().lock();
         if !self.what.is_empty() {
@@ -115,8 +138,15 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), CommandError> {
     match command {
+        Command::Demo(arguments) => demo::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Lab(arguments) => lab::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Echo(arguments) => echo::run(arguments),
+        Command::Ping(arguments) => ping::run(arguments),
+        Command::Send(arguments) => send::run(arguments),
+        Command::Recv(arguments) => recv::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -5,8 +5,10 @@
 pub mod bench;
 pub mod cli;
 pub mod commands;
+pub mod demo;
 pub mod doctor;
 pub mod echo;
+pub mod lab;
 pub mod load;
 pub mod netdev;
 pub mod table;

@@ -1,7 +1,7 @@
 //! A TCP stream that fills a link, and what it achieved.
 //!
-//! With iperf3 where it is installed, otherwise with a plain pair of threads that write and read
-//! 64 KiB at a time. Nothing is shaped: it takes all that TCP gets.
+//! With iperf3 where it is installed, otherwise with a plain pair of threads, both writing and reading
+//! 16 KiB at a time. Nothing is shaped: it takes all that TCP gets.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -27,9 +27,10 @@ const SECONDS_MAX: u32 = 86_400;
 /// How long iperf3 may take to listen, and to write its result after it was told to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that the built-in load hands to the kernel at once. Lower costs system calls, higher
-/// gains nothing: TCP cuts it into segments of this size at most.
-const CHUNK_BYTES: usize = 65_536;
+/// Bytes that the load hands to the kernel at once. Lower: system calls cost more than the data, and
+/// the rate falls. Higher: on a kernel that does not preempt itself, each write keeps its processor
+/// for longer (128 KiB: a millisecond), and what is measured beside it is the load's system call.
+pub const CHUNK_BYTES: usize = 16_384;
 
 /// Where a load runs, from where to where.
 #[derive(Clone, Debug)]
@@ -225,6 +226,8 @@ impl Iperf3 {
                 "--port",
                 &port,
                 "--json",
+                "--length",
+                &CHUNK_BYTES.to_string(),
                 "--time",
                 &SECONDS_MAX.to_string(),
             ])

@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    taut::lab::run_if_guest();
     taut::cli::main()
 }

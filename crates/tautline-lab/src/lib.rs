@@ -5,15 +5,35 @@
 //! * [`page`] and [`plot`]: self-contained HTML reports.
 //! * [`hosts`]: two hosts on one machine, for what needs a network of its own; [`child`] and
 //!   [`interrupt`] see to it that nothing of them is left behind.
+//! * [`probe`]: threads that wait for a moment and look how late they are.
+//! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
+//! * [`result`]: the one schema of all results; [`cyclictest`] imports others' into it.
+//! * [`verdict`]: whether a deadline was held, and what that is worth.
+//! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
 pub mod capability;
 pub mod child;
+pub mod compare;
+pub mod cyclictest;
 pub mod histogram;
 pub mod hosts;
 pub mod interrupt;
+pub mod journal;
+pub mod kernels;
+pub mod load;
 pub mod machine;
 pub mod page;
 pub mod plot;
+pub mod probe;
+pub mod report;
+pub mod result;
+pub mod session;
+pub mod sys;
+pub mod timeline;
+pub mod trace;
+pub mod tuning;
+pub mod verdict;
 
 pub use histogram::{Bucket, LatencyHistogram, Summary};
 pub use machine::{Machine, Reading};
+pub use result::LabResult;

@@ -134,7 +134,7 @@ fn legend_item(index: usize, series: &Series<'_>) -> Markup {
     }
 }
 
-fn stroke(index: usize) -> String {
+pub(crate) fn stroke(index: usize) -> String {
     let colour = index % COLOUR_COUNT;
     let dash = DASHES[(index + index / COLOUR_COUNT) % DASHES.len()];
     if dash.is_empty() {
@@ -326,7 +326,7 @@ fn latency_ticks(range: &Range) -> Vec<(f64, u8)> {
     ticks
 }
 
-fn tick_text(latency_ns: f64) -> String {
+pub(crate) fn tick_text(latency_ns: f64) -> String {
     let (value, unit) = match latency_ns {
         ns if ns < 999.0 => (ns, "ns"),
         ns if ns < 999e3 => (ns / 1e3, "µs"),

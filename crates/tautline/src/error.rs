@@ -218,6 +218,31 @@ fn list(names: &[String]) -> String {
 }
 
 impl PortError {
+    /// What to do about it, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::OutOfRange { .. } => "use a port number from 1 to 4095",
+            Self::OpenHere { .. } => "use another port number, or the port that is open",
+            Self::Taken { .. } => "end that process, or use another port number",
+            Self::UnknownName { .. } => {
+                "name one of the ports of the configuration, or add it there"
+            }
+            Self::OtherKind { .. } => "open it as the kind that is configured, or correct `kind`",
+            Self::BadDepth { .. } => "use a power of two within the limits, such as 64",
+            Self::BadMessageSize { .. } => "use smaller messages or a larger depth",
+            Self::PeerUnknown { .. } => {
+                "name a neighbour of the configuration, a MAC address or an IPv4 address"
+            }
+            Self::NeighbourIncomplete { .. } => {
+                "add what is missing to the neighbour's entry in the configuration, or use another link"
+            }
+            Self::TooManyDestinations => "open another port for the others",
+            Self::OtherNamespace => "open ports on a thread in the node's network namespace",
+            Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
+        }
+    }
+
     pub(crate) fn refused(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

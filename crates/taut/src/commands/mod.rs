@@ -2,4 +2,11 @@
 
 pub mod bench;
 pub mod completions;
+pub mod demo;
 pub mod doctor;
+pub mod echo;
+pub mod peer;
+pub mod ping;
+pub mod recv;
+pub mod send;
+pub mod status;

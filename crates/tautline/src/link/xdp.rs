@@ -34,7 +34,6 @@ use crate::sys::interface::{self, Interface};
 use crate::sys::{bpf, clock, packet, socket, wait};
 
 const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o"));
-const PROGRAM: &str = "tautline_demux";
 
 /// Flags of a port's map: `BPF_F_MMAPABLE`, so that the process reads it without system calls, and
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
@@ -117,7 +116,7 @@ fn attach(
     mode: XdpMode,
 ) -> Result<FdLink, OpenError> {
     let program: &mut Xdp = ebpf
-        .program_mut(PROGRAM)
+        .program_mut(program_of(mode))
         .ok_or_else(|| not_loaded("the demux is not in its object".into()))?
         .try_into()
         .map_err(|error: ProgramError| not_loaded(error.into()))?;
@@ -137,6 +136,14 @@ fn attach(
     // the link detaches it.
     FdLink::try_from(link)
         .map_err(|_| not_loaded("this kernel has no BPF links for XDP (needs Linux 5.9)".into()))
+}
+
+/// The demux for a mode. The same, but for what it says of frames in parts.
+fn program_of(mode: XdpMode) -> &'static str {
+    match mode {
+        XdpMode::Native => "tautline_demux",
+        XdpMode::Generic => "tautline_linear",
+    }
 }
 
 fn not_loaded(source: Box<dyn std::error::Error + Send + Sync>) -> OpenError {

@@ -1,0 +1,143 @@
+//! `taut demo`: see [`crate::demo`].
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use tautline_lab::Machine;
+use tautline_lab::hosts::{Hosts, HostsOptions, may_create};
+use tautline_lab::plot::latency_text;
+
+use crate::cli::{self, CommandError};
+use crate::demo::{self, DemoError, Progress, Way, report};
+
+/// Arguments of `taut demo`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Seconds that the loop runs.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    seconds: u32,
+    /// Directory for report.html and report.json; it is made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "taut-demo")]
+    out: PathBuf,
+    /// Run over loopback on the link that needs no privilege, as a user without privilege would.
+    #[arg(long)]
+    unprivileged: bool,
+    /// Write the result as JSON to standard output in place of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the demo.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    // Before anything is measured, so that nothing is measured in vain.
+    make_directory(&arguments.out)?;
+    let hosts = if arguments.unprivileged || !may_create() {
+        eprintln!(
+            "taut: {}: two addresses of loopback stand in for two hosts, and link udp for xdp",
+            if arguments.unprivileged {
+                "asked for"
+            } else {
+                "no privilege to make hosts"
+            }
+        );
+        None
+    } else {
+        Some(Hosts::create(&HostsOptions::default()).map_err(|error| explain(error.into()))?)
+    };
+    let display = Display::new();
+    let outcome = demo::run(hosts.as_ref(), arguments.seconds, &mut |progress| {
+        display.show(progress);
+    });
+    display.clear();
+    drop(hosts);
+    let outcome = outcome.map_err(explain)?;
+    let machine = Machine::read();
+    let json = format!("{:#}\n", report::json(&outcome, &machine));
+    let page = arguments.out.join("report.html");
+    cli::write_file(&page, &report::html(&outcome, &machine))?;
+    cli::write_file(&arguments.out.join("report.json"), &json)?;
+    if arguments.json {
+        return cli::print(&json);
+    }
+    cli::print(&format!(
+        "{}report: {}\n",
+        report::text(&outcome, &machine),
+        page.display()
+    ))
+}
+
+fn make_directory(directory: &Path) -> Result<(), CommandError> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        CommandError::failed(
+            format!("cannot make the directory {}: {error}", directory.display()),
+            "name one that you may write to with --out",
+        )
+    })
+}
+
+fn explain(error: DemoError) -> CommandError {
+    let what = error.to_string();
+    match error {
+        DemoError::Interrupted(signal) => CommandError::interrupted(signal),
+        DemoError::Hosts(error) => CommandError::failed(what, error.remedy()),
+        DemoError::Open(error) => CommandError::failed(what, error.remedy()),
+        DemoError::Port(error) => CommandError::failed(what, error.remedy()),
+        _ => CommandError::failed(
+            what,
+            "try again; `taut doctor` shows what this machine can do",
+        ),
+    }
+}
+
+/// A line for the run and one for each way, on standard error if that is a terminal.
+struct Display {
+    all: MultiProgress,
+    run: ProgressBar,
+    ways: [ProgressBar; 4],
+}
+
+impl Display {
+    fn new() -> Display {
+        let style =
+            |template| ProgressStyle::with_template(template).expect("the template is a constant");
+        let all = MultiProgress::new();
+        let run = all.add(ProgressBar::new(0).with_style(style("{bar:40} {msg}")));
+        let ways = Way::ALL.map(|_| all.add(ProgressBar::new(0).with_style(style("  {msg}"))));
+        Display { all, run, ways }
+    }
+
+    fn show(&self, progress: &Progress) {
+        self.run.set_length(progress.total.as_millis() as u64);
+        self.run.set_position(progress.elapsed.as_millis() as u64);
+        let left = progress.total.saturating_sub(progress.elapsed);
+        self.run.set_message(format!("{} s left", left.as_secs()));
+        for (way, (bar, (cycles, missed, summary))) in
+            Way::ALL.iter().zip(self.ways.iter().zip(&progress.so_far))
+        {
+            let sign = if progress.current == Some(*way) {
+                '▶'
+            } else {
+                ' '
+            };
+            let figures = if *cycles == 0 {
+                "–".to_owned()
+            } else {
+                format!(
+                    "p50 {:>8}  p99 {:>8}  max {:>8}  missed {missed} of {cycles}",
+                    latency_text(summary.p50_ns),
+                    latency_text(summary.p99_ns),
+                    latency_text(summary.max_ns),
+                )
+            };
+            bar.set_message(format!("{sign} {:<24}{figures}", way.text()));
+        }
+    }
+
+    fn clear(&self) {
+        self.ways.iter().for_each(ProgressBar::finish_and_clear);
+        self.run.finish_and_clear();
+        // A terminal that has gone away needs no clearing.
+        let _gone = self.all.clear();
+    }
+}

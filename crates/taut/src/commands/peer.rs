@@ -1,0 +1,248 @@
+//! What `ping`, `echo`, `send` and `recv` share: which node to open, which port, whom to talk to.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tautline::{
+    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, PortError, PortNumber,
+    Priority, QueuingOptions, QueuingPort, ReceiveError, SendError,
+};
+use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX};
+
+use crate::cli::CommandError;
+
+/// The port on which `taut echo` answers, unless told otherwise: the last that there is, where no
+/// application's own numbering is in the way.
+pub const ECHO_PORT: u16 = PORT_MAX;
+
+/// Messages of any size fit: a class must hold the largest one's 47 fragments.
+const DEPTH: u32 = 64;
+
+/// The node that a command opens.
+#[derive(Clone, Debug, Args)]
+pub struct NodeArguments {
+    /// Interface of the node.
+    #[arg(long, value_name = "IF", conflicts_with = "config")]
+    interface: Option<String>,
+    /// Configuration file of the node (TOML).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Link to use: xdp, packet or udp [default: the best that works].
+    #[arg(long, value_name = "LINK", value_parser = link)]
+    link: Option<LinkKind>,
+    /// This node's own IPv4 address [default: the interface's first]. With --link udp it is enough.
+    #[arg(long, value_name = "IPV4")]
+    address: Option<Ipv4Addr>,
+}
+
+fn link(name: &str) -> Result<LinkKind, String> {
+    [LinkKind::Xdp, LinkKind::Packet, LinkKind::Udp]
+        .into_iter()
+        .find(|link| link.name() == name)
+        .ok_or_else(|| "expected xdp, packet or udp".to_owned())
+}
+
+/// Reads a port number.
+pub fn port_number(text: &str) -> Result<PortNumber, String> {
+    text.parse()
+        .ok()
+        .and_then(PortNumber::new)
+        .ok_or_else(|| format!("expected a port number from 1 to {PORT_MAX}"))
+}
+
+/// Reads a priority.
+pub fn priority(text: &str) -> Result<Priority, String> {
+    text.parse()
+        .ok()
+        .and_then(Priority::new)
+        .ok_or_else(|| "expected a priority from 0 to 7, 7 being the most urgent".to_owned())
+}
+
+impl NodeArguments {
+    /// The configuration that the arguments describe.
+    pub fn node_config(&self) -> Result<NodeConfig, CommandError> {
+        let mut config = match (&self.config, &self.interface, self.address) {
+            (Some(file), _, _) => NodeConfig::from_file(file)
+                .map_err(|error| CommandError::usage(error.to_string(), error.remedy()))?,
+            (None, Some(interface), _) => NodeConfig::on(interface),
+            (None, None, Some(address)) => NodeConfig::udp(address),
+            (None, None, None) => {
+                return Err(CommandError::usage(
+                    "no node is described",
+                    "name an interface with --interface, a file with --config, or an own address with --address",
+                ));
+            }
+        };
+        config.link = self.link.or(config.link);
+        config.address = self.address.or(config.address);
+        Ok(config)
+    }
+
+    /// The same with a peer: the name that its neighbour entry has. An address that no entry has
+    /// gets one.
+    pub fn with_peer(&self, peer: &str) -> Result<(NodeConfig, String), CommandError> {
+        let mut config = self.node_config()?;
+        let known = config.neighbours.iter().find(|(_, entry)| {
+            entry.name == peer
+                || entry.mac.to_string() == peer.to_lowercase()
+                || entry.ip.is_some_and(|ip| ip.to_string() == peer)
+        });
+        if let Some((_, entry)) = known {
+            let name = entry.name.clone();
+            return Ok((config, name));
+        }
+        let entry = if let Ok(mac) = peer.parse::<MacAddress>() {
+            Neighbour {
+                name: peer.to_owned(),
+                mac,
+                ip: None,
+                form: Form::Ethernet,
+            }
+        } else if let Ok(ip) = peer.parse::<Ipv4Addr>() {
+            Neighbour {
+                mac: mac_of(ip, &config).unwrap_or(MacAddress::UNSPECIFIED),
+                ..tautline::neighbour(peer, ip)
+            }
+        } else {
+            let names: Vec<&str> = config
+                .neighbours
+                .iter()
+                .map(|(_, entry)| entry.name.as_str())
+                .collect();
+            return Err(CommandError::usage(
+                format!(
+                    "there is no neighbour `{peer}` (there are: {})",
+                    if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    }
+                ),
+                "name a neighbour of the configuration file, a MAC address or an IPv4 address",
+            ));
+        };
+        config.neighbours.add(entry).map_err(|error| {
+            CommandError::usage(
+                format!("`{peer}` cannot be a neighbour: {error}"),
+                "name another peer",
+            )
+        })?;
+        Ok((config, peer.to_owned()))
+    }
+}
+
+/// How long the kernel may take to learn a MAC address.
+const RESOLUTION: Duration = Duration::from_secs(1);
+/// UDP's discard service (RFC 863).
+const DISCARD_PORT: u16 = 9;
+
+/// The MAC address that belongs to an IPv4 address, so that it need not be typed: from the kernel's
+/// table, which an empty datagram makes it fill. Nothing where the link needs none.
+fn mac_of(ip: Ipv4Addr, config: &NodeConfig) -> Option<MacAddress> {
+    if config.interface.is_none() || config.link == Some(LinkKind::Udp) {
+        return None;
+    }
+    if let Some(known) = known_mac(ip) {
+        return Some(known);
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.send_to(&[], (ip, DISCARD_PORT)).ok()?;
+    let start = Instant::now();
+    while start.elapsed() < RESOLUTION {
+        if let Some(found) = known_mac(ip) {
+            return Some(found);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+fn known_mac(ip: Ipv4Addr) -> Option<MacAddress> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/arp").ok()?;
+    let wanted = ip.to_string();
+    let found = table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        (fields.next() == Some(&wanted)).then(|| fields.nth(2)?.parse::<MacAddress>().ok())?
+    });
+    found.filter(|mac| !mac.is_unspecified())
+}
+
+/// Opens a node.
+pub fn open(config: NodeConfig) -> Result<Node, CommandError> {
+    Node::open(config).map_err(open_error)
+}
+
+/// A node that a command cannot open.
+pub fn open_error(error: OpenError) -> CommandError {
+    let usage = matches!(
+        error,
+        OpenError::Config(_)
+            | OpenError::ConfigUnreadable { .. }
+            | OpenError::NoSuchInterface { .. }
+            | OpenError::InterfaceMissing { .. }
+            | OpenError::NoAddress { .. }
+    );
+    let build = if usage {
+        CommandError::usage
+    } else {
+        CommandError::failed
+    };
+    build(error.to_string(), error.remedy().to_owned())
+}
+
+/// A port that a command cannot open, or a destination that it cannot resolve.
+pub fn port_error(error: PortError) -> CommandError {
+    CommandError::failed(error.to_string(), error.remedy())
+}
+
+/// A message that was not sent.
+pub fn send_error(error: SendError) -> CommandError {
+    let remedy = match error {
+        SendError::MessageTooLarge { .. } => "send smaller messages",
+        SendError::TransmitQueueFull => "send less, or try again",
+        SendError::InterfaceDown | SendError::InterfaceGone => {
+            "bring the interface up: ip link set dev INTERFACE up"
+        }
+        SendError::FrameTooLarge => "raise the interface's MTU to 1500",
+        _ => {
+            "check that the peer's address is reachable; `taut doctor` shows what this machine lacks"
+        }
+    };
+    CommandError::failed(error.to_string(), remedy)
+}
+
+/// A receive that the kernel refused.
+pub fn receive_error(error: ReceiveError) -> CommandError {
+    CommandError::failed(
+        error.to_string(),
+        "bring the interface up (ip link set dev INTERFACE up) and start again",
+    )
+}
+
+/// Options of a port for messages of every size.
+pub fn any_size() -> QueuingOptions {
+    QueuingOptions {
+        depth: DEPTH,
+        message_bytes_max: MESSAGE_BYTES_MAX,
+        ..QueuingOptions::default()
+    }
+}
+
+/// Opens a queuing port of a command that only asks: any number that is free, from the highest below
+/// [`ECHO_PORT`] down.
+pub fn open_any(node: &Node) -> Result<QueuingPort, CommandError> {
+    /// Commands that can ask at once. More would not break anything.
+    const ATTEMPTS: u16 = 64;
+    let mut refused = None;
+    for number in (ECHO_PORT - ATTEMPTS..ECHO_PORT).rev() {
+        let number = PortNumber::new(number).expect("the numbers below the highest are in range");
+        match node.queuing_port(number, &any_size()) {
+            Err(error @ PortError::Taken { .. }) => refused = Some(error),
+            result => return result.map_err(port_error),
+        }
+    }
+    Err(port_error(refused.expect("there was an attempt")))
+}

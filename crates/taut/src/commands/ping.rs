@@ -1,0 +1,198 @@
+//! `taut ping`: round trips to a node that runs `taut echo`.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+use tautline::{Destination, PortNumber, Priority, QueuingPort};
+use tautline_lab::plot::latency_text;
+use tautline_lab::{LatencyHistogram, interrupt};
+use tautline_proto::wire::MESSAGE_BYTES_MAX;
+
+use crate::cli::{self, CommandError};
+use crate::commands::peer::{self, ECHO_PORT, NodeArguments};
+
+/// Bytes of the number at the start of each message, by which a late answer is told.
+const TAG_BYTES: usize = 8;
+
+/// Arguments of `taut ping`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Neighbour of the configuration file, MAC address or IPv4 address.
+    peer: String,
+    #[command(flatten)]
+    node: NodeArguments,
+    /// Port that the peer answers on.
+    #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = echo_port())]
+    port: PortNumber,
+    /// Messages to send.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Milliseconds from one message to the next; 0 sends the next when the answer is there.
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    interval: u64,
+    /// Milliseconds after which an answer counts as lost.
+    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    timeout: u64,
+    /// Bytes of a message.
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = size)]
+    size: usize,
+    /// Priority of the messages, 7 being the most urgent.
+    #[arg(long, value_name = "P", value_parser = peer::priority, default_value_t = Priority::HIGHEST)]
+    priority: Priority,
+    /// Write JSON to standard output in place of the lines.
+    #[arg(long)]
+    json: bool,
+}
+
+fn echo_port() -> PortNumber {
+    PortNumber::new(ECHO_PORT).expect("the constant is in range")
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|size| (TAG_BYTES..=MESSAGE_BYTES_MAX).contains(size))
+        .ok_or_else(|| format!("expected {TAG_BYTES} to {MESSAGE_BYTES_MAX} bytes"))
+}
+
+/// Asks and prints. Nothing came back: exit status 1.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let (config, name) = arguments.node.with_peer(&arguments.peer)?;
+    let node = peer::open(config)?;
+    let mut port = peer::open_any(&node)?;
+    let to = port
+        .destination(&name, arguments.port)
+        .map_err(peer::port_error)?;
+    if !arguments.json {
+        cli::print(&format!(
+            "{}\n{} bytes to {name} port {}\n",
+            node.report(),
+            arguments.size,
+            arguments.port
+        ))?;
+    }
+    let run = ask_all(&arguments, &mut port, to)?;
+    let summary = run.histogram.summary();
+    if arguments.json {
+        let json = json!({
+            "peer": name,
+            "port": arguments.port.get(),
+            "payload_bytes": arguments.size,
+            "link": node.report(),
+            "sent": run.sent,
+            "lost": run.sent - summary.count,
+            "count": summary.count,
+            "min_ns": summary.min_ns,
+            "p50_ns": summary.p50_ns,
+            "p99_ns": summary.p99_ns,
+            "max_ns": summary.max_ns,
+            "round_trips_ns": run.round_trips_ns,
+        });
+        cli::print(&format!("{json:#}\n"))?;
+    } else {
+        cli::print(&text(&run))?;
+    }
+    if let Some(signal) = interrupt::interrupted() {
+        return Err(CommandError::interrupted(signal));
+    }
+    if summary.count == 0 {
+        return Err(CommandError::failed(
+            format!("nobody answered: {} port {}", name, arguments.port),
+            "start `taut echo` there, and check the address, the port and the cable",
+        ));
+    }
+    Ok(())
+}
+
+/// What came of it.
+struct Run {
+    sent: u64,
+    histogram: LatencyHistogram,
+    /// One for each message, none where it was lost.
+    round_trips_ns: Vec<Option<u64>>,
+}
+
+fn ask_all(
+    arguments: &Arguments,
+    port: &mut QueuingPort,
+    to: Destination,
+) -> Result<Run, CommandError> {
+    let mut run = Run {
+        sent: 0,
+        histogram: LatencyHistogram::new(),
+        round_trips_ns: Vec::new(),
+    };
+    let mut message = vec![0; arguments.size];
+    let mut buffer = vec![0; port.message_bytes_max()];
+    let mut due = Instant::now();
+    for number in 0..arguments.count {
+        if interrupt::interrupted().is_some() {
+            break;
+        }
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        due += Duration::from_millis(arguments.interval);
+        message[..TAG_BYTES].copy_from_slice(&number.to_be_bytes());
+        let start = Instant::now();
+        port.send(to, arguments.priority, &message)
+            .map_err(peer::send_error)?;
+        run.sent += 1;
+        let time_limit = Duration::from_millis(arguments.timeout);
+        let round_trip = answer(port, &message, time_limit, &mut buffer)?.map(|at| at - start);
+        if let Some(time) = round_trip {
+            run.histogram.record_duration(time);
+        }
+        let ns = round_trip.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        run.round_trips_ns.push(ns);
+        if !arguments.json {
+            let outcome = ns.map_or("no answer".to_owned(), latency_text);
+            cli::print(&format!("{number}: {outcome}\n"))?;
+        }
+    }
+    Ok(run)
+}
+
+/// When the answer to `message` came; nothing if it did not come in time. Late answers to earlier messages
+/// are passed over.
+fn answer(
+    port: &mut QueuingPort,
+    message: &[u8],
+    time_limit: Duration,
+    buffer: &mut [u8],
+) -> Result<Option<Instant>, CommandError> {
+    let deadline = tautline::now() + time_limit;
+    while let Some(found) = port
+        .receive_until(deadline, buffer)
+        .map_err(peer::receive_error)?
+    {
+        let at = Instant::now();
+        if buffer[..found.length] == *message {
+            return Ok(Some(at));
+        }
+        if interrupt::interrupted().is_some() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn text(run: &Run) -> String {
+    let summary = run.histogram.summary();
+    let lost = run.sent - summary.count;
+    let share = 100.0 * lost as f64 / run.sent.max(1) as f64;
+    let mut text = format!(
+        "{} sent, {} answered, {share:.1} % lost\n",
+        run.sent, summary.count
+    );
+    if summary.count > 0 {
+        text += &format!(
+            "round trip: min {}, p50 {}, p99 {}, max {}\n",
+            latency_text(summary.min_ns),
+            latency_text(summary.p50_ns),
+            latency_text(summary.p99_ns),
+            latency_text(summary.max_ns),
+        );
+    }
+    text
+}

@@ -1,0 +1,196 @@
+//! `taut recv`: messages or values of a port, for scripts.
+
+use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tautline::{
+    Instant, Message, PortNumber, QueuingPort, Sample, SamplingOptions, SamplingPort, Source,
+};
+use tautline_lab::interrupt;
+
+use crate::cli::{self, CommandError};
+use crate::commands::peer::{self, NodeArguments};
+
+/// How long a wait lasts before the command looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Arguments of `taut recv`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Port to open.
+    #[arg(value_parser = peer::port_number)]
+    port: PortNumber,
+    #[command(flatten)]
+    node: NodeArguments,
+    /// End after so many messages.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Seconds to wait for all of them [default: for ever].
+    #[arg(long, value_name = "S")]
+    timeout: Option<f64>,
+    /// Open a sampling port: the last value only, each that is new when it is looked for.
+    #[arg(long)]
+    sampling: bool,
+    /// Write a line of JSON for each message, its bytes in hexadecimal.
+    #[arg(long, conflicts_with = "hex")]
+    json: bool,
+    /// Write the bytes in hexadecimal.
+    #[arg(long)]
+    hex: bool,
+}
+
+/// Writes each message in a line of its own. Not all came in time: exit status 1.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let deadline = deadline(arguments.timeout)?;
+    let node = peer::open(arguments.node.node_config()?)?;
+    let mut source = Inlet::open(&node, &arguments)?;
+    if let Err(error) = node.publish_status() {
+        eprintln!("taut: `taut status` will not show this node: {error}");
+    }
+    // Standard output is for what is received.
+    eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
+    let mut received = 0;
+    while received < arguments.count {
+        if let Some(signal) = interrupt::interrupted() {
+            return Err(CommandError::interrupted(signal));
+        }
+        let now = tautline::now();
+        if now >= deadline {
+            return Err(CommandError::failed(
+                format!("{received} of {} messages came in time", arguments.count),
+                "wait longer with --timeout, and check that the sender uses this address and port",
+            ));
+        }
+        if let Some(found) = source.next(deadline.min(now + LOOK))? {
+            write(&arguments, &found)?;
+            received += 1;
+        }
+    }
+    Ok(())
+}
+
+fn deadline(timeout: Option<f64>) -> Result<Instant, CommandError> {
+    let Some(seconds) = timeout else {
+        return Ok(Instant::FAR_FUTURE);
+    };
+    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        CommandError::usage(
+            format!("--timeout {seconds} is no length of time"),
+            "give seconds, such as 2.5",
+        )
+    })?;
+    Ok(tautline::now()
+        .checked_add(timeout)
+        .unwrap_or(Instant::FAR_FUTURE))
+}
+
+/// A port of either kind with its buffer.
+enum Inlet {
+    Queuing(QueuingPort, Vec<u8>),
+    Sampling(SamplingPort, Vec<u8>),
+}
+
+/// What came: its bytes, where from, and all that is known of it.
+struct Found<'a> {
+    bytes: &'a [u8],
+    json: Value,
+}
+
+impl Inlet {
+    fn open(node: &tautline::Node, arguments: &Arguments) -> Result<Inlet, CommandError> {
+        if arguments.sampling {
+            let port = node
+                .sampling_port(arguments.port, &SamplingOptions::default())
+                .map_err(peer::port_error)?;
+            Ok(Inlet::Sampling(
+                port,
+                vec![0; SamplingPort::VALUE_BYTES_MAX],
+            ))
+        } else {
+            let port = node
+                .queuing_port(arguments.port, &peer::any_size())
+                .map_err(peer::port_error)?;
+            let buffer = vec![0; port.message_bytes_max()];
+            Ok(Inlet::Queuing(port, buffer))
+        }
+    }
+
+    fn next(&mut self, deadline: Instant) -> Result<Option<Found<'_>>, CommandError> {
+        match self {
+            Inlet::Queuing(port, buffer) => {
+                let message = port
+                    .receive_until(deadline, buffer)
+                    .map_err(peer::receive_error)?;
+                Ok(message.map(|message| Found {
+                    json: message_json(&message),
+                    bytes: &buffer[..message.length],
+                }))
+            }
+            Inlet::Sampling(port, buffer) => {
+                let sample = port
+                    .read_new_until(deadline, buffer)
+                    .map_err(peer::receive_error)?;
+                Ok(sample.map(|sample| Found {
+                    json: sample_json(&sample),
+                    bytes: &buffer[..sample.length],
+                }))
+            }
+        }
+    }
+}
+
+fn source_json(source: Source) -> Value {
+    json!({ "address": source.address, "port": source.port.get() })
+}
+
+fn message_json(message: &Message) -> Value {
+    json!({
+        "source": source_json(message.source),
+        "priority": message.priority.get(),
+        "sequence": message.sequence,
+        "arrival_ns": message.arrival.as_nanos(),
+        "bytes": message.length,
+    })
+}
+
+fn sample_json(sample: &Sample) -> Value {
+    json!({
+        "source": source_json(sample.source),
+        "priority": sample.priority.get(),
+        "sequence": sample.sequence,
+        "arrival_ns": sample.arrival.as_nanos(),
+        "bytes": sample.length,
+        "age_ns": sample.age.as_nanos() as u64,
+        "overwritten": sample.overwritten,
+    })
+}
+
+fn write(arguments: &Arguments, found: &Found<'_>) -> Result<(), CommandError> {
+    if arguments.json {
+        let mut line = found.json.clone();
+        line["payload"] = hex(found.bytes).into();
+        return cli::print(&format!("{line}\n"));
+    }
+    if arguments.hex {
+        return cli::print(&(hex(found.bytes) + "\n"));
+    }
+    // The bytes as they are: they need not be text.
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(found.bytes)
+        .and_then(|()| stdout.write_all(b"\n"))
+        .and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(
+            format!("cannot write to standard output: {error}"),
+            "check where the output goes to",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,193 @@
+//! `taut status`: the nodes of this network namespace, as they describe themselves.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::{self, CommandError};
+use crate::table;
+
+/// Arguments of `taut status`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Write JSON to standard output in place of the tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks all nodes and prints what they say.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let (nodes, silent) = tautline::status::nodes().map_err(|error| {
+        CommandError::failed(
+            format!("cannot list the nodes: {error}"),
+            "mount /proc (mount -t proc proc /proc)",
+        )
+    })?;
+    for name in &silent {
+        eprintln!("taut: the node {name} (process/number) does not answer: it may be stopped");
+    }
+    if arguments.json {
+        let json = json!({ "nodes": nodes, "silent": silent });
+        return cli::print(&format!("{json:#}\n"));
+    }
+    if nodes.is_empty() {
+        return cli::print(
+            "no node is open in this network namespace, or none that publishes its status\n",
+        );
+    }
+    let texts: Vec<String> = nodes.iter().map(node_text).collect();
+    cli::print(&texts.join("\n"))
+}
+
+/// A value's text, without the quotation marks of JSON; a dash for none.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The sum of a list of numbers, for counters that are kept by priority or by reason.
+fn sum(value: &Value) -> String {
+    match value.as_array() {
+        Some(list) => list
+            .iter()
+            .filter_map(Value::as_u64)
+            .sum::<u64>()
+            .to_string(),
+        None => plain(value),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn node_text(node: &Value) -> String {
+    let mode = match &node["capabilities"]["xdp_mode"] {
+        Value::Null => String::new(),
+        mode => format!(" ({})", plain(mode)),
+    };
+    let place: String = [(" on ", "interface"), (", ", "mac"), (", ", "ip")]
+        .iter()
+        .filter(|(_, key)| !node[*key].is_null())
+        .map(|(before, key)| format!("{before}{}", plain(&node[*key])))
+        .collect();
+    let mut text = format!(
+        "node of process {} ({})\n  link {}{mode}{place}{}\n  frames for no open port: {}, malformed: {}\n",
+        plain(&node["pid"]),
+        plain(&node["command"]),
+        plain(&node["link"]),
+        if node["interface_up"] == false {
+            ", interface is DOWN"
+        } else {
+            ""
+        },
+        plain(&node["counters"]["no_port"]),
+        sum(&node["counters"]["malformed"]),
+    );
+    for better in list(&node["not_better"]) {
+        text += &format!(
+            "  not {}: {}\n",
+            plain(&better["link"]),
+            plain(&better["why"])
+        );
+    }
+    for limit in list(&node["limits"]) {
+        text += &format!("  limited: {}\n", plain(limit));
+    }
+    text += &neighbours_text(list(&node["neighbours"]));
+    text += &ports_text(list(&node["ports"]));
+    text += &peers_text(list(&node["ports"]));
+    text
+}
+
+fn neighbours_text(neighbours: &[Value]) -> String {
+    if neighbours.is_empty() {
+        return "  no neighbours\n".to_owned();
+    }
+    let row = |entry: &Value| {
+        ["name", "mac", "ip", "form"]
+            .map(|key| plain(&entry[key]))
+            .to_vec()
+    };
+    table::figures(
+        &["neighbour", "mac", "ip", "form"],
+        neighbours.iter().map(row),
+    )
+}
+
+fn ports_text(ports: &[Value]) -> String {
+    if ports.is_empty() {
+        return "  no open ports\n".to_owned();
+    }
+    let header = [
+        "port",
+        "name",
+        "kind",
+        "KiB",
+        "sent",
+        "unsent",
+        "frames",
+        "received",
+        "waiting",
+        "full",
+        "overwritten",
+        "incomplete",
+    ];
+    let row = |port: &Value| {
+        let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
+        let incomplete = ["expired", "incomplete_dropped"]
+            .iter()
+            .filter_map(|key| port[*key].as_u64())
+            .sum::<u64>();
+        let mut cells = ["number", "name", "kind"]
+            .map(|key| plain(&port[key]))
+            .to_vec();
+        cells.push(kib.to_string());
+        cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
+        cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
+        cells.push(plain(&port["overwritten"]));
+        cells.push(incomplete.to_string());
+        cells
+    };
+    table::figures(&header, ports.iter().map(row))
+}
+
+fn peers_text(ports: &[Value]) -> String {
+    let rows: Vec<Vec<String>> = ports
+        .iter()
+        .flat_map(|port| {
+            list(&port["peers"]).iter().map(|peer| {
+                let mut cells = vec![plain(&port["number"])];
+                cells.extend(
+                    [
+                        "address",
+                        "port",
+                        "received",
+                        "lost",
+                        "duplicates",
+                        "restarts",
+                    ]
+                    .map(|key| plain(&peer[key])),
+                );
+                cells
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    table::figures(
+        &[
+            "port",
+            "peer",
+            "its port",
+            "received",
+            "lost",
+            "duplicates",
+            "restarts",
+        ],
+        rows,
+    )
+}

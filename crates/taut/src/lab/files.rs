@@ -1,0 +1,158 @@
+//! `taut lab report` and `taut lab compare`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tautline_lab::compare::Comparison;
+use tautline_lab::report;
+use tautline_lab::result::LabResult;
+
+use super::answer;
+use crate::cli::{CommandError, print, write_file};
+use crate::table;
+
+/// Arguments of `taut lab report`.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// Results: files of taut lab, of cyclictest --json or of cyclictest --histfile.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Where to write the page; - is standard output.
+    #[arg(long, value_name = "FILE", default_value = "lab.html")]
+    pub html: PathBuf,
+}
+
+/// Arguments of `taut lab compare`.
+#[derive(Debug, Args)]
+pub struct CompareArguments {
+    /// Results; the first file has the baseline.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Share by which a percentile may be higher without being worse.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
+    pub tolerance: f64,
+    /// Write a page.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Runs `taut lab report`.
+pub(super) fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
+    let mut results = Vec::new();
+    for file in &arguments.files {
+        results.extend(LabResult::read_many(file)?);
+    }
+    write_file(&arguments.html, &report::page("taut lab report", &results))?;
+    if arguments.html != Path::new("-") {
+        print(&format!(
+            "{} results on {}\n",
+            results.len(),
+            arguments.html.display()
+        ))?;
+    }
+    Ok(())
+}
+
+/// Runs `taut lab compare`.
+pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> {
+    let files: Vec<Vec<LabResult>> = arguments
+        .files
+        .iter()
+        .map(|file| LabResult::read_many(file))
+        .collect::<Result<_, _>>()?;
+    let pairs: Vec<(&LabResult, &LabResult, Comparison)> = pair(&files)
+        .into_iter()
+        .map(|(baseline, other)| {
+            (
+                baseline,
+                other,
+                Comparison::of(baseline, other, arguments.tolerance),
+            )
+        })
+        .collect();
+    if pairs.is_empty() {
+        return Err(CommandError::usage(
+            "nothing to compare",
+            "give two results, or two files of several results with names in common",
+        ));
+    }
+    for (baseline, other, comparison) in &pairs {
+        print(&comparison_text(baseline, other, comparison))?;
+    }
+    if let Some(path) = &arguments.html {
+        write_file(path, &report::comparison_page(&pairs))?;
+    }
+    // The worst of the answers: worse, then inconclusive, then good.
+    let statuses: Vec<u8> = pairs
+        .iter()
+        .map(|(.., comparison)| comparison.exit_status())
+        .collect();
+    answer(if statuses.contains(&3) {
+        3
+    } else {
+        statuses.into_iter().max().unwrap_or(4)
+    })
+}
+
+/// Baselines and what is compared with them. One file: its first result is the baseline of its others. Several: the first
+/// file has the baselines, one for all, or one for each name.
+fn pair(files: &[Vec<LabResult>]) -> Vec<(&LabResult, &LabResult)> {
+    match files {
+        [one] => one.iter().skip(1).map(|other| (&one[0], other)).collect(),
+        [baselines, others @ ..] => others
+            .iter()
+            .flatten()
+            .filter_map(|other| {
+                let baseline = match baselines.as_slice() {
+                    [only] => only,
+                    many => many.iter().find(|baseline| baseline.label == other.label)?,
+                };
+                Some((baseline, other))
+            })
+            .collect(),
+        [] => Vec::new(),
+    }
+}
+
+fn comparison_text(baseline: &LabResult, other: &LabResult, comparison: &Comparison) -> String {
+    let rows = comparison.differences.iter().map(|difference| {
+        vec![
+            format!(
+                "{}, {}",
+                difference.load,
+                report::state_name(difference.state)
+            ),
+            difference.figure.to_owned(),
+            table::microseconds(difference.before_ns),
+            table::microseconds(difference.after_ns),
+            format!("{:.2}", difference.ratio()),
+            match (difference.is_regression, difference.is_judged) {
+                (true, _) => "WORSE",
+                (false, true) => "no worse",
+                _ => "not judged",
+            }
+            .to_owned(),
+        ]
+    });
+    let mut text = format!("{} against {}\n", other.label, baseline.label);
+    text += &table::figures(
+        &[
+            "load",
+            "figure",
+            "before µs",
+            "after µs",
+            "ratio",
+            "judgement",
+        ],
+        rows,
+    );
+    for remark in &comparison.remarks {
+        text += &format!("note: {remark}\n");
+    }
+    text += match (comparison.is_regression(), comparison.is_conclusive()) {
+        (true, _) => "worse\n",
+        (false, true) => "no worse\n",
+        _ => "nothing could be compared: no load in common, or too few samples\n",
+    };
+    text
+}

@@ -1,0 +1,302 @@
+//! `taut lab kernels`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tautline_lab::kernels::qemu::Accelerator;
+use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings};
+use tautline_lab::load::Load;
+use tautline_lab::plot::latency_text;
+use tautline_lab::report;
+use tautline_lab::result::{LabResult, TimeBase};
+use tautline_lab::verdict::parse_duration_ns;
+
+use crate::cli::{CommandError, print, write_file};
+use crate::table;
+use tautline_lab::interrupt;
+
+/// Arguments of `taut lab kernels`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Kernels: a package's name, a .deb file or an image (./vmlinuz), with kernel parameters after commas
+    /// [default: one kernel with preempt=none, voluntary and full, and the PREEMPT_RT one]
+    #[arg(long = "kernel", value_name = "SPEC", num_args = 1..)]
+    kernels: Vec<KernelSpec>,
+    /// Architectures: x86_64, arm64, armhf
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "x86_64"
+    )]
+    arch: Vec<Arch>,
+    /// Loads, in order
+    #[arg(
+        long = "load",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "idle,combined"
+    )]
+    loads: Vec<Load>,
+    /// Seconds of the guest's time under each load
+    #[arg(long, value_name = "N", default_value_t = 3.0)]
+    seconds: f64,
+    /// Time between two wake-ups
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    period: String,
+    /// Run this command in each guest instead of the probe (quote it; the program and its libraries are copied in)
+    #[arg(long, value_name = "COMMAND")]
+    guest_command: Option<String>,
+    /// Copy this file into the guests, at its own path
+    #[arg(long = "guest-file", value_name = "FILE")]
+    guest_files: Vec<PathBuf>,
+    /// Use this program as the guest's first process: ARCH=FILE
+    #[arg(long = "guest-program", value_name = "ARCH=FILE")]
+    guest_programs: Vec<String>,
+    /// Run on the host's clock under KVM; the result is not reproducible
+    #[arg(long)]
+    kvm: bool,
+    /// Seconds of host time after which a guest is given up
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    time_limit: u64,
+    /// Guests at once [default: the host's CPUs]
+    #[arg(long, value_name = "N")]
+    parallel: Option<usize>,
+    /// Where packages, kernels and results are kept
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Measure again what the cache has
+    #[arg(long)]
+    fresh: bool,
+    /// Write all results into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a report page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs `taut lab kernels`.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = settings(arguments)?;
+    let jobs = jobs(arguments);
+    let began = Instant::now();
+    let stop = Arc::new(AtomicBool::new(false));
+    let watched = Arc::clone(&stop);
+    // Ends with the process; it only passes the signal's flag on.
+    std::thread::spawn(move || {
+        while interrupt::interrupted().is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        watched.store(true, Ordering::Relaxed);
+    });
+    let reports = kernels::run(&jobs, &settings, &stop, &|event| tell(&event, began))?;
+    let outputs: Vec<_> = reports
+        .iter()
+        .flat_map(|report| {
+            report
+                .outputs
+                .iter()
+                .map(|output| (report.result.label.clone(), output.clone()))
+        })
+        .collect();
+    let results: Vec<LabResult> = reports.into_iter().map(|report| report.result).collect();
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string_pretty(&results).expect("results have only string keys");
+        write_file(path, &(text + "\n"))?;
+    }
+    if let Some(path) = &arguments.html {
+        write_file(path, &report::page("taut lab kernels", &results))?;
+    }
+    let mut all_succeeded = true;
+    for (label, output) in &outputs {
+        all_succeeded &= output.status == Some(0);
+        let status = output.status.map_or("killed".to_owned(), |status| {
+            format!("exit status {status}")
+        });
+        print(&format!(
+            "== {label}, {}: {status}\n{}\n",
+            output.load,
+            output.text.trim_end()
+        ))?;
+    }
+    if arguments.json.as_deref() != Some(Path::new("-")) && arguments.guest_command.is_none() {
+        print(&text(&results))?;
+    }
+    eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
+    if all_succeeded {
+        Ok(())
+    } else {
+        Err(CommandError::answer_is_no())
+    }
+}
+
+fn tell(event: &Event, began: Instant) {
+    let text = match event {
+        Event::Preparing(what) => format!("preparing {what}"),
+        Event::Started(what) => format!("started {what}"),
+        Event::Finished(what, true) => format!("{what}: from the cache"),
+        Event::Finished(what, false) => format!("finished {what}"),
+    };
+    eprintln!("{:4.0} s  {text}", began.elapsed().as_secs_f64());
+}
+
+/// The table, and the line that sets the worst cases beside the Emblix paper's.
+fn text(results: &[LabResult]) -> String {
+    let rows = results.iter().flat_map(|result| {
+        result.phases.iter().flat_map(move |phase| {
+            phase.series.iter().map(move |series| {
+                let summary = &series.summary;
+                let mut row = vec![
+                    format!("{}: {}", result.label, phase.load),
+                    summary.count.to_string(),
+                ];
+                row.extend(
+                    [
+                        summary.min_ns,
+                        summary.p50_ns,
+                        summary.p99_ns,
+                        summary.p999_ns,
+                        summary.max_ns,
+                    ]
+                    .map(|ns| format!("{:.3}", ns as f64 / 1e3)),
+                );
+                row.push(series.page_faults.to_string());
+                row
+            })
+        })
+    });
+    let mut text =
+        "Virtual time, one nanosecond an instruction; no statement about hardware.\n".to_owned();
+    if results.iter().any(|result| result.time == TimeBase::Guest) {
+        text = "Guests under KVM on the host's clock; no statement about hardware, and not reproducible.\n".to_owned();
+    }
+    text += &table::figures(
+        &[
+            "latency in µs",
+            "n",
+            "min",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "faults",
+        ],
+        rows,
+    );
+    text += &paper_line(results);
+    text
+}
+
+/// The Emblix paper's figures 1 to 4 beside the same comparison of today's kernels, under the last load of each.
+fn paper_line(results: &[LabResult]) -> String {
+    let here: Vec<String> = results
+        .iter()
+        .filter_map(|result| {
+            let load = &result.phases.last()?.load;
+            let max_ns = result.wakeups(None, Some(load)).summary().max_ns;
+            Some(format!(
+                "{} {} ({load})",
+                result.label,
+                latency_text(max_ns)
+            ))
+        })
+        .collect();
+    if here.len() < 2 {
+        return String::new();
+    }
+    format!(
+        "emblix-fig1-fig4: the paper: worst case of Linux 2.4.18 about 180 ms, with the preemption or the low-latency patch far better, with both below 1 ms; here: {}\n",
+        here.join(", ")
+    )
+}
+
+fn jobs(arguments: &Arguments) -> Vec<Job> {
+    arguments
+        .arch
+        .iter()
+        .flat_map(|arch| {
+            let kernels = if arguments.kernels.is_empty() {
+                arch.default_kernels()
+            } else {
+                arguments.kernels.clone()
+            };
+            kernels.into_iter().map(|kernel| Job {
+                arch: *arch,
+                kernel,
+            })
+        })
+        .collect()
+}
+
+fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
+    let period_ns = parse_duration_ns(&arguments.period).ok_or_else(|| {
+        CommandError::usage(
+            format!("--period {}: not a time", arguments.period),
+            "give one such as 1ms",
+        )
+    })?;
+    let foreign_programs = arguments
+        .guest_programs
+        .iter()
+        .map(|text| {
+            let (arch, file) = text.split_once('=').ok_or_else(|| {
+                CommandError::usage(format!("--guest-program {text}"), "give ARCH=FILE")
+            })?;
+            Ok((
+                arch.parse()
+                    .map_err(|error: String| CommandError::usage(error, "give ARCH=FILE"))?,
+                PathBuf::from(file),
+            ))
+        })
+        .collect::<Result<_, CommandError>>()?;
+    let command = arguments
+        .guest_command
+        .as_deref()
+        .map(|text| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .filter(|words| !words.is_empty());
+    Ok(Settings {
+        loads: arguments.loads.clone(),
+        duration: Duration::from_secs_f64(arguments.seconds.clamp(0.01, 86_400.0)),
+        period: Duration::from_nanos(period_ns),
+        accelerator: if arguments.kvm {
+            Accelerator::Kvm
+        } else {
+            Accelerator::InstructionCount
+        },
+        command,
+        files: arguments.guest_files.clone(),
+        time_limit: Duration::from_secs(arguments.time_limit),
+        cache: arguments
+            .cache
+            .clone()
+            .unwrap_or_else(super::cache_directory),
+        reuse_results: !arguments.fresh,
+        parallel: arguments
+            .parallel
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        guest_program: std::env::current_exe().map_err(|error| {
+            CommandError::failed(
+                format!("this program cannot be found: {error}"),
+                "mount /proc",
+            )
+        })?,
+        foreign_programs,
+        workspace: workspace(),
+    })
+}
+
+/// The sources of this program, if it was started somewhere inside them.
+fn workspace() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors()
+        .find(|path| path.join("crates/tautline-lab/Cargo.toml").is_file())
+        .map(PathBuf::from)
+}

@@ -1,0 +1,121 @@
+//! `taut lab`: can this machine, with this kernel, hold your deadline, and how sure are we?
+//!
+//! Exit status: 0 held or no worse, 3 a deadline exceeded or a comparison worse, 4 no verdict (too little was measured,
+//! or it was held on a virtual machine, which says nothing about hardware).
+
+pub mod files;
+pub mod kernels;
+pub mod run;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use tautline_lab::kernels::{KernelsError, guest};
+use tautline_lab::load;
+use tautline_lab::result::ResultFileError;
+
+use crate::cli::CommandError;
+use tautline_lab::interrupt;
+
+/// Arguments of `taut lab`.
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// The commands of the lab.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Measure this machine: wake-ups under loads, untouched and tuned, and judge.
+    Run(run::Arguments),
+    /// Write a page of results; cyclictest's files are welcome too.
+    Report(files::ReportArguments),
+    /// Compare results with the first one; exit status 3 if one is worse.
+    Compare(files::CompareArguments),
+    /// Compare kernels in virtual machines on virtual time: the same figures twice, on any host.
+    Kernels(kernels::Arguments),
+    /// One part of a load, in a process of its own. Started by the lab itself.
+    #[command(hide = true)]
+    Worker {
+        /// Part, directory, CPUs and largest size in MiB.
+        arguments: Vec<String>,
+    },
+}
+
+/// Does the work of a guest's first process and never returns, if this process is one. To be called first of all: the
+/// kernel puts words of its own command line before a program's arguments, so these cannot be relied on.
+pub fn run_if_guest() {
+    if guest::is_guest() {
+        let worker_command = ["/init", "lab", "worker"].map(PathBuf::from);
+        if let Err(error) = guest::run_as_first_process(&worker_command) {
+            eprintln!("taut lab guest: {error}");
+        }
+    }
+}
+
+/// Runs a lab command.
+pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
+    match arguments.command {
+        LabCommand::Run(arguments) => run::run(&arguments),
+        LabCommand::Report(arguments) => files::report(&arguments),
+        LabCommand::Compare(arguments) => files::compare(&arguments),
+        LabCommand::Kernels(arguments) => kernels::run(&arguments),
+        LabCommand::Worker { arguments } => load::run_worker(&arguments).map_err(|error| {
+            CommandError::failed(
+                error.to_string(),
+                "this command is started by taut lab itself",
+            )
+        }),
+    }
+}
+
+/// An exit status that is an answer.
+fn answer(status: u8) -> Result<(), CommandError> {
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::answer(status))
+    }
+}
+
+impl From<ResultFileError> for CommandError {
+    fn from(error: ResultFileError) -> CommandError {
+        CommandError::failed(
+            error.to_string(),
+            "give a file that taut lab run or cyclictest --json wrote",
+        )
+    }
+}
+
+impl From<KernelsError> for CommandError {
+    fn from(error: KernelsError) -> CommandError {
+        let remedy = match &error {
+            KernelsError::Interrupted => {
+                return CommandError::interrupted(interrupt::interrupted().unwrap_or(libc::SIGINT));
+            }
+            KernelsError::ToolMissing { package, .. } => {
+                format!("install it: apt-get install --no-install-recommends {package}")
+            }
+            KernelsError::NoPackage { .. } => {
+                "check the name (apt-cache search linux-image) and the network, or give a .deb file or an image".to_owned()
+            }
+            KernelsError::NoReport { .. } => {
+                "try the kernel alone with --kernel, with earlyprintk=serial after a comma".to_owned()
+            }
+            _ => "see docs/lab.md".to_owned(),
+        };
+        CommandError::failed(error.to_string(), remedy)
+    }
+}
+
+/// The directory for packages, kernels and results: `$XDG_CACHE_HOME/tautline/lab`, or below the home directory.
+fn cache_directory() -> PathBuf {
+    std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("tautline/lab")
+}

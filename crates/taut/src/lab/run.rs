@@ -1,0 +1,388 @@
+//! `taut lab run`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use tautline_lab::journal::{Journal, JournalError};
+use tautline_lab::load::{self, Load};
+use tautline_lab::plot::latency_text;
+use tautline_lab::report;
+use tautline_lab::result::{LabResult, Phase, Series, State};
+use tautline_lab::session::{self, Progress, SessionError, Settings};
+use tautline_lab::sys;
+use tautline_lab::tuning::parse_cpu_list;
+use tautline_lab::verdict::{Class, Verdict, parse_duration_ns};
+
+use super::answer;
+use crate::cli::{CommandError, print, write_file};
+use crate::table;
+use tautline_lab::interrupt::{self, CleanUp};
+
+/// Arguments of `taut lab run`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Measuring time in all, divided evenly over states and loads.
+    #[arg(long, value_name = "N", default_value_t = 60.0)]
+    pub seconds: f64,
+    /// Loads, in order: idle, cpu, memory, disk, network, scheduling, combined.
+    #[arg(
+        long = "load",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "idle,combined"
+    )]
+    pub loads: Vec<Load>,
+    /// CPUs to probe, such as 0-2,5 [default: all].
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// What to judge for: multimedia, instrument, fast-io (the paper's classes), linuxcnc, or a deadline such as 250us
+    /// [default: the paper's three, with exit status 0].
+    #[arg(long, value_name = "NAME|DEADLINE")]
+    pub class: Option<Class>,
+    /// Time between two wake-ups of a probe.
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub period: String,
+    /// Measure the machine as it is only, and change nothing.
+    #[arg(long, conflicts_with = "tuned_only")]
+    pub untouched_only: bool,
+    /// Measure the tuned machine only.
+    #[arg(long)]
+    pub tuned_only: bool,
+    /// End at the first latency above this, keep the kernel's trace and name the likely culprit.
+    #[arg(long, value_name = "LATENCY")]
+    pub trace_above: Option<String>,
+    /// Use the built-in loads also where stress-ng, fio and iperf3 are installed.
+    #[arg(long)]
+    pub builtin_loads: bool,
+    /// Where the disk load writes [default: the directory for temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The disk load's largest file and the memory load's block, in MiB.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub size: u64,
+    /// What the result is called [default: the host's name].
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Write the result; - is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Runs `taut lab run`.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = settings(arguments)?;
+    let (journal, recovered) = Journal::open()?;
+    for line in recovered {
+        eprintln!("from an earlier run that was killed: {line}");
+    }
+    let journal = Arc::new(Mutex::new(journal));
+    let for_signals = Arc::clone(&journal);
+    let clean_up = CleanUp::new(move || {
+        for_signals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .restore();
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    let bar = Bar::new();
+    let outcome = session::run(&settings, &journal, &stop, &mut |progress| {
+        if interrupt::interrupted().is_some() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        bar.show(progress);
+    });
+    bar.done();
+    drop(clean_up);
+    let mut result = outcome?;
+    result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
+    publish(arguments, &result)?;
+    if let Some(signal) = interrupt::interrupted() {
+        return Err(CommandError::interrupted(signal));
+    }
+    answer(result.verdict.as_ref().map_or(0, Verdict::exit_status))
+}
+
+fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
+    if let Some(path) = &arguments.json {
+        result.write_or_print(path)?;
+    }
+    if let Some(path) = &arguments.html {
+        write_file(
+            path,
+            &report::page("taut lab run", std::slice::from_ref(result)),
+        )?;
+    }
+    // With the JSON on standard output the table would spoil it.
+    if arguments.json.as_deref() != Some(std::path::Path::new("-")) {
+        print(&text(result))?;
+    }
+    Ok(())
+}
+
+impl From<JournalError> for CommandError {
+    fn from(error: JournalError) -> CommandError {
+        CommandError::failed(
+            error.to_string(),
+            "the journal is how settings are put back; without it nothing is measured",
+        )
+    }
+}
+
+impl From<SessionError> for CommandError {
+    fn from(error: SessionError) -> CommandError {
+        CommandError::failed(
+            error.to_string(),
+            "see docs/lab.md, and taut doctor for what this machine lacks",
+        )
+    }
+}
+
+fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
+    let time = |option: &str, text: &str| {
+        parse_duration_ns(text).ok_or_else(|| {
+            CommandError::usage(
+                format!("--{option} {text}: not a time"),
+                "give one such as 250us or 2ms",
+            )
+        })
+    };
+    let period_ns = time("period", &arguments.period)?;
+    if !(50_000..=1_000_000_000).contains(&period_ns) {
+        return Err(CommandError::usage(
+            format!("--period {}: out of range", arguments.period),
+            "give one from 50us to 1s: below, the probes themselves are a load",
+        ));
+    }
+    let allowed = sys::allowed_cpus().unwrap_or_default();
+    let cpus = match &arguments.cpus {
+        Some(list) => parse_cpu_list(list),
+        None => allowed.clone(),
+    };
+    if let Some(wrong) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        return Err(CommandError::usage(
+            format!("--cpus: CPU {wrong} cannot be used"),
+            format!("this process may use: {allowed:?}"),
+        ));
+    }
+    if cpus.is_empty() {
+        return Err(CommandError::usage(
+            "--cpus: no CPU in the list",
+            "give one such as 0-2,5",
+        ));
+    }
+    let states = match (arguments.untouched_only, arguments.tuned_only) {
+        (true, _) => vec![State::Untouched],
+        (_, true) => vec![State::Tuned],
+        _ => vec![State::Untouched, State::Tuned],
+    };
+    let program = std::env::current_exe().map_err(|error| {
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
+    })?;
+    Ok(Settings {
+        label: arguments.label.clone().unwrap_or_else(host_name),
+        total: Duration::from_secs_f64(arguments.seconds.clamp(0.0, 1e9)),
+        states,
+        loads: arguments.loads.clone(),
+        cpus,
+        period_ns,
+        trace_above_ns: arguments
+            .trace_above
+            .as_deref()
+            .map(|text| time("trace-above", text))
+            .transpose()?,
+        load: load::Settings {
+            worker_command: vec![program, "lab".into(), "worker".into()],
+            directory: load::scratch_directory(
+                &arguments.dir.clone().unwrap_or_else(std::env::temp_dir),
+            ),
+            cpu_count: allowed.len(),
+            size_mib_max: arguments.size.max(1),
+            external_tools: !arguments.builtin_loads,
+        },
+    })
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "this machine".to_owned(), |name| name.trim().to_owned())
+}
+
+/// What the terminal shows at the end.
+fn text(result: &LabResult) -> String {
+    let mut text = format!("{}\n", result.machine.summary());
+    text += &table::figures(
+        &[
+            "latency in µs",
+            "n",
+            "min",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "faults",
+            "CPU %",
+        ],
+        result
+            .phases
+            .iter()
+            .flat_map(|phase| phase.series.iter().map(move |series| row(phase, series))),
+    );
+    text += &remarks(result);
+    for line in judgement(result) {
+        text += &format!("{line}\n");
+    }
+    text
+}
+
+fn row(phase: &Phase, series: &Series) -> Vec<String> {
+    let deadline = if series.scheduling == "SCHED_DEADLINE" {
+        ", deadline"
+    } else {
+        ""
+    };
+    let state = report::state_name(phase.state);
+    let summary = &series.summary;
+    let mut row = vec![
+        format!("{}, {state}: {}{deadline}", phase.load, series.name()),
+        summary.count.to_string(),
+    ];
+    let figures = [
+        summary.min_ns,
+        summary.p50_ns,
+        summary.p99_ns,
+        summary.p999_ns,
+        summary.max_ns,
+    ];
+    row.extend(figures.map(table::microseconds));
+    row.push(series.page_faults.to_string());
+    row.push(format!("{:.2}", series.cpu_share * 100.0));
+    row
+}
+
+/// What the loads achieved, what was changed, what is lacking.
+fn remarks(result: &LabResult) -> String {
+    let mut text = String::new();
+    for phase in &result.phases {
+        let state = report::state_name(phase.state);
+        for part in &phase.achieved {
+            let problem = part
+                .problem
+                .as_ref()
+                .map_or(String::new(), |problem| format!(" ({problem})"));
+            text += &format!(
+                "{}, {state}: {} by {}: {:.1} {}{problem}\n",
+                phase.load, part.part, part.tool, part.amount, part.unit
+            );
+        }
+    }
+    for change in &result.changes {
+        let restored = if change.restored {
+            "put back"
+        } else {
+            "NOT put back: the next start tries again"
+        };
+        text += &format!(
+            "changed {}: {} to {}, {restored}\n",
+            change.what, change.before, change.after
+        );
+    }
+    for missing in &result.missing {
+        text += &format!(
+            "lacking: {}: {} ({})\n",
+            missing.what, missing.reason, missing.remedy
+        );
+    }
+    for note in &result.notes {
+        text += &format!("note: {note}\n");
+    }
+    if let Some(outlier) = &result.outlier {
+        let late = latency_text(outlier.latency_ns);
+        text += &format!(
+            "outlier: {late} on CPU {}; likely {}\n",
+            outlier.cpu, outlier.culprit
+        );
+    }
+    text
+}
+
+/// The verdict that was asked for, or the paper's three.
+fn judgement(result: &LabResult) -> Vec<String> {
+    if let Some(verdict) = &result.verdict {
+        return verdict.sentences();
+    }
+    let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
+    let mut lines: Vec<String> = verdicts
+        .iter()
+        .map(|verdict| verdict.sentences().remove(0))
+        .collect();
+    lines.extend(verdicts[2].sentences().into_iter().skip(1));
+    lines
+}
+
+/// A progress bar on a terminal, a line for each phase elsewhere.
+struct Bar {
+    bar: ProgressBar,
+    last: Mutex<(Option<usize>, Instant)>,
+    is_terminal: bool,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = if is_terminal {
+            ProgressBar::new(1000)
+        } else {
+            ProgressBar::hidden()
+        };
+        let style = ProgressStyle::with_template("{bar:24} {msg}")
+            .expect("the template is a constant that indicatif accepts");
+        bar.set_style(style);
+        Bar {
+            bar,
+            last: Mutex::new((None, Instant::now())),
+            is_terminal,
+        }
+    }
+
+    fn show(&self, progress: &Progress) {
+        let summary = &progress.summary;
+        let position =
+            (progress.phase as f64 + progress.share) / progress.phase_count.max(1) as f64;
+        self.bar.set_position((position * 1000.0) as u64);
+        self.bar.set_message(format!(
+            "{} {}: n {} p50 {} p99 {} max {}",
+            report::state_name(progress.state),
+            progress.what,
+            summary.count,
+            latency_text(summary.p50_ns),
+            latency_text(summary.p99_ns),
+            latency_text(summary.max_ns)
+        ));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_terminal && last.0 != Some(progress.phase) {
+            eprintln!(
+                "phase {} of {}: {} {}",
+                progress.phase + 1,
+                progress.phase_count,
+                report::state_name(progress.state),
+                progress.what
+            );
+            *last = (Some(progress.phase), Instant::now());
+        }
+    }
+
+    fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}

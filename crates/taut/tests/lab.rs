@@ -1,0 +1,467 @@
+//! `taut lab` as a user runs it. What needs root, QEMU, a kernel package, cyclictest or a browser says SKIPPED where that
+//! is not to be had.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tautline_lab::load::find_program;
+use tautline_lab::machine::Machine;
+use tautline_lab::result::{LabResult, Phase, ProbeKind, Series, State, TimeBase};
+use tautline_lab::{LatencyHistogram, report, sys};
+
+/// One lab at a time, as the lab itself demands.
+fn one_lab() -> MutexGuard<'static, ()> {
+    static LAB: Mutex<()> = Mutex::new(());
+    LAB.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn taut(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path =
+            std::env::temp_dir().join(format!("taut-test-lab-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // what is left of a failed test is in the way of none
+    }
+}
+
+fn result(label: &str, scale: u64) -> LabResult {
+    let mut histogram = LatencyHistogram::new();
+    (0..20_000).for_each(|index| histogram.record((5_000 + index % 997) * scale));
+    let mut result = LabResult::new(label, TimeBase::Real, Machine::default());
+    result.phases.push(Phase {
+        state: State::Untouched,
+        load: "idle".to_owned(),
+        achieved: Vec::new(),
+        duration_ns: 20_000_000_000,
+        series: vec![Series {
+            probe: ProbeKind::Nanosleep,
+            cpu: Some(0),
+            scheduling: "SCHED_FIFO 80".to_owned(),
+            period_ns: 1_000_000,
+            summary: histogram.summary(),
+            buckets: histogram.buckets(),
+            overruns: 0,
+            page_faults: 0,
+            switches_involuntary: 0,
+            cpu_share: 0.0,
+            timeline: Vec::new(),
+        }],
+    });
+    result
+}
+
+#[test]
+fn a_run_measures_every_load_and_leaves_nothing() {
+    let _lab = one_lab();
+    let scratch = Scratch::new("run");
+    let (json, html) = (scratch.path("run.json"), scratch.path("run.html"));
+    let output = taut(&[
+        "lab",
+        "run",
+        "--seconds",
+        "3",
+        "--load",
+        "idle,combined",
+        "--builtin-loads",
+        "--size",
+        "4",
+        "--dir",
+        &scratch.path("."),
+        "--json",
+        &json,
+        "--html",
+        &html,
+        "--class",
+        "10s",
+    ]);
+    let result = LabResult::read(Path::new(&json))
+        .unwrap_or_else(|error| panic!("{error}\n{}", text(&output)));
+    for (state, load) in [(State::Untouched, "idle"), (State::Tuned, "combined")] {
+        assert!(
+            result.wakeups(Some(state), Some(load)).count() > 100,
+            "{load}"
+        );
+    }
+    let parts: Vec<&str> = result
+        .phases
+        .iter()
+        .filter(|phase| phase.state == State::Tuned)
+        .flat_map(|phase| &phase.achieved)
+        .inspect(|part| assert!(part.amount > 0.0 || part.problem.is_some(), "{part:?}"))
+        .map(|part| part.part.as_str())
+        .collect();
+    assert_eq!(
+        parts,
+        [
+            "cpu",
+            "memory",
+            "disk",
+            "network",
+            "scheduling",
+            "scheduling"
+        ]
+    );
+    for series in result.phases.iter().flat_map(|phase| &phase.series) {
+        assert_eq!(
+            series.page_faults,
+            0,
+            "{}: the probe faulted",
+            series.name()
+        );
+    }
+    assert!(
+        result.changes.iter().all(|change| change.restored),
+        "{:?}",
+        result.changes
+    );
+    // Held or not is this machine's affair; but a virtual one is never told that it held.
+    let verdict = result.verdict.expect("a class was asked for");
+    let status = output.status.code();
+    assert_eq!(status, Some(i32::from(verdict.exit_status())));
+    assert!(status != Some(0) || result.machine.is_virtual.known() == Some(&false));
+    assert_eq!(
+        fs::read_dir(&scratch.0).unwrap().count(),
+        2,
+        "the load's files are gone"
+    );
+    assert!(fs::read_to_string(&html).unwrap().contains("Time line"));
+}
+
+#[test]
+fn a_slowed_run_is_seen_by_compare() {
+    let scratch = Scratch::new("compare");
+    let (fast, slow, page) = (
+        scratch.path("fast.json"),
+        scratch.path("slow.json"),
+        scratch.path("c.html"),
+    );
+    result("fast", 1).write(Path::new(&fast)).unwrap();
+    result("slow", 4).write(Path::new(&slow)).unwrap();
+    let worse = taut(&["lab", "compare", &fast, &slow, "--html", &page]);
+    assert_eq!(worse.status.code(), Some(3), "{}", text(&worse));
+    assert!(text(&worse).contains("WORSE"));
+    assert!(
+        fs::read_to_string(&page)
+            .unwrap()
+            .contains("slow: worse than fast")
+    );
+    assert_eq!(
+        taut(&["lab", "compare", &slow, &fast]).status.code(),
+        Some(0)
+    );
+    assert_eq!(
+        taut(&["lab", "compare", &fast, &fast]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn files_that_are_no_results_are_told_apart() {
+    let scratch = Scratch::new("files");
+    let whole = serde_json::to_string_pretty(&result("x", 1)).unwrap();
+    for (content, words) in [
+        (whole[..whole.len() / 2].to_owned(), "cut off"),
+        (
+            whole.replace("\"version\": 1", "\"version\": 7"),
+            "version 7",
+        ),
+        ("{\"a\": 1}".to_owned(), "neither a result"),
+        (String::new(), "neither a result"),
+    ] {
+        let path = scratch.path("x.json");
+        fs::write(&path, content).unwrap();
+        let output = taut(&["lab", "report", &path, "--html", &scratch.path("x.html")]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+    }
+    let absent = taut(&["lab", "report", &scratch.path("absent.json")]);
+    assert!(text(&absent).contains("absent.json"));
+}
+
+#[test]
+fn wrong_arguments_are_explained() {
+    for (arguments, words) in [
+        (vec!["--cpus", "999"], "CPU 999"),
+        (vec!["--cpus", "x"], "no CPU"),
+        (vec!["--period", "1us"], "out of range"),
+        (vec!["--class", "soon"], "no class"),
+        (vec!["--load", "io"], "no load"),
+        (vec!["--seconds", "0"], "too short"),
+    ] {
+        let _lab = one_lab();
+        let output = taut(&[&["lab", "run"], arguments.as_slice()].concat());
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}");
+        assert!(
+            text(&output).contains(words),
+            "{arguments:?}: {}",
+            text(&output)
+        );
+    }
+}
+
+const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// Root on a machine whose throttling can be switched.
+fn throttling_can_be_set() -> Option<String> {
+    let before = fs::read_to_string(THROTTLING).ok()?;
+    (sys::is_root() && before.trim() != "-1" && fs::write(THROTTLING, &before).is_ok())
+        .then_some(before)
+}
+
+fn start_tuned(scratch: &Scratch) -> std::process::Child {
+    let child = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args([
+            "lab",
+            "run",
+            "--seconds",
+            "60",
+            "--tuned-only",
+            "--load",
+            "disk",
+            "--builtin-loads",
+            "--size",
+            "4",
+        ])
+        .args(["--dir", &scratch.path(".")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("throttling is off and files are written", || {
+        fs::read_to_string(THROTTLING).unwrap().trim() == "-1"
+            && fs::read_dir(&scratch.0).unwrap().count() > 0
+    });
+    child
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < limit, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_interrupt_puts_everything_back() {
+    let _lab = one_lab(); // before looking: another test may have it switched off
+    let Some(before) = throttling_can_be_set() else {
+        println!("SKIPPED: needs root and a writable {THROTTLING}");
+        return;
+    };
+    let scratch = Scratch::new("interrupt");
+    let mut child = start_tuned(&scratch);
+    sys::signal_process(child.id(), 2);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_to_string(THROTTLING).unwrap(), before);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_killed_run_left_is_put_back_by_the_next() {
+    let _lab = one_lab(); // before looking: another test may have it switched off
+    let Some(before) = throttling_can_be_set() else {
+        println!("SKIPPED: needs root and a writable {THROTTLING}");
+        return;
+    };
+    let scratch = Scratch::new("kill");
+    let mut child = start_tuned(&scratch);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_to_string(THROTTLING).unwrap().trim(), "-1");
+    let next = taut(&[
+        "lab",
+        "run",
+        "--seconds",
+        "1",
+        "--untouched-only",
+        "--load",
+        "idle",
+    ]);
+    assert!(
+        text(&next).contains("an earlier run that was killed"),
+        "{}",
+        text(&next)
+    );
+    assert_eq!(fs::read_to_string(THROTTLING).unwrap(), before);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+}
+
+#[test]
+fn files_of_cyclictest_are_imported() {
+    let Some(cyclictest) = find_program("cyclictest").filter(|_| sys::is_root()) else {
+        println!("SKIPPED: needs root and cyclictest (apt-get install rt-tests)");
+        return;
+    };
+    let scratch = Scratch::new("cyclictest");
+    let json = scratch.path("board.json");
+    let histogram = scratch.path("board.hist");
+    let run = Command::new(cyclictest)
+        .args([
+            "-q",
+            "-p80",
+            "-i1000",
+            "-l300",
+            "-h2000",
+            &format!("--json={json}"),
+            &format!("--histfile={histogram}"),
+        ])
+        .output()
+        .unwrap();
+    if !run.status.success() {
+        println!("SKIPPED: cyclictest cannot run here: {}", text(&run));
+        return;
+    }
+    for file in [&json, &histogram] {
+        let imported = LabResult::read(Path::new(file)).unwrap();
+        assert_eq!(imported.wakeups(None, None).count(), 300, "{file}");
+        assert_eq!(imported.time, TimeBase::Imported);
+    }
+    let compared = taut(&["lab", "compare", &json, &histogram]);
+    // 300 samples are enough to compare the median and nothing beyond it; it is the same run.
+    assert_eq!(compared.status.code(), Some(0), "{}", text(&compared));
+}
+
+#[test]
+fn the_kernel_laboratory_gives_the_same_figures_twice() {
+    if find_program("qemu-system-x86_64").is_none() || find_program("apt-get").is_none() {
+        println!("SKIPPED: needs QEMU and apt (apt-get install qemu-system-x86)");
+        return;
+    }
+    let scratch = Scratch::new("kernels");
+    let run = |file: &str| {
+        taut(&[
+            "lab",
+            "kernels",
+            "--kernel",
+            "linux-image-rt-amd64",
+            "--load",
+            "idle",
+            "--seconds",
+            "0.2",
+            "--fresh",
+            "--json",
+            file,
+        ])
+    };
+    let (one, two) = (scratch.path("1.json"), scratch.path("2.json"));
+    let first = run(&one);
+    if !first.status.success() && text(&first).contains("the archive has no kernel package") {
+        println!(
+            "SKIPPED: the kernel package cannot be downloaded here: {}",
+            text(&first)
+        );
+        return;
+    }
+    assert!(first.status.success(), "{}", text(&first));
+    assert!(run(&two).status.success());
+    assert_eq!(
+        fs::read_to_string(&one).unwrap(),
+        fs::read_to_string(&two).unwrap()
+    );
+    let results = LabResult::read_many(Path::new(&one)).unwrap();
+    let summary = results[0].wakeups(None, None).summary();
+    assert!((199..=201).contains(&summary.count), "{summary:?}");
+    assert_eq!(results[0].time, TimeBase::Virtual);
+    assert_eq!(results[0].machine.preemption.to_string(), "rt");
+}
+
+#[test]
+fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
+    if find_program("qemu-system-x86_64").is_none() {
+        println!("SKIPPED: needs QEMU (apt-get install qemu-system-x86)");
+        return;
+    }
+    let scratch = Scratch::new("nokernel");
+    let path = scratch.path("notakernel");
+    fs::write(&path, vec![0x55; 100_000]).unwrap();
+    let output = taut(&[
+        "lab",
+        "kernels",
+        "--kernel",
+        &path,
+        "--time-limit",
+        "5",
+        "--cache",
+        &scratch.path("cache"),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("notakernel: "), "{}", text(&output));
+    assert!(text(&output).contains("console"));
+}
+
+/// The page as a browser shows it: laid out, without complaints, with the right figures.
+#[test]
+fn a_browser_shows_the_page() {
+    let Some(browser) = find_program("chromium").or_else(|| find_program("google-chrome")) else {
+        println!("SKIPPED: needs a browser (apt-get install chromium)");
+        return;
+    };
+    let scratch = Scratch::new("browser");
+    let (page, picture) = (scratch.path("page.html"), scratch.path("page.png"));
+    fs::write(&page, report::page("taut lab run", &[result("board", 1)])).unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(&browser)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--enable-logging=stderr",
+            ])
+            .arg(format!("--user-data-dir={}", scratch.path("profile")))
+            .args(arguments)
+            .arg(format!("file://{page}"))
+            .output()
+            .unwrap()
+    };
+    let shown = run(&["--dump-dom"]);
+    let document = String::from_utf8_lossy(&shown.stdout);
+    for words in [
+        "<td>20000</td>",
+        "<td>5.00 µs</td>",
+        "<td>6.00 µs</td>",
+        "nanosleep, CPU 0",
+        "svg",
+    ] {
+        assert!(document.contains(words), "{words}");
+    }
+    let complaints = String::from_utf8_lossy(&shown.stderr);
+    assert!(!complaints.contains("CONSOLE"), "{complaints}");
+    run(&["--window-size=400,1600", &format!("--screenshot={picture}")]);
+    let picture = fs::read(picture).expect("a picture was taken");
+    // A blank page of this size compresses to some 6 KB.
+    assert!(picture.len() > 20_000, "{} bytes", picture.len());
+}

@@ -1,0 +1,342 @@
+//! The inside of a virtual machine: the first and only program of a guest. It mounts what it needs, runs its
+//! orders with the same probes and loads as on a real machine, sends the result over the console in a frame that
+//! a cut or a kernel message cannot hide in, and restarts the machine, which ends QEMU.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::{self, Load};
+use crate::machine::Machine;
+use crate::probe::{self, Plan, Scheduling};
+use crate::result::{LabResult, Missing, Phase, ProbeKind, State, TimeBase};
+use crate::sys;
+
+/// Where the orders lie in the initramfs.
+pub const ORDERS_PATH: &str = "/lab-orders.json";
+
+/// What a guest shall do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Orders {
+    /// The name of the run.
+    pub label: String,
+    /// The loads, in order.
+    pub loads: Vec<Load>,
+    /// Time to measure under each.
+    pub duration_ns: u64,
+    /// Time between two wake-ups.
+    pub period_ns: u64,
+    /// Largest file and memory block of the loads.
+    pub size_mib_max: u64,
+    /// The clock that the host gave the guest.
+    pub time: TimeBase,
+    /// A command to run instead of the probe, under each load.
+    pub command: Option<Vec<String>>,
+    /// Kernel modules to load first, as paths in the initramfs.
+    pub modules: Vec<PathBuf>,
+}
+
+/// What a guest sends back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuestReport {
+    /// The result; without series if a command was run.
+    pub result: LabResult,
+    /// What the commands printed, a text for each load, with their exit status.
+    pub outputs: Vec<CommandOutput>,
+}
+
+/// What one `--guest-command` did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommandOutput {
+    /// The load meanwhile.
+    pub load: String,
+    /// Its exit status; none if a signal ended it.
+    pub status: Option<i32>,
+    /// What it printed, standard output and error in one.
+    pub text: String,
+}
+
+/// Time for a load to come up to speed before the probe starts, in the guest's clock.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// SCHED_FIFO priority of the probe: above the interrupt threads (50) of a PREEMPT_RT kernel.
+const PRIORITY: u8 = 80;
+
+/// Payload of one line of the frame: a serial console's line discipline cuts at 4096.
+const LINE_BYTES: usize = 1024;
+
+const FRAME_BEGIN: &str = "@taut-lab begin ";
+const FRAME_LINE: &str = "@taut-lab | ";
+const FRAME_END: &str = "@taut-lab end ";
+
+/// Whether this process is the first of a guest that the laboratory made.
+pub fn is_guest() -> bool {
+    std::process::id() == 1 && Path::new(ORDERS_PATH).exists()
+}
+
+/// Runs as the guest's first process and does not return if all goes well. Refuses to run anywhere else.
+pub fn run_as_first_process(worker_command: &[PathBuf]) -> io::Result<()> {
+    if !is_guest() {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this command is the first process of a virtual machine of taut lab kernels; it does nothing elsewhere",
+        ));
+    }
+    let outcome = work(worker_command);
+    if let Err(error) = &outcome {
+        println!("taut lab guest: {error}");
+    }
+    sys::restart_machine();
+    outcome
+}
+
+fn work(worker_command: &[PathBuf]) -> io::Result<()> {
+    let mut missing = Vec::new();
+    prepare_system(&mut missing)?;
+    let orders: Orders = serde_json::from_slice(&fs::read(ORDERS_PATH)?)?;
+    for module in &orders.modules {
+        load_module(module, &mut missing);
+    }
+    let mut result = LabResult::new(&orders.label, orders.time, Machine::read());
+    result.missing = missing;
+    if orders.time == TimeBase::Virtual {
+        keep_cpu_from_halting()?;
+        result.notes.push(
+            "a spinning process of the lowest class (SCHED_IDLE) keeps the guest's CPU from halting: the clock that counts instructions is exact only while there are any".to_owned(),
+        );
+    }
+    let mut outputs = Vec::new();
+    if sys::lock_memory().is_err() {
+        result
+            .notes
+            .push("the guest could not lock its memory".to_owned());
+    }
+    for load in &orders.loads {
+        let settings = load::Settings {
+            worker_command: worker_command.to_vec(),
+            directory: PathBuf::from("/load/files"),
+            cpu_count: 1,
+            size_mib_max: orders.size_mib_max,
+            external_tools: false,
+        };
+        let running = load::start(*load, &settings).map_err(io::Error::other)?;
+        std::thread::sleep(SETTLE);
+        match &orders.command {
+            Some(command) => outputs.push(run_command(command, *load)?),
+            None => result.phases.push(measure(&orders, *load)),
+        }
+        let achieved = running.stop();
+        if let Some(phase) = result.phases.last_mut() {
+            phase.achieved = achieved;
+        }
+    }
+    send(&GuestReport { result, outputs })
+}
+
+/// QEMU moves the clock of a halted guest ahead from another thread, and in rare moments by a few instructions too many:
+/// one of the first sixteen runs (QEMU 7.2) came out different. A CPU that never halts needs none of that.
+fn keep_cpu_from_halting() -> io::Result<()> {
+    sys::fork(|| {
+        // Without the class it would be a load; a kernel that refuses it does not exist.
+        if sys::set_idle_class().is_ok() {
+            let mut turns = 0u64;
+            loop {
+                turns = std::hint::black_box(turns.wrapping_add(1));
+            }
+        }
+    })
+    .map(|_| ())
+}
+
+fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
+    for directory in ["/proc", "/sys", "/dev", "/tmp", "/run", "/load"] {
+        fs::create_dir_all(directory)?;
+    }
+    sys::mount("proc", "/proc", "")?;
+    sys::mount("sysfs", "/sys", "")?;
+    // Not on /tmp: files that the user had copied in may lie there.
+    sys::mount("tmpfs", "/load", "size=60%")?;
+    // A kernel without these still measures; the fingerprint and the network load are the poorer for it.
+    let optional = [
+        ("devtmpfs", sys::mount("devtmpfs", "/dev", "")),
+        ("debugfs", sys::mount("debugfs", "/sys/kernel/debug", "")),
+        ("tracefs", sys::mount("tracefs", "/sys/kernel/tracing", "")),
+        (
+            "shared memory",
+            fs::create_dir_all("/dev/shm").and_then(|()| sys::mount("tmpfs", "/dev/shm", "")),
+        ),
+        ("loopback device", sys::raise_loopback()),
+    ];
+    for (what, outcome) in optional {
+        if let Err(error) = outcome {
+            missing.push(Missing {
+                what: what.to_owned(),
+                reason: error.to_string(),
+                remedy: "use a kernel that has it".to_owned(),
+                weakens_verdict: false,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn load_module(path: &Path, missing: &mut Vec<Missing>) {
+    let compressed = path.extension().is_some_and(|extension| extension != "ko");
+    let outcome = fs::File::open(path).and_then(|file| sys::load_module(&file, compressed));
+    if let Err(error) = outcome {
+        missing.push(Missing {
+            what: format!("kernel module {}", path.display()),
+            reason: error.to_string(),
+            remedy: "none is needed where the kernel has it built in".to_owned(),
+            weakens_verdict: false,
+        });
+    }
+}
+
+fn measure(orders: &Orders, load: Load) -> Phase {
+    let plan = Plan {
+        kind: ProbeKind::Nanosleep,
+        cpu: Some(0),
+        scheduling: Scheduling::Fifo(PRIORITY),
+        period_ns: orders.period_ns,
+        offset_ns: 0,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let duration = Duration::from_nanos(orders.duration_ns);
+    let measured = probe::measure(&[plan], duration, &stop, None, &mut |_, _| {});
+    Phase {
+        state: State::Untouched,
+        load: load.name().to_owned(),
+        achieved: Vec::new(),
+        duration_ns: measured.duration_ns,
+        series: measured.series,
+    }
+}
+
+fn run_command(command: &[String], load: Load) -> io::Result<CommandOutput> {
+    let (mut reader, writer) = io::pipe()?;
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", command[0])))?;
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut reader, &mut text)?;
+    let status = child.wait()?;
+    Ok(CommandOutput {
+        load: load.name().to_owned(),
+        status: status.code(),
+        text: String::from_utf8_lossy(&text).into_owned(),
+    })
+}
+
+fn send(report: &GuestReport) -> io::Result<()> {
+    sys::quieten_console();
+    let text = serde_json::to_string(report)?;
+    let mut output = io::stdout().lock();
+    output.write_all(frame(&text).as_bytes())?;
+    output.flush()
+}
+
+/// JSON of serde is one line of valid UTF-8; non-ASCII letters do not survive every console, so they are escaped.
+fn frame(text: &str) -> String {
+    let ascii: String = text
+        .chars()
+        .flat_map(|c| {
+            let mut units = [0; 2];
+            if c.is_ascii() {
+                vec![c]
+            } else {
+                c.encode_utf16(&mut units)
+                    .iter()
+                    .flat_map(|u| format!("\\u{u:04x}").chars().collect::<Vec<_>>())
+                    .collect()
+            }
+        })
+        .collect();
+    let mut framed = format!("\n{FRAME_BEGIN}{}\n", ascii.len());
+    for line in ascii.as_bytes().chunks(LINE_BYTES) {
+        framed += FRAME_LINE;
+        framed += std::str::from_utf8(line).expect("only ASCII is left");
+        framed += "\n";
+    }
+    framed + &format!("{FRAME_END}{:08x}\n", checksum(ascii.as_bytes()))
+}
+
+/// Finds the report in a guest's console; nothing if it is not whole.
+pub fn find_report(console: &str) -> Option<GuestReport> {
+    let begin = console.rfind(FRAME_BEGIN)? + FRAME_BEGIN.len();
+    let mut lines = console[begin..].lines();
+    let length: usize = lines.next()?.trim().parse().ok()?;
+    let mut text = String::new();
+    for line in lines {
+        if let Some(part) = line.strip_prefix(FRAME_LINE) {
+            text += part.trim_end_matches('\r');
+        } else if let Some(sum) = line.strip_prefix(FRAME_END) {
+            let whole = text.len() == length
+                && u32::from_str_radix(sum.trim(), 16) == Ok(checksum(text.as_bytes()));
+            return whole.then(|| serde_json::from_str(&text).ok()).flatten();
+        }
+    }
+    None
+}
+
+/// FNV-1a, 32 bits: tells a garbled console from a whole one; no protection against malice is needed.
+fn checksum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |sum, byte| {
+        (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> GuestReport {
+        let mut result = LabResult::new("größer", TimeBase::Virtual, Machine::default());
+        result.notes = vec!["x".repeat(5000)];
+        let output = CommandOutput {
+            load: "idle".to_owned(),
+            status: Some(0),
+            text: "a\r\nb".to_owned(),
+        };
+        GuestReport {
+            result,
+            outputs: vec![output],
+        }
+    }
+
+    #[test]
+    fn a_report_crosses_a_serial_console() {
+        let text = frame(&serde_json::to_string(&report()).unwrap());
+        assert!(text.is_ascii());
+        let console = format!("[    0.1] Booting\r\n{}", text.replace('\n', "\r\n"));
+        assert_eq!(find_report(&console), Some(report()));
+    }
+
+    #[test]
+    fn a_damaged_report_is_none() {
+        let text = frame(&serde_json::to_string(&report()).unwrap());
+        assert_eq!(find_report(&text[..text.len() - 30]), None);
+        assert_eq!(find_report(&text.replacen("xxx", "xyx", 1)), None);
+        assert_eq!(
+            find_report(&text.replacen("xxx", "xx[ 1.0] oops\nx", 1)),
+            None
+        );
+        assert_eq!(find_report("Kernel panic - not syncing"), None);
+    }
+
+    #[test]
+    fn it_does_not_restart_the_machine_of_a_user() {
+        assert!(run_as_first_process(&[]).is_err());
+    }
+}

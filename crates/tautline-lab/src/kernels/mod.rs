@@ -1,0 +1,623 @@
+//! Kernels compared in virtual machines on virtual time: the same probe and the same loads under each, the same
+//! result twice, on any host.
+//!
+//! It counts instructions and knows nothing of caches, memory, buses or devices: it tells kernels apart and is
+//! no statement about hardware.
+
+pub mod archive;
+pub mod guest;
+pub mod initramfs;
+pub mod qemu;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::load::Load;
+use crate::result::{LabResult, TimeBase, write_whole};
+use guest::{GuestReport, ORDERS_PATH, Orders};
+use initramfs::Initramfs;
+use qemu::{Accelerator, Guest};
+
+/// A guest's architecture, by Debian's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    /// 64-bit PC.
+    X86_64,
+    /// 64-bit ARM.
+    Arm64,
+    /// 32-bit ARM with hardware floating point.
+    Armhf,
+}
+
+impl Arch {
+    /// The architecture of this program.
+    pub fn host() -> Option<Arch> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Arch::X86_64),
+            "aarch64" => Some(Arch::Arm64),
+            "arm" => Some(Arch::Armhf),
+            _ => None,
+        }
+    }
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Arm64 => "arm64",
+            Arch::Armhf => "armhf",
+        }
+    }
+
+    /// The name in package archives.
+    pub fn debian_name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "amd64",
+            Arch::Arm64 => "arm64",
+            Arch::Armhf => "armhf",
+        }
+    }
+
+    /// The Rust target of a static program.
+    pub fn rust_target(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64-unknown-linux-musl",
+            Arch::Arm64 => "aarch64-unknown-linux-musl",
+            Arch::Armhf => "armv7-unknown-linux-gnueabihf",
+        }
+    }
+
+    fn qemu(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "qemu-system-x86_64",
+            Arch::Arm64 => "qemu-system-aarch64",
+            Arch::Armhf => "qemu-system-arm",
+        }
+    }
+
+    fn qemu_package(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "qemu-system-x86",
+            _ => "qemu-system-arm",
+        }
+    }
+
+    /// Processors without a source of randomness of their own.
+    fn machine_and_cpu(self) -> (&'static str, &'static str) {
+        match self {
+            Arch::X86_64 => ("pc", "max,-rdrand,-rdseed"),
+            Arch::Arm64 => ("virt", "cortex-a72"),
+            Arch::Armhf => ("virt", "cortex-a15"),
+        }
+    }
+
+    fn console(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "ttyS0",
+            _ => "ttyAMA0",
+        }
+    }
+
+    /// What is compared when the user names no kernel. For x86_64 the Emblix paper's four figures of today: no
+    /// preemption, voluntary preemption points, full preemption, and PREEMPT_RT.
+    pub fn default_kernels(self) -> Vec<KernelSpec> {
+        let texts: &[&str] = match self {
+            Arch::X86_64 => &[
+                "linux-image-amd64,preempt=none",
+                "linux-image-amd64,preempt=voluntary",
+                "linux-image-amd64,preempt=full",
+                "linux-image-rt-amd64",
+            ],
+            Arch::Arm64 => &["linux-image-arm64", "linux-image-rt-arm64"],
+            Arch::Armhf => &["linux-image-armmp", "linux-image-rt-armmp"],
+        };
+        texts
+            .iter()
+            .map(|text| text.parse().expect("the default set is well-formed"))
+            .collect()
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Arch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Arch, String> {
+        match text {
+            "x86_64" | "amd64" => Ok(Arch::X86_64),
+            "arm64" | "aarch64" => Ok(Arch::Arm64),
+            "armhf" | "arm" => Ok(Arch::Armhf),
+            _ => Err(format!(
+                "'{text}' is no architecture of the laboratory: use x86_64, arm64 or armhf"
+            )),
+        }
+    }
+}
+
+/// A kernel to run: where it comes from, and its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSpec {
+    /// Where from.
+    pub source: KernelSource,
+    /// Kernel parameters, such as `preempt=none`.
+    pub parameters: Vec<String>,
+}
+
+/// Where a kernel comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelSource {
+    /// A kernel image.
+    Image(PathBuf),
+    /// A Debian package file.
+    PackageFile(PathBuf),
+    /// A package's name in the distribution's archive.
+    PackageName(String),
+}
+
+impl FromStr for KernelSpec {
+    type Err = String;
+
+    /// `SOURCE[,PARAMETER…]`. With a slash it is a file (`./vmlinuz`), else a package's name.
+    fn from_str(text: &str) -> Result<KernelSpec, String> {
+        let mut parts = text.split(',').map(str::trim);
+        let source = parts.next().unwrap_or_default();
+        let source = if source.ends_with(".deb") {
+            KernelSource::PackageFile(source.into())
+        } else if source.contains('/') {
+            KernelSource::Image(source.into())
+        } else if is_package_name(source) {
+            KernelSource::PackageName(source.to_owned())
+        } else {
+            return Err(format!(
+                "'{text}' names no kernel: give a package's name, a .deb file or an image with its path (./vmlinuz), then parameters after commas"
+            ));
+        };
+        let parameters = parts
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Ok(KernelSpec { source, parameters })
+    }
+}
+
+/// Debian policy 5.6.1: lower-case letters, digits, plus, minus and full stop, beginning with a letter or digit.
+fn is_package_name(text: &str) -> bool {
+    text.len() >= 2
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+}
+
+impl fmt::Display for KernelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            KernelSource::Image(path) | KernelSource::PackageFile(path) => {
+                write!(
+                    f,
+                    "{}",
+                    path.file_name()
+                        .unwrap_or(path.as_os_str())
+                        .to_string_lossy()
+                )?;
+            }
+            KernelSource::PackageName(name) => {
+                f.write_str(name.strip_prefix("linux-image-").unwrap_or(name))?
+            }
+        }
+        self.parameters
+            .iter()
+            .try_for_each(|parameter| write!(f, " {parameter}"))
+    }
+}
+
+/// Why the laboratory could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelsError {
+    /// A program is not installed.
+    #[error("{tool} is not installed: apt-get install {package}")]
+    ToolMissing {
+        /// The program.
+        tool: &'static str,
+        /// Debian's package that has it.
+        package: &'static str,
+    },
+    /// A program could not be run.
+    #[error("{tool} cannot be run: {source}")]
+    Tool {
+        /// The program.
+        tool: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A program failed.
+    #[error("{command} failed: {output}")]
+    ToolFailed {
+        /// The command line.
+        command: String,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// The archive has no such package.
+    #[error("the archive has no kernel package '{name}' for {arch}: {reason}")]
+    NoPackage {
+        /// The name.
+        name: String,
+        /// The architecture.
+        arch: Arch,
+        /// What the distribution's tool said.
+        reason: String,
+    },
+    /// A package without a kernel in it.
+    #[error("{package} has no boot/vmlinuz-* in it: it is not a kernel package")]
+    NoKernelInPackage {
+        /// The package.
+        package: PathBuf,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// There is no guest program for this architecture.
+    #[error("no guest program for {arch}: {reason}")]
+    NoGuestProgram {
+        /// The architecture.
+        arch: Arch,
+        /// Why not and how to get one.
+        reason: String,
+    },
+    /// A guest ended without a report.
+    #[error("{label}: {what}\nthe last lines of its console:\n{console}")]
+    NoReport {
+        /// Which guest.
+        label: String,
+        /// What happened.
+        what: String,
+        /// The end of its console.
+        console: String,
+    },
+    /// The user ended it.
+    #[error("interrupted; finished kernels are kept and the next run goes on from there")]
+    Interrupted,
+}
+
+impl KernelsError {
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> KernelsError {
+        let path = path.to_owned();
+        move |source| KernelsError::File { path, source }
+    }
+}
+
+/// What to run in each guest.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The loads, in order.
+    pub loads: Vec<Load>,
+    /// Time to measure under each, in the guest's clock.
+    pub duration: Duration,
+    /// Time between two wake-ups.
+    pub period: Duration,
+    /// The guest's clock.
+    pub accelerator: Accelerator,
+    /// A command instead of the probe.
+    pub command: Option<Vec<String>>,
+    /// Further files for the guest, copied at their own paths.
+    pub files: Vec<PathBuf>,
+    /// Host time after which one guest is given up.
+    pub time_limit: Duration,
+    /// Where packages, kernels and results are kept.
+    pub cache: PathBuf,
+    /// Whether finished results in the cache are used.
+    pub reuse_results: bool,
+    /// Guests at once. Each is one busy thread of the host.
+    pub parallel: usize,
+    /// The program that becomes the guest's first process, on the host's architecture this very program.
+    pub guest_program: PathBuf,
+    /// Guest programs for other architectures that the user gave.
+    pub foreign_programs: Vec<(Arch, PathBuf)>,
+    /// Sources to build a missing guest program from: the directory of the workspace.
+    pub workspace: Option<PathBuf>,
+}
+
+/// One kernel on one architecture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The architecture.
+    pub arch: Arch,
+    /// The kernel.
+    pub kernel: KernelSpec,
+}
+
+/// Something that happened, for progress on a terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A kernel is fetched and unpacked.
+    Preparing(String),
+    /// A guest has started.
+    Started(String),
+    /// A guest has finished; true if the result came from the cache.
+    Finished(String, bool),
+}
+
+/// The largest file and memory block of the loads in a guest, of 512 MiB in all.
+const GUEST_SIZE_MIB_MAX: u64 = 32;
+
+/// Runs all jobs, some at once, and returns their reports in the order of the jobs. After an error no further
+/// guest is started; what has finished is in the cache.
+pub fn run(
+    jobs: &[Job],
+    settings: &Settings,
+    stop: &AtomicBool,
+    tell: &(dyn Fn(Event) + Sync),
+) -> Result<Vec<GuestReport>, KernelsError> {
+    let mut prepared = Vec::new();
+    for job in jobs {
+        tell(Event::Preparing(format!("{} ({})", job.kernel, job.arch)));
+        prepared.push(prepare(job, settings)?);
+        if stop.load(Ordering::Relaxed) {
+            return Err(KernelsError::Interrupted);
+        }
+    }
+    let host_cpus = crate::sys::allowed_cpus().unwrap_or_default();
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let reports: Mutex<Vec<Option<Result<GuestReport, KernelsError>>>> =
+        Mutex::new(prepared.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for slot in 0..settings.parallel.clamp(1, prepared.len().max(1)) {
+            let host_cpu = host_cpus.get(slot % host_cpus.len().max(1)).copied();
+            let (prepared, next, failed, reports) = (&prepared, &next, &failed, &reports);
+            scope.spawn(move || {
+                while !failed.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = prepared.get(index) else {
+                        return;
+                    };
+                    let outcome = run_or_reuse(one, settings, host_cpu, stop, tell);
+                    failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                    reports.lock().expect("no thread panics with it")[index] = Some(outcome);
+                }
+            });
+        }
+    });
+    let reports = reports.into_inner().expect("all threads have ended");
+    // The first error in order; a job that was not started after it has no entry.
+    let mut finished = Vec::new();
+    for report in reports.into_iter().flatten() {
+        finished.push(report?);
+    }
+    Ok(finished)
+}
+
+/// Everything that decides a job's result.
+struct Prepared {
+    job: Job,
+    label: String,
+    kernel: PathBuf,
+    initramfs: Vec<u8>,
+    parameters: String,
+    key: String,
+}
+
+fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
+    let kernel = archive::kernel_image(job, &settings.cache)?;
+    let label = match job.arch {
+        Arch::X86_64 => job.kernel.to_string(),
+        arch => format!("{} ({arch})", job.kernel),
+    };
+    let initramfs = build_initramfs(job, &label, settings)?;
+    let parameters = job.kernel.parameters.join(" ");
+    let mut prepared = Prepared {
+        job: job.clone(),
+        label,
+        kernel,
+        initramfs,
+        parameters,
+        key: String::new(),
+    };
+    prepared.key = prepared.content_key(settings)?;
+    Ok(prepared)
+}
+
+fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8>, KernelsError> {
+    let orders = Orders {
+        label: label.to_owned(),
+        loads: settings.loads.clone(),
+        duration_ns: settings.duration.as_nanos() as u64,
+        period_ns: settings.period.as_nanos() as u64,
+        size_mib_max: GUEST_SIZE_MIB_MAX,
+        time: match settings.accelerator {
+            Accelerator::InstructionCount => TimeBase::Virtual,
+            Accelerator::Kvm => TimeBase::Guest,
+        },
+        command: settings.command.clone(),
+        modules: Vec::new(),
+    };
+    let mut initramfs = Initramfs::default();
+    let program = archive::guest_program(job.arch, settings)?;
+    initramfs
+        .add_program("/init", &program)
+        .map_err(KernelsError::file(&program))?;
+    if let Some(command) = &settings.command {
+        let program = Path::new(&command[0]);
+        let found = if program.is_absolute() {
+            program.to_owned()
+        } else {
+            crate::load::find_program(&command[0]).ok_or_else(|| KernelsError::File {
+                path: program.to_owned(),
+                source: io::Error::from(io::ErrorKind::NotFound),
+            })?
+        };
+        let inside = if program.is_absolute() {
+            found.clone()
+        } else {
+            Path::new("/usr/bin").join(program)
+        };
+        initramfs
+            .add_program(inside, &found)
+            .map_err(KernelsError::file(&found))?;
+    }
+    for file in &settings.files {
+        let path = file.canonicalize().map_err(KernelsError::file(file))?;
+        initramfs
+            .add_program(&path, &path)
+            .map_err(KernelsError::file(&path))?;
+    }
+    let text = serde_json::to_vec(&orders).expect("orders have only string keys");
+    initramfs.add(ORDERS_PATH, text);
+    initramfs
+        .archive()
+        .map_err(KernelsError::file(Path::new("initramfs")))
+}
+
+impl Prepared {
+    fn guest<'a>(&'a self, initramfs: &'a Path, settings: &Settings) -> Guest<'a> {
+        Guest {
+            label: &self.label,
+            arch: self.job.arch,
+            kernel: &self.kernel,
+            initramfs,
+            parameters: &self.parameters,
+            accelerator: settings.accelerator,
+            time_limit: settings.time_limit,
+        }
+    }
+
+    /// A hash over all that decides the result: kernel, initramfs with probe and orders, QEMU and its arguments.
+    fn content_key(&self, settings: &Settings) -> Result<String, KernelsError> {
+        let kernel = fs::read(&self.kernel).map_err(KernelsError::file(&self.kernel))?;
+        let arguments = self
+            .guest(Path::new("initramfs"), settings)
+            .arguments()
+            .join("\0");
+        let mut hash = Sha256::new();
+        for part in [
+            &kernel,
+            &self.initramfs,
+            arguments.as_bytes(),
+            qemu::version(self.job.arch)?.as_bytes(),
+        ] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Ok(hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect())
+    }
+}
+
+fn run_or_reuse(
+    one: &Prepared,
+    settings: &Settings,
+    host_cpu: Option<u32>,
+    stop: &AtomicBool,
+    tell: &(dyn Fn(Event) + Sync),
+) -> Result<GuestReport, KernelsError> {
+    // A result on the host's clock is a sample, not a property of its inputs.
+    let cacheable = settings.accelerator == Accelerator::InstructionCount;
+    let directory = settings.cache.join("results");
+    fs::create_dir_all(&directory).map_err(KernelsError::file(&directory))?;
+    let path = directory.join(format!("{}.json", one.key));
+    let known = || serde_json::from_slice(&fs::read(&path).ok()?).ok();
+    if settings.reuse_results
+        && cacheable
+        && let Some(report) = known()
+    {
+        tell(Event::Finished(one.label.clone(), true));
+        return Ok(report);
+    }
+    tell(Event::Started(one.label.clone()));
+    let scratch = Scratch(settings.cache.join(format!(
+        "initramfs-{}-{}",
+        std::process::id(),
+        &one.key[..12]
+    )));
+    fs::write(&scratch.0, &one.initramfs).map_err(KernelsError::file(&scratch.0))?;
+    let report = one.guest(&scratch.0, settings).run(host_cpu, stop)?;
+    if cacheable {
+        let text = serde_json::to_vec(&report).expect("a report has only string keys");
+        write_whole(&path, &text).map_err(KernelsError::file(&path))?;
+    }
+    tell(Event::Finished(one.label.clone(), false));
+    Ok(report)
+}
+
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // absent if it could not be written
+    }
+}
+
+/// The worst case of each kernel under a load: the column that the Emblix paper's figures show.
+pub fn worst_cases(results: &[LabResult], load: Load) -> Vec<(String, u64)> {
+    results
+        .iter()
+        .map(|result| {
+            (
+                result.label.clone(),
+                result.wakeups(None, Some(load.name())).summary().max_ns,
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_named_in_three_ways() {
+        let spec = |text: &str| text.parse::<KernelSpec>().unwrap();
+        let package = spec("linux-image-amd64,preempt=none,quiet");
+        assert_eq!(
+            package.source,
+            KernelSource::PackageName("linux-image-amd64".to_owned())
+        );
+        assert_eq!(package.parameters, ["preempt=none", "quiet"]);
+        assert_eq!(package.to_string(), "amd64 preempt=none quiet");
+        assert_eq!(
+            spec("./vmlinuz").source,
+            KernelSource::Image("./vmlinuz".into())
+        );
+        assert_eq!(
+            spec("dir/x_1.deb").source,
+            KernelSource::PackageFile("dir/x_1.deb".into())
+        );
+        for wrong in ["", ",preempt=none", "Linux", "--help", "linux image"] {
+            assert!(wrong.parse::<KernelSpec>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_default_sets_are_well_formed() {
+        assert_eq!(Arch::X86_64.default_kernels().len(), 4);
+        for arch in [Arch::X86_64, Arch::Arm64, Arch::Armhf] {
+            assert!(arch.default_kernels().len() >= 2);
+            assert_eq!(arch.name().parse(), Ok(arch));
+            assert_eq!(arch.debian_name().parse(), Ok(arch));
+        }
+        assert!("mips".parse::<Arch>().is_err());
+    }
+}

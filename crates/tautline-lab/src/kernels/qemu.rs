@@ -1,0 +1,337 @@
+//! Runs one guest under QEMU and brings its report back.
+//!
+//! In virtual time the guest's clock counts instructions, one nanosecond each (`-icount shift=0`), and jumps ahead
+//! when the guest is idle (`sleep=off`). One CPU, no randomness (`-seed`, no RDRAND), a clock that starts at a fixed
+//! date, no devices that work on the host's time: two runs are the same to the instruction, whatever the host does.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::guest::{GuestReport, find_report};
+use super::{Arch, KernelsError};
+use crate::sys;
+
+/// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
+const CONSOLE_TAIL_LINES: usize = 25;
+
+/// Console kept of one guest. A guest that prints without end must not fill the disk.
+const CONSOLE_BYTES_MAX: u64 = 32 << 20;
+
+/// Kept of what QEMU itself says.
+const COMPLAINT_BYTES_MAX: u64 = 64 << 10;
+
+/// Where a guest's time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// Instructions are counted: the same result twice.
+    InstructionCount,
+    /// Hardware virtualisation on the host's clock.
+    Kvm,
+}
+
+/// One guest to run.
+#[derive(Clone, Debug)]
+pub struct Guest<'a> {
+    /// What it is called in errors.
+    pub label: &'a str,
+    /// Its architecture.
+    pub arch: Arch,
+    /// Its kernel.
+    pub kernel: &'a Path,
+    /// Its initramfs.
+    pub initramfs: &'a Path,
+    /// Kernel parameters beyond those that the laboratory needs.
+    pub parameters: &'a str,
+    /// Its time.
+    pub accelerator: Accelerator,
+    /// Host time after which it is given up.
+    pub time_limit: Duration,
+}
+
+impl Guest<'_> {
+    /// The arguments of QEMU, without the two files: what, with their content, decides the result.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<&str> = match self.accelerator {
+            Accelerator::InstructionCount => {
+                vec![
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=0,sleep=off",
+                    "-seed",
+                    "1",
+                ]
+            }
+            Accelerator::Kvm => vec!["-accel", "kvm"],
+        };
+        let (machine, cpu) = self.arch.machine_and_cpu();
+        let cpu = if self.accelerator == Accelerator::Kvm {
+            "host"
+        } else {
+            cpu
+        };
+        arguments.extend(["-machine", machine, "-cpu", cpu, "-smp", "1", "-m", "512"]);
+        arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+        arguments.extend([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+        ]);
+        arguments.push("-no-reboot");
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        arguments.push("-append".to_owned());
+        arguments.push(format!(
+            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {}",
+            self.arch.console(),
+            self.parameters
+        ));
+        arguments
+    }
+
+    /// Starts it, on one CPU of the host, and waits for its report. QEMU's two threads then take turns, which keeps one
+    /// from looking at the other's clock in mid-step.
+    pub fn run(
+        &self,
+        host_cpu: Option<u32>,
+        stop: &AtomicBool,
+    ) -> Result<GuestReport, KernelsError> {
+        let program = self.arch.qemu();
+        let path = crate::load::find_program(program).ok_or(KernelsError::ToolMissing {
+            tool: program,
+            package: self.arch.qemu_package(),
+        })?;
+        let failed = |source| KernelsError::Tool {
+            tool: program.to_owned(),
+            source,
+        };
+        // A file, because a pipe that its reader empties too slowly would be felt in the guest.
+        let console = ConsoleFile(self.initramfs.with_extension("console"));
+        let mut command = Command::new(path);
+        command
+            .args(self.arguments())
+            .arg("-kernel")
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .arg("-serial")
+            .arg(format!("file:{}", console.0.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        sys::signal_with_parent(&mut command, libc::SIGKILL);
+        if let Some(cpu) = host_cpu {
+            sys::pin_command(&mut command, cpu);
+        }
+        let mut child = Running(command.spawn().map_err(failed)?);
+        let complaints = read_all(child.0.stderr.take());
+        let limit = self.wait(&mut child, &console, stop)?;
+        let complaints = complaints.join().unwrap_or_default();
+        let text = console.read();
+        if let Some(report) = find_report(&text) {
+            return Ok(report);
+        }
+        Err(KernelsError::NoReport {
+            label: self.label.to_owned(),
+            what: match (self.accelerator, what_happened(&text, limit, &complaints)) {
+                (Accelerator::Kvm, what) if text.trim().is_empty() => {
+                    format!("KVM does not start a guest on this host, leave out --kvm: {what}")
+                }
+                (_, what) => what,
+            },
+            console: tail(&text),
+        })
+    }
+
+    /// Waits for the end; says which limit was reached, if the guest had to be killed.
+    fn wait(
+        &self,
+        child: &mut Running,
+        console: &ConsoleFile,
+        stop: &AtomicBool,
+    ) -> Result<Option<Limit>, KernelsError> {
+        let started = Instant::now();
+        loop {
+            let ended = child.0.try_wait().map_err(|source| KernelsError::Tool {
+                tool: self.arch.qemu().to_owned(),
+                source,
+            })?;
+            if ended.is_some() {
+                return Ok(None);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(KernelsError::Interrupted);
+            }
+            let limit = if started.elapsed() > self.time_limit {
+                Limit::Time(self.time_limit)
+            } else if console.length() > CONSOLE_BYTES_MAX {
+                Limit::Console
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            let _ = child.0.kill(); // it may have ended in this moment
+            let _ = child.0.wait();
+            return Ok(Some(limit));
+        }
+    }
+}
+
+/// Why a guest was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Time(Duration),
+    Console,
+}
+
+/// The guest's console. Dropped, it is removed.
+struct ConsoleFile(PathBuf);
+
+impl ConsoleFile {
+    fn length(&self) -> u64 {
+        fs::metadata(&self.0).map_or(0, |found| found.len())
+    }
+
+    fn read(&self) -> String {
+        fs::read(&self.0).map_or_else(
+            |_| String::new(),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        )
+    }
+}
+
+impl Drop for ConsoleFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // absent if QEMU never started
+    }
+}
+
+/// Kills the guest when the wait for it is given up.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // ended already on every ordinary way here
+        let _ = self.0.wait();
+    }
+}
+
+fn read_all(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            // What came before an error or the limit is still worth quoting.
+            let _ = stream
+                .by_ref()
+                .take(COMPLAINT_BYTES_MAX)
+                .read_to_end(&mut bytes);
+            let _ = io::copy(&mut stream, &mut io::sink()); // a full pipe would stop QEMU
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> String {
+    let said = console
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("taut lab guest: "));
+    let panic = console.lines().find(|line| line.contains("Kernel panic"));
+    if let Some(said) = said {
+        return format!("the guest gave up: {said}");
+    }
+    if let Some(panic) = panic {
+        return format!("its kernel panicked: {}", panic.trim());
+    }
+    match limit {
+        Some(Limit::Time(limit)) if console.trim().is_empty() => {
+            format!(
+                "it did not boot within {} s and printed nothing: is this a kernel for the architecture?",
+                limit.as_secs()
+            )
+        }
+        Some(Limit::Time(limit)) => {
+            format!(
+                "it did not finish within {} s (raise --time-limit, or shorten the run)",
+                limit.as_secs()
+            )
+        }
+        Some(Limit::Console) => format!("it printed more than {} MiB", CONSOLE_BYTES_MAX >> 20),
+        None if !complaints.trim().is_empty() => {
+            format!(
+                "QEMU said: {}",
+                complaints.trim().lines().last().unwrap_or_default()
+            )
+        }
+        None => "it ended without a report".to_owned(),
+    }
+}
+
+fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty() && !line.starts_with("@taut-lab | "))
+        .collect();
+    let last = &lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..];
+    if last.is_empty() {
+        "(the console stayed empty)".to_owned()
+    } else {
+        last.join("\n")
+    }
+}
+
+/// The first line of `qemu-system-… --version`; part of what a cached result depends on.
+pub fn version(arch: Arch) -> Result<String, KernelsError> {
+    let tool = arch.qemu();
+    let path: PathBuf = crate::load::find_program(tool).ok_or(KernelsError::ToolMissing {
+        tool,
+        package: arch.qemu_package(),
+    })?;
+    let output = Command::new(path)
+        .arg("--version")
+        .output()
+        .map_err(|source| KernelsError::Tool {
+            tool: tool.to_owned(),
+            source,
+        })?;
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_cause_and_quotes_the_end_of_the_console() {
+        let console = "Booting\r\n\r\n[ 1.0] Kernel panic - not syncing: No working init found.\r\n[ 1.1] CPU: 0\r\n";
+        assert!(what_happened(console, None, "").contains("No working init found"));
+        assert!(tail(console).ends_with("CPU: 0"));
+        assert!(
+            what_happened("", Some(Limit::Time(Duration::from_secs(9))), "")
+                .contains("9 s and printed nothing")
+        );
+        assert!(
+            what_happened("hello", Some(Limit::Time(Duration::from_secs(9))), "")
+                .contains("--time-limit")
+        );
+        assert!(
+            what_happened("", None, "qemu: could not load kernel\n")
+                .contains("could not load kernel")
+        );
+        assert!(what_happened("taut lab guest: no /tmp\n", None, "x").contains("no /tmp"));
+        let long: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        assert_eq!(tail(&long).lines().count(), CONSOLE_TAIL_LINES);
+        assert!(tail(&long).ends_with("line 99"));
+    }
+}

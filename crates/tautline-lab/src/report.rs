@@ -1,0 +1,484 @@
+//! Pages of results: one file, made of [`page`](crate::page)'s blocks.
+
+use crate::compare::Comparison;
+use crate::histogram::LatencyHistogram;
+use crate::page::{Block, Level, Page, Table, folded, key_values, paragraph, verbatim};
+use crate::plot::{self, histograms, latency_text, tails};
+use crate::result::{LabResult, ProbeKind, State, TimeBase};
+use crate::timeline::{self, timeline};
+use crate::verdict::{Class, Outcome, Verdict};
+
+/// The page of one or more results, each with its verdict; the plots show all of them.
+pub fn page(title: &str, results: &[LabResult]) -> String {
+    let subtitle = match results {
+        [one] => format!("{}: {}", one.label, one.machine.summary()),
+        many => format!("{} runs", many.len()),
+    };
+    let mut page = Page::new(title, subtitle);
+    match results {
+        [one] => add_verdicts(&mut page, one),
+        many => add_verdict_table(&mut page, many),
+    }
+    add_plots(&mut page, results);
+    page.section("Wake-ups", [figures_table(results).html()]);
+    for result in results {
+        add_details(&mut page, result, results.len() > 1);
+    }
+    page.html()
+}
+
+/// The page of comparisons: baseline, other, and what was found.
+pub fn comparison_page(pairs: &[(&LabResult, &LabResult, Comparison)]) -> String {
+    let mut page = Page::new("taut lab compare", format!("{} comparisons", pairs.len()));
+    let mut all: Vec<LabResult> = Vec::new();
+    for (baseline, other, comparison) in pairs {
+        let (level, relation) = match (comparison.is_regression(), comparison.is_conclusive()) {
+            (true, _) => (Level::Bad, "worse than"),
+            (false, true) => (Level::Good, "no worse than"),
+            _ => (Level::Limited, "not comparable with"),
+        };
+        let answer = format!("{}: {relation} {}", other.label, baseline.label);
+        page.verdict(level, &answer, &comparison.remarks);
+        for (result, role) in [(baseline, "before"), (other, "after")] {
+            let mut named = (*result).clone();
+            // Two runs of one name would be one line in the legend.
+            if baseline.label == other.label {
+                named.label = format!("{} ({role})", result.label);
+            }
+            if !all.contains(&named) {
+                all.push(named);
+            }
+        }
+    }
+    add_plots(&mut page, &all);
+    for (baseline, other, comparison) in pairs {
+        let heading = format!("{} against {}", other.label, baseline.label);
+        page.section(&heading, [difference_table(comparison).html()]);
+    }
+    page.section("Wake-ups", [figures_table(&all).html()]);
+    page.html()
+}
+
+fn difference_table(comparison: &Comparison) -> Table {
+    let mut table = Table::new([
+        "Load and state",
+        "Figure",
+        "Before",
+        "After",
+        "Ratio",
+        "Judgement",
+    ]);
+    table.caption("Figures with too few samples beyond them, and maxima on a real clock, are shown and not judged.");
+    for difference in &comparison.differences {
+        let judgement = match (difference.is_regression, difference.is_judged) {
+            (true, _) => "worse",
+            (false, true) => "no worse",
+            _ => "not judged",
+        };
+        let cells = [
+            format!("{}, {}", difference.load, state_name(difference.state)),
+            difference.figure.to_owned(),
+            latency_text(difference.before_ns),
+            latency_text(difference.after_ns),
+            format!("{:.2}", difference.ratio()),
+            judgement.to_owned(),
+        ];
+        if difference.is_regression {
+            table.strong_row(cells)
+        } else {
+            table.row(cells)
+        };
+    }
+    table
+}
+
+/// What a state is called.
+pub fn state_name(state: State) -> &'static str {
+    match state {
+        State::Untouched => "untouched",
+        State::Tuned => "tuned",
+    }
+}
+
+/// Several results would fill the page with boxes: one row each.
+fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
+    let mut table = Table::new(
+        ["Run".to_owned(), "Worst".to_owned()]
+            .into_iter()
+            .chain(Class::PAPER.map(|class| latency_text(class.deadline_ns())))
+            .chain([
+                "Wake-ups".to_owned(),
+                "LinuxCNC grade".to_owned(),
+                "About".to_owned(),
+            ]),
+    );
+    table.caption("Whether the Emblix paper's three classes of deadlines were held. Held in N wake-ups bounds the share of late ones to 3/N, with 95 % confidence, under these loads.");
+    for result in results {
+        let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
+        let all = result.wakeups(None, None);
+        let mut row = vec![result.label.clone(), latency_text(all.summary().max_ns)];
+        row.extend(verdicts.iter().map(|verdict| {
+            match verdict.outcome() {
+                Outcome::Held => "held",
+                Outcome::Exceeded => "NOT held",
+                Outcome::Inconclusive => "no verdict",
+            }
+            .to_owned()
+        }));
+        row.push(all.count().to_string());
+        row.push(verdicts[0].linuxcnc_grade.clone());
+        row.push(verdicts[0].subject.clone());
+        table.row(row);
+    }
+    page.section("Verdicts", [table.html()]);
+}
+
+fn add_verdicts(page: &mut Page, result: &LabResult) {
+    let verdicts = match &result.verdict {
+        Some(verdict) => vec![verdict.clone()],
+        None => Class::PAPER.map(|class| Verdict::of(result, class)).into(),
+    };
+    for verdict in verdicts {
+        let level = match verdict.outcome() {
+            Outcome::Held if verdict.about_hardware => Level::Good,
+            Outcome::Held => Level::Note,
+            Outcome::Exceeded => Level::Bad,
+            Outcome::Inconclusive => Level::Limited,
+        };
+        let mut sentences = verdict.sentences();
+        let headline = sentences.remove(0);
+        // With the paper's three classes in a row the reasons stand below the last one only.
+        let keep = if result.verdict.is_some() || verdict.class == Class::FastIo {
+            sentences.len()
+        } else {
+            verdict.judgements.len()
+        };
+        page.verdict(level, &headline, &sentences[..keep.min(sentences.len())]);
+    }
+}
+
+fn add_plots(page: &mut Page, results: &[LabResult]) {
+    let mut named: Vec<(String, LatencyHistogram)> = Vec::new();
+    for result in results {
+        for (state, load) in conditions(result) {
+            let histogram = result.wakeups(Some(state), Some(&load));
+            if histogram.count() > 0 {
+                named.push((condition_name(results, result, state, &load), histogram));
+            }
+        }
+    }
+    let series: Vec<plot::Series<'_>> = named
+        .iter()
+        .map(|(name, histogram)| plot::Series { name, histogram })
+        .collect();
+    page.section(
+        "Latencies",
+        [
+            histograms(
+                "How often each latency occurred, all CPUs and probes together",
+                &series,
+            ),
+            tails(
+                "How often a latency was exceeded; the end of a line is the worst case",
+                &series,
+            ),
+        ],
+    );
+    let lines: Vec<(String, Vec<crate::result::Slice>)> = results
+        .iter()
+        .flat_map(|result| {
+            result.phases.iter().filter_map(|phase| {
+                let slices = worst_of_all(phase);
+                (!slices.is_empty()).then(|| {
+                    (
+                        condition_name(results, result, phase.state, &phase.load),
+                        slices,
+                    )
+                })
+            })
+        })
+        .collect();
+    let lines: Vec<timeline::Line<'_>> = lines
+        .iter()
+        .map(|(name, slices)| timeline::Line { name, slices })
+        .collect();
+    page.section(
+        "Time line",
+        [timeline(
+            "When it was late: the worst wake-up of each slice of time",
+            &lines,
+        )],
+    );
+}
+
+fn conditions(result: &LabResult) -> Vec<(State, String)> {
+    let mut found: Vec<(State, String)> = Vec::new();
+    for phase in &result.phases {
+        if !found
+            .iter()
+            .any(|(state, load)| *state == phase.state && *load == phase.load)
+        {
+            found.push((phase.state, phase.load.clone()));
+        }
+    }
+    found
+}
+
+fn condition_name(results: &[LabResult], result: &LabResult, state: State, load: &str) -> String {
+    let mut parts = Vec::new();
+    if results.len() > 1 {
+        parts.push(result.label.clone());
+    }
+    parts.push(load.to_owned());
+    if result
+        .phases
+        .iter()
+        .any(|phase| phase.state == State::Tuned)
+    {
+        parts.push(state_name(state).to_owned());
+    }
+    parts.join(", ")
+}
+
+/// The slices of all wake-up probes of a phase laid over each other; they have the same edges.
+fn worst_of_all(phase: &crate::result::Phase) -> Vec<crate::result::Slice> {
+    let mut worst = std::collections::BTreeMap::new();
+    for slice in phase
+        .series
+        .iter()
+        .filter(|series| series.probe.is_wakeup())
+        .flat_map(|series| &series.timeline)
+    {
+        let entry = worst.entry(slice.start_ns).or_insert(0u64);
+        *entry = slice.max_ns.max(*entry);
+    }
+    worst
+        .into_iter()
+        .map(|(start_ns, max_ns)| crate::result::Slice { start_ns, max_ns })
+        .collect()
+}
+
+fn figures_table(results: &[LabResult]) -> Table {
+    let mut table = Table::new([
+        "Run, load, probe",
+        "Scheduling",
+        "Samples",
+        "Min",
+        "p50",
+        "p99",
+        "p99.9",
+        "Max",
+        "Overruns",
+        "Faults",
+        "CPU",
+    ]);
+    table.caption("Faults are the probe's own page faults while it measured, CPU is what the probe cost. A percentile of few samples is little more than the maximum.");
+    for result in results {
+        for phase in &result.phases {
+            for series in &phase.series {
+                let summary = &series.summary;
+                table.row([
+                    format!(
+                        "{}: {}",
+                        condition_name(results, result, phase.state, &phase.load),
+                        series.name()
+                    ),
+                    series.scheduling.clone(),
+                    summary.count.to_string(),
+                    latency_text(summary.min_ns),
+                    latency_text(summary.p50_ns),
+                    latency_text(summary.p99_ns),
+                    latency_text(summary.p999_ns),
+                    latency_text(summary.max_ns),
+                    series.overruns.to_string(),
+                    series.page_faults.to_string(),
+                    format!("{:.2} %", series.cpu_share * 100.0),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+fn add_details(page: &mut Page, result: &LabResult, named: bool) {
+    let heading = |text: &str| {
+        if named {
+            format!("{text}: {}", result.label)
+        } else {
+            text.to_owned()
+        }
+    };
+    if let Some(outlier) = &result.outlier {
+        let late = latency_text(outlier.latency_ns);
+        let sentence = format!(
+            "{late} late on CPU {}. Likely: {}",
+            outlier.cpu, outlier.culprit
+        );
+        let trace = folded(
+            "The kernel's trace around it",
+            [verbatim(&outlier.trace.join("\n"))],
+        );
+        page.section(&heading("The outlier"), [paragraph(&sentence), trace]);
+    }
+    let loads = load_blocks(result);
+    if !loads.is_empty() {
+        page.section(&heading("Loads"), loads);
+    }
+    let honesty = honesty_blocks(result);
+    if !honesty.is_empty() {
+        page.section(&heading("What was changed, and what is missing"), honesty);
+    }
+    let mut machine = result.machine.rows();
+    machine.push(("Measured by", result.tool.clone()));
+    page.section(&heading("Machine"), [key_values(&machine)]);
+}
+
+fn load_blocks(result: &LabResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if result.phases.iter().any(|phase| !phase.achieved.is_empty()) {
+        let mut table = Table::new(["Load", "Part", "With", "Achieved", "Shortfall"]);
+        for phase in &result.phases {
+            for part in &phase.achieved {
+                table.row([
+                    format!("{}, {}", phase.load, state_name(phase.state)),
+                    part.part.clone(),
+                    part.tool.clone(),
+                    format!("{:.1} {}", part.amount, part.unit),
+                    part.problem.clone().unwrap_or_default(),
+                ]);
+            }
+        }
+        blocks.push(table.html());
+    }
+    let mut series = result.phases.iter().flat_map(|phase| &phase.series);
+    if series.any(|series| series.probe == ProbeKind::Noise) {
+        blocks.push(paragraph("The noise probe spins; its latencies are the gaps of a microsecond and more during which it did not run: interrupts, and what firmware or a hypervisor takes unseen."));
+    }
+    blocks
+}
+
+fn honesty_blocks(result: &LabResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if !result.changes.is_empty() {
+        let mut table = Table::new(["Changed for the tuned state", "Before", "Tuned", "Put back"]);
+        for change in &result.changes {
+            let restored = if change.restored { "yes" } else { "NO" };
+            table.row([
+                change.what.as_str(),
+                &change.before,
+                &change.after,
+                restored,
+            ]);
+        }
+        blocks.push(table.html());
+    }
+    if !result.missing.is_empty() {
+        let mut table = Table::new(["Could not be had", "Why", "Remedy", "Weakens the verdict"]);
+        for missing in &result.missing {
+            let weakens = if missing.weakens_verdict { "yes" } else { "no" };
+            table.row([
+                missing.what.as_str(),
+                &missing.reason,
+                &missing.remedy,
+                weakens,
+            ]);
+        }
+        blocks.push(table.html());
+    }
+    blocks.extend(result.notes.iter().map(|note| paragraph(note)));
+    if result.time == TimeBase::Virtual {
+        blocks.push(paragraph("Virtual time: one nanosecond an instruction. It tells kernels apart to the digit; it knows nothing of caches, memory, buses and devices and is no statement about hardware."));
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::result::{Achieved, Change, Missing, Phase, Series, Slice};
+    use crate::trace::Outlier;
+
+    fn result(label: &str, max_ns: u64) -> LabResult {
+        let mut histogram = LatencyHistogram::new();
+        histogram.record_many(5_000, 20_000);
+        histogram.record(max_ns);
+        let mut result = LabResult::new(label, TimeBase::Virtual, Machine::default());
+        result.phases.push(Phase {
+            state: State::Untouched,
+            load: "combined".to_owned(),
+            achieved: vec![Achieved {
+                part: "disk".to_owned(),
+                tool: "built-in".to_owned(),
+                amount: 12.34,
+                unit: "MiB/s".to_owned(),
+                problem: Some("disk full".to_owned()),
+            }],
+            duration_ns: 20_000_000_000,
+            series: vec![Series {
+                probe: ProbeKind::Nanosleep,
+                cpu: Some(1),
+                scheduling: "SCHED_FIFO 80".to_owned(),
+                period_ns: 1_000_000,
+                summary: histogram.summary(),
+                buckets: histogram.buckets(),
+                overruns: 0,
+                page_faults: 0,
+                switches_involuntary: 0,
+                cpu_share: 0.004,
+                timeline: vec![Slice {
+                    start_ns: 0,
+                    max_ns,
+                }],
+            }],
+        });
+        result
+    }
+
+    #[test]
+    fn everything_that_was_found_is_on_the_page() {
+        let mut one = result("board <1>", 123_456);
+        one.changes.push(Change {
+            what: "throttle".into(),
+            before: "950000".into(),
+            after: "-1".into(),
+            restored: true,
+        });
+        one.missing.push(Missing {
+            what: "RTC".into(),
+            reason: "none".into(),
+            remedy: "buy".into(),
+            weakens_verdict: false,
+        });
+        one.outlier = Some(Outlier {
+            cpu: 1,
+            latency_ns: 123_456,
+            culprit: "the task x".into(),
+            trace: vec!["line".into()],
+        });
+        let html = page("taut lab run", &[one]);
+        for text in [
+            "123 µs",
+            "20001",
+            "12.3 MiB/s",
+            "disk full",
+            "throttle",
+            "RTC",
+            "the task x",
+            "NOT HELD",
+            "board &lt;1&gt;",
+            "nanosleep, CPU 1",
+        ] {
+            assert!(html.contains(text), "{text}");
+        }
+        assert!(!html.contains("board <1>"));
+    }
+
+    #[test]
+    fn a_comparison_names_what_got_worse() {
+        let results = [result("old", 50_000), result("new", 500_000)];
+        let comparison = Comparison::of(&results[0], &results[1], 0.25);
+        let html = comparison_page(&[(&results[0], &results[1], comparison)]);
+        assert!(html.contains("new: worse than old") && html.contains("10.00"));
+    }
+}

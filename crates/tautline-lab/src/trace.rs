@@ -1,0 +1,555 @@
+//! The kernel's own trace: what ran while a probe was late, and the timerlat tracer. Both work in a trace instance of
+//! their own, so that a trace of somebody else's goes on undisturbed; where there is no tracefs they say so.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::LatencyHistogram;
+use crate::journal::Journal;
+use crate::plot::latency_text;
+use crate::probe::Tripped;
+
+/// Events that tell who had the CPU. All are cheap; function tracing would change what is measured.
+const EVENTS: [&str; 7] = [
+    "sched/sched_switch",
+    "sched/sched_waking",
+    "irq/irq_handler_entry",
+    "irq/irq_handler_exit",
+    "irq/softirq_entry",
+    "irq/softirq_exit",
+    "timer/hrtimer_expire_entry",
+];
+
+/// Kept for each CPU. About 50,000 events: a few milliseconds before the outlier even on a busy machine.
+const BUFFER_KIB: &str = "4096";
+
+/// Lines of the trace that a result keeps: those around the outlier.
+const KEPT_LINES_MAX: usize = 400;
+
+/// How much of the time before the moment is kept.
+const LEAD_NS: u64 = 1_000_000;
+
+/// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// No tracefs.
+    #[error(
+        "no tracefs: mount -t tracefs tracefs /sys/kernel/tracing (as root; the kernel needs CONFIG_FTRACE)"
+    )]
+    NoTracefs,
+    /// The kernel lacks a tracer or an event.
+    #[error("this kernel has no {0}")]
+    Lacking(String),
+    /// A file of tracefs cannot be used.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// Where tracefs is mounted.
+pub fn tracefs() -> Result<PathBuf, TraceError> {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|path| path.join("instances").is_dir())
+        .ok_or(TraceError::NoTracefs)
+}
+
+/// A trace instance of our own. Dropped, it is removed.
+#[derive(Debug)]
+struct Instance {
+    path: PathBuf,
+}
+
+impl Instance {
+    fn new(name: &str, journal: &mut Journal) -> Result<Instance, TraceError> {
+        let path = tracefs()?
+            .join("instances")
+            .join(format!("taut-lab-{name}-{}", std::process::id()));
+        let fail = |source| TraceError::File {
+            path: path.clone(),
+            source,
+        };
+        journal.will_make_trace_instance(&path).map_err(fail)?;
+        fs::create_dir(&path).map_err(fail)?;
+        Ok(Instance { path })
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), TraceError> {
+        let path = self.path.join(file);
+        fs::write(&path, text).map_err(|source| TraceError::File { path, source })
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // While it traces the kernel may answer EBUSY; the journal has it for the next start.
+        let _ = self.write("tracing_on", "0");
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// A trace that runs until a probe is late.
+#[derive(Debug)]
+pub struct Recorder {
+    instance: Instance,
+    switch: File,
+}
+
+impl Recorder {
+    /// Starts to record.
+    pub fn start(journal: &mut Journal) -> Result<Recorder, TraceError> {
+        let instance = Instance::new("outlier", journal)?;
+        // The probes' clock, so that the moments of the trace and of the probe can be compared.
+        instance.write("trace_clock", "mono")?;
+        instance.write("buffer_size_kb", BUFFER_KIB)?;
+        for event in EVENTS {
+            instance
+                .write(&format!("events/{event}/enable"), "1")
+                .map_err(|_| TraceError::Lacking(event.to_owned()))?;
+        }
+        // x86 has its vectors (local timer, reschedule) apart; others do not have the directory.
+        let _ = instance.write("events/irq_vectors/enable", "1");
+        let path = instance.path.join("tracing_on");
+        let switch = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(|source| TraceError::File { path, source })?;
+        instance.write("tracing_on", "1")?;
+        Ok(Recorder { instance, switch })
+    }
+
+    /// What the probe writes "0" to.
+    pub fn switch(&self) -> RawFd {
+        self.switch.as_raw_fd()
+    }
+
+    /// Reads what the CPU of a late wake-up did, and judges.
+    pub fn outlier(&self, tripped: Tripped) -> Result<Outlier, TraceError> {
+        let path = self
+            .instance
+            .path
+            .join(format!("per_cpu/cpu{}/trace", tripped.cpu));
+        let text = fs::read(&path).map_err(|source| TraceError::File { path, source })?;
+        Ok(Outlier::judge(tripped, &String::from_utf8_lossy(&text)))
+    }
+}
+
+/// A late wake-up, what the kernel's trace shows of it, and the likely culprit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlier {
+    /// The CPU.
+    pub cpu: u32,
+    /// How late.
+    pub latency_ns: u64,
+    /// The likely culprit, in plain words.
+    pub culprit: String,
+    /// The trace around it, oldest first.
+    pub trace: Vec<String>,
+}
+
+/// One line of a trace.
+struct Line<'a> {
+    at_ns: u64,
+    event: &'a str,
+    detail: &'a str,
+}
+
+/// `  comm-123 [001] d.h1. 12.345678: event_name: details`. The task's name may hold spaces and brackets.
+fn parse_line(line: &str) -> Option<Line<'_>> {
+    let mut best = None;
+    for (index, _) in line.match_indices(": ") {
+        let Some(stamp) = line[..index].split_whitespace().last() else {
+            continue;
+        };
+        let Some((seconds, fraction)) = stamp.split_once('.') else {
+            continue;
+        };
+        if fraction.is_empty()
+            || fraction.len() > 9
+            || !fraction.bytes().all(|b| b.is_ascii_digit())
+        {
+            continue;
+        }
+        let Ok(seconds) = seconds.parse::<u64>() else {
+            continue;
+        };
+        let scale = 10u64.pow(9 - fraction.len() as u32);
+        best = Some((
+            index,
+            seconds * 1_000_000_000 + fraction.parse::<u64>().ok()? * scale,
+        ));
+        break;
+    }
+    let (index, at_ns) = best?;
+    let (event, detail) = line[index + 2..].split_once(':')?;
+    Some(Line {
+        at_ns,
+        event: event.trim(),
+        detail: detail.trim(),
+    })
+}
+
+/// The value of `name=` in an event's details; it ends at the next space.
+fn field<'a>(detail: &'a str, name: &str) -> Option<&'a str> {
+    let begin = detail.find(&format!("{name}="))? + name.len() + 1;
+    detail[begin..].split([' ', ']']).next()
+}
+
+impl Outlier {
+    /// An outlier of which nothing but its latency is known, and why.
+    pub fn without_trace(tripped: Tripped, reason: &str) -> Outlier {
+        Outlier {
+            cpu: tripped.cpu,
+            latency_ns: tripped.latency_ns,
+            culprit: format!("unknown: {reason}"),
+            trace: Vec::new(),
+        }
+    }
+
+    /// Judges a trace of one CPU. `tripped.due_ns` and the trace are on the same clock.
+    pub fn judge(tripped: Tripped, text: &str) -> Outlier {
+        let end_ns = tripped.due_ns + tripped.latency_ns;
+        let begin_ns = tripped.due_ns.saturating_sub(LEAD_NS);
+        let lines: Vec<(&str, Line<'_>)> = text
+            .lines()
+            .filter_map(|line| Some((line, parse_line(line)?)))
+            .filter(|(_, parsed)| parsed.at_ns >= begin_ns && parsed.at_ns <= end_ns + 1_000)
+            .collect();
+        let culprit = name_culprit(tripped, end_ns, &lines);
+        let skip = lines.len().saturating_sub(KEPT_LINES_MAX);
+        Outlier {
+            cpu: tripped.cpu,
+            latency_ns: tripped.latency_ns,
+            culprit,
+            trace: lines[skip..]
+                .iter()
+                .map(|(line, _)| (*line).to_owned())
+                .collect(),
+        }
+    }
+}
+
+/// Something that had the CPU, and for how long between the moment the probe was due and the moment it ran.
+struct Stretch {
+    length_ns: u64,
+    words: String,
+}
+
+fn name_culprit(tripped: Tripped, end_ns: u64, lines: &[(&str, Line<'_>)]) -> String {
+    let late = latency_text(tripped.latency_ns);
+    if !lines.iter().any(|(_, line)| line.at_ns < tripped.due_ns) {
+        return format!(
+            "unknown: the trace does not reach back to the moment that the wake-up was due ({late} before it came)"
+        );
+    }
+    let mut scan = Scan::new(tripped.due_ns);
+    lines.iter().for_each(|(_, line)| scan.take(line));
+    match scan.worst(tripped, end_ns) {
+        Some(worst) if worst.length_ns * 4 >= tripped.latency_ns => format!(
+            "{} of the {late}: {}",
+            latency_text(worst.length_ns.min(tripped.latency_ns)),
+            worst.words
+        ),
+        _ => format!(
+            "nothing single: the {late} are spread over {} events on this CPU",
+            lines.len()
+        ),
+    }
+}
+
+/// One pass over the events of a CPU, gathering who had it after the wake-up was due.
+struct Scan {
+    due_ns: u64,
+    stretches: Vec<Stretch>,
+    /// Handlers that have begun and not ended: event of the end, moment, words.
+    open: Vec<(&'static str, u64, String)>,
+    last_ns: u64,
+    /// The longest time without any event, and when it began.
+    silence: (u64, u64),
+    woken_ns: Option<u64>,
+    /// The first switch to a probe after it was woken: when, from which task, of which priority.
+    switched: Option<(u64, String, String)>,
+}
+
+impl Scan {
+    fn new(due_ns: u64) -> Scan {
+        Scan {
+            due_ns,
+            stretches: Vec::new(),
+            open: Vec::new(),
+            last_ns: due_ns,
+            silence: (0, due_ns),
+            woken_ns: None,
+            switched: None,
+        }
+    }
+
+    fn take(&mut self, line: &Line<'_>) {
+        if line.at_ns >= self.due_ns {
+            self.silence = self.silence.max((line.at_ns - self.last_ns, self.last_ns));
+            self.last_ns = line.at_ns;
+        }
+        let name = |of: &str| field(line.detail, of).unwrap_or("?").to_owned();
+        match line.event {
+            "irq_handler_entry" => {
+                let words = format!("the interrupt handler of {}", name("name"));
+                self.open.push(("irq_handler_exit", line.at_ns, words));
+            }
+            "softirq_entry" => {
+                let words = format!("the soft interrupt {}", name("action"));
+                self.open.push(("softirq_exit", line.at_ns, words));
+            }
+            "irq_handler_exit" | "softirq_exit" => self.close(line),
+            "sched_waking"
+                if line.detail.contains("comm=taut-probe") && line.at_ns >= self.due_ns =>
+            {
+                self.woken_ns.get_or_insert(line.at_ns);
+            }
+            // Before its waking it is another probe's switch.
+            "sched_switch"
+                if self.woken_ns.is_some() && line.detail.contains("next_comm=taut-probe") =>
+            {
+                self.switched
+                    .get_or_insert_with(|| (line.at_ns, name("prev_comm"), name("prev_prio")));
+            }
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, line: &Line<'_>) {
+        let Some(at) = self.open.iter().rposition(|(end, ..)| *end == line.event) else {
+            return; // it began before the trace
+        };
+        let (_, from_ns, words) = self.open.remove(at);
+        if line.at_ns > self.due_ns {
+            let length_ns = line.at_ns - from_ns.max(self.due_ns);
+            self.stretches.push(Stretch { length_ns, words });
+        }
+    }
+
+    fn worst(mut self, tripped: Tripped, end_ns: u64) -> Option<Stretch> {
+        self.silence = self
+            .silence
+            .max((end_ns.saturating_sub(self.last_ns), self.last_ns));
+        if let (Some(woken_ns), Some((switched_ns, task, priority))) =
+            (self.woken_ns, &self.switched)
+        {
+            let words = if task == "swapper" || task.starts_with("swapper/") {
+                "the CPU's way out of its idle state".to_owned()
+            } else {
+                format!(
+                    "the task {task} (priority {priority}), which the kernel did not take off the CPU at once: it was in the kernel with preemption off, or it is more urgent than the probe"
+                )
+            };
+            let length_ns = switched_ns.saturating_sub(woken_ns);
+            self.stretches.push(Stretch { length_ns, words });
+        }
+        let half_ns = tripped.latency_ns / 2;
+        if let Some(woken_ns) = self.woken_ns
+            && self.silence.0 > half_ns
+            && self.silence.1 <= self.due_ns
+            && woken_ns > self.due_ns + half_ns
+            // A handler that spans the silence explains it.
+            && self.stretches.iter().all(|stretch| stretch.length_ns <= half_ns)
+        {
+            self.stretches.push(Stretch {
+                length_ns: woken_ns - self.due_ns,
+                words: "a stretch before the timer's interrupt in which nothing at all is recorded on this CPU: interrupts were off in the kernel, or firmware or a hypervisor had the CPU (compare the noise probe)".to_owned(),
+            });
+        }
+        self.stretches
+            .into_iter()
+            .max_by_key(|stretch| stretch.length_ns)
+    }
+}
+
+/// The timerlat tracer: interrupt and thread latency of each CPU, measured by the kernel itself.
+#[derive(Debug)]
+pub struct Timerlat {
+    instance: Instance,
+    pipe: File,
+    rest: String,
+    /// Interrupt and thread latency by CPU.
+    pub found: std::collections::BTreeMap<u32, (LatencyHistogram, LatencyHistogram)>,
+}
+
+impl Timerlat {
+    /// Starts the tracer on all CPUs.
+    pub fn start(journal: &mut Journal) -> Result<Timerlat, TraceError> {
+        let root = tracefs()?;
+        let tracers = fs::read_to_string(root.join("available_tracers")).unwrap_or_default();
+        if !tracers
+            .split_whitespace()
+            .any(|tracer| tracer == "timerlat")
+        {
+            return Err(TraceError::Lacking(
+                "timerlat tracer (CONFIG_TIMERLAT_TRACER)".to_owned(),
+            ));
+        }
+        let instance = Instance::new("timerlat", journal)?;
+        instance.write("current_tracer", "timerlat")?;
+        instance.write("tracing_on", "1")?;
+        let path = instance.path.join("trace_pipe");
+        let pipe = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path)
+            .map_err(|source| TraceError::File { path, source })?;
+        Ok(Timerlat {
+            instance,
+            pipe,
+            rest: String::new(),
+            found: Default::default(),
+        })
+    }
+
+    /// Takes what has come since the last call. To be called a few times a second, or the kernel drops lines.
+    pub fn take(&mut self) {
+        let mut bytes = [0; 64 * 1024];
+        while let Ok(count @ 1..) = self.pipe.read(&mut bytes) {
+            self.rest
+                .push_str(&String::from_utf8_lossy(&bytes[..count]));
+            while let Some(end) = self.rest.find('\n') {
+                let line: String = self.rest.drain(..=end).collect();
+                if let Some((cpu, is_thread, ns)) = parse_timerlat(&line) {
+                    let (interrupt, thread) = self.found.entry(cpu).or_default();
+                    if is_thread {
+                        thread.record(ns)
+                    } else {
+                        interrupt.record(ns)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where its instance is, for messages.
+    pub fn path(&self) -> &Path {
+        &self.instance.path
+    }
+}
+
+/// `  <...>-867 [000] .... 54.029328: #1 context irq timer_latency 932 ns` (Documentation/trace/timerlat-tracer.rst):
+/// CPU, whether it is the thread's latency, and the latency. The tracer's threads write one line of each kind a period.
+fn parse_timerlat(line: &str) -> Option<(u32, bool, u64)> {
+    let (head, tail) = line.split_once("context")?;
+    let open = head.rfind('[')?;
+    let cpu = head[open + 1..].split(']').next()?.trim().parse().ok()?;
+    let mut words = tail.split_whitespace();
+    let is_thread = match words.next()? {
+        "thread" => true,
+        "irq" => false,
+        _ => return None,
+    };
+    (words.next()? == "timer_latency").then_some(())?;
+    Some((cpu, is_thread, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIPPED: Tripped = Tripped {
+        latency_ns: 400_000,
+        due_ns: 100_000_000_000,
+        cpu: 1,
+    };
+
+    fn judge(text: &str) -> Outlier {
+        Outlier::judge(TRIPPED, text)
+    }
+
+    #[test]
+    fn a_task_that_was_not_preempted_is_named() {
+        let outlier = judge(
+            " kworker/1:2-77  [001] d..2.   99.999000: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=kworker/1:2 next_pid=77 next_prio=120\n\
+             \x20kworker/1:2-77  [001] d.h1.  100.000004: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+             \x20kworker/1:2-77  [001] d..2.  100.000399: sched_switch: prev_comm=kworker/1:2 prev_pid=77 prev_prio=120 prev_state=R+ ==> next_comm=taut-probe next_pid=5 next_prio=19\n",
+        );
+        assert!(
+            outlier
+                .culprit
+                .starts_with("395 µs of the 400 µs: the task kworker/1:2"),
+            "{}",
+            outlier.culprit
+        );
+        assert_eq!(outlier.trace.len(), 3);
+    }
+
+    #[test]
+    fn an_interrupt_handler_is_named() {
+        let outlier = judge(
+            "  <idle>-0  [001] d.h1.  99.999990: irq_handler_entry: irq=24 name=virtio0-req.0\n\
+             \x20 <idle>-0  [001] d.h1.  100.000350: irq_handler_exit: irq=24 ret=handled\n\
+             \x20 <idle>-0  [001] d.h1.  100.000352: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+             \x20 <idle>-0  [001] d..2.  100.000399: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=taut-probe next_pid=5 next_prio=19\n",
+        );
+        assert!(
+            outlier
+                .culprit
+                .contains("350 µs of the 400 µs: the interrupt handler of virtio0-req.0"),
+            "{}",
+            outlier.culprit
+        );
+    }
+
+    #[test]
+    fn a_stall_from_outside_is_told_from_the_kernel() {
+        let outlier = judge(
+            "  <idle>-0  [001] d..2.  99.999900: sched_switch: prev_comm=x prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120\n\
+             \x20 <idle>-0  [001] d.h1.  100.000390: hrtimer_expire_entry: hrtimer=0 now=1\n\
+             \x20 <idle>-0  [001] d.h1.  100.000391: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+             \x20 <idle>-0  [001] d..2.  100.000399: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=taut-probe next_pid=5 next_prio=19\n",
+        );
+        assert!(
+            outlier.culprit.contains("nothing at all is recorded"),
+            "{}",
+            outlier.culprit
+        );
+    }
+
+    #[test]
+    fn another_probes_switch_is_not_taken_for_this_ones() {
+        let outlier = judge(
+            " x-1  [001] d..2.   99.999000: sched_waking: comm=taut-probe pid=6 prio=19 target_cpu=001\n\
+             \x20x-1  [001] d..2.  100.000001: sched_switch: prev_comm=x prev_pid=1 prev_prio=120 prev_state=R ==> next_comm=taut-probe next_pid=6 next_prio=19\n\
+             \x20x-1  [001] d.h1.  100.000004: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+             \x20x-1  [001] d..2.  100.000399: sched_switch: prev_comm=y prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=taut-probe next_pid=5 next_prio=19\n",
+        );
+        assert!(
+            outlier.culprit.contains("the task y"),
+            "{}",
+            outlier.culprit
+        );
+    }
+
+    #[test]
+    fn a_trace_that_says_nothing_is_not_made_to() {
+        assert!(judge("").culprit.starts_with("unknown"));
+        assert!(
+            judge("# tracer: nop\nrubbish: [\n 1.2.3: x: y\n")
+                .culprit
+                .starts_with("unknown")
+        );
+    }
+
+    #[test]
+    fn timerlat_lines_are_understood() {
+        let line = "           <...>-868     [001] ....    54.030328: #2     context thread timer_latency      11700 ns";
+        assert_eq!(parse_timerlat(line), Some((1, true, 11_700)));
+        let line = "          <idle>-0       [000] d.h1    54.029328: #1     context    irq timer_latency        932 ns";
+        assert_eq!(parse_timerlat(line), Some((0, false, 932)));
+        assert_eq!(parse_timerlat("#  context switches"), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Every example of `/examples` runs and prints what its first lines promise. `cargo test` builds them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Once;
+
+/// An example, next to this test in the target directory.
+fn example(name: &str) -> Command {
+    static BUILT: Once = Once::new();
+    let test = std::env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap();
+    let program = profile.join("examples").join(name);
+    if !program.exists() {
+        BUILT.call_once(|| build(profile));
+    }
+    Command::new(program)
+}
+
+/// Builds all examples, where the test was built alone (`cargo test --test examples`).
+fn build(profile: &Path) {
+    let name = match profile.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let status = Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--examples", "--profile", name, "--target-dir"])
+        .arg(profile.parent().unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+fn configuration(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples")
+        .join(name)
+}
+
+/// Standard output of an example that must succeed.
+fn output(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_reader_sees_what_a_publisher_publishes() {
+    let reader = example("state_reader")
+        .arg(configuration("controller.toml"))
+        .arg("3")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Publishes until the reader has ended, however slow the machine is at starting it.
+    let publisher = example("state_publisher")
+        .arg(configuration("motor.toml"))
+        .arg("1000000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let read = reader.wait_with_output().unwrap();
+    let mut publisher = publisher.unwrap();
+    let running = publisher.try_wait().unwrap();
+    publisher.kill().unwrap();
+    publisher.wait().unwrap();
+    assert_eq!(running, None, "the publisher ended early");
+    let text = String::from_utf8(read.stdout).unwrap();
+    assert!(
+        read.status.success(),
+        "{}",
+        String::from_utf8_lossy(&read.stderr)
+    );
+    assert!(text.starts_with("link udp"), "{text}");
+    let angles: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("angle ")?.split(',').next()?.parse().ok())
+        .collect();
+    assert_eq!(angles.len(), 3, "{text}");
+    assert!(angles.is_sorted() && angles[0] < angles[2], "{text}");
+}
+
+#[test]
+fn a_publisher_ends_by_itself() {
+    let file = own_motor();
+    let text = output(example("state_publisher").arg(&file).arg("10"));
+    std::fs::remove_file(file).unwrap();
+    assert!(text.contains("published 10 states"), "{text}");
+}
+
+/// The motor's configuration on other addresses, apart from the other test's.
+fn own_motor() -> PathBuf {
+    let text = std::fs::read_to_string(configuration("motor.toml")).unwrap();
+    let file = std::env::temp_dir().join(format!("tautline-motor-{}.toml", std::process::id()));
+    std::fs::write(
+        &file,
+        text.replace("127.0.0.2", "127.0.0.3")
+            .replace("127.0.0.1", "127.0.0.4"),
+    )
+    .unwrap();
+    file
+}
+
+#[test]
+fn the_most_urgent_command_comes_first() {
+    let text = output(&mut example("command_queue"));
+    let expected = "priority 7: emergency stop\n\
+                    priority 3: turn to 90 degrees\n\
+                    priority 3: turn to 45 degrees\n\
+                    priority 0: log your temperature\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn one_thread_waits_for_two_ports() {
+    let text = output(&mut example("epoll_loop"));
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "port 30: message 0",
+        "port 30: message 2",
+        "port 30: message 4",
+        "port 31: message 1",
+        "port 31: message 3",
+        "port 31: message 5",
+    ];
+    assert_eq!(lines, expected);
+}

@@ -1,0 +1,86 @@
+//! One thread waits for several ports at once, with epoll, and uses no processor meanwhile.
+//!
+//! The rule for a port's descriptor: receive until there is nothing, then wait. What comes after a
+//! receive that found nothing makes the descriptor readable.
+
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use tautline::{Node, NodeConfig, Priority, QueuingOptions, QueuingPort, neighbour};
+
+/// Takes all that a port has.
+fn drain(port: &mut QueuingPort, buffer: &mut [u8]) -> Result<u32, tautline::ReceiveError> {
+    let mut count = 0;
+    while let Some(message) = port.receive(buffer)? {
+        let text = String::from_utf8_lossy(&buffer[..message.length]);
+        println!("port {}: {text}", port.number());
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let here = [127, 0, 0, 1].into();
+    let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("here", here))?)?;
+    let options = QueuingOptions::default();
+    let mut ports = [
+        node.queuing_port(30.try_into()?, &options)?,
+        node.queuing_port(31.try_into()?, &options)?,
+    ];
+    let mut sender = node.queuing_port(32.try_into()?, &options)?;
+    let to = [
+        sender.destination("here", 30.try_into()?)?,
+        sender.destination("here", 31.try_into()?)?,
+    ];
+
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (index, port) in ports.iter_mut().enumerate() {
+        let descriptor = port.descriptor().ok_or("this link has no descriptors")?;
+        // Edge-triggered: said once, until the port is empty again.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(
+            &epoll,
+            descriptor,
+            epoll::EventData::new_u64(index as u64),
+            flags,
+        )?;
+    }
+
+    // Somebody sends, now and then.
+    let sending = std::thread::spawn(move || {
+        for number in 0..6 {
+            std::thread::sleep(Duration::from_millis(20));
+            let text = format!("message {number}");
+            sender.send(to[number % 2], Priority::NORMAL, text.as_bytes())?;
+        }
+        Ok::<(), tautline::SendError>(())
+    });
+
+    let mut buffer = vec![0; ports[0].message_bytes_max()];
+    let mut left = 6;
+    // What came before the first wait rings no more.
+    for port in &mut ports {
+        left -= drain(port, &mut buffer)?;
+    }
+    let mut events = Vec::with_capacity(8);
+    let patience = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+    while left > 0 {
+        epoll::wait(
+            &epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&patience),
+        )?;
+        if events.is_empty() {
+            return Err("nothing came for ten seconds".into());
+        }
+        for event in events.drain(..) {
+            let port = &mut ports[event.data.u64() as usize];
+            left -= drain(port, &mut buffer)?;
+        }
+    }
+    sending.join().expect("the sending thread does not panic")?;
+    Ok(())
+}
