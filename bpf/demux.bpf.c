@@ -360,9 +360,15 @@ static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void 
 		.source = source_word(ethernet->h_source, TL_SOURCE_ETHERNET),
 	};
 
+	struct tl_header *header = data + offset;
+	__u32 bytes = data_end - data;
+
 	if (ethernet->h_source[0] & 1)
 		return count(TL_INVALID_SOURCE, XDP_DROP);
-	return accept(ctx, data, data_end, &frame, bpf_xdp_get_buff_len(ctx) - offset, 0);
+	if ((void *)(header + 1) <= data_end &&
+	    bytes < offset + TL_HEADER_BYTES + bpf_ntohs(header->length))
+		bytes = bpf_xdp_get_buff_len(ctx);
+	return accept(ctx, data, data_end, &frame, bytes - offset, 0);
 }
 
 /* RFC 1071, over a header of 5 to 15 words. */
@@ -402,8 +408,11 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 		return XDP_PASS;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
-	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes + 2 * sizeof(udp->dest) ||
-	    packet_bytes > bpf_xdp_get_buff_len(ctx) - offset)
+	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes + 2 * sizeof(udp->dest))
+		return XDP_PASS;
+	/* Asking for the length of a frame in several buffers is a call, seldom needed. */
+	if (offset + packet_bytes > (__u32)(data_end - data) &&
+	    offset + packet_bytes > bpf_xdp_get_buff_len(ctx))
 		return XDP_PASS;
 	packet_bytes -= header_bytes;
 	udp = (void *)ip + header_bytes;

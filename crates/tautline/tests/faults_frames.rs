@@ -5,7 +5,7 @@ mod common;
 use std::net::UdpSocket;
 
 use common::wire::{Fence, Wire, bytes, frame, since, vectors};
-use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, hosts, port};
+use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, hosts, pair, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
@@ -319,7 +319,7 @@ fn a_flood_of_random_frames(side: Side, rounds: u32) {
     let mut ports = open_ports(&hosts, &node);
     let mut fence = hosts.inside(Host::B, || Fence::open(&node)).unwrap();
     let wire = Wire::on(&hosts, Host::A);
-    let mut mutator = Mutator::new(0x005e_ed0f_f1ee);
+    let mut mutator = Mutator::new(0x5eed_f1ee);
     let mut wanted = NodeCounters::default();
     let mut delivered = 0;
     // What the interface itself makes (ARP, say) is not in the counters.
@@ -499,4 +499,39 @@ fn a_restarted_sender_on_xdp() {
 #[test]
 fn a_restarted_sender_on_packet() {
     a_restarted_sender_is_not_mixed_up(PACKET);
+}
+
+/// What a socket has no room for while nobody reads is counted.
+fn a_full_socket_counts(side: Side) {
+    let Some(pair) = pair(side, side) else { return };
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let mut buffer = [0; 1484];
+    const SENT: u64 = 5000;
+    for _ in 0..SENT {
+        sender.send(to, Priority::NORMAL, &[1; 1000]).unwrap();
+    }
+    let mut received = 0;
+    while receiver.receive(&mut buffer).unwrap().is_some() {
+        received += 1;
+    }
+    // The count comes with the next frame.
+    sender.send(to, Priority::HIGHEST, b"after").unwrap();
+    let after = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+    assert_eq!(after.expect("has room").length, 5);
+    let status = pair.b.status();
+    let full: u64 = status.ports[0].dropped_full.iter().sum();
+    let dropped = status.counters.socket_full;
+    assert!(dropped > 0);
+    assert_eq!(received + full + dropped, SENT);
+    assert_eq!(status.ports[0].peers[0].lost, dropped);
+}
+
+#[test]
+fn a_full_socket_on_packet() {
+    a_full_socket_counts(PACKET);
+}
+
+#[test]
+fn a_full_socket_on_udp() {
+    a_full_socket_counts(UDP);
 }

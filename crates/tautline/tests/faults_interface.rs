@@ -99,6 +99,20 @@ fn flows_again(
     panic!("nothing arrives any more; the last send: {last:?}");
 }
 
+/// An interface that has come up can send a moment later.
+fn wait_for_carrier(pair: &Pair) {
+    let hosts = pair.hosts.as_ref().unwrap();
+    let give_up = tautline::now() + PATIENCE;
+    loop {
+        let mut command = hosts.command(Host::A, "ip");
+        let output = command.args(["link", "show", "taut0"]).output().unwrap();
+        if String::from_utf8_lossy(&output.stdout).contains("state UP") {
+            return;
+        }
+        assert!(tautline::now() < give_up);
+    }
+}
+
 fn down_and_up_again(side: Side) {
     let Some(pair) = pair(side, side) else { return };
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
@@ -113,6 +127,9 @@ fn down_and_up_again(side: Side) {
     }
     assert_eq!(pair.on_a(Node::status).interface_up, Some(false));
     ip(&pair, Host::A, &["link", "set", "taut0", "up"]);
+    wait_for_carrier(&pair);
+    // What the socket remembers of the time before is not this message's affair.
+    sender.send(to, Priority::NORMAL, b"at once").unwrap();
     flows_again(&mut sender, &mut receiver, to).unwrap();
     assert_eq!(pair.on_a(Node::status).interface_up, Some(true));
     // Another network's interface of the same name says nothing about ours.

@@ -120,6 +120,9 @@ pub struct NodeCounters {
     pub malformed: [u64; ParseError::COUNT],
     /// Well-formed frames for a port that is not open here.
     pub no_port: u64,
+    /// Frames that a port's socket had no room for, on links whose frames reach the process through
+    /// sockets; known when the next frame is received.
+    pub socket_full: u64,
 }
 
 impl NodeCounters {

@@ -28,6 +28,7 @@ const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     malformed: [AtomicU64; ParseError::COUNT],
+    socket_full: AtomicU64,
 }
 
 impl Counters {
@@ -39,6 +40,7 @@ impl Counters {
         NodeCounters {
             malformed: std::array::from_fn(|index| self.malformed[index].load(Relaxed)),
             no_port: 0,
+            socket_full: self.socket_full.load(Relaxed),
         }
     }
 }
@@ -57,6 +59,8 @@ pub(crate) struct Inlet {
     receiver: Receiver,
     form: SocketForm,
     buffer: Box<[u8; FRAME_BYTES_MAX]>,
+    /// Of the frames that the socket dropped, those that have been counted.
+    dropped: u32,
 }
 
 impl std::fmt::Debug for Inlet {
@@ -81,6 +85,7 @@ impl Inlet {
             receiver: Receiver::new(socket)?,
             form,
             buffer: Box::new([0; FRAME_BYTES_MAX]),
+            dropped: 0,
         })
     }
 
@@ -98,6 +103,11 @@ impl Inlet {
             let Some(received) = self.receiver.receive(&mut self.buffer[..])? else {
                 break;
             };
+            if received.dropped != self.dropped {
+                let more = received.dropped.wrapping_sub(self.dropped);
+                counters.socket_full.fetch_add(more.into(), Relaxed);
+                self.dropped = received.dropped;
+            }
             let frame = &self.buffer[..received.bytes.min(FRAME_BYTES_MAX)];
             let parsed = match self.form {
                 SocketForm::Ethernet { ethertype } => ethernet::parse(frame, ethertype)

@@ -351,6 +351,7 @@ impl Link for XdpLink {
         NodeCounters {
             malformed: std::array::from_fn(read),
             no_port: read(ParseError::COUNT),
+            socket_full: 0,
         }
     }
 }

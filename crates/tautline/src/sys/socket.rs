@@ -107,9 +107,11 @@ pub(crate) struct Received {
     pub(crate) arrival: Instant,
     /// The sender, on an IPv4 socket.
     pub(crate) from: SocketAddrV4,
+    /// What the socket had dropped for want of room, since it was opened, when this frame came.
+    pub(crate) dropped: u32,
 }
 
-/// Bytes for control messages: room for one timestamp and for what else the kernel may add.
+/// Bytes for control messages: room for a timestamp, a count of drops and for what else the kernel may add.
 const CONTROL_BYTES: usize = 128;
 
 /// Receives from a socket with the kernel's arrival times, without allocating.
@@ -128,6 +130,7 @@ impl Receiver {
             libc::SO_TIMESTAMPNS,
             &1i32,
         )?;
+        set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1i32)?;
         Ok(Self {
             socket,
             control: [0; CONTROL_BYTES / 8],
@@ -162,6 +165,7 @@ impl Receiver {
             Ok(bytes) => Ok(Some(Received {
                 bytes,
                 arrival: arrival(&message).unwrap_or_else(super::clock::monotonic),
+                dropped: dropped(&message),
                 from: SocketAddrV4::new(
                     Ipv4Addr::from(from.sin_addr.s_addr.to_ne_bytes()),
                     u16::from_be(from.sin_port),
@@ -175,17 +179,32 @@ impl Receiver {
 
 /// The SCM_TIMESTAMPNS control message, moved from CLOCK_REALTIME to CLOCK_MONOTONIC.
 fn arrival(message: &libc::msghdr) -> Option<Instant> {
-    // SAFETY: recvmsg filled `message`; the macros stay within its control buffer.
+    // SAFETY: recvmsg filled `message`.
+    let stamp = unsafe { control::<libc::timespec>(message, libc::SCM_TIMESTAMPNS) }?;
+    let realtime_ns = stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec;
+    let monotonic_ns = realtime_ns + super::clock::realtime_to_monotonic_ns();
+    u64::try_from(monotonic_ns).ok().map(Instant::from_nanos)
+}
+
+/// The SO_RXQ_OVFL control message, which the kernel leaves out while there is nothing to tell.
+fn dropped(message: &libc::msghdr) -> u32 {
+    // SAFETY: recvmsg filled `message`.
+    unsafe { control(message, libc::SO_RXQ_OVFL) }.unwrap_or(0)
+}
+
+/// The socket's control message of this type.
+///
+/// # Safety
+/// recvmsg must have filled `message`, and `T` be what the kernel sends with this type: a structure
+/// of integers.
+unsafe fn control<T: Copy>(message: &libc::msghdr, kind: libc::c_int) -> Option<T> {
+    // SAFETY: the caller guarantees that `message` is filled, so the macros stay within its control
+    // buffer, and that what follows the control message's head is a `T`.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = control.as_ref() {
-            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_TIMESTAMPNS {
-                let stamp = libc::CMSG_DATA(control)
-                    .cast::<libc::timespec>()
-                    .read_unaligned();
-                let realtime_ns = stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec;
-                let monotonic_ns = realtime_ns + super::clock::realtime_to_monotonic_ns();
-                return u64::try_from(monotonic_ns).ok().map(Instant::from_nanos);
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == kind {
+                return Some(libc::CMSG_DATA(control).cast::<T>().read_unaligned());
             }
             control = libc::CMSG_NXTHDR(message, control);
         }
