@@ -26,7 +26,7 @@ use super::frame::{FrameBuffer, ip_of, is_udp_form};
 use super::packet::{claim, ethernet_neighbour};
 use super::socket::udp_socket;
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route, XdpMode};
-use crate::address::Source;
+use crate::address::{Address, Source};
 use crate::claim::Claim;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -433,8 +433,15 @@ impl PortLink for XdpPort {
         Some(self.doorbell.as_fd())
     }
 
+    /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        ethernet_neighbour(source)
+        let Address::Udp(address) = source.address else {
+            return ethernet_neighbour(source);
+        };
+        Some(Neighbour {
+            mac: interface::mac_of(*address.ip())?,
+            ..crate::neighbour(&source.address.to_string(), *address.ip())
+        })
     }
 }
 
