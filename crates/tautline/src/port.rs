@@ -42,6 +42,9 @@ pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
 const COLLECTORS: usize = 4;
 /// How long a message in fragments may take. At 100 Mbit/s 64 KiB take 5.4 ms; ten times that.
 const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
+/// How long a spinning thread keeps the kernel's receive processing off its CPU at most. Lower: what
+/// arrives soon, as most does, is found later by the call's 0.2 µs. Higher: what was put off waits for longer.
+const LET_IN_INTERVAL: Duration = Duration::from_micros(10);
 /// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a
 /// reading about twenty-five.
 const LOOKS_PER_CLOCK: u32 = 16;
@@ -359,6 +362,7 @@ impl Endpoint {
     ) -> Result<Option<T>, ReceiveError> {
         let started = self.link.now();
         let spin_until = started.checked_add(self.spin).unwrap_or(deadline);
+        let mut let_in_at = started + LET_IN_INTERVAL;
         loop {
             for count in 0..LOOKS_PER_CLOCK {
                 if let Some(found) = look(self)? {
@@ -373,6 +377,10 @@ impl Endpoint {
                 return Ok(None);
             }
             if now < spin_until {
+                if now >= let_in_at {
+                    self.link.let_kernel_in();
+                    let_in_at = now + LET_IN_INTERVAL;
+                }
                 continue;
             }
             self.link.arm();
