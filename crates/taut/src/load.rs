@@ -1,7 +1,7 @@
 //! A TCP stream that fills a link, and what it achieved.
 //!
 //! With iperf3 where it is installed, otherwise with a plain pair of threads, both writing and reading
-//! 16 KiB at a time. Nothing is shaped: it takes all that TCP gets.
+//! 16 KiB at a time, at a [`Pace`].
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -31,6 +31,36 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// the rate falls. Higher: on a kernel that does not preempt itself, each write keeps its processor
 /// for longer (128 KiB: a millisecond), and what is measured beside it is the load's system call.
 pub const CHUNK_BYTES: usize = 16_384;
+
+/// How much a load asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// What TCP carries on gigabit Ethernet that it fills, 941 Mbit/s of payload. A virtual cable has no
+    /// rate of its own: what fills it is not a link but the processor.
+    Gigabit,
+    /// All that TCP gets.
+    Full,
+}
+
+impl Pace {
+    /// Payload bits a second; `None` where there is no limit.
+    fn bits_per_second(self) -> Option<u64> {
+        match self {
+            // 1,448 bytes of payload in each 1,538 of Ethernet: preamble, headers and gap counted.
+            Pace::Gigabit => Some(1_000_000_000 * 1_448 / 1_538),
+            Pace::Full => None,
+        }
+    }
+
+    /// What is said in reports.
+    pub fn text(self) -> &'static str {
+        match self {
+            Pace::Gigabit => "paced to what fills gigabit Ethernet",
+            Pace::Full => "not paced",
+        }
+    }
+}
 
 /// Where a load runs, from where to where.
 #[derive(Clone, Debug)]
@@ -143,15 +173,15 @@ enum Running {
 
 impl Load {
     /// Starts the best load there is. Its processes die with the calling thread.
-    pub fn start(place: &Place) -> Result<Load, LoadError> {
-        Load::start_with(LoadTool::best(), place)
+    pub fn start(place: &Place, pace: Pace) -> Result<Load, LoadError> {
+        Load::start_with(LoadTool::best(), place, pace)
     }
 
     /// Starts a particular load.
-    pub fn start_with(tool: LoadTool, place: &Place) -> Result<Load, LoadError> {
+    pub fn start_with(tool: LoadTool, place: &Place, pace: Pace) -> Result<Load, LoadError> {
         Ok(Load(match tool {
-            LoadTool::Iperf3 => Running::Iperf3(Iperf3::start(place)?),
-            LoadTool::BuiltIn => Running::BuiltIn(BuiltIn::start(place)?),
+            LoadTool::Iperf3 => Running::Iperf3(Iperf3::start(place, pace)?),
+            LoadTool::BuiltIn => Running::BuiltIn(BuiltIn::start(place, pace)?),
         }))
     }
 
@@ -208,7 +238,7 @@ struct Iperf3 {
 }
 
 impl Iperf3 {
-    fn start(place: &Place) -> Result<Iperf3, LoadError> {
+    fn start(place: &Place, pace: Pace) -> Result<Iperf3, LoadError> {
         // A port that is free now; the listener is closed again before iperf3 takes it.
         let port = listen(place)?
             .local_addr()
@@ -226,6 +256,9 @@ impl Iperf3 {
                 "--port",
                 &port,
                 "--json",
+                "--bitrate",
+                // 0: as much as it can.
+                &pace.bits_per_second().unwrap_or(0).to_string(),
                 "--length",
                 &CHUNK_BYTES.to_string(),
                 "--time",
@@ -351,7 +384,7 @@ struct BuiltIn {
 }
 
 impl BuiltIn {
-    fn start(place: &Place) -> Result<BuiltIn, LoadError> {
+    fn start(place: &Place, pace: Pace) -> Result<BuiltIn, LoadError> {
         let listener = listen(place)?;
         let address = listener
             .local_addr()
@@ -366,7 +399,7 @@ impl BuiltIn {
         let stop = Arc::new(AtomicBool::new(false));
         let sender = {
             let stop = Arc::clone(&stop);
-            thread::spawn(move || send_until(sending, &stop))
+            thread::spawn(move || send_until(sending, pace, &stop))
         };
         Ok(BuiltIn {
             stop,
@@ -408,11 +441,17 @@ impl Drop for BuiltIn {
     }
 }
 
-fn send_until(mut stream: TcpStream, stop: &AtomicBool) -> io::Result<()> {
+fn send_until(mut stream: TcpStream, pace: Pace, stop: &AtomicBool) -> io::Result<()> {
     let chunk = vec![0u8; CHUNK_BYTES];
+    let start = Instant::now();
+    let mut bytes = 0u64;
     while !stop.load(Ordering::Relaxed) {
+        if let Some(rate) = pace.bits_per_second() {
+            let due = Duration::from_secs_f64(bytes as f64 * 8.0 / rate as f64);
+            thread::sleep(due.saturating_sub(start.elapsed()));
+        }
         match stream.write(&chunk) {
-            Ok(_) => {}
+            Ok(length) => bytes += length as u64,
             Err(error)
                 if matches!(
                     error.kind(),
@@ -468,7 +507,7 @@ mod tests {
     #[test]
     fn both_loads_move_data_over_loopback() {
         for tool in [LoadTool::BuiltIn, LoadTool::best()] {
-            let load = Load::start_with(tool, &Place::loopback()).unwrap();
+            let load = Load::start_with(tool, &Place::loopback(), Pace::Full).unwrap();
             thread::sleep(Duration::from_millis(300));
             let report = load.stop().unwrap();
             assert_eq!(report.tool, tool);
@@ -481,6 +520,6 @@ mod tests {
 
     #[test]
     fn a_dropped_load_is_gone() {
-        drop(Load::start_with(LoadTool::BuiltIn, &Place::loopback()).unwrap());
+        drop(Load::start_with(LoadTool::BuiltIn, &Place::loopback(), Pace::Full).unwrap());
     }
 }

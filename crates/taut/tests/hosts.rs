@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use taut::echo::{EchoError, Path as EchoPath, PathOptions, open_paths};
-use taut::load::{Load, LoadTool, Place};
+use taut::load::{Load, LoadTool, Pace, Place};
 use tautline_lab::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
 
 /// Makes hosts, or says why the test is skipped.
@@ -132,11 +132,11 @@ fn loads_run_between_hosts_and_die_with_their_handle() {
         return;
     };
     for tool in [LoadTool::BuiltIn, LoadTool::best()] {
-        let load = Load::start_with(tool, &Place::between(&hosts, 0)).unwrap();
+        let load = Load::start_with(tool, &Place::between(&hosts, 0), Pace::Full).unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let report = load.stop().unwrap();
         assert!(report.gbit_per_s > 0.0, "{report:?}");
-        drop(Load::start_with(tool, &Place::between(&hosts, 0)).unwrap());
+        drop(Load::start_with(tool, &Place::between(&hosts, 0), Pace::Full).unwrap());
     }
     let output = hosts
         .command(Host::B, "ip")

@@ -65,3 +65,10 @@ pub fn neighbour(name: &str, ip: std::net::Ipv4Addr) -> Neighbour {
         form: Form::Udp,
     }
 }
+
+/// The MAC address that the kernel has learnt for an IPv4 address, in the network namespace of the
+/// calling thread. Nothing if it has not, or if the address is behind a router.
+#[must_use]
+pub fn learnt_mac(ip: std::net::Ipv4Addr) -> Option<MacAddress> {
+    sys::interface::mac_of(ip)
+}

@@ -10,6 +10,7 @@ use tautline_lab::plot::latency_text;
 
 use crate::cli::{self, CommandError};
 use crate::demo::{self, DemoError, Progress, Way, report};
+use crate::load::Pace;
 
 /// Arguments of `taut demo`.
 #[derive(Debug, Args)]
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// Run over loopback on the link that needs no privilege, as a user without privilege would.
     #[arg(long)]
     unprivileged: bool,
+    /// Let the TCP stream take all it gets, not what fills gigabit Ethernet.
+    #[arg(long)]
+    unpaced: bool,
     /// Write the result as JSON to standard output in place of the table.
     #[arg(long)]
     json: bool,
@@ -45,8 +49,13 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     } else {
         Some(Hosts::create(&HostsOptions::default()).map_err(|error| explain(error.into()))?)
     };
+    let pace = if arguments.unpaced {
+        Pace::Full
+    } else {
+        Pace::Gigabit
+    };
     let display = Display::new();
-    let outcome = demo::run(hosts.as_ref(), arguments.seconds, &mut |progress| {
+    let outcome = demo::run(hosts.as_ref(), arguments.seconds, pace, &mut |progress| {
         display.show(progress);
     });
     display.clear();

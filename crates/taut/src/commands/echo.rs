@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tautline::PortNumber;
+use tautline::{Node, PortError, PortNumber, QueuingPort};
 use tautline_lab::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -29,12 +29,15 @@ fn echo_port() -> PortNumber {
     PortNumber::new(ECHO_PORT).expect("the constant is in range")
 }
 
+fn open(node: &Node, number: PortNumber) -> Result<QueuingPort, CommandError> {
+    node.queuing_port(number, &peer::any_size())
+        .map_err(peer::port_error)
+}
+
 /// Sends every message back to where it came from, with its own priority.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let node = peer::open(arguments.node.node_config()?)?;
-    let mut port = node
-        .queuing_port(arguments.port, &peer::any_size())
-        .map_err(peer::port_error)?;
+    let mut port = open(&node, arguments.port)?;
     if let Err(error) = node.publish_status() {
         eprintln!("taut: `taut status` will not show this node: {error}");
     }
@@ -56,13 +59,19 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             .map_err(peer::receive_error)?;
         let Some(message) = message else { continue };
         // A stranger must not be able to end the command: what cannot be answered is told, no more.
-        let sent = port
-            .reply_to(message.source)
-            .map_err(|error| error.to_string())
-            .and_then(|to| {
-                port.send(to, message.priority, &buffer[..message.length])
-                    .map_err(|error| error.to_string())
-            });
+        let to = match port.reply_to(message.source) {
+            Err(PortError::TooManyDestinations) => {
+                // It has answered as many peers as a port can: a fresh one forgets them.
+                drop(port);
+                port = open(&node, arguments.port)?;
+                port.reply_to(message.source)
+            }
+            to => to,
+        };
+        let sent = to.map_err(|error| error.to_string()).and_then(|to| {
+            port.send(to, message.priority, &buffer[..message.length])
+                .map_err(|error| error.to_string())
+        });
         match sent {
             Ok(()) => answers += 1,
             Err(why) => eprintln!("taut: no answer to {}: {why}", message.source),

@@ -145,29 +145,19 @@ fn mac_of(ip: Ipv4Addr, config: &NodeConfig) -> Option<MacAddress> {
     if config.interface.is_none() || config.link == Some(LinkKind::Udp) {
         return None;
     }
-    if let Some(known) = known_mac(ip) {
+    if let Some(known) = tautline::learnt_mac(ip) {
         return Some(known);
     }
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.send_to(&[], (ip, DISCARD_PORT)).ok()?;
     let start = Instant::now();
     while start.elapsed() < RESOLUTION {
-        if let Some(found) = known_mac(ip) {
+        if let Some(found) = tautline::learnt_mac(ip) {
             return Some(found);
         }
         thread::sleep(Duration::from_millis(10));
     }
     None
-}
-
-fn known_mac(ip: Ipv4Addr) -> Option<MacAddress> {
-    let table = std::fs::read_to_string("/proc/thread-self/net/arp").ok()?;
-    let wanted = ip.to_string();
-    let found = table.lines().skip(1).find_map(|line| {
-        let mut fields = line.split_whitespace();
-        (fields.next() == Some(&wanted)).then(|| fields.nth(2)?.parse::<MacAddress>().ok())?
-    });
-    found.filter(|mac| !mac.is_unspecified())
 }
 
 /// Opens a node.
@@ -231,13 +221,16 @@ pub fn any_size() -> QueuingOptions {
     }
 }
 
-/// Opens a queuing port of a command that only asks: any number that is free, from the highest below
-/// [`ECHO_PORT`] down.
+/// Opens a queuing port of a command that only asks: any number that is free of the 64 below
+/// [`ECHO_PORT`]. The first that is tried goes with the process: a peer tells messages by port and
+/// number, and would take the first message of one command for the last one's, come twice.
 pub fn open_any(node: &Node) -> Result<QueuingPort, CommandError> {
     /// Commands that can ask at once. More would not break anything.
     const ATTEMPTS: u16 = 64;
     let mut refused = None;
-    for number in (ECHO_PORT - ATTEMPTS..ECHO_PORT).rev() {
+    let first = (std::process::id() % u32::from(ATTEMPTS)) as u16;
+    for attempt in 0..ATTEMPTS {
+        let number = ECHO_PORT - 1 - (first + attempt) % ATTEMPTS;
         let number = PortNumber::new(number).expect("the numbers below the highest are in range");
         match node.queuing_port(number, &any_size()) {
             Err(error @ PortError::Taken { .. }) => refused = Some(error),

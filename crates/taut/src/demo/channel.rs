@@ -206,8 +206,8 @@ const SPIN: Duration = Duration::from_secs(1);
 pub(super) fn open(way: Way, scene: Scene<'_>, nodes: &Nodes) -> Result<Ends, DemoError> {
     match way {
         Way::Tautline => nodes.ends(scene),
-        Way::UdpPoll => udp(scene, 7300, true),
-        Way::UdpBlock => udp(scene, 7301, false),
+        Way::UdpPoll => udp(scene, true),
+        Way::UdpBlock => udp(scene, false),
         Way::Tcp => tcp(scene),
     }
 }
@@ -278,22 +278,27 @@ struct Udp {
     newest: bool,
 }
 
-fn udp(scene: Scene<'_>, port: u16, spins: bool) -> Result<Ends, DemoError> {
-    let end = |host: Host, newest| {
+fn udp(scene: Scene<'_>, spins: bool) -> Result<Ends, DemoError> {
+    let bind = |host| {
         scene.inside(host, || {
-            let socket = UdpSocket::bind((scene.address(host), port))?;
-            socket.connect((scene.address(host.peer()), port))?;
+            let socket = UdpSocket::bind((scene.address(host), 0))?;
             socket.set_nonblocking(spins)?;
-            Ok::<_, DemoError>(Box::new(Udp {
-                socket,
-                spins,
-                newest,
-            }))
+            Ok::<_, DemoError>(socket)
         })?
     };
+    let (motor, controller) = (bind(Host::A)?, bind(Host::B)?);
+    motor.connect(controller.local_addr()?)?;
+    controller.connect(motor.local_addr()?)?;
+    let end = |socket, newest| {
+        Box::new(Udp {
+            socket,
+            spins,
+            newest,
+        })
+    };
     Ok(Ends {
-        motor: end(Host::A, false)?,
-        controller: end(Host::B, true)?,
+        motor: end(motor, false),
+        controller: end(controller, true),
     })
 }
 
@@ -359,8 +364,9 @@ struct Tcp {
 }
 
 fn tcp(scene: Scene<'_>) -> Result<Ends, DemoError> {
-    let address = SocketAddr::from((scene.address(Host::B), 7302));
-    let listener = scene.inside(Host::B, || TcpListener::bind(address))??;
+    let any_port = SocketAddr::from((scene.address(Host::B), 0));
+    let listener = scene.inside(Host::B, || TcpListener::bind(any_port))??;
+    let address = listener.local_addr()?;
     let asking = scene.inside(Host::A, || TcpStream::connect(address))??;
     let (answering, _) = listener.accept()?;
     let end = |stream: TcpStream, message_bytes, newest| {

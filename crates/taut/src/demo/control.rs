@@ -196,6 +196,7 @@ impl Loop {
             // Cycles whose whole period has gone by could not begin: all of them are missed.
             let now = Instant::now();
             while due + PERIOD <= now && due <= last {
+                self.counted = cycles >= WARM_UP_CYCLES;
                 self.count_missed();
                 (due, cycles) = (due + PERIOD, cycles + 1);
             }

@@ -20,7 +20,7 @@ use tautline_lab::hosts::{Hosts, HostsError};
 use tautline_lab::{LatencyHistogram, Summary, child, interrupt};
 use thiserror::Error;
 
-use crate::load::{Load, LoadError, LoadReport, Place};
+use crate::load::{Load, LoadError, LoadReport, Pace, Place};
 
 pub use channel::Way;
 use channel::{Ends, Nodes, Scene};
@@ -101,6 +101,8 @@ pub struct Settings {
     pub scheduling: String,
     /// Clock of all times.
     pub clock: &'static str,
+    /// What the load asked for.
+    pub load_pace: Pace,
     /// Whether the load and the loop ran on the same CPUs.
     pub load_shares_cpus: bool,
 }
@@ -185,6 +187,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub fn run(
     hosts: Option<&Hosts>,
     seconds: u32,
+    pace: Pace,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, DemoError> {
     let scene = hosts.map_or(Scene::Loopback, Scene::Hosts);
@@ -194,7 +197,7 @@ pub fn run(
         ends.push(channel::open(way, scene, &nodes)?);
     }
     let place = hosts.map_or_else(Place::loopback, |hosts| Place::between(hosts, 0));
-    let load = Load::start(&place)?;
+    let load = Load::start(&place, pace)?;
     // TCP finds its rate before the first turn.
     thread::sleep(Duration::from_millis(200));
     let cpus = child::allowed_cpus().unwrap_or_default();
@@ -231,6 +234,7 @@ pub fn run(
                 Err(error) => format!("ordinary: SCHED_FIFO was refused ({error})"),
             },
             clock: "CLOCK_MONOTONIC",
+            load_pace: pace,
             load_shares_cpus: cpus.len() <= 2,
         },
         link: nodes.report().clone(),

@@ -108,9 +108,10 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
         settings_text(&outcome.settings),
         outcome.link.to_string(),
         format!(
-            "load: {} in writes of {} KiB, {:.2} Gbit/s over {:.1} s",
+            "load: {} in writes of {} KiB, {}, {:.2} Gbit/s over {:.1} s",
             outcome.load.tool.text(),
             crate::load::CHUNK_BYTES / 1_024,
+            outcome.settings.load_pace.text(),
             outcome.load.gbit_per_s,
             outcome.load.seconds
         ),
@@ -273,9 +274,10 @@ fn setting_rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
         (
             "Load",
             format!(
-                "{}, one TCP stream from the motor's side to the controller's in writes of {} KiB, {:.2} Gbit/s over {:.1} s",
+                "{}, one TCP stream from the motor's side to the controller's in writes of {} KiB, {}: {:.2} Gbit/s over {:.1} s",
                 outcome.load.tool.text(),
                 crate::load::CHUNK_BYTES / 1_024,
+                settings.load_pace.text(),
                 outcome.load.gbit_per_s,
                 outcome.load.seconds
             ),

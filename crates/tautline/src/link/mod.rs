@@ -194,6 +194,12 @@ pub trait PortLink: Send + std::fmt::Debug {
     /// [`ReceiveError::Refused`] if the kernel refused to wait.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError>;
 
+    /// Lets the kernel do the receive processing that is due on this CPU. A thread that spins without
+    /// a system call keeps it waiting for the next timer tick, milliseconds away, if that processing has
+    /// been put off to a kernel thread and the spinner has real-time priority. Nothing to do on links
+    /// whose [`PortLink::collect`] makes system calls.
+    fn let_kernel_in(&mut self) {}
+
     /// A descriptor that becomes readable when something may have arrived after
     /// [`PortLink::arm`]; `None` where there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;

@@ -26,7 +26,7 @@ use super::frame::{FrameBuffer, ip_of, is_udp_form};
 use super::packet::{claim, ethernet_neighbour};
 use super::socket::udp_socket;
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route, XdpMode};
-use crate::address::Source;
+use crate::address::{Address, Source};
 use crate::claim::Claim;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -307,7 +307,7 @@ impl Link for XdpLink {
             doorbell,
             maps: Arc::clone(&self.maps),
             _map: map,
-            _reserved: reserved,
+            reserved,
             _claim: claim,
         }))
     }
@@ -379,7 +379,8 @@ struct XdpPort {
     maps: Arc<Maps>,
     /// What a client process would be handed.
     _map: MapData,
-    _reserved: Option<OwnedFd>,
+    /// The UDP port of the same number, so that nobody else has it. Nothing is delivered there.
+    reserved: Option<OwnedFd>,
     _claim: Claim,
 }
 
@@ -433,8 +434,23 @@ impl PortLink for XdpPort {
         Some(self.doorbell.as_fd())
     }
 
+    /// A look at the reserved UDP socket: leaving its lock runs what is due. Without an address there is
+    /// no such socket, and the processing waits as it would without this.
+    fn let_kernel_in(&mut self) {
+        if let Some(socket) = &self.reserved {
+            socket::look(socket.as_fd());
+        }
+    }
+
+    /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        ethernet_neighbour(source)
+        let Address::Udp(address) = source.address else {
+            return ethernet_neighbour(source);
+        };
+        Some(Neighbour {
+            mac: interface::mac_of(*address.ip())?,
+            ..crate::neighbour(&source.address.to_string(), *address.ip())
+        })
     }
 }
 

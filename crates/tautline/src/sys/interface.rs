@@ -22,6 +22,20 @@ pub(crate) struct Interface {
     pub(crate) ip: Option<Ipv4Addr>,
 }
 
+/// The MAC address that the kernel has for an IPv4 address, in the network namespace of the calling
+/// thread; nothing if it has none.
+pub(crate) fn mac_of(ip: Ipv4Addr) -> Option<MacAddress> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/arp").ok()?;
+    let wanted = ip.to_string();
+    let found = table.lines().skip(1).find_map(|line| {
+        // Address, hardware type, flags, hardware address.
+        let mut fields = line.split_whitespace();
+        (fields.next() == Some(&wanted)).then(|| fields.nth(2)?.parse::<MacAddress>().ok())?
+    });
+    // An entry that is being resolved has the address zero.
+    found.filter(|mac| !mac.is_unspecified())
+}
+
 /// Asks for an interface by name. `ErrorKind::NotFound` if there is none.
 pub(crate) fn query(name: &str) -> io::Result<Interface> {
     let socket = super::socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;

@@ -86,6 +86,19 @@ pub(crate) fn send_to(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddrV4) ->
     super::check_size(sent).map(drop)
 }
 
+/// Looks whether a socket has something, and throws it away. Never waits.
+pub(crate) fn look(socket: BorrowedFd<'_>) {
+    // SAFETY: a null buffer of length zero is neither read nor written.
+    let _nothing = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            std::ptr::null_mut(),
+            0,
+            libc::MSG_DONTWAIT,
+        )
+    };
+}
+
 /// The C form of an IPv4 address and UDP port.
 pub(crate) fn internet_address(address: SocketAddrV4) -> libc::sockaddr_in {
     libc::sockaddr_in {

@@ -1,0 +1,430 @@
+//! ping, echo, send, recv and status as a user or a script runs them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+
+const TAUT: &str = env!("CARGO_BIN_EXE_taut");
+
+fn taut(arguments: &[&str]) -> Command {
+    let mut command = Command::new(TAUT);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    taut(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Ends the process when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a command and waits for a line with this word: on standard error for `recv`, on standard
+/// output for the others.
+fn started(command: &mut Command, word: &str, on_stderr: bool) -> Running {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines: Box<dyn BufRead> = if on_stderr {
+        Box::new(BufReader::new(child.stderr.take().unwrap()))
+    } else {
+        Box::new(BufReader::new(child.stdout.take().unwrap()))
+    };
+    let mut seen = String::new();
+    while !seen.contains(word) {
+        let bytes = lines.read_line(&mut seen).unwrap();
+        assert!(bytes > 0, "it ended with: {seen}");
+    }
+    // Its pipe stays open for as long as the command writes nothing more that matters.
+    std::mem::forget(lines);
+    Running(child)
+}
+
+fn hosts() -> Option<Hosts> {
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return None;
+    }
+    Some(Hosts::create(&HostsOptions::default()).unwrap())
+}
+
+fn inside(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
+    let mut command = hosts.command(host, TAUT);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_ping_without_privilege_comes_back_whatever_its_size() {
+    let mut echo = taut(&["echo", "--address", "127.0.10.1"]);
+    let _echo = started(&mut echo, "answering on port 4095", false);
+    for (own, size) in [
+        ("127.0.10.3", "8"),
+        ("127.0.10.4", "64"),
+        ("127.0.10.5", "5000"),
+        ("127.0.10.6", "65536"),
+    ] {
+        let output = run(&[
+            "ping",
+            "127.0.10.1",
+            "--address",
+            own,
+            "--count",
+            "3",
+            "--interval",
+            "1",
+            "--timeout",
+            "10000",
+            "--size",
+            size,
+            "--json",
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&json["sent"], &json["lost"]),
+            (&3.into(), &0.into()),
+            "{json}"
+        );
+        assert!(json["p50_ns"].as_u64().unwrap() > 0);
+        assert_eq!(json["link"]["link"], "udp");
+    }
+    let output = run(&[
+        "ping",
+        "127.0.10.1",
+        "--address",
+        "127.0.10.2",
+        "--count",
+        "2",
+        "--interval",
+        "1",
+        "--timeout",
+        "10000",
+    ]);
+    let lines = text(&output.stdout);
+    assert!(
+        lines.starts_with("link udp"),
+        "the active path comes first: {lines}"
+    );
+    assert!(lines.contains("2 sent, 2 answered, 0.0 % lost"), "{lines}");
+    assert!(lines.contains("p99"), "{lines}");
+}
+
+#[test]
+fn a_ping_between_hosts_takes_names_and_addresses() {
+    let Some(hosts) = hosts() else { return };
+    let (a, b) = (hosts.end(Host::A, 0), hosts.end(Host::B, 0));
+    let interface = a.interface();
+    let mut echo = inside(&hosts, Host::B, &["echo", "--interface", &interface]);
+    let echo = started(&mut echo, "answering on port 4095", false);
+
+    let mac = b.mac().map(|byte| format!("{byte:02x}")).join(":");
+    let ip = b.address().to_string();
+    let file = std::env::temp_dir().join(format!("taut-ping-{}.toml", std::process::id()));
+    std::fs::write(
+        &file,
+        format!("interface = \"{interface}\"\n[[neighbour]]\nname = \"motor\"\nmac = \"{mac}\"\n"),
+    )
+    .unwrap();
+    let config = file.to_str().unwrap();
+    for (peer, node) in [
+        (mac.as_str(), ["--interface", &interface]),
+        (&ip, ["--interface", &interface]),
+        ("motor", ["--config", config]),
+        // The kernel's sockets at this end, the demux at the other.
+        (&ip, ["--address", "10.77.0.1"]),
+    ] {
+        let arguments = [
+            "ping",
+            peer,
+            node[0],
+            node[1],
+            "--count",
+            "2",
+            "--interval",
+            "1",
+            "--timeout",
+            "10000",
+        ];
+        let output = inside(&hosts, Host::A, &arguments).output().unwrap();
+        let lines = text(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{peer}: {lines}{}",
+            text(&output.stderr)
+        );
+        assert!(lines.contains("2 sent, 2 answered"), "{peer}: {lines}");
+    }
+    std::fs::remove_file(file).unwrap();
+
+    let status = inside(&hosts, Host::B, &["status", "--json"])
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let node = &json["nodes"][0];
+    assert_eq!(node["pid"], echo.0.id());
+    assert_eq!(node["interface"], interface);
+    assert_eq!(node["ports"][0]["number"], 4095);
+    assert_eq!(node["ports"][0]["received"], 8);
+
+    // The port is taken, and by whom is said.
+    let second = inside(&hosts, Host::B, &["echo", "--interface", &interface])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let error = text(&second.stderr);
+    let holder = format!("port 4095 is taken by process {} (taut)", echo.0.id());
+    assert!(
+        error.contains(&holder) && error.contains("what to do"),
+        "{error}"
+    );
+}
+
+#[test]
+fn status_shows_the_port_while_echo_runs() {
+    let mut echo = taut(&["echo", "--address", "127.0.11.1", "--port", "77"]);
+    let echo = started(&mut echo, "answering on port 77", false);
+    let process = format!("node of process {} (taut)", echo.0.id());
+    let shown = text(&run(&["status"]).stdout);
+    assert!(
+        shown.contains(&process) && shown.contains("127.0.11.1"),
+        "{shown}"
+    );
+    assert!(
+        shown
+            .lines()
+            .any(|line| line.starts_with(" 77 ") && line.contains("queuing")),
+        "{shown}"
+    );
+    let json: Value = serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap();
+    let nodes = json["nodes"].as_array().unwrap();
+    assert!(
+        nodes
+            .iter()
+            .any(|node| node["pid"] == echo.0.id() && node["ports"][0]["number"] == 77)
+    );
+    drop(echo);
+    assert!(!text(&run(&["status"]).stdout).contains(&process));
+}
+
+#[test]
+fn an_echo_outlives_more_peers_than_a_port_has_room_for() {
+    let mut echo = taut(&["echo", "--address", "127.0.16.1"]);
+    let echo = started(&mut echo, "answering on port 4095", false);
+    // Each on an address of its own: another peer each time.
+    for last in 2..70 {
+        let own = format!("127.0.16.{last}");
+        let output = run(&["ping", "127.0.16.1", "--address", &own, "--count", "1"]);
+        assert!(output.status.success(), "{own}: {}", text(&output.stderr));
+    }
+    drop(echo);
+}
+
+#[test]
+fn status_says_when_there_is_none() {
+    let Some(hosts) = hosts() else { return };
+    let output = inside(&hosts, Host::A, &["status"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(text(&output.stdout).starts_with("no node is open"));
+}
+
+/// Standard output of a `recv` that runs while `send` does.
+fn received(receive: &[&str], send: &mut dyn FnMut()) -> (Option<i32>, String) {
+    let mut running = started(&mut taut(receive), "listening on port", true);
+    send();
+    let mut output = String::new();
+    running
+        .0
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut output)
+        .unwrap();
+    (running.0.wait().unwrap().code(), output)
+}
+
+#[test]
+fn what_is_sent_is_received() {
+    let send = |arguments: &[&str]| {
+        let output = run(&[
+            &["send", "127.0.12.1", "100", "--address", "127.0.12.2"],
+            arguments,
+        ]
+        .concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    let receive = ["recv", "100", "--address", "127.0.12.1", "--timeout", "30"];
+
+    let (code, output) = received(&[&receive[..], &["--count", "2"]].concat(), &mut || {
+        send(&["one"]);
+        send(&["two"]);
+    });
+    assert_eq!((code, output.as_str()), (Some(0), "one\ntwo\n"));
+
+    let (code, output) = received(&[&receive[..], &["--json"]].concat(), &mut || {
+        send(&["AB", "--priority", "6"]);
+    });
+    let json: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(code, Some(0));
+    assert_eq!(json["payload"], "4142");
+    assert_eq!(json["priority"], 6);
+
+    let (code, output) = received(
+        &[&receive[..], &["--sampling", "--hex"]].concat(),
+        &mut || {
+            let mut child = taut(&["send", "127.0.12.1", "100", "--address", "127.0.12.2"])
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(&[0, 255, 16])
+                .unwrap();
+            assert!(child.wait().unwrap().success());
+        },
+    );
+    assert_eq!((code, output.as_str()), (Some(0), "00ff10\n"));
+}
+
+#[test]
+fn wrong_usage_is_told_with_what_to_do() {
+    let directory = std::env::temp_dir();
+    let bad = directory.join(format!("taut-bad-{}.toml", std::process::id()));
+    std::fs::write(&bad, "address = \"127.0.13.1\"\nspeed = 3\n").unwrap();
+    let bad = bad.to_str().unwrap();
+    let place = format!("{bad}:2:1: unknown field `speed`");
+    let own = ["--address", "127.0.13.1"];
+    let cases: [(&[&str], &[&str], i32, &str); 16] = [
+        (
+            &["ping", "127.0.13.9", "--interface", "nope"],
+            &[],
+            2,
+            "no interface `nope`",
+        ),
+        (&["recv", "4096"], &own, 2, "1 to 4095"),
+        (&["echo", "--port", "0"], &own, 2, "1 to 4095"),
+        (&["echo", "--config", bad], &[], 2, &place),
+        (
+            &["echo", "--config", "/no/such.toml"],
+            &[],
+            2,
+            "cannot read /no/such.toml",
+        ),
+        (
+            &["echo", "--config", bad, "--interface", "lo"],
+            &[],
+            2,
+            "cannot be used with",
+        ),
+        (&["ping", "motor"], &own, 2, "no neighbour `motor`"),
+        (
+            &["ping", "ff:ff:ff:ff:ff:ff", "--count", "0"],
+            &own,
+            2,
+            "--count",
+        ),
+        (
+            &["ping", "127.0.13.9", "--count", "1", "--timeout", "50"],
+            &own,
+            1,
+            "nobody answered",
+        ),
+        (
+            &["ping", "127.0.13.9", "--size", "3"],
+            &own,
+            2,
+            "expected 8 to 65536 bytes",
+        ),
+        (&["ping", "127.0.13.9"], &[], 2, "no node is described"),
+        (
+            &["ping", "02:00:00:00:00:01"],
+            &own,
+            1,
+            "has no IPv4 address",
+        ),
+        (&["echo", "--link", "pigeon"], &own, 2, "xdp, packet or udp"),
+        (&["echo", "--link", "packet"], &own, 2, "needs an interface"),
+        (
+            &["send", "127.0.13.9", "7", "x", "--priority", "8"],
+            &own,
+            2,
+            "0 to 7",
+        ),
+        (
+            &["recv", "7", "--timeout", "0.05"],
+            &own,
+            1,
+            "0 of 1 messages came",
+        ),
+    ];
+    for (arguments, more, status, expected) in cases {
+        let output = run(&[arguments, more].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(
+            error.contains("what to do") || error.contains("--help"),
+            "{arguments:?}: {error}"
+        );
+    }
+    std::fs::remove_file(bad).unwrap();
+}
+
+#[test]
+fn a_message_that_is_too_large_is_refused() {
+    let mut child = taut(&["send", "127.0.14.9", "7", "--address", "127.0.14.1"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _closed_early = child.stdin.take().unwrap().write_all(&vec![0; 70_000]);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("larger than 65536"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_taken_port_is_an_error() {
+    let mut echo = taut(&["echo", "--address", "127.0.15.1", "--port", "9"]);
+    let _echo = started(&mut echo, "answering on port 9", false);
+    let output = run(&["recv", "9", "--address", "127.0.15.1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("port 9 is taken") && error.contains("what to do"),
+        "{error}"
+    );
+}
+
+#[test]
+fn completions_cover_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&run(&["completions", shell]).stdout);
+        for command in [
+            "demo", "doctor", "bench", "status", "echo", "ping", "send", "recv",
+        ] {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+}
