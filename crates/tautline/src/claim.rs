@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Attempts to take a name, and the time between them. A name that was just given up can be held a
 /// moment longer by a child process that has forked and not yet executed its program. Lower: such a
 /// port is refused. Higher: a port that is really taken is refused later than it could be.
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS: u32 = 50;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
 /// Repeats `take` while the name is in use, a few times.

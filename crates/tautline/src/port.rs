@@ -415,7 +415,8 @@ pub struct QueuingPort {
     endpoint: Endpoint,
     consumer: Consumer,
     message_bytes_max: usize,
-    large: Option<Large>,
+    /// Boxed: a port of small messages does without, and stays small itself.
+    large: Option<Box<Large>>,
 }
 
 /// What only a port of large messages needs.
@@ -449,14 +450,16 @@ impl QueuingPort {
         let shape = Shape::Queuing {
             depth: options.depth,
         };
-        let large = options.is_fragmenting().then(|| Large {
-            reassembler: Reassembler::new(ReassemblerConfig {
-                collector_count: COLLECTORS,
-                message_bytes_max: options.message_bytes_max,
-                time_limit: REASSEMBLY_LIMIT,
-            }),
-            restarts: Restarts::default(),
-            part: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
+        let large = options.is_fragmenting().then(|| {
+            Box::new(Large {
+                reassembler: Reassembler::new(ReassemblerConfig {
+                    collector_count: COLLECTORS,
+                    message_bytes_max: options.message_bytes_max,
+                    time_limit: REASSEMBLY_LIMIT,
+                }),
+                restarts: Restarts::default(),
+                part: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
+            })
         });
         Ok(Self {
             endpoint: Endpoint::open(node, number, name, shape, options.spin)?,
@@ -579,7 +582,7 @@ impl QueuingPort {
 fn take(
     endpoint: &Endpoint,
     consumer: &mut Consumer,
-    large: &mut Option<Large>,
+    large: &mut Option<Box<Large>>,
     message_bytes_max: usize,
     buffer: &mut [u8],
 ) -> Option<Message> {
@@ -603,7 +606,14 @@ fn take(
                     record.slot.read_payload(&mut buffer[..length]);
                     Some(length)
                 } else {
-                    reassemble(endpoint, large.as_mut(), &record, head, &header, buffer)
+                    reassemble(
+                        endpoint,
+                        large.as_deref_mut(),
+                        &record,
+                        head,
+                        &header,
+                        buffer,
+                    )
                 };
                 length.map(|length| Message {
                     length,

@@ -535,3 +535,26 @@ fn a_full_socket_on_packet() {
 fn a_full_socket_on_udp() {
     a_full_socket_counts(UDP);
 }
+
+/// Every link sends the UDP form as docs/wire.md says: the parser of the protocol core takes it, and
+/// finds no UDP checksum.
+#[test]
+fn the_udp_form_is_sent_as_written() {
+    for side in [UDP, PACKET.speaking_udp(), XDP.speaking_udp()] {
+        // Where it arrives, and not where it leaves: frames past the queueing discipline are shown
+        // to nobody there.
+        let Some(pair) = pair(side, UDP) else { return };
+        let sniffer = Wire::watch(pair.hosts.as_ref().unwrap(), Host::B);
+        let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+        let mut buffer = [0; 1484];
+        for payload in [&b""[..], b"seven..", &[5; 1456]] {
+            sender.send(to, Priority::NORMAL, payload).unwrap();
+            let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(message.unwrap().length, payload.len());
+            let frame = sniffer.next(|frame| udp::parse(frame) != Err(Rejected::NotOurs));
+            let frame = udp::parse(&frame).unwrap();
+            assert_eq!(frame.checksum, udp::UdpChecksum::Absent, "{}", side.link);
+            assert_eq!(frame.payload, payload);
+        }
+    }
+}

@@ -18,8 +18,10 @@ use tautline_lab::machine::UNKNOWN;
 use tautline_lab::capability;
 use tautline_lab::hosts;
 
-/// Oldest kernel whose BPF ring buffers the xdp link can use.
-const KERNEL_FOR_RING_BUFFERS: (u32, u32) = (5, 8);
+/// First release with all that the xdp link uses: frames in parts and `bpf_xdp_load_bytes` (5.18); compare-
+/// and-swap in BPF (5.12), maps of different size in a map of maps (5.10), BPF links (5.9) and the ring
+/// buffer (5.8) are older.
+const KERNEL_FOR_XDP: (u32, u32) = (5, 18);
 
 /// Memory that a node with a few ports of default depth locks (2 MiB a port) with room to spare.
 const MEMLOCK_BYTES_WANTED: u64 = 64 << 20;
@@ -198,7 +200,7 @@ fn links(machine: &Machine) -> Links {
         is_map_supported(MapType::RingBuf).ok(),
         is_program_supported(ProgramType::Xdp).ok(),
     ];
-    let new_enough = kernel(machine).is_none_or(|found| found >= KERNEL_FOR_RING_BUFFERS);
+    let new_enough = kernel(machine).is_none_or(|found| found >= KERNEL_FOR_XDP);
     Links {
         xdp: packet
             && new_enough
@@ -251,12 +253,12 @@ fn kernel_lines(machine: &Machine) -> Vec<Line> {
     const AREA: &str = "Kernel";
     let release = machine.kernel_release.to_string();
     let mut lines = vec![match kernel(machine) {
-        Some(found) if found >= KERNEL_FOR_RING_BUFFERS => Line::good(AREA, "release", release),
+        Some(found) if found >= KERNEL_FOR_XDP => Line::good(AREA, "release", release),
         Some(_) => Line::missing(
             AREA,
             "release",
             release,
-            "the xdp link needs Linux 5.8 or newer; packet and udp work",
+            "the xdp link needs Linux 5.18 or newer; packet and udp work",
         ),
         None => Line::limited(AREA, "release", release, "mount /proc"),
     }];
@@ -705,7 +707,8 @@ mod tests {
         };
         assert_eq!(with("6.18.44-some"), Some((6, 18)));
         assert_eq!(with("5.4"), Some((5, 4)));
-        assert!(with("5.10").unwrap() > KERNEL_FOR_RING_BUFFERS);
+        assert!(with("5.4").unwrap() < with("5.18").unwrap());
+        assert!(with("6.1").unwrap() > KERNEL_FOR_XDP);
         assert_eq!(with("next"), None);
         assert_eq!(kernel(&Machine::default()), None);
     }

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, bind, send, socket};
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
+};
+use nix::sys::time::TimeVal;
 use serde_json::Value;
 use tautline::link::NodeCounters;
 use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
@@ -24,6 +28,20 @@ impl Wire {
     pub fn on(hosts: &Hosts, host: Host) -> Self {
         let interface = hosts.end(host, 0).interface();
         hosts.inside(host, || Self::open(&interface)).unwrap()
+    }
+
+    /// Watches the first cable of a host.
+    pub fn watch(hosts: &Hosts, host: Host) -> Watch {
+        let open = || {
+            let (family, kind) = (AddressFamily::Packet, SockType::Raw);
+            // The host has this one cable, and loopback, on which nothing passes.
+            let all = SockProtocol::EthAll;
+            let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, all).unwrap();
+            let limit = TimeVal::new(super::PATIENCE.as_secs() as i64, 0);
+            setsockopt(&socket, ReceiveTimeout, &limit).unwrap();
+            Watch { socket }
+        };
+        hosts.inside(host, open).unwrap()
     }
 
     fn open(interface: &str) -> Self {
@@ -45,6 +63,26 @@ impl Wire {
             Ok(_) => true,
             Err(Errno::EINVAL | Errno::EMSGSIZE) => false,
             Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A packet socket that sees what passes an interface, both ways.
+pub struct Watch {
+    socket: OwnedFd,
+}
+
+impl Watch {
+    /// The next frame that `wanted` takes; fails if none comes.
+    pub fn next(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let mut frame = vec![0; 2048];
+        loop {
+            let bytes = recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::empty());
+            let bytes = bytes.expect("a frame passes in time");
+            if wanted(&frame[..bytes]) {
+                frame.truncate(bytes);
+                return frame;
+            }
         }
     }
 }
