@@ -407,12 +407,13 @@ fn a_message_that_is_too_large_is_refused() {
 #[test]
 fn a_taken_port_is_an_error() {
     let mut echo = taut(&["echo", "--address", "127.0.15.1", "--port", "9"]);
-    let _echo = started(&mut echo, "answering on port 9", false);
+    let echo = started(&mut echo, "answering on port 9", false);
     let output = run(&["recv", "9", "--address", "127.0.15.1"]);
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
+    let holder = format!("port 9 is taken by process {} (taut)", echo.0.id());
     assert!(
-        error.contains("port 9 is taken") && error.contains("what to do"),
+        error.contains(&holder) && error.contains("what to do"),
         "{error}"
     );
 }

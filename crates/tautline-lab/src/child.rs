@@ -52,8 +52,15 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
 
 /// Keeps the calling thread on one CPU.
 pub fn pin(cpu: usize) -> io::Result<()> {
+    restrict(&[cpu])
+}
+
+/// Keeps the calling thread, and what it starts from now on, on some CPUs.
+pub fn restrict(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu)?;
+    for cpu in cpus {
+        set.set(*cpu)?;
+    }
     sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
 }
 

@@ -3,6 +3,7 @@
 //! clear up, and whoever is refused can ask it whose the port is.
 
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -41,6 +42,48 @@ pub struct Holder {
     pub name: Option<String>,
 }
 
+impl Holder {
+    fn of(pid: i32) -> Self {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+        Self {
+            pid,
+            name: name.map(|name| name.trim_end().to_owned()),
+        }
+    }
+
+    /// The process that has a UDP socket on this address, as far as `/proc` lets us see: those of other
+    /// users only with privilege.
+    pub(crate) fn of_udp(address: SocketAddrV4) -> Option<Self> {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").ok()?;
+        let link = format!("socket:[{}]", udp_inode(&sockets, address)?);
+        let processes = std::fs::read_dir("/proc").ok()?;
+        processes
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .find(|pid| has_descriptor(*pid, &link))
+            .map(Self::of)
+    }
+}
+
+/// The inode of the UDP socket bound to this address, from the text of `/proc/net/udp`.
+fn udp_inode(sockets: &str, address: SocketAddrV4) -> Option<&str> {
+    // The kernel prints the address as the machine keeps it, and the port as a number.
+    let ip = u32::from_ne_bytes(address.ip().octets());
+    let wanted = format!("{ip:08X}:{:04X}", address.port());
+    sockets.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1) == Some(&wanted.as_str())).then(|| fields.get(9).copied())?
+    })
+}
+
+fn has_descriptor(pid: i32, link: &str) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    descriptors.flatten().any(|entry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == link)
+    })
+}
+
 impl std::fmt::Display for Holder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.name {
@@ -75,9 +118,5 @@ impl Claim {
 fn holder(address: &SocketAddr) -> Option<Holder> {
     let stream = UnixStream::connect_addr(address).ok()?;
     let pid = crate::sys::socket::peer_process(&stream).ok()?;
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    Some(Holder {
-        pid,
-        name: name.map(|name| name.trim_end().to_owned()),
-    })
+    Some(Holder::of(pid))
 }

@@ -68,14 +68,9 @@ fn a_taken_port_names_its_holder_and_is_free_when_that_is_killed() {
             panic!("{refused}");
         };
         assert_eq!(*number, port(60));
-        if role == "udp" {
-            // A UDP socket does not tell whose it is.
-            assert!(found.is_none());
-        } else {
-            let pid = holder.pid();
-            assert_eq!(found.as_ref().map(|holder| holder.pid), Some(pid as i32));
-            assert!(refused.to_string().contains(&format!("process {pid}")));
-        }
+        let pid = holder.pid();
+        assert_eq!(found.as_ref().map(|holder| holder.pid), Some(pid as i32));
+        assert!(refused.to_string().contains(&format!("process {pid}")));
         assert!(
             node.status().ports.is_empty(),
             "nothing is left of the attempt"

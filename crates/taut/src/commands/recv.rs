@@ -88,7 +88,7 @@ fn deadline(timeout: Option<f64>) -> Result<Instant, CommandError> {
 
 /// A port of either kind with its buffer.
 enum Inlet {
-    Queuing(QueuingPort, Vec<u8>),
+    Queuing(Box<QueuingPort>, Vec<u8>),
     Sampling(SamplingPort, Vec<u8>),
 }
 
@@ -113,7 +113,7 @@ impl Inlet {
                 .queuing_port(arguments.port, &peer::any_size())
                 .map_err(peer::port_error)?;
             let buffer = vec![0; port.message_bytes_max()];
-            Ok(Inlet::Queuing(port, buffer))
+            Ok(Inlet::Queuing(Box::new(port), buffer))
         }
     }
 

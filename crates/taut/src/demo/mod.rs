@@ -197,10 +197,12 @@ pub fn run(
         ends.push(channel::open(way, scene, &nodes)?);
     }
     let place = hosts.map_or_else(Place::loopback, |hosts| Place::between(hosts, 0));
+    let cpus = child::allowed_cpus().unwrap_or_default();
+    // Where there are other CPUs than the loop's two, the load and this thread keep to them.
+    let load_apart = cpus.len() > 2 && child::restrict(&cpus[2..]).is_ok();
     let load = Load::start(&place, pace)?;
     // TCP finds its rate before the first turn.
     thread::sleep(Duration::from_millis(200));
-    let cpus = child::allowed_cpus().unwrap_or_default();
     let schedule = schedule(seconds);
     let scheduling = try_fifo();
     let placement = control::Placement {
@@ -235,7 +237,7 @@ pub fn run(
             },
             clock: "CLOCK_MONOTONIC",
             load_pace: pace,
-            load_shares_cpus: cpus.len() <= 2,
+            load_shares_cpus: !load_apart,
         },
         link: nodes.report().clone(),
         load: report?,

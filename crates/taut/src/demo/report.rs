@@ -14,7 +14,7 @@ const MEASURED: &str = "A round trip begins when the motor has its state of this
      one. The controller answers when the state reaches it. Late commands are counted with the time that they took.";
 
 /// What a missed deadline is.
-const DEADLINE: &str = "The deadline of a cycle is the end of its period, 1 ms after its beginning: missed is a cycle whose command \
+const DEADLINE: &str = "UDP and TCP are the kernel's. The deadline of a cycle is the end of its period, 1 ms after its beginning: missed is a cycle whose command \
      had not come by then, or that could not begin within its period.";
 
 /// The verdict: how good it is, in one sentence, and its reasons.
@@ -35,7 +35,7 @@ pub fn verdict(outcome: &Outcome) -> (Level, String, Vec<String>) {
         _ => Level::Limited,
     };
     let answer = format!(
-        "Tautline closed the loop in {} (p99 {}) and missed {} of {} deadlines, beside TCP at {:.1} Gbit/s; \
+        "Tautline closed the loop in {} (p99 {}) and missed {} of {} deadlines, beside TCP at {:.2} Gbit/s; \
          busy-polled kernel UDP took {} (p99 {}) and missed {}.",
         latency_text(a.p50_ns),
         latency_text(a.p99_ns),
@@ -227,10 +227,7 @@ fn html_table(outcome: &Outcome) -> page::Table {
         "cycles",
         "unanswered",
     ]);
-    table.caption(format!(
-        "Round trips; missed: not back within {} ms; UDP and TCP are the kernel's",
-        PERIOD.as_millis()
-    ));
+    table.caption(format!("Missed: not back within {} ms", PERIOD.as_millis()));
     for row in &outcome.rows {
         let mut cells = vec![row.way.text().to_owned()];
         cells.extend(figures(&row.histogram.summary()).map(latency_text));

@@ -10,7 +10,7 @@ use tautline_proto::wire::{ParseError, PortNumber, Rejected, ethernet, udp};
 use super::NodeCounters;
 use super::frame::{FRAME_BYTES_MAX, deliver_frame};
 use crate::address::Address;
-use crate::claim::patiently;
+use crate::claim::{Holder, patiently};
 use crate::error::{PortError, ReceiveError};
 use crate::memory::MappedPort;
 use crate::sys::socket::{Receiver, bind, internet_address, open, set_option};
@@ -137,9 +137,13 @@ pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, Port
     // No UDP checksum, as the raw links send: between the ends of a virtual link it would be left
     // half made, and on a cable the frame's check sequence is there.
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32).map_err(refused)?;
-    let address = internet_address(SocketAddrV4::new(ip, port.udp_port()));
+    let own = SocketAddrV4::new(ip, port.udp_port());
+    let address = internet_address(own);
     patiently(|| bind(socket.as_fd(), &address)).map_err(|error| match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => PortError::Taken { port, holder: None },
+        Some(libc::EADDRINUSE) => PortError::Taken {
+            port,
+            holder: Holder::of_udp(own),
+        },
         _ => PortError::refused("binding the port's UDP socket", error),
     })?;
     Ok(socket)
