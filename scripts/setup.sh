@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds what the machine lacks to build, demonstrate or test Tautline, and installs it.
 #
-#   scripts/setup.sh [--for build|demo|test] [--with browser] [--check]
+#   scripts/setup.sh [--for build|demo|test] [--check]
 #
 # Looks for the commands, headers and compiler targets themselves, never for package names, so
 # it is content with whatever provides them. What is missing is installed with apt where this
@@ -10,7 +10,6 @@
 #
 #   --for SET       build: compilers and headers. demo (default): build, and what the demo runs.
 #                   test: demo, and what the tests run.
-#   --with browser  also a headless browser, for the tests that look at the HTML reports.
 #   --check         only look: print what is missing and install nothing.
 #
 # Assumes a POSIX shell, coreutils, sed and grep, and nothing else. A Rust toolchain is never
@@ -26,7 +25,6 @@ export PATH
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 set_name=demo
-browser=no
 check_only=no
 missing_packages=
 missing_what=
@@ -68,11 +66,6 @@ parse_arguments() {
             esac
             shift 2
             ;;
-        --with)
-            [ "${2:-}" = browser ] || usage
-            browser=yes
-            shift 2
-            ;;
         --check)
             check_only=yes
             shift
@@ -83,7 +76,7 @@ parse_arguments() {
 }
 
 usage() {
-    echo "usage: scripts/setup.sh [--for build|demo|test] [--with browser] [--check]" >&2
+    echo "usage: scripts/setup.sh [--for build|demo|test] [--check]" >&2
     exit 2
 }
 
@@ -101,12 +94,14 @@ find_missing() {
     need "iproute2" "ip and ss" has_commands ip ss
     need "iperf3" "iperf3" has_commands iperf3
     need "ethtool" "ethtool" has_commands ethtool
-    if [ "$browser" = yes ]; then
-        need "chromium" "a headless browser (chromium)" has_browser
-    fi
     [ "$set_name" = test ] || return 0
 
     need "shellcheck" "shellcheck" has_commands shellcheck
+    need "iputils-ping" "ping" has_commands ping
+    # The pages are looked at in a real browser, kernels are booted, the probe is held against another.
+    need "chromium" "a headless browser (chromium)" has_browser
+    need "qemu-system-x86" "qemu-system-x86_64" has_commands qemu-system-x86_64
+    need "rt-tests" "cyclictest" has_commands cyclictest
 }
 
 need() {

@@ -15,7 +15,7 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Set in `middle` by the writer, cleared by the reader: there is a value not seen yet.
 pub const FRESH: u32 = 0x80;
-/// The index in `middle`. Cells are three, so 3 is never valid; see [`cell_index`].
+/// The index in `middle`. Cells are three, so 3 is never valid; it is brought into range before use.
 pub const INDEX: u32 = 0x03;
 /// Which cell is whose in the beginning: writer 0, middle 1, reader 2.
 const FIRST_MIDDLE: u32 = 1;
