@@ -65,7 +65,7 @@ pub enum OpenError {
         needs: &'static str,
     },
     /// The kernel or the driver refused.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
         /// What was being done.
         doing: String,
@@ -100,6 +100,15 @@ impl OpenError {
             }
         }
     }
+}
+
+/// An error with what it came from, down to the kernel's own answer.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn on(interface: &Option<String>) -> String {
@@ -194,7 +203,7 @@ pub enum PortError {
     #[error("the calling thread is in another network namespace than the node was opened in")]
     OtherNamespace,
     /// The kernel refused.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
         /// What was being done.
         doing: &'static str,

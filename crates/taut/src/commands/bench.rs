@@ -165,6 +165,10 @@ fn explain(error: RttError) -> CommandError {
             source: EchoError::Hosts(error),
             ..
         } => CommandError::failed(what, error.remedy()),
+        RttError::Path {
+            source: EchoError::PayloadSize { .. },
+            ..
+        } => CommandError::usage(what, "choose smaller --sizes, or leave that path out"),
         RttError::Scheduling { .. } => CommandError::failed(
             what,
             "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority",
