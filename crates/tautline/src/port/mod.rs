@@ -1,0 +1,32 @@
+//! Ports: what an application holds. [`QueuingPort`] keeps every message and hands out the most
+//! urgent first; [`SamplingPort`] keeps the last value only. Both send.
+//!
+//! A port belongs to one thread at a time (`&mut self`); it can be moved to another. Nothing here
+//! allocates, locks or logs after the port is open.
+
+mod endpoint;
+mod queuing;
+mod sampling;
+
+use std::time::Duration;
+
+pub use queuing::{Message, QueuingOptions, QueuingPort};
+pub use sampling::{Sample, SamplingOptions, SamplingPort};
+
+/// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at
+/// 1 Gbit/s are 0.8 ms of line rate: what a reader may sleep through. Eight classes of 64 slots take
+/// 768 KiB.
+pub const DEPTH_DEFAULT: u32 = 64;
+/// Most slots in a class. Higher: one port may pin more than 48 MiB.
+pub const DEPTH_MAX: u32 = 4096;
+/// Destinations of one port. Lower: a publisher cannot reach a fleet. Higher: memory of every port
+/// grows (80 bytes each).
+pub const DESTINATIONS_MAX: usize = 64;
+/// How long a receive until a deadline spins before it sleeps, unless configured. About what going
+/// to sleep and being woken costs, so a message that comes soon is not slowed by it, and a thread
+/// that waits for long burns no more than that.
+pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
+
+/// A destination of one port: [`QueuingPort::destination`], [`SamplingPort::destination`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Destination(usize);
