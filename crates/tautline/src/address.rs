@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::Serialize;
+use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::layout::{source_form, source_parts, source_word};
 
@@ -61,6 +62,19 @@ impl Address {
                 )))
             }
             _ => None,
+        }
+    }
+
+    /// An entry by which an answer can be sent here, named as the address reads.
+    pub(crate) fn neighbour(self) -> Neighbour {
+        match self {
+            Self::Ethernet(mac) => Neighbour {
+                name: self.to_string(),
+                mac,
+                ip: None,
+                form: Form::Ethernet,
+            },
+            Self::Udp(address) => crate::neighbour(&self.to_string(), *address.ip()),
         }
     }
 

@@ -27,6 +27,7 @@ pub use frame::Route;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
+use crate::sys::clock;
 
 /// The links that there are, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -168,7 +169,9 @@ pub trait PortLink: Send + std::fmt::Debug {
     fn memory(&self) -> &Arc<MappedPort>;
 
     /// The link's clock: CLOCK_MONOTONIC, or virtual time.
-    fn now(&self) -> Instant;
+    fn now(&self) -> Instant {
+        clock::monotonic()
+    }
 
     /// Sends one frame. Never waits.
     ///
@@ -185,7 +188,7 @@ pub trait PortLink: Send + std::fmt::Debug {
 
     /// Announces that [`PortLink::wait`], or a wait on the descriptor, may follow. After this, look
     /// into the memory once more, and wait only if there is nothing.
-    fn arm(&mut self);
+    fn arm(&mut self) {}
 
     /// Sleeps until something may have arrived, at most for `timeout` (for ever if `None`). May
     /// return early.
@@ -206,5 +209,7 @@ pub trait PortLink: Send + std::fmt::Debug {
 
     /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of
     /// itself.
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour>;
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        Some(source.address.neighbour())
+    }
 }

@@ -11,21 +11,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use super::frame::{FrameBuffer, is_udp_form};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::udp::send_datagram;
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
-use crate::address::{Address, Source};
 use crate::claim::{Claim, ClaimError};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
-use crate::sys::{clock, packet, socket, wait};
+use crate::sys::{packet, socket, wait};
 
 /// The node's half.
 #[derive(Debug)]
@@ -75,19 +73,6 @@ pub(crate) fn claim(
         ClaimError::Taken(holder) => PortError::Taken { port, holder },
         ClaimError::Io(error) => PortError::refused("claiming the port", error),
     })
-}
-
-/// The entry by which an answer to a station on the same network is routed.
-pub(crate) fn ethernet_neighbour(source: Source) -> Option<Neighbour> {
-    match source.address {
-        Address::Ethernet(mac) => Some(Neighbour {
-            name: mac.to_string(),
-            mac,
-            ip: None,
-            form: Form::Ethernet,
-        }),
-        Address::Udp(_) => None,
-    }
 }
 
 impl Link for PacketLink {
@@ -183,10 +168,6 @@ impl PortLink for PacketPort {
         &self.memory
     }
 
-    fn now(&self) -> Instant {
-        clock::monotonic()
-    }
-
     fn send(
         &mut self,
         route: &mut Route,
@@ -211,25 +192,11 @@ impl PortLink for PacketPort {
         Ok(())
     }
 
-    fn arm(&mut self) {}
-
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         Ok(wait::readable(self.descriptor.as_fd(), timeout)?)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.descriptor.as_fd())
-    }
-
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        match source.address {
-            Address::Ethernet(_) => ethernet_neighbour(source),
-            Address::Udp(address) => Some(Neighbour {
-                name: source.address.to_string(),
-                mac: MacAddress::UNSPECIFIED,
-                ip: Some(*address.ip()),
-                form: Form::Udp,
-            }),
-        }
     }
 }

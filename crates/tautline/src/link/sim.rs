@@ -18,10 +18,9 @@ use tautline_proto::wire::{
 use tautline_shm::region::Shape;
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
-use super::packet::ethernet_neighbour;
 use super::socket::Counters;
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
-use crate::address::{Address, Source};
+use crate::address::Address;
 use crate::config::NodeConfig;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -260,8 +259,6 @@ impl PortLink for SimPort {
         Ok(())
     }
 
-    fn arm(&mut self) {}
-
     /// Moves the clock to the next event of the network, or to the end of the wait.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         let mut shared = self.network.lock();
@@ -283,10 +280,6 @@ impl PortLink for SimPort {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        ethernet_neighbour(source)
     }
 }
 

@@ -6,18 +6,16 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_UDP};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_UDP};
 use tautline_shm::region::Shape;
 
 use super::frame::FrameBuffer;
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
-use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::{clock, socket, wait};
+use crate::sys::{socket, wait};
 
 /// The node's half.
 #[derive(Debug)]
@@ -96,10 +94,6 @@ impl PortLink for UdpPort {
         &self.memory
     }
 
-    fn now(&self) -> Instant {
-        clock::monotonic()
-    }
-
     fn send(
         &mut self,
         route: &mut Route,
@@ -113,26 +107,12 @@ impl PortLink for UdpPort {
         self.inlet.collect(&self.memory, &self.counters)
     }
 
-    fn arm(&mut self) {}
-
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         Ok(wait::readable(self.inlet.socket(), timeout)?)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inlet.socket())
-    }
-
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        match source.address {
-            Address::Udp(address) => Some(Neighbour {
-                name: source.address.to_string(),
-                mac: MacAddress::UNSPECIFIED,
-                ip: Some(*address.ip()),
-                form: Form::Udp,
-            }),
-            Address::Ethernet(_) => None,
-        }
     }
 }
 

@@ -16,14 +16,13 @@ use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, ParseError, PortNumber, WHOLE_BYTES_MAX_ETHERNET, udp};
 use tautline_shm::doorbell;
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::frame::{FrameBuffer, ip_of, is_udp_form};
-use super::packet::{claim, ethernet_neighbour};
+use super::packet::claim;
 use super::socket::udp_socket;
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route, XdpMode};
 use crate::address::{Address, Source};
@@ -31,7 +30,7 @@ use crate::claim::Claim;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
-use crate::sys::{bpf, clock, packet, socket, wait};
+use crate::sys::{bpf, packet, socket, wait};
 
 const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o"));
 
@@ -398,10 +397,6 @@ impl PortLink for XdpPort {
         &self.memory
     }
 
-    fn now(&self) -> Instant {
-        clock::monotonic()
-    }
-
     #[inline]
     fn send(
         &mut self,
@@ -444,13 +439,14 @@ impl PortLink for XdpPort {
 
     /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        let Address::Udp(address) = source.address else {
-            return ethernet_neighbour(source);
-        };
-        Some(Neighbour {
-            mac: interface::mac_of(*address.ip())?,
-            ..crate::neighbour(&source.address.to_string(), *address.ip())
-        })
+        let neighbour = source.address.neighbour();
+        match source.address {
+            Address::Ethernet(_) => Some(neighbour),
+            Address::Udp(address) => Some(Neighbour {
+                mac: interface::mac_of(*address.ip())?,
+                ..neighbour
+            }),
+        }
     }
 }
 
