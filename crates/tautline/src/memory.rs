@@ -15,25 +15,39 @@ use crate::sys::memory::Mapping;
 pub struct MappedPort {
     mapping: Mapping,
     shape: Shape,
+    resident: bool,
 }
 
 impl MappedPort {
-    /// Memory of this process, for links whose frames reach the process through a socket. The
-    /// second value says why it could not be locked, if it could not.
-    pub(crate) fn private(shape: Shape, port: u16) -> io::Result<(Self, Option<io::Error>)> {
+    /// Memory of this process, for links whose frames reach the process through a socket; locked
+    /// where that is allowed.
+    pub(crate) fn private(shape: Shape, port: u16) -> io::Result<Self> {
         let mapping = Mapping::anonymous(shape.bytes())?;
-        let not_locked = mapping.lock().err();
-        let memory = Self { mapping, shape };
+        let resident = mapping.lock().is_ok();
+        let memory = Self {
+            mapping,
+            shape,
+            resident,
+        };
         memory.initialise(port);
-        Ok((memory, not_locked))
+        Ok(memory)
     }
 
     /// Memory behind a descriptor, such as a BPF map's, which this process makes a port.
     pub(crate) fn shared(fd: BorrowedFd<'_>, shape: Shape, port: u16) -> io::Result<Self> {
         let mapping = Mapping::shared(fd, shape.bytes(), 0)?;
-        let memory = Self { mapping, shape };
+        let memory = Self {
+            mapping,
+            shape,
+            resident: true,
+        };
         memory.initialise(port);
         Ok(memory)
+    }
+
+    /// Whether the memory can never be paged out: it is locked, or the kernel's.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.resident
     }
 }
 

@@ -105,6 +105,8 @@ pub struct PortStatus {
     pub kind: PortKind,
     /// Bytes of its memory.
     pub memory_bytes: usize,
+    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
+    pub memory_resident: bool,
     /// Slots of each class (queuing).
     pub depth: Option<u32>,
     /// Messages sent.
@@ -247,6 +249,7 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         name: port.name.clone(),
         kind,
         memory_bytes: port.memory.shape().bytes(),
+        memory_resident: port.memory.is_resident(),
         depth,
         sent: counted.sent.read(),
         send_errors: counted.send_errors.read(),

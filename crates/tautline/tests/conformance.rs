@@ -444,6 +444,8 @@ fn counters_add_up(pair: &Pair) {
     assert_eq!(peer.port, port(11));
     assert_eq!(status.counters.malformed_total(), 0);
     assert!(received.memory_bytes <= 2 << 20, "a port of default depth");
+    // As root it is locked, or the kernel's; who may lock less is told so by the node.
+    assert!(received.memory_resident || !pair.b.report().limits.is_empty());
     let form = if pair.a.report().link == LinkKind::Udp {
         Form::Udp
     } else {

@@ -74,7 +74,7 @@ fn node_text(node: &Value) -> String {
         .map(|(before, key)| format!("{before}{}", plain(&node[*key])))
         .collect();
     let mut text = format!(
-        "node of process {} ({})\n  link {}{mode}{place}{}\n  frames for no open port: {}, malformed: {}\n",
+        "node of process {} ({})\n  link {}{mode}{place}{}\n  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
         plain(&node["pid"]),
         plain(&node["command"]),
         plain(&node["link"]),
@@ -85,6 +85,7 @@ fn node_text(node: &Value) -> String {
         },
         plain(&node["counters"]["no_port"]),
         sum(&node["counters"]["malformed"]),
+        plain(&node["counters"]["socket_full"]),
     );
     for better in list(&node["not_better"]) {
         text += &format!(
@@ -144,7 +145,12 @@ fn ports_text(ports: &[Value]) -> String {
         let mut cells = ["number", "name", "kind"]
             .map(|key| plain(&port[key]))
             .to_vec();
-        cells.push(kib.to_string());
+        let pageable = if port["memory_resident"] == false {
+            " (pageable)"
+        } else {
+            ""
+        };
+        cells.push(format!("{kib}{pageable}"));
         cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
         cells.push(plain(&port["overwritten"]));

@@ -109,7 +109,7 @@ impl Link for PacketLink {
         let members: Vec<_> = inlets.iter().map(Inlet::socket).collect();
         let descriptor = wait::either(&members).map_err(refused)?;
         let sender = packet::sender(self.interface.index).map_err(refused)?;
-        let (memory, _not_locked) = MappedPort::private(shape, port.get())
+        let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         Ok(Box::new(PacketPort {
             inlets,

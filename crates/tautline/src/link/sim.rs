@@ -133,7 +133,7 @@ impl Link for SimLink {
     }
 
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
-        let (memory, _not_locked) = MappedPort::private(shape, port.get())
+        let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         let memory = Arc::new(memory);
         lock(&self.ports).push((port, Arc::clone(&memory)));

@@ -56,7 +56,7 @@ impl Link for UdpLink {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
         let inlet = Inlet::new(udp_socket(self.ip, port)?, SocketForm::Udp { port })
             .map_err(|error| PortError::refused("preparing the port's UDP socket", error))?;
-        let (memory, _not_locked) = MappedPort::private(shape, port.get())
+        let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         Ok(Box::new(UdpPort {
             inlet,
