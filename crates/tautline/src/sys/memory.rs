@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mapping, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    writable: bool,
 }
 
 // SAFETY: the mapping is plain memory that stays where it is until dropped; who may access which
@@ -20,47 +22,89 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Zeroed memory of this process, resident from the start.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        Self::map(
-            bytes,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-            -1,
-            0,
-        )
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        Self::map(bytes, true, flags, -1, 0)
     }
 
     /// The memory behind a descriptor, shared with whoever else maps it.
     pub(crate) fn shared(fd: BorrowedFd<'_>, bytes: usize, offset: usize) -> io::Result<Self> {
+        Self::map_shared(fd, bytes, true, offset)
+    }
+
+    /// The same, to look at only.
+    pub(crate) fn shared_read_only(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        offset: usize,
+    ) -> io::Result<Self> {
+        Self::map_shared(fd, bytes, false, offset)
+    }
+
+    fn map_shared(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        writable: bool,
+        offset: usize,
+    ) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        Self::map(
-            bytes,
-            libc::MAP_SHARED | libc::MAP_POPULATE,
-            fd.as_raw_fd(),
-            offset,
-        )
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Self::map(bytes, writable, flags, fd.as_raw_fd(), offset)
     }
 
     fn map(
         bytes: usize,
+        writable: bool,
         flags: libc::c_int,
         fd: libc::c_int,
         offset: libc::off_t,
     ) -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                fd,
-                offset,
-            )
+        let access = if writable {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
         };
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;
-        Ok(Self { base, bytes })
+        Ok(Self {
+            base,
+            bytes,
+            writable,
+        })
+    }
+
+    /// Reads the word at this place, counted in words of eight bytes.
+    ///
+    /// # Panics
+    /// If the place is outside the mapping.
+    #[inline]
+    pub(crate) fn load(&self, word: usize, order: Ordering) -> u64 {
+        self.word(word).load(order)
+    }
+
+    /// Writes it.
+    ///
+    /// # Panics
+    /// If the place is outside the mapping, or the mapping is to be looked at only.
+    #[inline]
+    pub(crate) fn store(&self, word: usize, value: u64, order: Ordering) {
+        assert!(self.writable, "this mapping is to be looked at only");
+        self.word(word).store(value, order);
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(
+            index < self.bytes / 8,
+            "word {index} is outside the mapping"
+        );
+        // SAFETY: within the mapping, as was just checked; mappings begin at pages, so the word is
+        // aligned; any bits are a valid integer, and it is accessed as an atomic only: `base` is for
+        // those who do likewise. Without the right to write, it is only loaded from.
+        unsafe { self.base.cast::<AtomicU64>().add(index).as_ref() }
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {

@@ -1,0 +1,32 @@
+//! What the demux counts for the whole node, mapped: reading it is no system call, and needs no
+//! privilege.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tautline_proto::wire::ParseError;
+
+use crate::link::NodeCounters;
+use crate::sys::memory::{Mapping, page_bytes};
+
+/// The counters of one demux.
+#[derive(Debug)]
+pub(crate) struct Counters(Mapping);
+
+impl Counters {
+    /// Maps the array `node_counters` of `bpf/demux.bpf.c`, which fits a page.
+    pub(crate) fn map(array: BorrowedFd<'_>) -> io::Result<Self> {
+        Mapping::shared_read_only(array, page_bytes(), 0).map(Self)
+    }
+
+    /// `enum tl_node_counter` of `bpf/tautline.h` gives the order.
+    pub(crate) fn read(&self) -> NodeCounters {
+        let read = |index: usize| self.0.load(index, Relaxed);
+        NodeCounters {
+            malformed: std::array::from_fn(read),
+            no_port: read(ParseError::COUNT),
+            socket_full: 0,
+        }
+    }
+}

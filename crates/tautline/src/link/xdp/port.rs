@@ -1,0 +1,142 @@
+//! The port's half of link `xdp`: reads the memory that the demux writes, and sends through a packet
+//! socket. Works alike in the process that owns the demux and in one that was handed its parts.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::{Header, PortNumber};
+use tautline_shm::doorbell;
+use tautline_shm::region::PortMemory;
+
+use super::doorbell::Doorbell;
+use super::{DemuxOwner, PortParts};
+use crate::address::{Address, Source};
+use crate::claim::Claim;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::frame::FrameBuffer;
+use crate::link::socket::udp_socket;
+use crate::link::{PortLink, Route};
+use crate::memory::MappedPort;
+use crate::sys::{interface, socket, wait};
+
+/// The port's half.
+#[derive(Debug)]
+pub(super) struct XdpPort {
+    memory: Arc<MappedPort>,
+    sender: OwnedFd,
+    frame: FrameBuffer,
+    doorbell: Doorbell,
+    /// The UDP port of the same number, so that nobody else has it. Nothing is delivered there.
+    reserved: Option<OwnedFd>,
+    // Closed before the number is given up.
+    _opened: Opened,
+    _claim: Claim,
+}
+
+impl XdpPort {
+    /// Makes a port of what the demux's owner gave. With an `ip`, the UDP port of the same number is
+    /// taken too.
+    pub(super) fn new(
+        port: PortNumber,
+        parts: PortParts,
+        ip: Option<Ipv4Addr>,
+        owner: Arc<dyn DemuxOwner>,
+    ) -> Result<Self, PortError> {
+        // From here on a failure closes the port again.
+        let PortParts {
+            memory,
+            doorbell,
+            sender,
+            claim,
+        } = parts;
+        let opened = Opened { port, owner };
+        // The demux takes the datagrams before this socket sees them; it keeps the UDP port from
+        // being given to another process, and shows in `ss` whose it is.
+        let reserved = ip.map(|ip| udp_socket(ip, port)).transpose()?;
+        let doorbell = Doorbell::new(doorbell)
+            .map_err(|error| PortError::refused("mapping the port's doorbell", error))?;
+        Ok(Self {
+            memory,
+            sender,
+            frame: FrameBuffer::new(),
+            doorbell,
+            reserved,
+            _opened: opened,
+            _claim: claim,
+        })
+    }
+}
+
+/// Closes the port when dropped.
+#[derive(Debug)]
+struct Opened {
+    port: PortNumber,
+    owner: Arc<dyn DemuxOwner>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.owner.close_port(self.port);
+    }
+}
+
+impl PortLink for XdpPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.memory
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let bytes = self.frame.build(route, header, payload);
+        Ok(socket::send(self.sender.as_fd(), bytes)?)
+    }
+
+    /// Nothing to do: the demux has delivered already.
+    #[inline]
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        self.doorbell.quiet();
+        doorbell::arm(self.memory.port().control);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        let waited = wait::readable(self.doorbell.as_fd(), timeout);
+        doorbell::disarm(self.memory.port().control);
+        Ok(waited?)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbell.as_fd())
+    }
+
+    /// A look at the reserved UDP socket: leaving its lock runs what is due. Without an address there is
+    /// no such socket, and the processing waits as it would without this.
+    fn let_kernel_in(&mut self) {
+        if let Some(socket) = &self.reserved {
+            socket::look(socket.as_fd());
+        }
+    }
+
+    /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        let neighbour = source.address.neighbour();
+        match source.address {
+            Address::Ethernet(_) => Some(neighbour),
+            Address::Udp(address) => Some(Neighbour {
+                mac: interface::mac_of(*address.ip())?,
+                ..neighbour
+            }),
+        }
+    }
+}
