@@ -84,7 +84,7 @@ stage_tests() {
 # A target directory of its own, or each stage would make the other build everything again.
 stage_loom() {
     RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir "$target/loom" \
-        -p tautline-shm --test loom -- --show-output
+        -p tautline-shm --test loom --test loom_vbus -- --show-output
 }
 
 stage_fuzz() {

@@ -13,6 +13,7 @@
 //! * [`doorbell`] is how a consumer goes to sleep without missing a message.
 //! * [`deliver`] puts one frame into a port of either kind, as the BPF demux does.
 //! * [`region`] lays all this over raw memory.
+//! * [`vbus`] is another layout, for ports between processes, where each side writes its own pages only.
 //!
 //! # Progress and trust
 //! Every operation is bounded: a producer makes at most [`queue::CLAIM_ATTEMPTS`] attempts, a
@@ -31,3 +32,4 @@ pub mod queue;
 pub mod region;
 pub mod sample;
 mod sync;
+pub mod vbus;

@@ -1,0 +1,136 @@
+//! Messages from one producer to one consumer: eight rings, one for each priority.
+//!
+//! A slot at position `p` (counted without end) of a class holds a message once its turn is `p + 1`.
+//! The turn lies in the first cache line of the message, so a message of up to 40 bytes and
+//! its announcement travel as one line. The consumer says how far it has come in its own memory;
+//! the producer looks there only when its last look leaves no room, once a turn of the ring at
+//! the most often, and so neither side waits for a line of the other's while messages flow.
+//!
+//! Progress: both sides are wait-free. Positions are of 32 bits and wrap; they are compared for
+//! equality and by their distance, which is at most the depth.
+
+use super::layout::{CLASS_COUNT, MessageHead, PerClassLine, ProducerHead, Slot, Slots, TakenLine};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+
+/// The class has no free slot. Counted by whoever gives up; see [`Producer::give_up`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The producer's place in the eight rings.
+#[derive(Debug)]
+pub struct Producer {
+    next: [u32; CLASS_COUNT],
+    /// The consumer's positions, as they were when last looked at.
+    taken: [u32; CLASS_COUNT],
+    depth: u32,
+}
+
+impl Producer {
+    /// The producer of rings of `depth` slots that nothing has been published in.
+    #[must_use]
+    pub fn new(depth: u32) -> Self {
+        debug_assert!(depth.is_power_of_two());
+        Self {
+            next: [0; CLASS_COUNT],
+            taken: [0; CLASS_COUNT],
+            depth,
+        }
+    }
+
+    /// The slot for the next message of a class. It is the producer's until published; not publishing
+    /// it changes nothing.
+    ///
+    /// # Errors
+    /// [`Full`].
+    #[inline]
+    pub fn next<'m>(
+        &mut self,
+        slots: Slots<'m>,
+        consumer: &TakenLine,
+        class: usize,
+    ) -> Result<Slot<'m>, Full> {
+        let position = self.next[class];
+        if position.wrapping_sub(self.taken[class]) >= self.depth {
+            // Acquire: partner is the Release in `Consumer::release`; the consumer's reads of the
+            // slot are done. A position that makes no sense counts as no room.
+            self.taken[class] = consumer.taken[class].load(Acquire);
+            if position.wrapping_sub(self.taken[class]) >= self.depth {
+                return Err(Full);
+            }
+        }
+        Ok(slots.slot(class, position))
+    }
+
+    /// Publishes the slot that [`Producer::next`] gave last for this class, with its payload in it.
+    /// Afterwards ask [`crate::vbus::wait::Kicker::wanted`].
+    #[inline]
+    pub fn publish(&mut self, own: &ProducerHead, slot: Slot<'_>, message: &MessageHead) {
+        let class = message.class as usize % CLASS_COUNT;
+        slot.describe(message);
+        let after = self.next[class].wrapping_add(1);
+        self.next[class] = after;
+        // Release: partner is the Acquire in `Consumer::peek`.
+        slot.head.turn.store(after, Release);
+        add_one(&own.published, class);
+    }
+
+    /// Counts a message that there was no room for.
+    pub fn give_up(&self, own: &ProducerHead, class: usize) {
+        add_one(&own.dropped_full, class);
+    }
+}
+
+/// One writer, so a plain addition.
+#[inline]
+fn add_one(line: &PerClassLine, class: usize) {
+    let count = line.count[class].load(Relaxed);
+    line.count[class].store(count.wrapping_add(1), Relaxed);
+}
+
+/// The consumer's place in the eight rings of one producer.
+#[derive(Debug)]
+pub struct Consumer {
+    next: [u32; CLASS_COUNT],
+}
+
+impl Consumer {
+    /// The consumer of rings that nothing has been taken from.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            next: [0; CLASS_COUNT],
+        }
+    }
+
+    /// The oldest message of a class. It stays until [`Consumer::release`].
+    #[inline]
+    #[must_use]
+    pub fn peek<'m>(&self, slots: Slots<'m>, class: usize) -> Option<Slot<'m>> {
+        let position = self.next[class];
+        let slot = slots.slot(class, position);
+        // Acquire: partner is the Release in `Producer::publish`.
+        (slot.head.turn.load(Acquire) == position.wrapping_add(1)).then_some(slot)
+    }
+
+    /// The slot in which the next message of a class will be, to look at ahead of time.
+    #[inline]
+    #[must_use]
+    pub fn expected<'m>(&self, slots: Slots<'m>, class: usize) -> Slot<'m> {
+        slots.slot(class, self.next[class])
+    }
+
+    /// Gives the slot of the oldest message of a class back to the producer.
+    #[inline]
+    pub fn release(&mut self, own: &TakenLine, class: usize) {
+        let after = self.next[class].wrapping_add(1);
+        self.next[class] = after;
+        // Release: partner is the Acquire in `Producer::next`.
+        own.taken[class].store(after, Release);
+    }
+}
+
+impl Default for Consumer {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,418 @@
+//! Where everything lies. The consumer says what its port is to hold; from that both sides compute the
+//! same places. A peer's own numbers are compared with the computed ones and never used.
+
+use super::layout::{
+    CELL_COUNT, CLASS_COUNT, ConnectionEntry, DEPTH_MAX, FIRST_CONNECTION, FIRST_SLOT, Identity,
+    KIND_QUEUING, KIND_SAMPLING, MAGIC, MESSAGE_BYTES_MAX, NAME_BYTES, PRODUCERS_MAX,
+    ROLE_CONSUMER, ROLE_PRODUCER, SLOT_ALIGN, SLOT_HEAD_BYTES, VERSION,
+};
+
+/// Memories are multiples of this.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes between two rings beyond their slots, so that the slots that a waiting consumer looks at,
+/// one in each class, fall into different sets of its first-level cache. Less than a line: they
+/// share one. More: memory.
+pub const CLASS_STAGGER_BYTES: usize = 128;
+/// Most bytes of one connection's memory. Lower: a port of default depth (64) cannot hold messages
+/// of 64 KiB, which take 32 MiB. Higher: one peer may make another pin more.
+pub const MEMORY_BYTES_MAX: usize = 64 << 20;
+
+/// What a port is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Queuing or sampling.
+    pub kind: Kind,
+    /// Bytes of the largest message, 1 to [`MESSAGE_BYTES_MAX`].
+    pub message_bytes_max: u32,
+}
+
+/// Queuing or sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Keeps every message.
+    Queuing {
+        /// Slots of each class, a power of two, 2 to [`DEPTH_MAX`].
+        depth: u32,
+    },
+    /// Keeps the last value.
+    Sampling,
+}
+
+/// Why a memory is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// It is smaller than its identity, or than it must be.
+    TooSmall {
+        /// Bytes that there are.
+        bytes: u64,
+    },
+    /// It does not begin with the magic number.
+    NotBus {
+        /// What stands there.
+        magic: u32,
+    },
+    /// It is of another version of the layout.
+    OtherVersion {
+        /// Its version.
+        version: u16,
+    },
+    /// It is the memory of the other role.
+    OtherRole {
+        /// Its role.
+        role: u16,
+    },
+    /// It belongs to another connection, or to an earlier one.
+    OtherEpoch {
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// What it says of its contents is impossible, or not what was asked for.
+    OtherShape {
+        /// The first field that is wrong.
+        field: &'static str,
+        /// What stands there.
+        value: u64,
+    },
+}
+
+impl core::fmt::Display for LayoutError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::TooSmall { bytes } => write!(formatter, "{bytes} bytes are too few"),
+            Self::NotBus { magic } => write!(formatter, "magic number {magic:#010x}"),
+            Self::OtherVersion { version } => {
+                write!(formatter, "layout version {version}, not {VERSION}")
+            }
+            Self::OtherRole { role } => write!(formatter, "role {role}"),
+            Self::OtherEpoch { epoch } => {
+                write!(formatter, "epoch {epoch:#x} of another connection")
+            }
+            Self::OtherShape { field, value } => write!(formatter, "{field} is {value}"),
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+impl Shape {
+    /// Checks the limits.
+    ///
+    /// # Errors
+    /// [`LayoutError::OtherShape`], [`LayoutError::TooSmall`] with the bytes it would take if those are
+    /// more than [`MEMORY_BYTES_MAX`].
+    pub fn check(self) -> Result<Self, LayoutError> {
+        let wrong = |field, value: u32| LayoutError::OtherShape {
+            field,
+            value: value.into(),
+        };
+        if !(1..=MESSAGE_BYTES_MAX as u32).contains(&self.message_bytes_max) {
+            return Err(wrong("message_bytes_max", self.message_bytes_max));
+        }
+        if let Kind::Queuing { depth } = self.kind
+            && (!depth.is_power_of_two() || !(2..=DEPTH_MAX).contains(&depth))
+        {
+            return Err(wrong("depth", depth));
+        }
+        if self.producer_bytes() > MEMORY_BYTES_MAX {
+            return Err(LayoutError::OtherShape {
+                field: "memory_bytes",
+                value: self.producer_bytes() as u64,
+            });
+        }
+        Ok(self)
+    }
+
+    /// The kind's number in an identity.
+    #[must_use]
+    pub const fn kind_number(self) -> u16 {
+        match self.kind {
+            Kind::Queuing { .. } => KIND_QUEUING,
+            Kind::Sampling => KIND_SAMPLING,
+        }
+    }
+
+    /// Classes that there are.
+    #[must_use]
+    pub const fn class_count(self) -> usize {
+        match self.kind {
+            Kind::Queuing { .. } => CLASS_COUNT,
+            Kind::Sampling => 1,
+        }
+    }
+
+    /// Slots of a class, or cells.
+    #[must_use]
+    pub const fn depth(self) -> u32 {
+        match self.kind {
+            Kind::Queuing { depth } => depth,
+            Kind::Sampling => CELL_COUNT as u32,
+        }
+    }
+
+    /// Bytes from one slot of a class to the next.
+    #[must_use]
+    pub const fn slot_bytes(self) -> usize {
+        (SLOT_HEAD_BYTES + self.message_bytes_max as usize).next_multiple_of(SLOT_ALIGN)
+    }
+
+    /// Bytes from one class to the next.
+    #[must_use]
+    pub const fn class_bytes(self) -> usize {
+        self.slot_bytes() * self.depth() as usize + CLASS_STAGGER_BYTES
+    }
+
+    /// Bytes of a producer's memory.
+    #[must_use]
+    pub const fn producer_bytes(self) -> usize {
+        (FIRST_SLOT + self.class_bytes() * self.class_count()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// What a producer of a port of this shape says of its memory.
+    #[must_use]
+    pub fn producer_identity(self) -> Identity {
+        Identity {
+            role: ROLE_PRODUCER,
+            memory_bytes: self.producer_bytes() as u64,
+            slot_bytes: self.slot_bytes() as u32,
+            class_bytes: self.class_bytes() as u32,
+            first_slot: FIRST_SLOT as u32,
+            ..self.identity()
+        }
+    }
+
+    /// What the consumer says of its own.
+    #[must_use]
+    pub fn consumer_identity(self) -> Identity {
+        Identity {
+            role: ROLE_CONSUMER,
+            memory_bytes: consumer_bytes() as u64,
+            slot_bytes: size_of::<ConnectionEntry>() as u32,
+            class_bytes: 0,
+            first_slot: FIRST_CONNECTION as u32,
+            ..self.identity()
+        }
+    }
+
+    fn identity(self) -> Identity {
+        Identity {
+            magic: MAGIC,
+            version: VERSION,
+            role: 0,
+            epoch: 0,
+            memory_bytes: 0,
+            kind: self.kind_number(),
+            port: 0,
+            peer_port: 0,
+            class_count: self.class_count() as u16,
+            depth: self.depth(),
+            message_bytes_max: self.message_bytes_max,
+            slot_bytes: 0,
+            class_bytes: 0,
+            first_slot: 0,
+            process: 0,
+            made_ns: 0,
+            node: [0; NAME_BYTES],
+            peer_node: [0; NAME_BYTES],
+        }
+    }
+}
+
+/// Bytes of a consumer's memory.
+#[must_use]
+pub const fn consumer_bytes() -> usize {
+    (FIRST_CONNECTION + PRODUCERS_MAX * size_of::<ConnectionEntry>()).next_multiple_of(PAGE_BYTES)
+}
+
+/// Judges what a memory says of itself; `bytes` is how large it really is. Any bytes may stand there.
+/// The answer holds a shape within the limits, for which the memory is large enough.
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn check(identity: &Identity, role: u16, bytes: u64) -> Result<Shape, LayoutError> {
+    if identity.magic != MAGIC {
+        return Err(LayoutError::NotBus {
+            magic: identity.magic,
+        });
+    }
+    if identity.version != VERSION {
+        return Err(LayoutError::OtherVersion {
+            version: identity.version,
+        });
+    }
+    if identity.role != role {
+        return Err(LayoutError::OtherRole {
+            role: identity.role,
+        });
+    }
+    let wrong = |field, value: u64| Err(LayoutError::OtherShape { field, value });
+    let kind = match identity.kind {
+        KIND_QUEUING => Kind::Queuing {
+            depth: identity.depth,
+        },
+        KIND_SAMPLING => Kind::Sampling,
+        other => return wrong("kind", other.into()),
+    };
+    let shape = Shape {
+        kind,
+        message_bytes_max: identity.message_bytes_max,
+    }
+    .check()?;
+    let expected = if role == ROLE_PRODUCER {
+        shape.producer_identity()
+    } else {
+        shape.consumer_identity()
+    };
+    if bytes < expected.memory_bytes {
+        return Err(LayoutError::TooSmall { bytes });
+    }
+    let fields = [
+        ("memory_bytes", identity.memory_bytes, expected.memory_bytes),
+        (
+            "class_count",
+            identity.class_count.into(),
+            expected.class_count.into(),
+        ),
+        ("depth", identity.depth.into(), expected.depth.into()),
+        (
+            "slot_bytes",
+            identity.slot_bytes.into(),
+            expected.slot_bytes.into(),
+        ),
+        (
+            "class_bytes",
+            identity.class_bytes.into(),
+            expected.class_bytes.into(),
+        ),
+        (
+            "first_slot",
+            identity.first_slot.into(),
+            expected.first_slot.into(),
+        ),
+    ];
+    for (field, value, expected) in fields {
+        if value != expected {
+            return wrong(field, value);
+        }
+    }
+    Ok(shape)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SMALL: Shape = Shape {
+        kind: Kind::Queuing { depth: 2 },
+        message_bytes_max: 8,
+    };
+
+    #[test]
+    fn the_bytes_are_those_of_the_documentation() {
+        let mut identity = SMALL.producer_identity();
+        identity.epoch = 0x0102_0304_0506_0708;
+        identity.port = 11;
+        identity.peer_port = 12;
+        identity.process = 77;
+        identity.made_ns = 9;
+        identity.node[..2].copy_from_slice(b"ab");
+        identity.peer_node[..2].copy_from_slice(b"cd");
+        let bytes = identity.to_bytes();
+        if cfg!(target_endian = "little") {
+            let expected: [u8; 68] = [
+                b'1', b'B', b'L', b'T', 1, 0, 1, 0, // magic, version, role
+                8, 7, 6, 5, 4, 3, 2, 1, // epoch
+                0, 16, 0, 0, 0, 0, 0, 0, // memory_bytes
+                1, 0, 11, 0, 12, 0, 8, 0, // kind, port, peer_port, class_count
+                2, 0, 0, 0, 8, 0, 0, 0, // depth, message_bytes_max
+                64, 0, 0, 0, 0, 1, 0, 0, // slot_bytes, class_bytes
+                0, 2, 0, 0, 77, 0, 0, 0, // first_slot, process
+                9, 0, 0, 0, 0, 0, 0, 0, // made_ns
+                b'a', b'b', 0, 0, // node
+            ];
+            assert_eq!(bytes[..68], expected);
+        }
+        assert_eq!(bytes[96..98], *b"cd");
+        assert_eq!(Identity::from_bytes(&bytes), identity);
+        assert_eq!(check(&identity, ROLE_PRODUCER, 4096), Ok(SMALL));
+    }
+
+    #[test]
+    fn every_wrong_field_is_found() {
+        let good = SMALL.producer_identity();
+        let wrong = |change: fn(&mut Identity)| {
+            let mut identity = good;
+            change(&mut identity);
+            check(&identity, ROLE_PRODUCER, 4096).unwrap_err()
+        };
+        let shape = |field, value| LayoutError::OtherShape { field, value };
+        assert_eq!(
+            wrong(|identity| identity.magic = 7),
+            LayoutError::NotBus { magic: 7 }
+        );
+        assert_eq!(
+            wrong(|identity| identity.version = 2),
+            LayoutError::OtherVersion { version: 2 }
+        );
+        assert_eq!(
+            wrong(|identity| identity.role = ROLE_CONSUMER),
+            LayoutError::OtherRole { role: 2 }
+        );
+        assert_eq!(wrong(|identity| identity.kind = 3), shape("kind", 3));
+        assert_eq!(wrong(|identity| identity.depth = 3), shape("depth", 3));
+        assert_eq!(wrong(|identity| identity.depth = 0), shape("depth", 0));
+        assert_eq!(
+            wrong(|identity| identity.depth = 1 << 31),
+            shape("depth", 1 << 31)
+        );
+        assert_eq!(
+            wrong(|identity| identity.message_bytes_max = u32::MAX),
+            shape("message_bytes_max", u32::MAX.into())
+        );
+        assert_eq!(
+            wrong(|identity| identity.class_count = 9),
+            shape("class_count", 9)
+        );
+        assert_eq!(
+            wrong(|identity| identity.slot_bytes = 63),
+            shape("slot_bytes", 63)
+        );
+        assert_eq!(
+            wrong(|identity| identity.class_bytes = 0),
+            shape("class_bytes", 0)
+        );
+        assert_eq!(
+            wrong(|identity| identity.first_slot = u32::MAX),
+            shape("first_slot", u32::MAX.into())
+        );
+        assert_eq!(
+            wrong(|identity| identity.memory_bytes = 1 << 60),
+            shape("memory_bytes", 1 << 60)
+        );
+        assert_eq!(
+            check(&good, ROLE_PRODUCER, 4095),
+            Err(LayoutError::TooSmall { bytes: 4095 })
+        );
+        let huge = Shape {
+            kind: Kind::Queuing { depth: DEPTH_MAX },
+            message_bytes_max: MESSAGE_BYTES_MAX as u32,
+        };
+        assert!(matches!(
+            huge.check(),
+            Err(LayoutError::OtherShape {
+                field: "memory_bytes",
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn the_largest_message_fits_a_port_of_default_depth() {
+        let shape = Shape {
+            kind: Kind::Queuing { depth: 64 },
+            message_bytes_max: MESSAGE_BYTES_MAX as u32,
+        };
+        assert_eq!(shape.check(), Ok(shape));
+        assert_eq!(consumer_bytes(), 12_288);
+    }
+}

@@ -1,0 +1,114 @@
+//! How a consumer sleeps without missing a message, and is woken no more often than needed.
+//!
+//! The consumer numbers its sleeps. Before one it writes number and manner into its own memory,
+//! makes a full barrier, remembers each producer's kick count, and looks for messages once more. A
+//! producer publishes, makes a full barrier, and looks whether somebody sleeps: one of the two sees
+//! the other. A producer that sees a sleep it has not kicked yet changes its kick count and wakes. The
+//! consumer sleeps only while the counts are as it remembers them, which the kernel checks
+//! (`futex_waitv`), so a kick that comes in between is not lost either.
+
+use super::layout::{KickLine, WaitLine};
+use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sync::fence;
+
+/// Lowest bits of `waiting`: how to wake. The rest is the number of the sleep.
+pub const MANNER: u64 = 3;
+
+/// How a sleeping consumer is to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// `FUTEX_WAKE` on the producer's own kick word.
+    Futex,
+    /// By writing to the event descriptor that the consumer handed over.
+    Descriptor,
+}
+
+impl Manner {
+    const fn number(self) -> u64 {
+        match self {
+            Self::Futex => 1,
+            Self::Descriptor => 2,
+        }
+    }
+}
+
+/// The consumer's sleeps.
+#[derive(Debug, Default)]
+pub struct Sleeper {
+    count: u64,
+}
+
+impl Sleeper {
+    /// A consumer that has never slept.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Announces a sleep. After this, read each producer's [`kicks`], look for messages once more,
+    /// and sleep only if there are none and while the counts are the same.
+    pub fn arm(&mut self, own: &WaitLine, manner: Manner) {
+        self.count = self.count.wrapping_add(1);
+        let word = self.count << 2 | manner.number();
+        own.waiting.store(word, Relaxed);
+        // Partner: the fence in `Kicker::wanted`.
+        fence(SeqCst);
+    }
+
+    /// It is awake. A kick that is already on its way is harmless.
+    pub fn disarm(&self, own: &WaitLine) {
+        own.waiting.store(self.count << 2, Relaxed);
+    }
+}
+
+/// How often this producer has kicked.
+#[inline]
+#[must_use]
+pub fn kicks(producer: &KickLine) -> u32 {
+    // Acquire: partner is the Release in `Kicker::wanted`; who sees a kick sees the message that it
+    // was for.
+    producer.kick.load(Acquire)
+}
+
+/// What a producer remembers of the sleeps that it has kicked.
+#[derive(Debug, Default)]
+pub struct Kicker {
+    kicked: u64,
+}
+
+impl Kicker {
+    /// A producer that has never kicked.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// After publishing, once for all that was published: how the consumer is to be woken, if it
+    /// sleeps and has not been kicked for this sleep. A full barrier.
+    #[inline]
+    pub fn wanted(&mut self, own: &KickLine, consumer: &WaitLine) -> Option<Manner> {
+        // Partner: the fence in `Sleeper::arm`.
+        fence(SeqCst);
+        let word = consumer.waiting.load(Relaxed);
+        if word & MANNER == 0 {
+            return None;
+        }
+        self.kick(own, word)
+    }
+
+    #[cold]
+    fn kick(&mut self, own: &KickLine, word: u64) -> Option<Manner> {
+        if word == self.kicked {
+            return None;
+        }
+        self.kicked = word;
+        let count = own.kick.load(Relaxed);
+        // Release: partner is the Acquire in `kicks`.
+        own.kick.store(count.wrapping_add(1), Release);
+        match word & MANNER {
+            2 => Some(Manner::Descriptor),
+            // A manner that there is not: the harmless one.
+            _ => Some(Manner::Futex),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Models of V-Bus, checked over every interleaving and memory order that loom can produce:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p tautline-shm --test loom_vbus`.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use tautline_shm::vbus::cell::{Reader, Writer};
+use tautline_shm::vbus::layout::model::PAYLOAD_BYTES;
+use tautline_shm::vbus::layout::{
+    CELL_COUNT, CLASS_COUNT, ConnectionEntry, Identity, MessageHead, ProducerHead, Slot, Slots,
+    WaitLine, model,
+};
+use tautline_shm::vbus::ring::{Consumer, Full, Producer};
+use tautline_shm::vbus::shape::{Kind, Shape};
+use tautline_shm::vbus::wait::{Kicker, MANNER, Manner, Sleeper, kicks};
+
+const DEPTH: u32 = 2;
+const URGENT: usize = 7;
+const BULK: usize = 0;
+
+/// Both memories of one connection, and the line that the port's connections share.
+struct Connection {
+    head: ProducerHead,
+    slots: Vec<model::ModelSlot>,
+    entry: ConnectionEntry,
+    wait: WaitLine,
+}
+
+impl Connection {
+    fn queuing() -> Arc<Self> {
+        Self::of(DEPTH as usize * CLASS_COUNT)
+    }
+
+    fn sampling() -> Arc<Self> {
+        Self::of(CELL_COUNT)
+    }
+
+    fn of(slots: usize) -> Arc<Self> {
+        Arc::new(Self {
+            head: model::producer(),
+            slots: (0..slots).map(|_| model::slot()).collect(),
+            entry: model::connection(),
+            wait: model::wait(),
+        })
+    }
+
+    fn rings(&self) -> Slots<'_> {
+        Slots {
+            slots: &self.slots,
+            depth: DEPTH,
+        }
+    }
+
+    fn cells(&self) -> Slots<'_> {
+        Slots {
+            slots: &self.slots,
+            depth: CELL_COUNT as u32,
+        }
+    }
+
+    fn push(&self, producer: &mut Producer, class: usize, value: u8) -> Result<(), Full> {
+        let slot = producer
+            .next(self.rings(), &self.entry.taken, class)
+            .inspect_err(|Full| producer.give_up(&self.head, class))?;
+        slot.copy_in(&[value; PAYLOAD_BYTES]);
+        producer.publish(&self.head, slot, &head(value, class));
+        Ok(())
+    }
+
+    fn take(&self, consumer: &mut Consumer) -> Option<u8> {
+        for class in (0..CLASS_COUNT).rev() {
+            if let Some(slot) = consumer.peek(self.rings(), class) {
+                let value = whole(slot, class);
+                consumer.release(&self.entry.taken, class);
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn write(&self, writer: &mut Writer, kicker: &mut Kicker, value: u8) {
+        let cell = writer.next(self.cells(), &self.entry.reading);
+        cell.copy_in(&[value; PAYLOAD_BYTES]);
+        writer.publish(&self.head.latest, cell, &head(value, 0));
+        kicker.wanted(&self.head.kick, &self.wait);
+    }
+
+    fn dropped(&self) -> u64 {
+        let line = &self.head.dropped_full;
+        line.count
+            .iter()
+            .map(|count| count.load(loom::sync::atomic::Ordering::SeqCst))
+            .sum()
+    }
+}
+
+fn head(value: u8, class: usize) -> MessageHead {
+    MessageHead {
+        length: PAYLOAD_BYTES as u32,
+        arrival_ns: value.into(),
+        sequence: value.into(),
+        class: class as u32,
+    }
+}
+
+/// The value in a slot, which must be all of one message.
+fn whole(slot: Slot<'_>, class: usize) -> u8 {
+    let mut payload = [0; PAYLOAD_BYTES];
+    slot.copy_out(&mut payload);
+    let value = payload[0];
+    assert_eq!(payload, [value; PAYLOAD_BYTES], "torn payload");
+    assert_eq!(
+        slot.message(),
+        head(value, class),
+        "head of another message"
+    );
+    value
+}
+
+fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+#[test]
+fn a_ring_wraps_without_loss_or_reordering() {
+    bounded(3, || {
+        let connection = Connection::queuing();
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let mut producer = Producer::new(DEPTH);
+                (1..=4)
+                    .filter(|value| connection.push(&mut producer, URGENT, *value).is_ok())
+                    .collect::<Vec<_>>()
+            })
+        };
+        let mut consumer = Consumer::new();
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            taken.extend(connection.take(&mut consumer));
+            thread::yield_now();
+        }
+        let sent = sender.join().unwrap();
+        while let Some(value) = connection.take(&mut consumer) {
+            taken.push(value);
+        }
+        assert_eq!(
+            taken, sent,
+            "each message that was taken on comes once, in order"
+        );
+        assert_eq!(
+            sent.len() as u64 + connection.dropped(),
+            4,
+            "the rest is counted"
+        );
+    });
+}
+
+#[test]
+fn a_full_class_takes_nothing_from_another() {
+    bounded(2, || {
+        let connection = Connection::queuing();
+        let mut producer = Producer::new(DEPTH);
+        connection.push(&mut producer, BULK, 1).unwrap();
+        connection.push(&mut producer, BULK, 2).unwrap();
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let bulk = connection.push(&mut producer, BULK, 3);
+                (bulk, connection.push(&mut producer, URGENT, 9))
+            })
+        };
+        let mut consumer = Consumer::new();
+        let mut taken = vec![connection.take(&mut consumer).unwrap()];
+        let (bulk, urgent) = sender.join().unwrap();
+        assert_eq!(urgent, Ok(()));
+        while let Some(value) = connection.take(&mut consumer) {
+            taken.push(value);
+        }
+        assert!(
+            taken[..2].contains(&9),
+            "it overtakes what was there before it"
+        );
+        taken.retain(|value| *value != 9);
+        let expected: &[u8] = if bulk.is_ok() { &[1, 2, 3] } else { &[1, 2] };
+        assert_eq!(taken, expected);
+    });
+}
+
+#[test]
+fn a_value_is_never_torn_and_never_goes_back() {
+    bounded(3, || {
+        let connection = Connection::sampling();
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let (mut writer, mut kicker) = (Writer::new(), Kicker::new());
+                for value in 1..=4 {
+                    connection.write(&mut writer, &mut kicker, value);
+                }
+            })
+        };
+        let mut reader = Reader::new();
+        let (mut last, mut seen, mut overwritten) = (0, 0, 0);
+        let mut look = |connection: &Connection| {
+            let (latest, reading) = (&connection.head.latest, &connection.entry.reading);
+            let Some(value) = reader.read(connection.cells(), latest, reading) else {
+                return 0;
+            };
+            let held = whole(value.cell, 0);
+            assert!(held >= last && u32::from(held) == value.number);
+            assert_eq!(value.new, held > last);
+            seen += u32::from(value.new);
+            overwritten += value.overwritten;
+            last = held;
+            // It is the reader's for as long as it likes.
+            thread::yield_now();
+            assert_eq!(whole(value.cell, 0), held, "replaced while it was read");
+            held
+        };
+        for _ in 0..2 {
+            look(&connection);
+        }
+        sender.join().unwrap();
+        assert_eq!(look(&connection), 4, "the last value is there");
+        assert_eq!(seen + overwritten, 4, "each value was seen or counted");
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost_and_none_comes_twice() {
+    bounded(3, || {
+        let connection = Connection::queuing();
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let (mut producer, mut kicker) = (Producer::new(DEPTH), Kicker::new());
+                let mut woken = 0;
+                for value in 1..=2 {
+                    connection.push(&mut producer, URGENT, value).unwrap();
+                    let wanted = kicker.wanted(&connection.head.kick, &connection.wait);
+                    assert!(matches!(wanted, None | Some(Manner::Futex)));
+                    woken += u32::from(wanted.is_some());
+                }
+                woken
+            })
+        };
+        let mut consumer = Consumer::new();
+        let mut sleeper = Sleeper::new();
+        sleeper.arm(&connection.wait, Manner::Futex);
+        let remembered = kicks(&connection.head.kick);
+        let before_sleep = connection.take(&mut consumer);
+        // Here the consumer would sleep, for as long as the count is what it remembers.
+        let woken = sender.join().unwrap();
+        let now = kicks(&connection.head.kick);
+        if before_sleep.is_none() {
+            assert_ne!(now, remembered, "it would sleep for ever");
+        }
+        assert!(woken <= 1 && now == woken, "one sleep, one kick");
+    });
+}
+
+#[test]
+fn who_is_awake_is_not_kicked() {
+    bounded(3, || {
+        let connection = Connection::queuing();
+        let mut sleeper = Sleeper::new();
+        sleeper.arm(&connection.wait, Manner::Descriptor);
+        sleeper.disarm(&connection.wait);
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let (mut producer, mut kicker) = (Producer::new(DEPTH), Kicker::new());
+                connection.push(&mut producer, URGENT, 1).unwrap();
+                kicker.wanted(&connection.head.kick, &connection.wait)
+            })
+        };
+        let mut consumer = Consumer::new();
+        let taken = connection.take(&mut consumer);
+        assert_eq!(sender.join().unwrap(), None);
+        assert_eq!(MANNER, 3);
+        assert_eq!(taken.or_else(|| connection.take(&mut consumer)), Some(1));
+    });
+}
+
+/// A memory that is used a second time, as a guest's must be: what the first producer left in it is
+/// never taken for a message of the second.
+#[test]
+fn an_epoch_keeps_old_messages_from_being_new() {
+    bounded(3, || {
+        let connection = Connection::queuing();
+        let mut producer = Producer::new(DEPTH);
+        for value in 1..=2 {
+            connection.push(&mut producer, URGENT, value).unwrap();
+        }
+        announce(&connection, 1);
+        // The first producer is gone, and its consumer with it: the entry starts again, with a new
+        // epoch on offer.
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                connection.head.identity.withdraw();
+                // Acquire: partner is the consumer's Release below.
+                let offered = connection
+                    .entry
+                    .offer
+                    .epoch
+                    .load(loom::sync::atomic::Ordering::Acquire);
+                if offered != 2 {
+                    return;
+                }
+                for position in 0..DEPTH {
+                    connection.rings().slot(URGENT, position).clear();
+                }
+                announce(&connection, offered);
+                let mut producer = Producer::new(DEPTH);
+                connection.push(&mut producer, URGENT, 7).unwrap();
+            })
+        };
+        let offer = &connection.entry.offer.epoch;
+        offer.store(2, loom::sync::atomic::Ordering::Release);
+        let mut consumer = Consumer::new();
+        let look = |consumer: &mut Consumer| {
+            if connection.head.identity.epoch() == 2 {
+                assert_eq!(connection.head.identity.read().port, 11);
+                if let Some(value) = connection.take(consumer) {
+                    assert_eq!(value, 7, "a message of the first producer");
+                }
+            }
+        };
+        look(&mut consumer);
+        sender.join().unwrap();
+        look(&mut consumer);
+    });
+}
+
+fn announce(connection: &Connection, epoch: u64) {
+    let shape = Shape {
+        kind: Kind::Queuing { depth: DEPTH },
+        message_bytes_max: PAYLOAD_BYTES as u32,
+    };
+    connection.head.identity.announce(&Identity {
+        epoch,
+        port: 11,
+        ..shape.producer_identity()
+    });
+}
