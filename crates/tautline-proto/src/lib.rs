@@ -47,6 +47,7 @@
 extern crate alloc;
 
 pub mod fragment;
+pub mod ip;
 pub mod loss;
 pub mod neighbour;
 pub mod sim;

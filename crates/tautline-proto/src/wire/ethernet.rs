@@ -125,7 +125,7 @@ pub const fn is_usable_ethertype(ethertype: u16) -> bool {
 const _: () = assert!(is_usable_ethertype(ETHERTYPE_DEFAULT));
 
 /// Writes addresses and EtherType into the first 14 bytes of `bytes`.
-pub(super) fn emit_ethernet(
+pub(crate) fn emit_ethernet(
     bytes: &mut [u8],
     destination: MacAddress,
     source: MacAddress,
@@ -137,17 +137,17 @@ pub(super) fn emit_ethernet(
 }
 
 /// An Ethernet frame with its priority tag, if any, out of the way.
-pub(super) struct Ethernet<'a> {
-    pub(super) destination: MacAddress,
-    pub(super) source: MacAddress,
-    pub(super) ethertype: u16,
-    pub(super) payload: &'a [u8],
+pub(crate) struct Ethernet<'a> {
+    pub(crate) destination: MacAddress,
+    pub(crate) source: MacAddress,
+    pub(crate) ethertype: u16,
+    pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Ethernet<'a> {
     /// `None` for a frame that is too short to say what it is, or in a VLAN.
     #[inline]
-    pub(super) fn parse(frame: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(frame: &'a [u8]) -> Option<Self> {
         let mut header_bytes = ETHERNET_HEADER_BYTES;
         if read_u16(frame, 12)? == ETHERTYPE_VLAN {
             if read_u16(frame, 14)? & VLAN_IDENTIFIER_MASK != 0 {
@@ -165,7 +165,7 @@ impl<'a> Ethernet<'a> {
 
     /// A group address as source could pass for a group that is configured as a destination.
     #[inline]
-    pub(super) fn check_source(&self) -> Result<(), ParseError> {
+    pub(crate) fn check_source(&self) -> Result<(), ParseError> {
         if self.source.is_group() {
             Err(ParseError::InvalidSource)
         } else {

@@ -119,7 +119,7 @@ const _: () = {
 };
 
 /// Reads a big-endian `u16` at `offset`, `None` past the end.
-fn read_u16(bytes: &[u8], offset: usize) -> Option<u16> {
+pub(crate) fn read_u16(bytes: &[u8], offset: usize) -> Option<u16> {
     let field = bytes.get(offset..)?.first_chunk::<2>()?;
     Some(u16::from_be_bytes(*field))
 }

@@ -357,7 +357,7 @@ impl<'a> Ipv4Packet<'a> {
 
 /// Sum of the big-endian 16-bit words. Cannot overflow below 128 KiB, and no packet is longer.
 #[inline]
-fn sum(bytes: &[u8]) -> u32 {
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
     debug_assert!(bytes.len() <= 1 << 16);
     let (words, odd) = bytes.as_chunks::<2>();
     let words: u32 = words
@@ -370,7 +370,7 @@ fn sum(bytes: &[u8]) -> u32 {
 
 /// Folds the carries of a ones' complement sum back in.
 #[inline]
-const fn fold(sum: u32) -> u16 {
+pub(crate) const fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xFFFF) + (sum >> 16);
     let sum = (sum & 0xFFFF) + (sum >> 16);
     sum as u16

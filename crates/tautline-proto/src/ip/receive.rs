@@ -1,0 +1,211 @@
+//! A frame with plain UDP taken apart: the twin of `bpf/udp.bpf.h`, for tests that compare the two, for
+//! fuzzing, and for reading what the kernel's side does.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use super::{
+    DatagramHead, FRAGMENT_OFFSET, IPV4_HEADER_BYTES, MORE_FRAGMENTS, PROTOCOL_UDP, Reason,
+    UDP_HEADER_BYTES, is_possible_source, priority_of_service,
+};
+use crate::wire::ethernet::Ethernet;
+use crate::wire::udp::internet_checksum;
+use crate::wire::{ParseError, Rejected, read_u16};
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const PROTOCOL_ICMP: u8 = 1;
+const ICMP_UNREACHABLE: u8 = 3;
+const ICMP_HEADER_BYTES: usize = 8;
+
+/// What the node is, as far as a frame's fate depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Its address.
+    pub ip: Ipv4Addr,
+    /// The broadcast address of its network.
+    pub broadcast: Ipv4Addr,
+}
+
+/// A frame that concerns us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival<'a> {
+    /// A whole datagram.
+    Datagram {
+        /// Who sent it.
+        source: SocketAddrV4,
+        /// What the port's memory says of it.
+        head: DatagramHead,
+        /// Its bytes.
+        payload: &'a [u8],
+    },
+    /// A part of one. Whose it is, its first fragment says.
+    Fragment {
+        /// Who sent it.
+        source: Ipv4Addr,
+        /// What the port's memory says of it.
+        head: DatagramHead,
+        /// The bytes after the IP header; in the first fragment, the UDP header among them.
+        payload: &'a [u8],
+    },
+    /// News that a datagram of ours did not arrive. Linux sees the packet too.
+    News {
+        /// The port of ours that had sent it.
+        port: u16,
+        /// Where it should have gone.
+        destination: SocketAddrV4,
+        /// Why not.
+        reason: Reason,
+    },
+}
+
+/// Takes a whole Ethernet frame apart, from the destination address on. `is_open` says which UDP ports
+/// are ours.
+///
+/// # Errors
+/// [`Rejected::NotOurs`] for what Linux is to see: other protocols and addresses, ports that are not
+/// open, damaged IP headers, lengths beyond the frame. [`Rejected::Malformed`] for datagrams to our ports
+/// that are wrong: [`ParseError::InvalidSource`], [`ParseError::Truncated`],
+/// [`ParseError::LengthBeyondFrame`].
+pub fn parse<'a>(
+    frame: &'a [u8],
+    own: &Own,
+    is_open: impl Fn(u16) -> bool,
+) -> Result<Arrival<'a>, Rejected> {
+    let ethernet = Ethernet::parse(frame).ok_or(Rejected::NotOurs)?;
+    if ethernet.ethertype != ETHERTYPE_IPV4 {
+        return Err(Rejected::NotOurs);
+    }
+    let packet = Packet::parse(ethernet.payload)
+        .filter(|packet| packet.destination == own.ip)
+        .ok_or(Rejected::NotOurs)?;
+    if packet.protocol == PROTOCOL_ICMP {
+        return packet.news(own, is_open).ok_or(Rejected::NotOurs);
+    }
+    if packet.protocol != PROTOCOL_UDP {
+        return Err(Rejected::NotOurs);
+    }
+    if packet.fragment & FRAGMENT_OFFSET == 0 {
+        let enough = match packet.fragment {
+            0 => 4,
+            _ => UDP_HEADER_BYTES,
+        };
+        let port = read_u16(packet.payload, 2).filter(|_| packet.payload.len() >= enough);
+        if !port.is_some_and(is_open) {
+            return Err(Rejected::NotOurs);
+        }
+    }
+    if packet.is_damaged {
+        return Err(Rejected::NotOurs);
+    }
+    ethernet.check_source()?;
+    if !is_possible_source(packet.source, own.ip, own.broadcast) {
+        return Err(ParseError::InvalidSource.into());
+    }
+    match packet.fragment {
+        0 => packet.datagram(),
+        _ => packet.part(),
+    }
+}
+
+/// An IPv4 packet, its lengths checked against the frame.
+struct Packet<'a> {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    protocol: u8,
+    type_of_service: u8,
+    identification: u16,
+    fragment: u16,
+    is_damaged: bool,
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let fixed = bytes.first_chunk::<IPV4_HEADER_BYTES>()?;
+        let header_bytes = usize::from(fixed[0] & 0x0F) * 4;
+        if fixed[0] >> 4 != 4 || header_bytes < IPV4_HEADER_BYTES {
+            return None;
+        }
+        let total_bytes = usize::from(read_u16(fixed, 2)?);
+        let header = bytes.get(..header_bytes)?;
+        Some(Self {
+            source: Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]),
+            destination: Ipv4Addr::new(fixed[16], fixed[17], fixed[18], fixed[19]),
+            protocol: fixed[9],
+            type_of_service: fixed[1],
+            identification: read_u16(fixed, 4)?,
+            fragment: read_u16(fixed, 6)? & (MORE_FRAGMENTS | FRAGMENT_OFFSET),
+            is_damaged: internet_checksum(header) != 0,
+            payload: bytes.get(header_bytes..total_bytes)?,
+        })
+    }
+
+    fn datagram(&self) -> Result<Arrival<'a>, Rejected> {
+        let header = self.payload.first_chunk::<UDP_HEADER_BYTES>();
+        let header = header.ok_or(ParseError::Truncated)?;
+        let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let udp_bytes = usize::from(field(4));
+        if udp_bytes < UDP_HEADER_BYTES {
+            return Err(ParseError::Truncated.into());
+        }
+        let payload = self.payload.get(UDP_HEADER_BYTES..udp_bytes);
+        let payload = payload.ok_or(ParseError::LengthBeyondFrame)?;
+        Ok(Arrival::Datagram {
+            source: SocketAddrV4::new(self.source, field(0)),
+            head: DatagramHead {
+                destination_port: field(2),
+                length: payload.len() as u16,
+                checksum: field(6),
+                identification: 0,
+                ..self.head()
+            },
+            payload,
+        })
+    }
+
+    fn part(&self) -> Result<Arrival<'a>, Rejected> {
+        let first = self.fragment & FRAGMENT_OFFSET == 0;
+        let port = read_u16(self.payload, 2).filter(|_| first);
+        Ok(Arrival::Fragment {
+            source: self.source,
+            head: DatagramHead {
+                destination_port: port.unwrap_or(0),
+                ..self.head()
+            },
+            payload: self.payload,
+        })
+    }
+
+    fn head(&self) -> DatagramHead {
+        DatagramHead {
+            destination_port: 0,
+            length: self.payload.len() as u16,
+            priority: priority_of_service(self.type_of_service),
+            is_verified: false,
+            checksum: 0,
+            fragment: self.fragment,
+            identification: self.identification,
+        }
+    }
+
+    /// RFC 792: type 3 quotes the IP header of the datagram and eight bytes of what follows it.
+    fn news(&self, own: &Own, is_open: impl Fn(u16) -> bool) -> Option<Arrival<'a>> {
+        let (icmp, quoted) = self.payload.split_at_checked(ICMP_HEADER_BYTES)?;
+        let header = quoted.first_chunk::<IPV4_HEADER_BYTES>()?;
+        let quoted_bytes = usize::from(header[0] & 0x0F) * 4;
+        let wanted = self.fragment == 0
+            && icmp[0] == ICMP_UNREACHABLE
+            && header[0] >> 4 == 4
+            && quoted_bytes >= IPV4_HEADER_BYTES
+            && header[9] == PROTOCOL_UDP
+            && header[12..16] == own.ip.octets()
+            && read_u16(header, 6)? & FRAGMENT_OFFSET == 0;
+        let port = read_u16(quoted, quoted_bytes)?;
+        let destination_port = read_u16(quoted, quoted_bytes + 2)?;
+        let destination = Ipv4Addr::new(header[16], header[17], header[18], header[19]);
+        (wanted && is_open(port)).then_some(Arrival::News {
+            port,
+            destination: SocketAddrV4::new(destination, destination_port),
+            reason: Reason::of_code(icmp[1], read_u16(icmp, 6)?),
+        })
+    }
+}

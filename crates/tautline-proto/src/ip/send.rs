@@ -1,0 +1,230 @@
+//! What leaves: headers in front of a contiguous buffer, and IP fragments cut from it in place.
+//!
+//! A datagram lies in one buffer with room for the headers before it. If it fits a frame, the frame is
+//! the buffer's beginning. Otherwise each fragment is sent from where it lies: its headers are written
+//! over the end of the fragment before it, which has left already. So nothing is copied, whatever the
+//! length. (The scheme of SS-RTUDP's fragmentation.) The bytes of a datagram that was cut are spoilt.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use core::net::SocketAddrV4;
+
+use super::{
+    DATAGRAM_BYTES_MAX, IPV4_HEADER_BYTES, MORE_FRAGMENTS, PROTOCOL_UDP, UDP_HEADER_BYTES,
+    checksum, type_of_service,
+};
+use crate::wire::ethernet::{ETHERNET_HEADER_BYTES, emit_ethernet};
+use crate::wire::udp::{TIME_TO_LIVE, internet_checksum};
+use crate::wire::{MTU_BYTES, MacAddress, Priority};
+
+/// Bytes of all headers before a datagram.
+pub const HEADERS_BYTES: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + UDP_HEADER_BYTES;
+/// Bytes of the headers before a fragment that is not the first.
+const FRAGMENT_HEADERS_BYTES: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES;
+/// The smallest MTU that IPv4 allows (RFC 791).
+pub const MTU_BYTES_MIN: usize = 68;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const DONT_FRAGMENT: u16 = 0x4000;
+
+/// The way to one UDP port of one peer: what its frames have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    to: SocketAddrV4,
+    ethernet: [u8; ETHERNET_HEADER_BYTES],
+    addresses: [u8; 8],
+    ports: [u8; 4],
+    checksum_base: u32,
+    mtu_bytes: usize,
+}
+
+impl Route {
+    /// From a port of ours to one of a peer; `station` is the peer's MAC address, or the router's.
+    /// `mtu_bytes` is cut off at 68 and 1,500.
+    #[must_use]
+    pub fn new(
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        own_mac: MacAddress,
+        station: MacAddress,
+        mtu_bytes: usize,
+    ) -> Self {
+        let mut ethernet = [0; ETHERNET_HEADER_BYTES];
+        emit_ethernet(&mut ethernet, station, own_mac, ETHERTYPE_IPV4);
+        let mut addresses = [0; 8];
+        addresses[..4].copy_from_slice(&from.ip().octets());
+        addresses[4..].copy_from_slice(&to.ip().octets());
+        let mut ports = [0; 4];
+        ports[..2].copy_from_slice(&from.port().to_be_bytes());
+        ports[2..].copy_from_slice(&to.port().to_be_bytes());
+        Self {
+            to,
+            ethernet,
+            addresses,
+            ports,
+            checksum_base: checksum::base(from, to),
+            mtu_bytes: mtu_bytes.clamp(MTU_BYTES_MIN, MTU_BYTES),
+        }
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub const fn to(&self) -> SocketAddrV4 {
+        self.to
+    }
+
+    /// Bytes of the longest IP packet on this way.
+    #[must_use]
+    pub const fn mtu_bytes(&self) -> usize {
+        self.mtu_bytes
+    }
+
+    /// Sends shorter packets from now on, 68 to 1,500 bytes: longer datagrams go in fragments.
+    pub fn set_mtu_bytes(&mut self, mtu_bytes: usize) {
+        self.mtu_bytes = mtu_bytes.clamp(MTU_BYTES_MIN, MTU_BYTES);
+    }
+
+    /// Bytes of the longest datagram that travels in one frame.
+    #[must_use]
+    pub const fn whole_bytes_max(&self) -> usize {
+        self.mtu_bytes - IPV4_HEADER_BYTES - UDP_HEADER_BYTES
+    }
+}
+
+/// A datagram's bytes, with room for headers before them. All memory is taken by [`new`](Self::new).
+///
+/// ```
+/// use tautline_proto::ip::send::{Route, SendBuffer};
+/// use tautline_proto::wire::{MacAddress, Priority};
+///
+/// let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
+/// let route = Route::new("10.0.0.1:7".parse()?, "10.0.0.2:9".parse()?, mac(1), mac(2), 1500);
+/// let mut buffer = SendBuffer::new(4000);
+/// buffer.payload(4000).unwrap().fill(0x5A);
+/// let mut frames = buffer.frames(&route, Priority::NORMAL, 4000, 77);
+/// let mut lengths = Vec::new();
+/// while let Some(frame) = frames.next_frame() {
+///     lengths.push(frame.len());
+/// }
+/// assert_eq!(lengths, [14 + 20 + 1480, 14 + 20 + 1480, 14 + 20 + 1048]);
+/// # Ok::<(), core::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SendBuffer {
+    bytes: Box<[u8]>,
+}
+
+impl SendBuffer {
+    /// Room for datagrams of up to `datagram_bytes_max`, itself cut off at [`DATAGRAM_BYTES_MAX`].
+    #[must_use]
+    pub fn new(datagram_bytes_max: usize) -> Self {
+        let bytes = HEADERS_BYTES + datagram_bytes_max.min(DATAGRAM_BYTES_MAX);
+        Self {
+            bytes: vec![0; bytes].into_boxed_slice(),
+        }
+    }
+
+    /// Bytes of the longest datagram.
+    #[must_use]
+    pub fn datagram_bytes_max(&self) -> usize {
+        self.bytes.len() - HEADERS_BYTES
+    }
+
+    /// All the memory, to be locked.
+    #[must_use]
+    pub fn memory(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where the datagram's bytes are to be written; `None` if so many do not fit.
+    #[inline]
+    #[must_use]
+    pub fn payload(&mut self, length: usize) -> Option<&mut [u8]> {
+        self.bytes[HEADERS_BYTES..].get_mut(..length)
+    }
+
+    /// The frames of the datagram that lies in the buffer. Of one in several frames, the buffer's
+    /// content is spoilt by and by, and `identification` must not be that of another datagram under way
+    /// to the same peer; one that fits a frame does not use it, and forbids routers to cut it.
+    ///
+    /// # Panics
+    /// If `length` is beyond [`datagram_bytes_max`](Self::datagram_bytes_max).
+    #[inline]
+    pub fn frames<'b>(
+        &'b mut self,
+        route: &'b Route,
+        priority: Priority,
+        length: usize,
+        identification: u16,
+    ) -> Frames<'b> {
+        let (headers, payload) = self.bytes.split_at_mut(HEADERS_BYTES);
+        let payload = &payload[..length];
+        let udp = &mut headers[FRAGMENT_HEADERS_BYTES..];
+        let packet_bytes = UDP_HEADER_BYTES + length;
+        udp[..4].copy_from_slice(&route.ports);
+        udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+        udp[6..8].copy_from_slice(&checksum::finish(route.checksum_base, payload).to_be_bytes());
+        let whole = length <= route.whole_bytes_max();
+        let step = match whole {
+            true => packet_bytes,
+            false => (route.mtu_bytes - IPV4_HEADER_BYTES) & !7,
+        };
+        Frames {
+            bytes: &mut self.bytes[..FRAGMENT_HEADERS_BYTES + packet_bytes],
+            route,
+            priority,
+            identification: if whole { 0 } else { identification },
+            step,
+            sent: 0,
+        }
+    }
+}
+
+/// The frames of one datagram, one after the other.
+#[derive(Debug)]
+pub struct Frames<'b> {
+    /// From the place of the first frame's headers to the datagram's end.
+    bytes: &'b mut [u8],
+    route: &'b Route,
+    priority: Priority,
+    identification: u16,
+    /// Bytes of IP payload in each frame but the last.
+    step: usize,
+    /// Bytes of IP payload in the frames so far.
+    sent: usize,
+}
+
+impl Frames<'_> {
+    /// The next frame; send it before asking again, because the one after it overwrites its end.
+    #[inline]
+    pub fn next_frame(&mut self) -> Option<&[u8]> {
+        let packet_bytes = self.bytes.len() - FRAGMENT_HEADERS_BYTES;
+        let offset = self.sent;
+        if offset >= packet_bytes {
+            return None;
+        }
+        let length = self.step.min(packet_bytes - offset);
+        self.sent += length;
+        let more = self.sent < packet_bytes;
+        let fragment = match (offset, more) {
+            (0, false) => DONT_FRAGMENT,
+            _ => (offset / 8) as u16 | if more { MORE_FRAGMENTS } else { 0 },
+        };
+        let frame = &mut self.bytes[offset..offset + FRAGMENT_HEADERS_BYTES + length];
+        let (headers, _) = frame.split_at_mut(FRAGMENT_HEADERS_BYTES);
+        let (ethernet, ip) = headers.split_at_mut(ETHERNET_HEADER_BYTES);
+        ethernet.copy_from_slice(&self.route.ethernet);
+        ip[0] = 0x45; // version 4, five words
+        ip[1] = type_of_service(self.priority);
+        ip[2..4].copy_from_slice(&((IPV4_HEADER_BYTES + length) as u16).to_be_bytes());
+        ip[4..6].copy_from_slice(&self.identification.to_be_bytes());
+        ip[6..8].copy_from_slice(&fragment.to_be_bytes());
+        ip[8] = TIME_TO_LIVE;
+        ip[9] = PROTOCOL_UDP;
+        ip[10..12].fill(0);
+        ip[12..20].copy_from_slice(&self.route.addresses);
+        let checksum = internet_checksum(ip);
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        Some(frame)
+    }
+}
