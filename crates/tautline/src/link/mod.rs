@@ -2,7 +2,7 @@
 //! every link passes (`tests/conformance.rs`).
 //!
 //! A link has two halves. [`Link`] belongs to the node: it opens ports and resolves neighbours.
-//! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and it brings
+//! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and its [`Inbox`] brings
 //! arriving frames into the port's memory, unless the kernel does that already.
 
 pub(crate) mod frame;
@@ -163,8 +163,8 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     fn counters(&self) -> NodeCounters;
 }
 
-/// A port's half of a link.
-pub trait PortLink: Send + std::fmt::Debug {
+/// Where a port's messages arrive, and how to wait for them: the receiving side of a port's half of a link.
+pub trait Inbox: Send + std::fmt::Debug {
     /// The port's memory.
     fn memory(&self) -> &Arc<MappedPort>;
 
@@ -173,20 +173,13 @@ pub trait PortLink: Send + std::fmt::Debug {
         clock::monotonic()
     }
 
-    /// Sends one frame. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]; the frame was not sent.
-    fn send(&mut self, route: &mut Route, header: &Header, payload: &[u8])
-    -> Result<(), SendError>;
-
     /// Brings what has arrived into the port's memory, as much as a bounded number of steps can.
     ///
     /// # Errors
     /// [`ReceiveError`]; what had been brought stays.
     fn collect(&mut self) -> Result<(), ReceiveError>;
 
-    /// Announces that [`PortLink::wait`], or a wait on the descriptor, may follow. After this, look
+    /// Announces that [`Inbox::wait`], or a wait on the descriptor, may follow. After this, look
     /// into the memory once more, and wait only if there is nothing.
     fn arm(&mut self) {}
 
@@ -200,12 +193,22 @@ pub trait PortLink: Send + std::fmt::Debug {
     /// Lets the kernel do the receive processing that is due on this CPU. A thread that spins without
     /// a system call keeps it waiting for the next timer tick, milliseconds away, if that processing has
     /// been put off to a kernel thread and the spinner has real-time priority. Nothing to do on links
-    /// whose [`PortLink::collect`] makes system calls.
+    /// whose [`Inbox::collect`] makes system calls.
     fn let_kernel_in(&mut self) {}
 
     /// A descriptor that becomes readable when something may have arrived after
-    /// [`PortLink::arm`]; `None` where there is none.
+    /// [`Inbox::arm`]; `None` where there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A port's half of a link.
+pub trait PortLink: Inbox {
+    /// Sends one frame. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    fn send(&mut self, route: &mut Route, header: &Header, payload: &[u8])
+    -> Result<(), SendError>;
 
     /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of
     /// itself.

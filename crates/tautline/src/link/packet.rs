@@ -18,7 +18,7 @@ use tautline_shm::region::Shape;
 use super::frame::{FrameBuffer, is_udp_form};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::udp::send_datagram;
-use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
 use crate::claim::{Claim, ClaimError};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -163,26 +163,9 @@ struct PacketPort {
     _claim: Claim,
 }
 
-impl PortLink for PacketPort {
+impl Inbox for PacketPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.memory
-    }
-
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        match (&route, self.inlets.get(1)) {
-            (Route::Udp { .. }, Some(udp)) => {
-                send_datagram(udp.socket(), &mut self.frame, route, header, payload)
-            }
-            _ => {
-                let bytes = self.frame.build(route, header, payload);
-                Ok(socket::send(self.sender.as_fd(), bytes)?)
-            }
-        }
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
@@ -198,5 +181,24 @@ impl PortLink for PacketPort {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.descriptor.as_fd())
+    }
+}
+
+impl PortLink for PacketPort {
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        match (&route, self.inlets.get(1)) {
+            (Route::Udp { .. }, Some(udp)) => {
+                send_datagram(udp.socket(), &mut self.frame, route, header, payload)
+            }
+            _ => {
+                let bytes = self.frame.build(route, header, payload);
+                Ok(socket::send(self.sender.as_fd(), bytes)?)
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use tautline_shm::region::Shape;
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
-use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
 use crate::address::Address;
 use crate::config::NodeConfig;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -227,29 +227,13 @@ impl SimPort {
     }
 }
 
-impl PortLink for SimPort {
+impl Inbox for SimPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.memory
     }
 
     fn now(&self) -> Instant {
         self.network.now()
-    }
-
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        let bytes = self.frame.build(route, header, payload);
-        let mut shared = self.network.lock();
-        let now = shared.now;
-        match shared.network.send(now, self.node, bytes) {
-            Err(SimError::FrameLength { .. }) => Err(SendError::FrameTooLarge),
-            // A network that is full drops and counts, as a switch does.
-            _ => Ok(()),
-        }
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
@@ -280,6 +264,24 @@ impl PortLink for SimPort {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl PortLink for SimPort {
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let bytes = self.frame.build(route, header, payload);
+        let mut shared = self.network.lock();
+        let now = shared.now;
+        match shared.network.send(now, self.node, bytes) {
+            Err(SimError::FrameLength { .. }) => Err(SendError::FrameTooLarge),
+            // A network that is full drops and counts, as a switch does.
+            _ => Ok(()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tautline_shm::region::Shape;
 
 use super::frame::FrameBuffer;
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
-use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::{socket, wait};
@@ -89,18 +89,9 @@ struct UdpPort {
     counters: Arc<Counters>,
 }
 
-impl PortLink for UdpPort {
+impl Inbox for UdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.memory
-    }
-
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        send_datagram(self.inlet.socket(), &mut self.frame, route, header, payload)
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
@@ -113,6 +104,17 @@ impl PortLink for UdpPort {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inlet.socket())
+    }
+}
+
+impl PortLink for UdpPort {
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        send_datagram(self.inlet.socket(), &mut self.frame, route, header, payload)
     }
 }
 

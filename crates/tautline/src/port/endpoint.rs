@@ -9,21 +9,13 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
+use super::waiting::{Waiter, wait_for};
 use super::{DESTINATIONS_MAX, Destination};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::{ArrivalClock, PortLink, Route};
+use crate::link::{ArrivalClock, Inbox, PortLink, Route};
 use crate::node::NodeInner;
 use crate::statistics::{Registration, Statistics};
-
-/// How long a spinning thread keeps the kernel's receive processing off its CPU at most. Lower: what
-/// arrives soon, as most does, is found later by the call's 0.2 µs. Higher: what was put off waits for longer.
-const LET_IN_INTERVAL: Duration = Duration::from_micros(10);
-/// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a
-/// reading about twenty-five.
-const LOOKS_PER_CLOCK: u32 = 16;
-/// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
-const LOOKS_PER_PAUSE: u32 = 8;
 
 /// The way to one port of one peer, and the numbering of what went there.
 #[derive(Debug)]
@@ -218,43 +210,23 @@ impl Endpoint {
         self.link.descriptor()
     }
 
-    /// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps.
+    /// See [`wait_for`].
     pub(super) fn wait_for<T>(
         &mut self,
         deadline: Instant,
-        mut look: impl FnMut(&mut Self) -> Result<Option<T>, ReceiveError>,
+        look: impl FnMut(&mut Self) -> Result<Option<T>, ReceiveError>,
     ) -> Result<Option<T>, ReceiveError> {
-        let started = self.link.now();
-        let spin_until = started.checked_add(self.spin).unwrap_or(deadline);
-        let mut let_in_at = started + LET_IN_INTERVAL;
-        loop {
-            for count in 0..LOOKS_PER_CLOCK {
-                if let Some(found) = look(self)? {
-                    return Ok(Some(found));
-                }
-                if count % LOOKS_PER_PAUSE == 0 {
-                    std::hint::spin_loop();
-                }
-            }
-            let now = self.link.now();
-            if now >= deadline {
-                return Ok(None);
-            }
-            if now < spin_until {
-                if now >= let_in_at {
-                    self.link.let_kernel_in();
-                    let_in_at = now + LET_IN_INTERVAL;
-                }
-                continue;
-            }
-            self.link.arm();
-            if let Some(found) = look(self)? {
-                return Ok(Some(found));
-            }
-            let timeout = (deadline != Instant::FAR_FUTURE)
-                .then(|| deadline.saturating_duration_since(self.link.now()));
-            self.link.wait(timeout)?;
-        }
+        wait_for(self, deadline, look)
+    }
+}
+
+impl Waiter for Endpoint {
+    fn inbox(&mut self) -> &mut dyn Inbox {
+        self.link.as_mut()
+    }
+
+    fn spin(&self) -> Duration {
+        self.spin
     }
 }
 

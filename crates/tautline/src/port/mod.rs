@@ -7,6 +7,7 @@
 mod endpoint;
 mod queuing;
 mod sampling;
+mod waiting;
 
 use std::time::Duration;
 

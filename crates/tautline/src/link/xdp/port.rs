@@ -18,7 +18,7 @@ use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::frame::FrameBuffer;
 use crate::link::socket::udp_socket;
-use crate::link::{PortLink, Route};
+use crate::link::{Inbox, PortLink, Route};
 use crate::memory::MappedPort;
 use crate::sys::{interface, socket, wait};
 
@@ -83,20 +83,9 @@ impl Drop for Opened {
     }
 }
 
-impl PortLink for XdpPort {
+impl Inbox for XdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.memory
-    }
-
-    #[inline]
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        let bytes = self.frame.build(route, header, payload);
-        Ok(socket::send(self.sender.as_fd(), bytes)?)
     }
 
     /// Nothing to do: the demux has delivered already.
@@ -126,6 +115,19 @@ impl PortLink for XdpPort {
         if let Some(socket) = &self.reserved {
             socket::look(socket.as_fd());
         }
+    }
+}
+
+impl PortLink for XdpPort {
+    #[inline]
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let bytes = self.frame.build(route, header, payload);
+        Ok(socket::send(self.sender.as_fd(), bytes)?)
     }
 
     /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.

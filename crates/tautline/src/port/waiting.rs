@@ -1,0 +1,66 @@
+//! How a port waits: it spins first, then sleeps on its doorbell.
+
+use std::time::Duration;
+
+use tautline_proto::time::Instant;
+
+use crate::error::ReceiveError;
+use crate::link::Inbox;
+
+/// How long a spinning thread keeps the kernel's receive processing off its CPU at most. Lower: what
+/// arrives soon, as most does, is found later by the call's 0.2 µs. Higher: what was put off waits for longer.
+const LET_IN_INTERVAL: Duration = Duration::from_micros(10);
+/// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a
+/// reading about twenty-five.
+const LOOKS_PER_CLOCK: u32 = 16;
+/// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
+const LOOKS_PER_PAUSE: u32 = 8;
+
+/// Somebody who looks into an inbox.
+pub(super) trait Waiter {
+    /// The inbox.
+    fn inbox(&mut self) -> &mut dyn Inbox;
+
+    /// How long it spins before it sleeps.
+    fn spin(&self) -> Duration;
+}
+
+/// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps.
+pub(super) fn wait_for<W: Waiter, T>(
+    waiter: &mut W,
+    deadline: Instant,
+    mut look: impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
+) -> Result<Option<T>, ReceiveError> {
+    let started = waiter.inbox().now();
+    let spin_until = started.checked_add(waiter.spin()).unwrap_or(deadline);
+    let mut let_in_at = started + LET_IN_INTERVAL;
+    loop {
+        for count in 0..LOOKS_PER_CLOCK {
+            if let Some(found) = look(waiter)? {
+                return Ok(Some(found));
+            }
+            if count % LOOKS_PER_PAUSE == 0 {
+                std::hint::spin_loop();
+            }
+        }
+        let now = waiter.inbox().now();
+        if now >= deadline {
+            return Ok(None);
+        }
+        if now < spin_until {
+            if now >= let_in_at {
+                waiter.inbox().let_kernel_in();
+                let_in_at = now + LET_IN_INTERVAL;
+            }
+            continue;
+        }
+        waiter.inbox().arm();
+        if let Some(found) = look(waiter)? {
+            return Ok(Some(found));
+        }
+        let inbox = waiter.inbox();
+        let timeout = (deadline != Instant::FAR_FUTURE)
+            .then(|| deadline.saturating_duration_since(inbox.now()));
+        inbox.wait(timeout)?;
+    }
+}
