@@ -5,11 +5,12 @@
  * that is not ours passes to Linux untouched.
  *
  * It is not a protocol stack: no reassembly, no reply, no waiting. Work per frame is bounded by the
- * verifier and by TL_CLAIM_ATTEMPTS.
+ * verifier, TL_CLAIM_ATTEMPTS and TL_PEER_COUNT.
  *
- * The algorithms are those of crates/tautline-shm (queue.rs, sample.rs, doorbell.rs, deliver.rs),
- * which is where they are explained and model-checked; keep the two in step. Memory order: the
- * atomics below are full barriers; a plain store before an atomic is not reordered after it.
+ * The algorithms are those of crates/tautline-shm (queue.rs, sample.rs, police.rs, peer.rs, doorbell.rs,
+ * deliver.rs), which is where they are explained and model-checked; keep the two in step. Memory
+ * order: the atomics below are full barriers; a plain store before an atomic is not reordered after
+ * it.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -177,36 +178,145 @@ static __always_inline void record_loss(struct tl_peer *peer, __u32 sequence)
 	}
 }
 
-static __always_inline bool is_peer(const struct tl_peer *peer, __u64 source, __u32 port)
+static __always_inline __u64 peer_key(__u64 source, __u32 port)
 {
-	return peer->source == source && peer->port == port;
+	union {
+		__u64 word;
+		struct {
+			__u8 address[6];
+			__u16 form_and_port;
+		} part;
+	} key = { .word = source };
+
+	key.part.form_and_port = key.part.form_and_port << 12 | (port & 0x0fff);
+	return key.word;
 }
 
-static __always_inline void record_peer(void *memory, struct tl_control *control, __u64 source,
-					__u32 port, __u32 sequence)
+static __always_inline __u32 first_place(__u64 key, __u32 places)
 {
-	__u32 element = 1;
-	struct tl_peer_table *table = bpf_map_lookup_elem(memory, &element);
-	struct tl_peer *first, *second, *peer;
-	__u32 index = ((source ^ ((__u64)port << 48)) * 0x9e3779b97f4a7c15ULL) >> 60;
+	return ((key * 0x9e3779b97f4a7c15ULL >> 32) * places) >> 32;
+}
 
-	if (!table)
-		return;
-	first = &table->peer[index];
-	second = &table->peer[index ^ 1];
-	if (is_peer(first, source, port)) {
-		peer = first;
-	} else if (is_peer(second, source, port)) {
-		peer = second;
-	} else {
-		peer = first->source && !second->source ? second : first;
-		if (peer->source)
-			__sync_fetch_and_add(&control->producer.peers_evicted, 1);
-		__builtin_memset(peer, 0, sizeof(*peer));
-		peer->source = source;
-		peer->port = port;
+/* The place of a peer, found or taken, or -1. A subprogram, so that the loop is there once. */
+static __noinline int search_place(struct tl_control *control, __u64 key, __u32 places,
+				 __u32 search_max)
+{
+	__u32 first = first_place(key, places);
+
+	for (__u32 step = 0; step < TL_PEER_COUNT && step < search_max; step++) {
+		__u32 place = first + step;
+		__u64 found;
+
+		/* Changes nothing, but the verifier no longer knows that this is a sum: it would learn
+		 * more of `first` in each step, and call every step a new state.
+		 */
+		asm volatile("%0 &= 127" : "+r"(place));
+		if (place >= places)
+			place -= places;
+		asm volatile("" : "+r"(place));
+		if (place >= TL_PEER_COUNT)
+			break;
+		found = *(volatile __u64 *)&control->key[place];
+		if (found == 0) {
+			found = __sync_val_compare_and_swap(&control->key[place], 0, key);
+			if (found == 0)
+				return place;
+		}
+		if (found == key)
+			return place;
 	}
-	record_loss(peer, sequence);
+	return -1;
+}
+
+/* Mostly it is the first one. */
+static __always_inline int find_place(struct tl_control *control, __u64 key, __u32 places,
+				      __u32 search_max)
+{
+	__u32 first = first_place(key, places);
+
+	asm volatile("" : "+r"(first));
+	if (first < TL_PEER_COUNT && *(volatile __u64 *)&control->key[first] == key)
+		return first;
+	return search_place(control, key, places, search_max);
+}
+
+static __always_inline struct tl_peer *peer_at(void *memory, __u32 place)
+{
+	__u32 element = TL_FIRST_PEER;
+	struct tl_peer_element *peers;
+
+	if (place >= TL_PEERS_PER_ELEMENT) {
+		place -= TL_PEERS_PER_ELEMENT;
+		element++;
+	}
+	peers = bpf_map_lookup_elem(memory, &element);
+	/* The verifier does not know the bound any more, and clang must not compute the address before
+	 * it has been checked again.
+	 */
+	if (!peers || place >= TL_PEERS_PER_ELEMENT)
+		return NULL;
+	asm volatile("" : "+r"(peers));
+	return &peers->peer[place];
+}
+
+/* The number of a source of a port that keeps a value of each, or -1: one too many. */
+static __always_inline int source_place(struct tl_control *control, __u64 source, __u32 port,
+					__u32 sources)
+{
+	__u32 places = sources < TL_PEER_COUNT ? sources : TL_PEER_COUNT;
+	int place = find_place(control, peer_key(source, port), places, places);
+
+	if (place < 0)
+		__sync_fetch_and_add(&control->producer.sources_refused, 1);
+	return place;
+}
+
+/* The peer whose losses are counted. */
+static __always_inline struct tl_peer *tracked_peer(void *memory, struct tl_control *control,
+						    __u64 source, __u32 port)
+{
+	__u64 key = peer_key(source, port);
+	int place = find_place(control, key, TL_PEER_COUNT, TL_PEER_SEARCH_MAX);
+	__u32 first = first_place(key, TL_PEER_COUNT);
+	struct tl_peer *peer;
+
+	if (place >= 0)
+		return peer_at(memory, place);
+	asm volatile("" : "+r"(first));
+	if (first >= TL_PEER_COUNT)
+		return NULL;
+	__sync_fetch_and_add(&control->producer.peers_evicted, 1);
+	*(volatile __u64 *)&control->key[first] = key;
+	peer = peer_at(memory, first);
+	if (peer) {
+		peer->received = peer->expected = peer->window = peer->duplicates = 0;
+		peer->highest = peer->span = peer->restarts = 0;
+	}
+	return peer;
+}
+
+/* Whether the frame is one too many for the port; then it has been counted. */
+static __always_inline bool is_policed(struct tl_control *control, __u64 now)
+{
+	__u64 interval = control->identity.police_interval_ns;
+	__u64 paid, seen;
+
+	if (interval == 0)
+		return false;
+	paid = *(volatile __u64 *)&control->police.paid_ns;
+	for (int attempt = 0; attempt < TL_CLAIM_ATTEMPTS; attempt++) {
+		__s64 ahead = paid - now;
+
+		if (ahead > (__s64)control->identity.police_tolerance_ns)
+			break;
+		seen = __sync_val_compare_and_swap(&control->police.paid_ns, paid,
+						   (ahead > 0 ? paid : now) + interval);
+		if (seen == paid)
+			return false;
+		paid = seen;
+	}
+	__sync_fetch_and_add(&control->police.policed, 1);
+	return true;
 }
 
 /* Copies header and payload into the slot: the one copy of a receive. */
@@ -258,29 +368,32 @@ static __always_inline void push(struct xdp_md *ctx, void *memory, struct tl_con
 }
 
 static __always_inline void write(struct xdp_md *ctx, void *memory, struct tl_control *control,
-				  const struct frame *frame, __u32 length, __u64 now)
+				  struct tl_peer *peer, __u32 source, const struct frame *frame,
+				  __u32 length, __u64 now)
 {
 	__u32 back, element;
 	struct tl_slot *cell;
 	__u64 number;
 
-	if (__sync_val_compare_and_swap(&control->sample_writer.lock, 0, 1) != 0) {
+	if (source >= TL_PEER_COUNT)
+		return;
+	if (__sync_val_compare_and_swap(&peer->lock, 0, 1) != 0) {
 		__sync_fetch_and_add(&control->producer.contended, 1);
 		return;
 	}
-	back = control->sample_writer.back & TL_SAMPLE_INDEX;
-	element = TL_FIRST_SLOT + back % TL_CELL_COUNT;
+	back = peer->back & TL_SAMPLE_INDEX;
+	element = TL_FIRST_SLOT + source * TL_CELL_COUNT + back % TL_CELL_COUNT;
 	cell = bpf_map_lookup_elem(memory, &element);
 	if (cell) {
-		number = control->sample_writer.written + 1;
+		number = peer->written + 1;
 		fill(ctx, cell, frame, length, now);
 		cell->turn = number;
-		control->sample_writer.written = number;
-		control->sample_writer.back =
-			__sync_lock_test_and_set(&control->sample.middle, back | TL_SAMPLE_FRESH) &
-			TL_SAMPLE_INDEX;
+		peer->written = number;
+		peer->back = __sync_lock_test_and_set(&control->middle[source],
+						      back | TL_SAMPLE_FRESH) &
+			     TL_SAMPLE_INDEX;
 	}
-	__sync_lock_test_and_set(&control->sample_writer.lock, 0);
+	__sync_lock_test_and_set(&peer->lock, 0);
 }
 
 /* After publishing, which was a full barrier: does the consumer sleep? */
@@ -308,8 +421,10 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 	__u32 source_port = bpf_ntohs(header->source_port);
 	__u32 class = header->priority;
 	bool fragment = header->fragment_count != 1;
-	__u32 element = 0;
+	__u32 element = 0, sources;
 	struct tl_control *control;
+	struct tl_peer *peer;
+	int cells = 0;
 	void *memory;
 	__u64 now;
 
@@ -321,14 +436,27 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 	if (!control)
 		return count(TL_NO_PORT, XDP_PASS);
 	now = bpf_ktime_get_ns();
-	if (control->identity.kind == TL_KIND_QUEUING)
+	if (is_policed(control, now))
+		return XDP_DROP;
+	sources = control->identity.sources;
+	if (sources > 1)
+		cells = source_place(control, frame->source, source_port, sources);
+	if (cells < 0)
+		return XDP_DROP;
+	if (control->identity.kind == TL_KIND_QUEUING) {
 		push(ctx, memory, control, frame, class, length, now);
-	else if (!fragment)
-		write(ctx, memory, control, frame, length, now);
-	else
+	} else if (fragment) {
 		__sync_fetch_and_add(&control->producer.unfit, 1);
+	} else {
+		peer = peer_at(memory, cells);
+		if (peer)
+			write(ctx, memory, control, peer, cells, frame, length, now);
+	}
 	ring_if_wanted(control, port);
-	record_peer(memory, control, frame->source, source_port, sequence);
+	peer = sources > 1 ? peer_at(memory, cells) :
+			     tracked_peer(memory, control, frame->source, source_port);
+	if (peer)
+		record_loss(peer, sequence);
 	return XDP_DROP;
 }
 

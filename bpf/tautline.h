@@ -36,14 +36,17 @@ struct tl_header {
 /* Port memory. */
 #define TL_SLOT_BYTES 1536
 #define TL_SLOT_PAYLOAD_BYTES 1496
-#define TL_FIRST_SLOT 2
+#define TL_FIRST_PEER 1
+#define TL_PEERS_PER_ELEMENT 24
+#define TL_FIRST_SLOT 3
 #define TL_CLASS_COUNT 8
 #define TL_CELL_COUNT 3
-#define TL_PEER_COUNT 16
+#define TL_PEER_COUNT 48
+#define TL_PEER_SEARCH_MAX 8
 #define TL_LOSS_WINDOW 64
 #define TL_RESTART_BEHIND 1024
 #define TL_MAGIC 0x544c5031
-#define TL_LAYOUT_VERSION 1
+#define TL_LAYOUT_VERSION 2
 #define TL_KIND_QUEUING 1
 #define TL_KIND_SAMPLING 2
 #define TL_SOURCE_VOID 0
@@ -75,6 +78,9 @@ struct tl_control {
 		__u16 kind;
 		__u32 depth;
 		__u32 port;
+		__u32 sources;
+		__u64 police_interval_ns;
+		__u64 police_tolerance_ns;
 	} TL_LINE identity;
 	struct {
 		__u32 waiting;
@@ -84,22 +90,22 @@ struct tl_control {
 		__u64 unfit;
 		__u64 peers_evicted;
 		__u64 doorbells;
+		__u64 sources_refused;
 	} TL_LINE producer;
 	struct {
-		__u32 middle;
-	} TL_LINE sample;
-	struct {
-		__u32 lock;
-		__u32 back;
-		__u64 written;
-	} TL_LINE sample_writer;
+		__u64 paid_ns;
+		__u64 policed;
+	} TL_LINE police;
+	__u32 middle[TL_PEER_COUNT] TL_LINE;
 	struct tl_class class[TL_CLASS_COUNT];
 	__u64 taken[TL_CLASS_COUNT] TL_LINE;
-	__u8 rest[TL_SLOT_BYTES - 64 * (5 + TL_CLASS_COUNT + 1)];
+	__u64 key[TL_PEER_COUNT] TL_LINE;
+	__u8 rest[TL_SLOT_BYTES -
+		  64 * (4 + TL_PEER_COUNT / 16 + TL_CLASS_COUNT + 1 + TL_PEER_COUNT / 8)];
 };
 
 struct tl_peer {
-	__u64 source;
+	__u64 written;
 	__u64 received;
 	__u64 expected;
 	__u64 window;
@@ -107,18 +113,25 @@ struct tl_peer {
 	__u32 highest;
 	__u32 span;
 	__u32 restarts;
-	__u32 port;
+	__u32 back;
+	__u32 lock;
 } TL_LINE;
 
-struct tl_peer_table {
-	struct tl_peer peer[TL_PEER_COUNT];
-	__u8 rest[TL_SLOT_BYTES - 64 * TL_PEER_COUNT];
+struct tl_peer_element {
+	struct tl_peer peer[TL_PEERS_PER_ELEMENT];
 };
 
 _Static_assert(sizeof(struct tl_header) == TL_HEADER_BYTES, "wire header");
 _Static_assert(sizeof(struct tl_slot) == TL_SLOT_BYTES, "slot");
 _Static_assert(sizeof(struct tl_control) == TL_SLOT_BYTES, "control element");
-_Static_assert(sizeof(struct tl_peer_table) == TL_SLOT_BYTES, "peer table");
+_Static_assert(__builtin_offsetof(struct tl_control, middle) == 256, "middle words");
+_Static_assert(__builtin_offsetof(struct tl_control, class) == 448, "classes");
+_Static_assert(__builtin_offsetof(struct tl_control, taken) == 960, "taken");
+_Static_assert(__builtin_offsetof(struct tl_control, key) == 1024, "keys");
+_Static_assert(sizeof(struct tl_peer_element) == TL_SLOT_BYTES, "peers");
+_Static_assert(TL_FIRST_PEER + (TL_PEER_COUNT + TL_PEERS_PER_ELEMENT - 1) / TL_PEERS_PER_ELEMENT ==
+		       TL_FIRST_SLOT,
+	       "elements of peers");
 
 /* Counters of the whole node: what was ours and reached no port. Indices into `node_counters`.
  * The first ones are tautline_proto::wire::ParseError, in its order.

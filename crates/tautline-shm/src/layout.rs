@@ -6,8 +6,8 @@
 //! | element | holds |
 //! |---|---|
 //! | 0 | [`Control`]: what the port is, the consumer's words, the producer's counters, eight classes |
-//! | 1 | [`PeerTable`]: what arrived from whom, and what was lost on the way |
-//! | 2 … | [`Slot`]s: `depth × 8` in a queuing port (position by position), three in a sampling port |
+//! | 1, 2 | [`Peer`]s: what arrived from whom, and what was lost on the way |
+//! | 3 … | [`Slot`]s: `depth × 8` in a queuing port (position by position), three for each source in a sampling port |
 //!
 //! All integers are in the machine's own byte order: this memory never leaves the machine. Only
 //! the wire header inside a slot is big-endian, because it is copied as it came.
@@ -28,19 +28,29 @@ pub const SLOT_WORDS: usize = SLOT_BYTES / 8 - 1;
 pub const SLOT_WORDS: usize = 4 + 2;
 /// Payload bytes that a slot can hold: what is left after turn, arrival, source and header.
 pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 4) * 8;
+/// First element that holds peers.
+pub const FIRST_PEER: usize = 1;
+/// Peers in one element.
+pub const PEERS_PER_ELEMENT: usize = SLOT_BYTES / 64;
 /// First element that is a slot.
-pub const FIRST_SLOT: usize = 2;
+pub const FIRST_SLOT: usize = FIRST_PEER + PEER_COUNT.div_ceil(PEERS_PER_ELEMENT);
 /// Classes of a queuing port: the priorities 0 to 7.
 pub const CLASS_COUNT: usize = 8;
-/// Slots of a sampling port: one is the reader's, one the writer's, one lies between them.
+/// Slots of a sampling port for each source: one is the reader's, one the writer's, one lies between
+/// them.
 pub const CELL_COUNT: usize = 3;
-/// Peers whose loss a port can tell apart, a power of two. Lower: more publishers share an entry and
-/// evict each other. Higher: the table no longer fits one element.
-pub const PEER_COUNT: usize = 16;
+/// Peers whose loss a port can tell apart, and the most sources of a sampling port. Lower: more
+/// publishers push each other out, and a fleet needs several ports. Higher: a frame from a stranger
+/// to a full port costs a longer search, and keys and middle words no longer fit the control element.
+#[cfg(not(loom))]
+pub const PEER_COUNT: usize = 48;
+/// Fewer in a model, which makes each word of its own.
+#[cfg(loom)]
+pub const PEER_COUNT: usize = 2;
 /// Marks the memory as a port's, and this layout: "TLP1".
 pub const MAGIC: u32 = 0x544c_5031;
 /// Version of this layout. Another version is refused: kernel side and library ship together.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// `Control::kind` of a queuing port.
 pub const KIND_QUEUING: u16 = 1;
 /// `Control::kind` of a sampling port.
@@ -94,7 +104,24 @@ pub struct Slot {
     pub words: [AtomicU64; SLOT_WORDS],
 }
 
-/// What the port is. Written before the port becomes visible to a producer, never again.
+/// A peer's port in one word, never 0: its address, its form and its number.
+#[must_use]
+pub const fn peer_key(source: u64, port: u16) -> u64 {
+    let (address, form) = source_parts(source);
+    source_word(address, form << 12 | port & 0x0fff)
+}
+
+/// The source word and the port in a key.
+#[must_use]
+pub const fn peer_key_parts(key: u64) -> (u64, u16) {
+    let (address, form_and_port) = source_parts(key);
+    (
+        source_word(address, form_and_port >> 12),
+        form_and_port & 0x0fff,
+    )
+}
+
+/// What the port is. Written when the port is opened, by its process.
 #[repr(C, align(64))]
 pub struct Identity {
     /// [`MAGIC`].
@@ -107,6 +134,12 @@ pub struct Identity {
     pub depth: AtomicU32,
     /// The port's number.
     pub port: AtomicU32,
+    /// Sources of a sampling port that have cells of their own; 1: all share one set of cells.
+    pub sources: AtomicU32,
+    /// See [`crate::police`]: nanoseconds that each frame costs; 0: no policing.
+    pub police_interval_ns: AtomicU64,
+    /// Nanoseconds that may be owed.
+    pub police_tolerance_ns: AtomicU64,
 }
 
 /// The line that the consumer writes and the producer reads.
@@ -127,24 +160,33 @@ pub struct ProducerLine {
     pub peers_evicted: AtomicU64,
     /// Times the doorbell was rung.
     pub doorbells: AtomicU64,
+    /// Frames of a source that came when all places of a sampling port were taken.
+    pub sources_refused: AtomicU64,
 }
 
-/// Where a sampling port's three cells are at the moment; see [`crate::sample`].
+/// The token bucket; see [`crate::police`]. The only line that a policed frame writes.
 #[repr(C, align(64))]
-pub struct SampleLine {
-    /// Index of the cell between writer and reader, and [`crate::sample::FRESH`].
-    pub middle: AtomicU32,
+pub struct PoliceLine {
+    /// When all admitted frames are paid for, on the arrival clock.
+    pub paid_ns: AtomicU64,
+    /// Frames that were dropped.
+    pub policed: AtomicU64,
 }
 
-/// What only the writer of a sampling port uses.
+/// Where a sampling port's cells are at the moment; see [`crate::sample`].
 #[repr(C, align(64))]
-pub struct SampleWriterLine {
-    /// 1 while a writer is at work. A second writer gives way and is counted.
-    pub lock: AtomicU32,
-    /// Index of the cell that the next value goes to.
-    pub back: AtomicU32,
-    /// Values written so far; the number of the newest.
-    pub written: AtomicU64,
+pub struct MiddleLines {
+    /// For each source, the index of the cell between writer and reader, and
+    /// [`crate::sample::FRESH`].
+    pub middle: [AtomicU32; PEER_COUNT],
+}
+
+/// Who has which place among the peers.
+#[repr(C, align(64))]
+pub struct KeyLines {
+    /// See [`peer_key`]; 0: nobody. Apart from the peers, so that a search passes eight of them a cache
+    /// line, and in this element, which every delivery looks up anyway.
+    pub key: [AtomicU64; PEER_COUNT],
 }
 
 /// One class of a queuing port: the producer's side.
@@ -172,25 +214,27 @@ pub struct Control {
     pub consumer: ConsumerLine,
     /// The producer's counters.
     pub producer: ProducerLine,
-    /// The cell between writer and reader.
-    pub sample: SampleLine,
-    /// The sampling writer's words.
-    pub sample_writer: SampleWriterLine,
+    /// The token bucket.
+    pub police: PoliceLine,
+    /// The cells between writers and reader.
+    pub sample: MiddleLines,
     /// The classes.
     pub class: [ClassLine; CLASS_COUNT],
     /// The consumer's positions.
     pub taken: TakenLine,
+    /// The peers' places.
+    pub keys: KeyLines,
     #[cfg(not(loom))]
-    _rest: [u8; SLOT_BYTES - 64 * (5 + CLASS_COUNT + 1)],
+    _rest: [u8; SLOT_BYTES - 64 * (4 + PEER_COUNT / 16 + CLASS_COUNT + 1 + PEER_COUNT / 8)],
 }
 
 /// What arrived from one peer's port: a `tautline_proto::loss::LossTracker` in memory. One writer
 /// at a time: a NIC keeps a flow on one queue. Two queues that serve one flow may miscount here,
-/// never elsewhere.
+/// never elsewhere. Beside it, the writer's side of the sampling port's cells of the same number.
 #[repr(C, align(64))]
 pub struct Peer {
-    /// Source word; 0 marks a free entry.
-    pub source: AtomicU64,
+    /// Values written to the cells of this number; the number of the newest.
+    pub written: AtomicU64,
     /// Frames received, each once.
     pub received: AtomicU64,
     /// Frames that the sequence numbers say were sent; what exceeds `received` was lost.
@@ -205,17 +249,10 @@ pub struct Peer {
     pub span: AtomicU32,
     /// Times the peer's numbering began anew.
     pub restarts: AtomicU32,
-    /// Source port.
-    pub port: AtomicU32,
-}
-
-/// Element 1.
-#[repr(C)]
-pub struct PeerTable {
-    /// Two-way associative by [`crate::deliver::peer_index`].
-    pub peer: [Peer; PEER_COUNT],
-    #[cfg(not(loom))]
-    _rest: [u8; SLOT_BYTES - 64 * PEER_COUNT],
+    /// Index of the cell that the next value goes to.
+    pub back: AtomicU32,
+    /// 1 while a writer is at work on these cells. A second writer gives way and is counted.
+    pub lock: AtomicU32,
 }
 
 #[cfg(not(loom))]
@@ -223,13 +260,15 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Slot>() == SLOT_BYTES);
     assert!(size_of::<Control>() == SLOT_BYTES);
-    assert!(size_of::<PeerTable>() == SLOT_BYTES);
+    assert!(size_of::<Peer>() * PEERS_PER_ELEMENT == SLOT_BYTES);
     assert!(offset_of!(Control, consumer) == 64);
     assert!(offset_of!(Control, producer) == 128);
-    assert!(offset_of!(Control, sample) == 192);
-    assert!(offset_of!(Control, sample_writer) == 256);
-    assert!(offset_of!(Control, class) == 320);
-    assert!(offset_of!(Control, taken) == 832);
+    assert!(offset_of!(Control, police) == 192);
+    assert!(offset_of!(Control, sample) == 256);
+    assert!(offset_of!(Control, class) == 448);
+    assert!(offset_of!(Control, taken) == 960);
+    assert!(offset_of!(Control, keys) == 1024);
+    assert!(FIRST_SLOT == 3);
     assert!(SLOT_PAYLOAD_BYTES >= 1484);
 };
 
@@ -256,6 +295,23 @@ pub mod model {
         }
     }
 
+    /// A zeroed peer.
+    #[must_use]
+    pub fn peer() -> Peer {
+        Peer {
+            written: word(),
+            received: word(),
+            expected: word(),
+            window: word(),
+            duplicates: word(),
+            highest: half(),
+            span: half(),
+            restarts: half(),
+            back: half(),
+            lock: half(),
+        }
+    }
+
     /// A zeroed control element.
     #[must_use]
     pub fn control() -> Control {
@@ -266,6 +322,9 @@ pub mod model {
                 kind: AtomicU16::new(0),
                 depth: half(),
                 port: half(),
+                sources: half(),
+                police_interval_ns: word(),
+                police_tolerance_ns: word(),
             },
             consumer: ConsumerLine { waiting: half() },
             producer: ProducerLine {
@@ -273,12 +332,14 @@ pub mod model {
                 unfit: word(),
                 peers_evicted: word(),
                 doorbells: word(),
+                sources_refused: word(),
             },
-            sample: SampleLine { middle: half() },
-            sample_writer: SampleWriterLine {
-                lock: half(),
-                back: half(),
-                written: word(),
+            police: PoliceLine {
+                paid_ns: word(),
+                policed: word(),
+            },
+            sample: MiddleLines {
+                middle: from_fn(|_| half()),
             },
             class: from_fn(|_| ClassLine {
                 head: word(),
@@ -286,6 +347,9 @@ pub mod model {
             }),
             taken: TakenLine {
                 taken: from_fn(|_| word()),
+            },
+            keys: KeyLines {
+                key: from_fn(|_| word()),
             },
         }
     }

@@ -9,7 +9,9 @@
 //! * [`layout`] is the byte layout. It is ABI: `bpf/tautline.h` describes the same bytes to the
 //!   kernel side, and the sizes and offsets are asserted when either is compiled.
 //! * [`queue`] is the queuing discipline: eight classes, one ring each, most urgent first.
-//! * [`sample`] is the sampling discipline: the last value only.
+//! * [`sample`] is the sampling discipline: the last value only, of all or of each source.
+//! * [`police`] is how many frames a port takes in a time.
+//! * [`peer`] is who has which place among the peers.
 //! * [`doorbell`] is how a consumer goes to sleep without missing a message.
 //! * [`deliver`] puts one frame into a port of either kind, as the BPF demux does.
 //! * [`region`] lays all this over raw memory.
@@ -27,6 +29,8 @@
 pub mod deliver;
 pub mod doorbell;
 pub mod layout;
+pub mod peer;
+pub mod police;
 pub mod queue;
 #[cfg(not(loom))]
 pub mod region;

@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 
 use crate::deliver::PortRef;
 use crate::layout::{
-    CELL_COUNT, CLASS_COUNT, Control, FIRST_SLOT, KIND_QUEUING, KIND_SAMPLING, MAGIC, PeerTable,
-    SLOT_BYTES, Slot, VERSION,
+    CELL_COUNT, CLASS_COUNT, Control, FIRST_PEER, FIRST_SLOT, KIND_QUEUING, KIND_SAMPLING, MAGIC,
+    PEER_COUNT, Peer, SLOT_BYTES, Slot, VERSION,
 };
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::{queue, sample};
@@ -21,7 +21,10 @@ pub enum Shape {
         depth: u32,
     },
     /// A sampling port.
-    Sampling,
+    Sampling {
+        /// Sources that have cells of their own, 1 to [`PEER_COUNT`]; 1: all share one set.
+        sources: u32,
+    },
 }
 
 impl Shape {
@@ -31,8 +34,16 @@ impl Shape {
         FIRST_SLOT
             + match self {
                 Self::Queuing { depth } => depth as usize * CLASS_COUNT,
-                Self::Sampling => CELL_COUNT,
+                Self::Sampling { sources } => sources as usize * CELL_COUNT,
             }
+    }
+
+    /// Kind, depth and sources as the identity tells them.
+    const fn words(self) -> (u16, u32, u32) {
+        match self {
+            Self::Queuing { depth } => (KIND_QUEUING, depth, 1),
+            Self::Sampling { sources } => (KIND_SAMPLING, CELL_COUNT as u32, sources),
+        }
     }
 
     /// Bytes that such a port needs.
@@ -66,7 +77,10 @@ pub unsafe trait PortMemory {
         unsafe {
             PortRef {
                 control: &*base.cast::<Control>(),
-                peers: &*base.add(SLOT_BYTES).cast::<PeerTable>(),
+                peers: core::slice::from_raw_parts(
+                    base.add(FIRST_PEER * SLOT_BYTES).cast::<Peer>(),
+                    PEER_COUNT,
+                ),
                 slots: core::slice::from_raw_parts(
                     base.add(FIRST_SLOT * SLOT_BYTES).cast::<Slot>(),
                     slots,
@@ -78,21 +92,17 @@ pub unsafe trait PortMemory {
     /// Makes zeroed memory a port. Before any producer can see it.
     fn initialise(&self, port: u16) {
         let PortRef { control, slots, .. } = self.port();
-        let (kind, depth) = match self.shape() {
-            Shape::Queuing { depth } => {
-                queue::initialise(slots);
-                (KIND_QUEUING, depth)
-            }
-            Shape::Sampling => {
-                sample::initialise(control);
-                (KIND_SAMPLING, CELL_COUNT as u32)
-            }
-        };
+        match self.shape() {
+            Shape::Queuing { .. } => queue::initialise(slots),
+            Shape::Sampling { .. } => sample::initialise(control),
+        }
+        let (kind, depth, sources) = self.shape().words();
         let identity = &control.identity;
         identity.version.store(VERSION, Relaxed);
         identity.kind.store(kind, Relaxed);
         identity.depth.store(depth, Relaxed);
         identity.port.store(u32::from(port), Relaxed);
+        identity.sources.store(sources, Relaxed);
         // Release: partner is the Acquire in `recognised`.
         identity.magic.store(MAGIC, Release);
     }
@@ -100,13 +110,11 @@ pub unsafe trait PortMemory {
     /// Whether the memory holds a port of this layout and of the shape that we believe.
     fn recognised(&self) -> bool {
         let identity = &self.port().control.identity;
-        let (kind, depth) = match self.shape() {
-            Shape::Queuing { depth } => (KIND_QUEUING, depth),
-            Shape::Sampling => (KIND_SAMPLING, CELL_COUNT as u32),
-        };
+        let (kind, depth, sources) = self.shape().words();
         identity.magic.load(Acquire) == MAGIC
             && identity.version.load(Relaxed) == VERSION
             && identity.kind.load(Relaxed) == kind
             && identity.depth.load(Relaxed) == depth
+            && identity.sources.load(Relaxed) == sources
     }
 }

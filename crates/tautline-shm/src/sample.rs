@@ -6,16 +6,21 @@
 //! a value is never torn, however often and however fast it is replaced, and the reader may look
 //! at it for as long as it likes.
 //!
-//! Progress: the reader is wait-free (one load, at most one exchange). A writer is wait-free too:
-//! where two CPUs deliver at the same moment, the second gives way and is counted. That is the
-//! order "second, then first", so the port still holds a value that was the last.
+//! A port may keep such a triple of cells for each of several sources: different sources never
+//! disturb each other. Which source has which is [`crate::peer`]'s business.
+//!
+//! Progress: the reader is wait-free (one load, at most one exchange, for each source). A writer is
+//! wait-free too: where two CPUs deliver to the same cells at the same moment, the second gives way
+//! and is counted. That is the order "second, then first", so the port still holds a value that
+//! was the last.
 
-use crate::layout::{CELL_COUNT, Control, RecordHead, Slot};
+use crate::layout::{CELL_COUNT, Control, Peer, RecordHead, Slot};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Set in `middle` by the writer, cleared by the reader: there is a value not seen yet.
+/// Set in a middle word by the writer, cleared by the reader: there is a value not seen yet.
 pub const FRESH: u32 = 0x80;
-/// The index in `middle`. Cells are three, so 3 is never valid; it is brought into range before use.
+/// The index in a middle word. Cells are three, so 3 is never valid; it is brought into range before
+/// use.
 pub const INDEX: u32 = 0x03;
 /// Which cell is whose in the beginning: writer 0, middle 1, reader 2.
 const FIRST_MIDDLE: u32 = 1;
@@ -27,45 +32,48 @@ pub struct WriterBusy;
 
 /// Prepares the control element of a sampling port. Before any producer sees it.
 pub fn initialise(control: &Control) {
-    control.sample.middle.store(FIRST_MIDDLE, Relaxed);
-    control.sample_writer.back.store(0, Relaxed);
-    control.sample_writer.written.store(0, Relaxed);
+    for middle in &control.sample.middle {
+        middle.store(FIRST_MIDDLE, Relaxed);
+    }
 }
 
-/// Writer: makes this the port's value.
+/// Writer: makes this the value of the source of this number, whose `peer` it is.
 ///
 /// # Errors
 /// [`WriterBusy`], already counted in `control`.
 pub fn write(
     control: &Control,
+    peer: &Peer,
     cells: &[Slot],
+    source: usize,
     head: &RecordHead,
     payload: &[u8],
 ) -> Result<(), WriterBusy> {
-    let own = &control.sample_writer;
     // Acquire: partner is the Release that ends the previous writer's turn.
-    if own.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+    if peer.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
         control.producer.contended.fetch_add(1, Relaxed);
         return Err(WriterBusy);
     }
-    let back = own.back.load(Relaxed);
-    let number = own.written.load(Relaxed) + 1;
-    let cell = &cells[cell_index(back)];
+    let back = peer.back.load(Relaxed);
+    let number = peer.written.load(Relaxed) + 1;
+    let cell = &cells[cell_index(source, back)];
     cell.write_head(head);
     cell.write_payload(payload);
     cell.turn.store(number, Relaxed);
-    own.written.store(number, Relaxed);
+    peer.written.store(number, Relaxed);
     // Release: the reader's exchange sees the cell filled. Acquire: its reads of the cell that
     // comes back are done.
-    let middle = control.sample.middle.swap(back | FRESH, AcqRel);
-    own.back.store(middle & INDEX, Relaxed);
-    own.lock.store(0, Release);
+    let middle = control.sample.middle[source].swap(back | FRESH, AcqRel);
+    peer.back.store(middle & INDEX, Relaxed);
+    peer.lock.store(0, Release);
     Ok(())
 }
 
-/// The reader's place: the cell that it owns, and the number of the last value that it saw.
+/// The reader's place at one source: the cell that it owns, and the number of the last value that it
+/// saw.
 #[derive(Debug)]
 pub struct Reader {
+    source: usize,
     front: u32,
     seen: u64,
 }
@@ -84,10 +92,11 @@ pub struct Sample<'m> {
 }
 
 impl Reader {
-    /// A reader of a port from which nobody has read.
+    /// A reader of the source of this number, from which nobody has read.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(source: usize) -> Self {
         Self {
+            source,
             front: FIRST_READER,
             seen: 0,
         }
@@ -95,24 +104,26 @@ impl Reader {
 
     /// Whether there is a value that this reader has not seen. One load.
     #[inline]
-    pub fn fresh(control: &Control) -> bool {
-        control.sample.middle.load(Relaxed) & FRESH != 0
+    #[must_use]
+    pub fn fresh(&self, control: &Control) -> bool {
+        control.sample.middle[self.source].load(Relaxed) & FRESH != 0
     }
 
     /// The newest value; `None` while there has never been one. Wait-free.
     #[inline]
     pub fn read<'m>(&mut self, control: &Control, cells: &'m [Slot]) -> Option<Sample<'m>> {
-        let middle = control.sample.middle.load(Relaxed);
-        let new = middle & FRESH != 0;
+        let middle = &control.sample.middle[self.source];
+        let was = middle.load(Relaxed);
+        let new = was & FRESH != 0;
         if new {
             // The exchange and the value's first line come from the writer's cache: side by side,
             // not one after the other.
-            prefetch(&cells[cell_index(middle)]);
+            prefetch(&cells[cell_index(self.source, was)]);
             // Acquire: partner is the writer's exchange. Release: our reads of the cell that we
             // give back are done.
-            self.front = control.sample.middle.swap(self.front, AcqRel) & INDEX;
+            self.front = middle.swap(self.front, AcqRel) & INDEX;
         }
-        let cell = &cells[cell_index(self.front)];
+        let cell = &cells[cell_index(self.source, self.front)];
         let number = cell.turn.load(Relaxed);
         if number == 0 {
             return None;
@@ -132,12 +143,6 @@ impl Reader {
     }
 }
 
-impl Default for Reader {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// Asks for the start of a cell; changes nothing.
 #[inline]
 fn prefetch(cell: &Slot) {
@@ -152,8 +157,8 @@ fn prefetch(cell: &Slot) {
     let _ = cell;
 }
 
-/// An index that came from memory, made safe to use.
+/// Where a source's cell lies; the index came from memory and is made safe to use.
 #[inline]
-fn cell_index(index: u32) -> usize {
-    (index & INDEX) as usize % CELL_COUNT
+fn cell_index(source: usize, index: u32) -> usize {
+    source * CELL_COUNT + (index & INDEX) as usize % CELL_COUNT
 }

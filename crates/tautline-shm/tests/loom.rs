@@ -5,10 +5,13 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
-use tautline_shm::layout::{CELL_COUNT, CLASS_COUNT, Control, RecordHead, Slot, model};
+use tautline_shm::layout::{
+    CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, model, source_form,
+    source_word,
+};
 use tautline_shm::queue::{Consumer, PushError};
 use tautline_shm::sample::Reader;
-use tautline_shm::{doorbell, queue, sample};
+use tautline_shm::{doorbell, peer, police, queue, sample};
 
 const URGENT: usize = 7;
 const BULK: usize = 0;
@@ -17,6 +20,7 @@ const PAYLOAD_BYTES: usize = 16;
 
 struct Memory {
     control: Control,
+    peers: [Peer; PEER_COUNT],
     slots: Vec<Slot>,
 }
 
@@ -26,14 +30,16 @@ impl Memory {
         queue::initialise(&slots);
         Arc::new(Self {
             control: model::control(),
+            peers: std::array::from_fn(|_| model::peer()),
             slots,
         })
     }
 
-    fn sampling() -> Arc<Self> {
+    fn sampling(sources: usize) -> Arc<Self> {
         let memory = Self {
             control: model::control(),
-            slots: (0..CELL_COUNT).map(|_| model::slot()).collect(),
+            peers: std::array::from_fn(|_| model::peer()),
+            slots: (0..sources * CELL_COUNT).map(|_| model::slot()).collect(),
         };
         sample::initialise(&memory.control);
         Arc::new(memory)
@@ -45,8 +51,20 @@ impl Memory {
     }
 
     fn write(&self, value: u8) -> bool {
+        self.write_to(0, value)
+    }
+
+    fn write_to(&self, source: usize, value: u8) -> bool {
         let payload = [value; PAYLOAD_BYTES];
-        sample::write(&self.control, &self.slots, &head(value), &payload).is_ok()
+        let (control, peer) = (&self.control, &self.peers[source]);
+        sample::write(control, peer, &self.slots, source, &head(value), &payload).is_ok()
+    }
+
+    /// Writes as a sender whose address says its number, wherever its place is.
+    fn write_as(&self, sender: u8, value: u8) -> bool {
+        let source = source_word([sender; 6], source_form::ETHERNET);
+        let place = peer::source(&self.control, source, 1, PEER_COUNT);
+        place.is_some_and(|place| self.write_to(place, value))
     }
 
     /// Takes one message and checks that it is whole.
@@ -168,7 +186,7 @@ fn a_full_class_displaces_nothing() {
 #[test]
 fn a_sample_is_never_torn_and_never_goes_back() {
     bounded(3, || {
-        let memory = Memory::sampling();
+        let memory = Memory::sampling(1);
         let writer = {
             let memory = Arc::clone(&memory);
             thread::spawn(move || {
@@ -177,7 +195,7 @@ fn a_sample_is_never_torn_and_never_goes_back() {
                 }
             })
         };
-        let mut reader = Reader::new();
+        let mut reader = Reader::new(0);
         let mut last = 0;
         let mut overwritten = 0;
         let mut seen = 0;
@@ -204,13 +222,13 @@ fn a_sample_is_never_torn_and_never_goes_back() {
 #[test]
 fn two_writers_one_gives_way() {
     bounded(2, || {
-        let memory = Memory::sampling();
+        let memory = Memory::sampling(1);
         let other = {
             let memory = Arc::clone(&memory);
             thread::spawn(move || memory.write(1))
         };
         let mine = memory.write(2);
-        let mut reader = Reader::new();
+        let mut reader = Reader::new(0);
         let early = reader
             .read(&memory.control, &memory.slots)
             .map(|sample| whole(sample.cell));
@@ -219,7 +237,7 @@ fn two_writers_one_gives_way() {
             .read(&memory.control, &memory.slots)
             .map(|sample| whole(sample.cell));
         assert!(mine || theirs, "somebody wrote");
-        let written = memory.control.sample_writer.written.load(SeqCst);
+        let written = memory.peers[0].written.load(SeqCst);
         let contended = memory.control.producer.contended.load(SeqCst);
         assert_eq!(
             (written, contended),
@@ -233,6 +251,87 @@ fn two_writers_one_gives_way() {
             );
         }
         assert!(late.is_some());
+    });
+}
+
+#[test]
+fn sources_on_two_cpus_do_not_disturb_each_other() {
+    bounded(2, || {
+        let memory = Memory::sampling(PEER_COUNT);
+        let other = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || memory.write_as(1, 11) && memory.write_as(1, 12))
+        };
+        assert!(memory.write_as(2, 21), "nobody else has its place");
+        let mut readers: Vec<_> = (0..PEER_COUNT).map(Reader::new).collect();
+        let mut read = || {
+            let look = |reader: &mut Reader| {
+                let sample = reader.read(&memory.control, &memory.slots)?;
+                Some((whole(sample.cell), sample.new, sample.overwritten))
+            };
+            readers.iter_mut().filter_map(look).collect::<Vec<_>>()
+        };
+        let early = read();
+        assert!(early.iter().any(|seen| *seen == (21, true, 0)));
+        assert!(other.join().unwrap(), "nor is it refused");
+        let late = read();
+        assert_eq!(late.len(), 2);
+        assert!(late.contains(&(21, false, 0)));
+        let seen = early
+            .iter()
+            .chain(&late)
+            .filter(|seen| seen.1 && seen.0 < 20);
+        let counted: u64 = seen.map(|seen| 1 + seen.2).sum();
+        assert_eq!(counted, 2, "each value was seen or counted");
+        assert!(late.iter().any(|seen| seen.0 == 12));
+        assert!(!memory.write_as(3, 31), "all places are taken");
+        assert_eq!(memory.control.producer.sources_refused.load(SeqCst), 1);
+        assert_eq!(memory.control.producer.contended.load(SeqCst), 0);
+    });
+}
+
+#[test]
+fn one_source_on_two_cpus_has_one_place() {
+    bounded(3, || {
+        let memory = Memory::sampling(PEER_COUNT);
+        let place = |memory: &Memory| {
+            let source = source_word([7; 6], source_form::ETHERNET);
+            peer::source(&memory.control, source, 1, PEER_COUNT)
+        };
+        let other = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || place(&memory))
+        };
+        let mine = place(&memory);
+        assert!(mine.is_some());
+        assert_eq!(mine, other.join().unwrap());
+        let taken = memory
+            .control
+            .keys
+            .key
+            .iter()
+            .filter(|key| key.load(SeqCst) != 0);
+        assert_eq!(taken.count(), 1);
+    });
+}
+
+#[test]
+fn no_more_than_the_burst_is_admitted() {
+    bounded(3, || {
+        let memory = Memory::queuing();
+        police::set(&memory.control, police::Bucket::new(1_000, 3));
+        let admitted = |memory: &Memory| {
+            (0..2)
+                .filter(|_| !police::policed(&memory.control, 5))
+                .count()
+        };
+        let other = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || admitted(&memory))
+        };
+        let all = admitted(&memory) + other.join().unwrap();
+        assert_eq!(all, 3, "two CPUs that meet lose no token and make none");
+        assert_eq!(memory.control.police.policed.load(SeqCst), 1);
     });
 }
 

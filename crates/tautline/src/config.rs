@@ -27,6 +27,8 @@
 //! depth = 64
 //! message_bytes_max = 1484
 //! spin_us = 50
+//! police_rate = 10000         # messages a second that the port takes; left out: all that come
+//! police_burst = 64           # messages at once after a pause; left out: 16
 //! ```
 
 use std::fmt;
@@ -41,10 +43,12 @@ use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable}
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber, ethernet::is_usable_ethertype,
 };
+use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
 use crate::error::OpenError;
 use crate::link::{LinkKind, XdpMode};
+use crate::policing::{Policing, RATE_MAX};
 use crate::port::{QueuingOptions, SamplingOptions};
 
 /// How a node is to be.
@@ -248,6 +252,8 @@ struct PortEntry {
     message_bytes_max: Option<Spanned<usize>>,
     refresh_period_us: Option<Spanned<u64>>,
     spin_us: Option<u64>,
+    police_rate: Option<Spanned<u32>>,
+    police_burst: Option<Spanned<u32>>,
 }
 
 impl Document {
@@ -379,6 +385,34 @@ fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig, Wrong> {
     })
 }
 
+/// Messages that pass a policed port at once, unless configured: what comes in one wake-up of a sender
+/// that publishes a handful of values. Lower: harmless bunches are cut off. Higher: a flood gets that much
+/// further each time that it pauses.
+const POLICE_BURST_DEFAULT: u32 = 16;
+
+fn policing(entry: &PortEntry) -> Result<Option<Policing>, Wrong> {
+    let Some(rate) = &entry.police_rate else {
+        return match &entry.police_burst {
+            Some(burst) => Err((burst.span(), "police_burst needs a police_rate".to_owned())),
+            None => Ok(None),
+        };
+    };
+    let in_range = |value: &Spanned<u32>, name: &str, max: u32| {
+        let value_given = *value.get_ref();
+        if (1..=max).contains(&value_given) {
+            return Ok(value_given);
+        }
+        let message = format!("{name} {value_given} is out of range, expected 1 to {max}");
+        Err((value.span(), message))
+    };
+    let rate = in_range(rate, "police_rate", RATE_MAX)?;
+    let burst = match &entry.police_burst {
+        Some(burst) => in_range(burst, "police_burst", BURST_MAX)?,
+        None => POLICE_BURST_DEFAULT,
+    };
+    Ok(Some(Policing::per_second(rate, burst)))
+}
+
 fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(value) = &entry.refresh_period_us {
         let message = "a queuing port has no refresh_period_us, expected a sampling port";
@@ -394,6 +428,7 @@ fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(spin) = entry.spin_us {
         options.spin = Duration::from_micros(spin);
     }
+    options.policing = policing(entry)?;
     options.check().map_err(|error| {
         let span = match (&entry.depth, &entry.message_bytes_max) {
             (Some(depth), None) => depth.span(),
@@ -421,6 +456,7 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(spin) = entry.spin_us {
         options.spin = Duration::from_micros(spin);
     }
+    options.policing = policing(entry)?;
     Ok(PortOptions::Sampling(options))
 }
 
@@ -451,6 +487,10 @@ mod tests {
             panic!("port `state` is a sampling port");
         };
         assert_eq!(options.refresh_period, Duration::from_millis(1));
+        let PortOptions::Queuing(options) = &config.ports[1].kind else {
+            panic!("port `command` is a queuing port");
+        };
+        assert_eq!(options.policing, Some(Policing::per_second(10_000, 64)));
     }
 
     #[test]
@@ -486,6 +526,19 @@ mod tests {
         assert_eq!(
             error("[[port]]\nname = \"a\"\nnumber = 1\nkind = \"queuing\"\ndepth = 48\n"),
             "line 5, column 9: depth 48 is not a power of two from 2 to 4096"
+        );
+        let port = "[[port]]\nname = \"a\"\nnumber = 1\nkind = \"sampling\"\n";
+        assert_eq!(
+            error(&format!("{port}police_rate = 0\n")),
+            "line 5, column 15: police_rate 0 is out of range, expected 1 to 10000000"
+        );
+        assert_eq!(
+            error(&format!("{port}police_rate = 5\npolice_burst = 1000001\n")),
+            "line 6, column 16: police_burst 1000001 is out of range, expected 1 to 1000000"
+        );
+        assert_eq!(
+            error(&format!("{port}police_burst = 8\n")),
+            "line 5, column 16: police_burst needs a police_rate"
         );
     }
 }

@@ -178,6 +178,17 @@ pub enum PortError {
         /// What the limit is.
         why: &'static str,
     },
+    /// The policing asked for is beyond the limits.
+    #[error(
+        "bursts of {burst} and one frame each {interval:?} cannot be policed (1 to {max}, 100 ns to 1 h)",
+        max = tautline_shm::police::BURST_MAX
+    )]
+    BadPolicing {
+        /// Time for each frame.
+        interval: std::time::Duration,
+        /// Frames at once.
+        burst: u32,
+    },
     /// Nobody of that name or address is in the neighbour table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
@@ -240,6 +251,9 @@ impl PortError {
             Self::OtherKind { .. } => "open it as the kind that is configured, or correct `kind`",
             Self::BadDepth { .. } => "use a power of two within the limits, such as 64",
             Self::BadMessageSize { .. } => "use smaller messages or a larger depth",
+            Self::BadPolicing { .. } => {
+                "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
+            }
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"
             }

@@ -36,6 +36,7 @@ pub mod floor;
 pub mod link;
 mod memory;
 mod node;
+mod policing;
 pub mod port;
 mod restarts;
 mod statistics;
@@ -47,6 +48,7 @@ pub use config::NodeConfig;
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
 pub use node::{NeighbourStatus, Node, NodeStatus, NotBetter, OpenReport, now};
+pub use policing::Policing;
 pub use port::{
     Destination, Message, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort,
 };

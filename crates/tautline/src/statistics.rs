@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tautline_proto::fragment::ReassemblyCounters;
 use tautline_proto::wire::PortNumber;
-use tautline_shm::deliver::{frames, load_loss};
-use tautline_shm::layout::CLASS_COUNT;
+use tautline_shm::deliver::{PortRef, frames};
+use tautline_shm::layout::{CLASS_COUNT, peer_key_parts};
+use tautline_shm::peer::load_loss;
 use tautline_shm::region::{PortMemory, Shape};
 
-use crate::address::{Address, Source};
+use crate::address::Address;
 use crate::error::PortError;
 use crate::memory::MappedPort;
+use crate::policing::Policing;
 
 /// A counter with one writer, the port's thread; anybody may read it.
 #[derive(Debug, Default)]
@@ -123,6 +125,11 @@ pub struct PortStatus {
     pub dropped_full: [u64; CLASS_COUNT],
     /// Values replaced before the application looked (sampling).
     pub overwritten: u64,
+    /// What the port takes at most, if it is policed.
+    pub policing: Option<Policing>,
+    /// Frames dropped because they were more than that. They count as lost by their sender's
+    /// numbers too.
+    pub policed: u64,
     /// Frames given up because several CPUs delivered at once.
     pub contended: u64,
     /// Fragments that came for a sampling port.
@@ -237,7 +244,7 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
     let control = memory.control;
     let (kind, depth) = match port.memory.shape() {
         Shape::Queuing { depth } => (PortKind::Queuing, Some(depth)),
-        Shape::Sampling => (PortKind::Sampling, None),
+        Shape::Sampling { .. } => (PortKind::Sampling, None),
     };
     let queued = |class: usize| {
         let head = control.class[class].head.load(Relaxed);
@@ -253,11 +260,13 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         depth,
         sent: counted.sent.read(),
         send_errors: counted.send_errors.read(),
-        frames: frames(control),
+        frames: frames(memory),
         received: counted.received.read(),
         queued: std::array::from_fn(queued),
         dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),
         overwritten: counted.overwritten.read(),
+        policing: Policing::of(control),
+        policed: control.police.policed.load(Relaxed),
         contended: control.producer.contended.load(Relaxed),
         unfit: control.producer.unfit.load(Relaxed),
         too_large: counted.too_large.read(),
@@ -266,24 +275,24 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         void: counted.void.read(),
         peers_evicted: control.producer.peers_evicted.load(Relaxed),
         doorbells: control.producer.doorbells.load(Relaxed),
-        peers: memory.peers.peer.iter().filter_map(peer).collect(),
+        peers: peers(&memory),
     }
 }
 
-fn peer(peer: &tautline_shm::layout::Peer) -> Option<PeerCounters> {
-    let address = Address::from_word(peer.source.load(Relaxed))?;
-    let port = u16::try_from(peer.port.load(Relaxed)).ok()?;
-    let losses = load_loss(peer);
-    let source = Source {
-        address,
-        port: PortNumber::new(port)?,
-    };
-    Some(PeerCounters {
-        address: source.address,
-        port: source.port,
-        received: losses.received(),
-        lost: losses.lost(),
-        duplicates: losses.duplicates(),
-        restarts: losses.restarts(),
-    })
+fn peers(port: &PortRef<'_>) -> Vec<PeerCounters> {
+    let places = port.control.keys.key.iter().zip(port.peers);
+    places
+        .filter_map(|(key, peer)| {
+            let (source, number) = peer_key_parts(key.load(Relaxed));
+            let losses = load_loss(peer);
+            Some(PeerCounters {
+                address: Address::from_word(source)?,
+                port: PortNumber::new(number)?,
+                received: losses.received(),
+                lost: losses.lost(),
+                duplicates: losses.duplicates(),
+                restarts: losses.restarts(),
+            })
+        })
+        .collect()
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use common::{PACKET, Pair, UDP, XDP, XDP_GENERIC, pair, port, sim_pair};
 use tautline::link::ArrivalClock;
 use tautline::{
-    Form, LinkKind, PortError, Priority, QueuingOptions, ReceiveError, SamplingOptions, SendError,
+    Form, LinkKind, Policing, PortError, Priority, QueuingOptions, ReceiveError, SamplingOptions,
+    SendError,
 };
 
 /// Runs every test of the suite on one pair of links.
@@ -24,6 +25,7 @@ macro_rules! suite {
                 large_messages_are_put_together
                 what_is_too_large_is_refused
                 the_last_value_is_kept
+                what_is_too_much_is_dropped_at_the_door
                 a_deadline_is_kept
                 an_answer_finds_the_sender
                 a_sleeper_is_woken
@@ -283,6 +285,74 @@ fn the_last_value_is_kept(pair: &Pair) {
     settle(pair);
     assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
     assert_eq!(pair.b.status().ports[0].unfit, 2);
+}
+
+fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
+    let strict = Policing {
+        interval: Duration::from_secs(3600),
+        burst: 5,
+    };
+    let options = QueuingOptions {
+        policing: Some(strict),
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    for number in 0..12 {
+        let priority = Priority::ALL[usize::from(number % 8)];
+        sender.send(to, priority, &[number]).unwrap();
+    }
+    settle(pair);
+    let mut buffer = buffer();
+    let mut taken = Vec::new();
+    while receiver.receive(&mut buffer).unwrap().is_some() {
+        taken.push(buffer[0]);
+    }
+    assert_eq!(
+        taken,
+        [4, 3, 2, 1, 0],
+        "the first five, the most urgent first"
+    );
+    let status = &pair.b.status().ports[0];
+    assert_eq!((status.policing, status.policed), (Some(strict), 7));
+    assert_eq!((status.frames, status.dropped_full), (12, [0; 8]));
+
+    let refilling = SamplingOptions {
+        policing: Some(Policing {
+            interval: Duration::from_millis(1),
+            burst: 2,
+        }),
+        ..SamplingOptions::default()
+    };
+    let mut reader = pair
+        .on_b(|node| node.sampling_port(port(23), &refilling))
+        .unwrap();
+    let to = sender.destination("peer", port(23)).unwrap();
+    for value in 0..3 {
+        for _ in 0..2 {
+            sender.send(to, Priority::NORMAL, &[value]).unwrap();
+        }
+        settle(pair);
+        if let Some(network) = &pair.network {
+            network.advance(Duration::from_millis(5));
+        }
+        let sample = reader.read(&mut buffer).unwrap().unwrap();
+        assert_eq!(
+            (buffer[0], sample.overwritten),
+            (value, 1),
+            "paid meanwhile"
+        );
+    }
+    assert_eq!(pair.b.status().ports[1].policed, 0);
+
+    let hopeless = SamplingOptions {
+        policing: Some(Policing::per_second(0, 1)),
+        ..SamplingOptions::default()
+    };
+    let refused = pair.on_b(|node| node.sampling_port(port(24), &hopeless));
+    assert!(matches!(
+        refused,
+        Err(PortError::BadPolicing { burst: 1, .. })
+    ));
 }
 
 fn a_deadline_is_kept(pair: &Pair) {

@@ -4,24 +4,28 @@
 mod common;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use common::wire::{Fence, Wire, frame};
 use common::{PACKET, Side, XDP, XDP_GENERIC, hosts, open, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tautline::{MacAddress, Message, PortStatus, Priority, QueuingOptions, SamplingOptions};
+use tautline::{
+    MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions,
+};
 use tautline_lab::hosts::Host;
 use tautline_proto::wire::{
     FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, PORT_MAX,
     ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
-use tautline_shm::{layout, queue, sample};
+use tautline_shm::{layout, peer, police, queue, sample};
 
 const ROUNDS: usize = 600;
 const FRAMES_A_ROUND: usize = 24;
+const POLICED_BURST: u32 = 1_000;
 
-/// Good frames for two ports: all priorities, fragments, gaps, duplicates, reordering, restarts,
+/// Good frames for three ports: all priorities, fragments, gaps, duplicates, reordering, restarts,
 /// and more senders than a peer table holds.
 struct Traffic {
     random: Xoshiro256PlusPlus,
@@ -48,7 +52,7 @@ impl Traffic {
             _ => self.below(5) as u8,
         };
         let source = 1 + self.below(3) as u16;
-        let destination = [20, 21][self.below(4) as usize / 3];
+        let destination = [20, 20, 20, 21, 22][self.below(5) as usize];
         let sequence = self.sequence((station, source, destination));
         let mut header = Header::whole(
             port(destination),
@@ -106,12 +110,21 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
         depth: 4,
         ..QueuingOptions::default()
     };
-    let (mut queue, mut sample, mut fence) = hosts
+    // Never refilled in the time of a test, so that it does not matter when the frames come.
+    let policed = QueuingOptions {
+        policing: Some(Policing {
+            interval: Duration::from_secs(3600),
+            burst: POLICED_BURST,
+        }),
+        ..small
+    };
+    let (mut queue, mut sample, mut policed, mut fence) = hosts
         .inside(Host::B, || {
             let queue = node.queuing_port(port(20), &small).unwrap();
             let options = SamplingOptions::default();
             let sample = node.sampling_port(port(21), &options).unwrap();
-            (queue, sample, Fence::open(&node))
+            let policed = node.queuing_port(port(22), &policed).unwrap();
+            (queue, sample, policed, Fence::open(&node))
         })
         .unwrap();
     let wire = Wire::on(&hosts, Host::A);
@@ -132,6 +145,7 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
             message.arrival = tautline::Instant::from_nanos(0);
             messages.push((message, buffer[..message.length].to_vec()));
         }
+        while policed.receive(&mut buffer).unwrap().is_some() {}
         values.push(sample.read(&mut buffer).unwrap().map(|sample| {
             let value = buffer[..sample.length].to_vec();
             (sample.sequence, sample.overwritten, sample.new, value)
@@ -153,8 +167,8 @@ fn kernel_and_process_deliver_alike() {
     let Some(process) = run(PACKET, seed) else {
         return;
     };
-    let [queue, sample] = &process.ports.last().unwrap()[..] else {
-        panic!("two ports");
+    let [queue, sample, policed] = &process.ports.last().unwrap()[..] else {
+        panic!("three ports");
     };
     assert!(
         queue.dropped_full.iter().all(|count| *count > 0),
@@ -166,6 +180,7 @@ fn kernel_and_process_deliver_alike() {
     let restarts: u64 = sum(|peer| peer.restarts.into());
     assert!(lost > 0 && duplicates > 0 && restarts > 0);
     assert!(sample.unfit > 0 && sample.overwritten > 0);
+    assert_eq!(policed.frames - policed.policed, u64::from(POLICED_BURST));
     for side in [XDP, XDP_GENERIC] {
         let kernel = run(side, seed).unwrap();
         for (round, (kernel, process)) in kernel.ports.iter().zip(&process.ports).enumerate() {
@@ -175,6 +190,46 @@ fn kernel_and_process_deliver_alike() {
         assert!(kernel.messages == process.messages, "messages differ");
         assert!(kernel.values == process.values, "values differ");
     }
+}
+
+/// What the kernel admitted, the process's bucket admits too, by the kernel's own arrival times.
+#[test]
+fn the_kernel_polices_by_the_same_clock() {
+    let Some(hosts) = hosts() else { return };
+    let node = open(&hosts, Host::B, XDP);
+    let policing = Policing {
+        interval: Duration::from_micros(20),
+        burst: 3,
+    };
+    let options = QueuingOptions {
+        policing: Some(policing),
+        depth: 4096,
+        ..QueuingOptions::default()
+    };
+    let (mut queue, mut fence) = hosts
+        .inside(Host::B, || {
+            let queue = node.queuing_port(port(20), &options).unwrap();
+            (queue, Fence::open(&node))
+        })
+        .unwrap();
+    let wire = Wire::on(&hosts, Host::A);
+    let mac = MacAddress(hosts.end(Host::B, 0).mac());
+    let header = Header::whole(port(20), port(1), Priority::NORMAL, 0, 0);
+    let bytes = frame(mac, MacAddress([2, 0, 0, 0, 1, 1]), &header, &[]);
+    for _ in 0..4_000 {
+        assert!(wire.send(&bytes));
+    }
+    fence.pass(&wire);
+    let bucket = police::Bucket::new(20_000, 3).unwrap();
+    let (mut admitted, mut paid_ns) = (0, 0);
+    while let Some(message) = queue.receive(&mut [0; 1484]).unwrap() {
+        let paid = bucket.admit(paid_ns, message.arrival.as_nanos());
+        paid_ns = paid.unwrap_or_else(|| panic!("message {admitted} is one too many"));
+        admitted += 1;
+    }
+    let status = &node.status().ports[0];
+    assert!(admitted >= 3);
+    assert_eq!(status.policed + admitted, 4_000);
 }
 
 /// The `#define`s of the kernel side's header.
@@ -194,7 +249,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 29] = [
+    let same: [(&str, u64); 32] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -208,6 +263,9 @@ fn constants_are_the_same() {
         ("TL_UDP_PORT_BASE", UDP_PORT_BASE.into()),
         ("TL_SLOT_BYTES", layout::SLOT_BYTES as u64),
         ("TL_SLOT_PAYLOAD_BYTES", layout::SLOT_PAYLOAD_BYTES as u64),
+        ("TL_FIRST_PEER", layout::FIRST_PEER as u64),
+        ("TL_PEERS_PER_ELEMENT", layout::PEERS_PER_ELEMENT as u64),
+        ("TL_PEER_SEARCH_MAX", peer::SEARCH_MAX as u64),
         ("TL_FIRST_SLOT", layout::FIRST_SLOT as u64),
         ("TL_CLASS_COUNT", layout::CLASS_COUNT as u64),
         ("TL_CELL_COUNT", layout::CELL_COUNT as u64),

@@ -133,6 +133,7 @@ fn ports_text(ports: &[Value]) -> String {
         "received",
         "waiting",
         "full",
+        "policed",
         "overwritten",
         "incomplete",
     ];
@@ -153,6 +154,10 @@ fn ports_text(ports: &[Value]) -> String {
         cells.push(format!("{kib}{pageable}"));
         cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
+        cells.push(match &port["policing"] {
+            Value::Null => "–".to_owned(),
+            _ => plain(&port["policed"]),
+        });
         cells.push(plain(&port["overwritten"]));
         cells.push(incomplete.to_string());
         cells

@@ -179,6 +179,7 @@ impl Nodes {
                 &SamplingOptions {
                     refresh_period: PERIOD,
                     spin: SPIN,
+                    ..SamplingOptions::default()
                 },
             )
         })??;

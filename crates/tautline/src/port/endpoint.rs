@@ -7,7 +7,8 @@ use std::time::Duration;
 use tautline_proto::fragment::fragments;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortNumber, Priority};
-use tautline_shm::region::Shape;
+use tautline_shm::police;
+use tautline_shm::region::{PortMemory, Shape};
 
 use super::waiting::{Waiter, wait_for};
 use super::{DESTINATIONS_MAX, Destination};
@@ -15,6 +16,7 @@ use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::{ArrivalClock, Inbox, PortLink, Route};
 use crate::node::NodeInner;
+use crate::policing::Policing;
 use crate::statistics::{Registration, Statistics};
 
 /// The way to one port of one peer, and the numbering of what went there.
@@ -67,10 +69,13 @@ impl Endpoint {
         name: Option<&str>,
         shape: Shape,
         spin: Duration,
+        policing: Option<Policing>,
     ) -> Result<Self, PortError> {
+        let bucket = policing.map(|policing| policing.bucket()).transpose()?;
         node.check_namespace()?;
         let reservation = node.ports.reserve(number)?;
         let link = node.link.open_port(number, shape)?;
+        police::set(link.memory().port().control, bucket);
         let spin = match node.link.capabilities().arrival_clock {
             // Spinning does not move virtual time.
             ArrivalClock::Virtual => Duration::ZERO,

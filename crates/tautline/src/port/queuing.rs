@@ -17,6 +17,7 @@ use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::node::NodeInner;
+use crate::policing::Policing;
 use crate::restarts::Restarts;
 
 /// Messages under way that a port of large messages can reassemble at once. Lower: two peers that
@@ -36,6 +37,8 @@ pub struct QueuingOptions {
     pub message_bytes_max: usize,
     /// How long a receive until a deadline spins before it sleeps.
     pub spin: Duration,
+    /// How much the port takes before the rest is dropped at its door; `None`: everything.
+    pub policing: Option<Policing>,
 }
 
 impl Default for QueuingOptions {
@@ -44,6 +47,7 @@ impl Default for QueuingOptions {
             depth: DEPTH_DEFAULT,
             message_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             spin: SPIN_DEFAULT,
+            policing: None,
         }
     }
 }
@@ -52,8 +56,11 @@ impl QueuingOptions {
     /// Checks the options against the limits above.
     ///
     /// # Errors
-    /// [`PortError::BadDepth`], [`PortError::BadMessageSize`].
+    /// [`PortError::BadDepth`], [`PortError::BadMessageSize`], [`PortError::BadPolicing`].
     pub fn check(&self) -> Result<(), PortError> {
+        if let Some(policing) = self.policing {
+            policing.check()?;
+        }
         if !self.depth.is_power_of_two() || !(2..=DEPTH_MAX).contains(&self.depth) {
             return Err(PortError::BadDepth { depth: self.depth });
         }
@@ -150,7 +157,7 @@ impl QueuingPort {
             })
         });
         Ok(Self {
-            endpoint: Endpoint::open(node, number, name, shape, options.spin)?,
+            endpoint: Endpoint::open(node, number, name, shape, options.spin, options.policing)?,
             consumer: Consumer::new(options.depth as usize),
             message_bytes_max: options.message_bytes_max,
             large,

@@ -14,6 +14,7 @@ use super::{Destination, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::node::NodeInner;
+use crate::policing::Policing;
 
 /// How a sampling port is to be. Its values are of one frame, 1,484 bytes (1,456 in the UDP form).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct SamplingOptions {
     pub refresh_period: Duration,
     /// How long a wait for a new value spins before it sleeps.
     pub spin: Duration,
+    /// How much the port takes before the rest is dropped at its door; `None`: everything.
+    pub policing: Option<Policing>,
 }
 
 impl Default for SamplingOptions {
@@ -29,6 +32,7 @@ impl Default for SamplingOptions {
         Self {
             refresh_period: Duration::from_secs(1),
             spin: SPIN_DEFAULT,
+            policing: None,
         }
     }
 }
@@ -74,9 +78,10 @@ impl SamplingPort {
         name: Option<&str>,
         options: &SamplingOptions,
     ) -> Result<Self, PortError> {
+        let shape = Shape::Sampling { sources: 1 };
         Ok(Self {
-            endpoint: Endpoint::open(node, number, name, Shape::Sampling, options.spin)?,
-            reader: Reader::new(),
+            endpoint: Endpoint::open(node, number, name, shape, options.spin, options.policing)?,
+            reader: Reader::new(0),
             refresh_period: options.refresh_period,
         })
     }
@@ -127,7 +132,11 @@ impl SamplingPort {
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, Self::VALUE_BYTES_MAX)?;
         self.endpoint.link.collect()?;
-        if self.endpoint.notify && !Reader::fresh(self.endpoint.link.memory().port().control) {
+        if self.endpoint.notify
+            && !self
+                .reader
+                .fresh(self.endpoint.link.memory().port().control)
+        {
             self.endpoint.link.arm();
             self.endpoint.link.collect()?;
         }
@@ -145,10 +154,13 @@ impl SamplingPort {
         buffer: &mut [u8],
     ) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, Self::VALUE_BYTES_MAX)?;
-        let fresh = self.endpoint.wait_for(deadline, |endpoint| {
+        let Self {
+            endpoint, reader, ..
+        } = self;
+        let fresh = endpoint.wait_for(deadline, |endpoint| {
             endpoint.link.collect()?;
             let control = endpoint.link.memory().port().control;
-            Ok(Reader::fresh(control).then_some(()))
+            Ok(reader.fresh(control).then_some(()))
         })?;
         Ok(fresh.and_then(|()| self.take(buffer)))
     }
@@ -158,7 +170,8 @@ impl SamplingPort {
     #[inline]
     #[must_use]
     pub fn fresh(&self) -> bool {
-        Reader::fresh(self.endpoint.link.memory().port().control)
+        self.reader
+            .fresh(self.endpoint.link.memory().port().control)
     }
 
     /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a [`SamplingPort::read`]
