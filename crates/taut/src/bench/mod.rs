@@ -1,3 +1,4 @@
-//! Benchmarks that make their own two hosts.
+//! Benchmarks: paths measured side by side, in short slices that take turns.
 
 pub mod rtt;
+pub mod sides;

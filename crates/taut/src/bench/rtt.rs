@@ -5,7 +5,6 @@
 //! answers, each on a CPU of its own. Between slices the asking thread tells the other what to
 //! serve next; that, and the first slices of each path, are not measured.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,10 +12,10 @@ use serde::Serialize;
 use tautline_lab::{LatencyHistogram, Machine, Summary};
 use thiserror::Error;
 
+use crate::bench::sides::{self, Handover, Placement, PlacementError, ServerGone};
 use crate::echo::{
     self, Echo, EchoError, PAYLOAD_BYTES_MAX, Path, PathOptions, RoundTrip, TAG_BYTES,
 };
-use tautline_lab::child;
 use tautline_lab::hosts::{Hosts, HostsError};
 use tautline_lab::interrupt;
 
@@ -40,12 +39,9 @@ pub struct Settings {
     /// How long one round trip may take before it counts as lost.
     #[serde(rename = "time_limit_ns", serialize_with = "as_ns")]
     pub time_limit: Duration,
-    /// CPU of the asking thread; nothing leaves it to the scheduler.
-    pub client_cpu: Option<usize>,
-    /// CPU of the answering thread.
-    pub server_cpu: Option<usize>,
-    /// Priority of both threads under SCHED_FIFO; nothing leaves the policy as it is.
-    pub fifo_priority: Option<u8>,
+    /// Where the two threads run.
+    #[serde(flatten)]
+    pub placement: Placement,
 }
 
 fn as_ns<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -62,27 +58,7 @@ impl Settings {
             slice: 1_000,
             warm_up_slices: 1,
             time_limit: Duration::from_millis(100),
-            client_cpu: None,
-            server_cpu: None,
-            fifo_priority: None,
-        }
-    }
-
-    /// Chooses a CPU for each side out of those allowed to this process: 1 asks, 0 answers, where
-    /// both are there. Returns what the user should know about the choice, if anything.
-    pub fn choose_cpus(&mut self, allowed: &[usize]) -> Option<String> {
-        match allowed {
-            [] | [_] => Some(
-                "only one CPU is allowed to this process: both sides share it, and the figures show the scheduler rather than the paths".to_owned(),
-            ),
-            [first, second, ..] => {
-                let server = self.server_cpu.unwrap_or(if self.client_cpu == Some(*first) { *second } else { *first });
-                let client = self.client_cpu.unwrap_or(if server == *second { *first } else { *second });
-                (self.server_cpu, self.client_cpu) = (Some(server), Some(client));
-                (server == client).then(|| {
-                    format!("both sides were put on CPU {server}: the figures show the scheduler rather than the paths")
-                })
-            }
+            placement: Placement::default(),
         }
     }
 
@@ -136,13 +112,8 @@ pub enum RttError {
         payload_bytes: usize,
     },
     /// A thread could not be placed or scheduled as asked.
-    #[error("cannot {operation}: {source}")]
-    Scheduling {
-        /// What was tried.
-        operation: String,
-        /// What the kernel answered.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Scheduling(#[from] PlacementError),
     /// The answering thread ended; where it failed, its own error is reported instead of this one.
     #[error("the answering side ended early")]
     ServerEnded,
@@ -254,123 +225,32 @@ pub fn run(
     })
 }
 
-/// Runs the two sides on threads of their own, which take their placement with them when they end.
 fn run_on_threads(
     clients: Vec<Box<dyn RoundTrip>>,
-    servers: Vec<Box<dyn Echo>>,
+    mut servers: Vec<Box<dyn Echo>>,
     settings: &Settings,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Vec<Row>, RttError> {
-    let handover = &Handover::default();
-    thread::scope(|scope| {
-        let server = scope.spawn(|| handover.serve(servers, settings));
-        let client = scope.spawn(|| {
-            let _dismissal = Dismissal(handover);
-            place(settings.client_cpu, settings.fifo_priority)?;
-            Asking::new(settings, clients, handover).run(progress)
-        });
-        let rows = joined(client.join());
-        // If the server failed, the client only knows that it is gone.
-        joined(server.join())?;
-        rows
-    })
-}
-
-fn joined<T>(result: thread::Result<T>) -> T {
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn place(cpu: Option<usize>, fifo_priority: Option<u8>) -> Result<(), RttError> {
-    if let Some(cpu) = cpu {
-        child::pin(cpu).map_err(|source| RttError::Scheduling {
-            operation: format!("keep a thread on CPU {cpu}"),
-            source,
-        })?;
-    }
-    if let Some(priority) = fifo_priority {
-        child::schedule_fifo(priority).map_err(|source| RttError::Scheduling {
-            operation: format!("use SCHED_FIFO with priority {priority}"),
-            source,
-        })?;
-    }
-    Ok(())
-}
-
-/// How the asking thread tells the answering one what to serve. Blocking on both sides by spinning,
-/// outside of what is measured.
-#[derive(Default)]
-struct Handover {
-    /// Number of the slice to serve, from 1; [`Handover::QUIT`] at the end. Its release store by the
-    /// client, after `path_index`, `payload_bytes` and `stop`, pairs with the server's acquire load.
-    request: AtomicU64,
-    path_index: AtomicUsize,
-    payload_bytes: AtomicUsize,
-    /// Ends the slice that is being served.
-    stop: AtomicBool,
-    /// Last slice that the server began to serve. Released by the server, acquired by the client.
-    accepted: AtomicU64,
-    /// Last slice that the server ended. Released by the server, acquired by the client.
-    finished: AtomicU64,
-    /// Set when the server's thread ends, in whatever way.
-    gone: AtomicBool,
-}
-
-impl Handover {
-    const QUIT: u64 = u64::MAX;
-
-    fn serve(&self, mut servers: Vec<Box<dyn Echo>>, settings: &Settings) -> Result<(), RttError> {
-        let _farewell = Farewell(self);
-        place(settings.server_cpu, settings.fifo_priority)?;
-        let mut last = 0;
-        loop {
-            let request = self.request.load(Ordering::Acquire);
-            if request == Self::QUIT {
-                return Ok(());
-            }
-            if request == last {
-                thread::yield_now();
-                continue;
-            }
-            last = request;
-            let index = self.path_index.load(Ordering::Relaxed);
-            self.accepted.store(request, Ordering::Release);
-            servers[index]
-                .serve(self.payload_bytes.load(Ordering::Relaxed), &self.stop)
+    sides::run(
+        &settings.placement,
+        |slice: Slice, stop| {
+            servers[slice.path_index]
+                .serve(slice.payload_bytes, stop)
                 .map_err(|source| RttError::Path {
-                    path: settings.paths[index],
+                    path: settings.paths[slice.path_index],
                     source,
-                })?;
-            self.finished.store(request, Ordering::Release);
-        }
-    }
-
-    fn begin(&self, slice: u64, path_index: usize, payload_bytes: usize) -> Result<(), ServerGone> {
-        self.stop.store(false, Ordering::Relaxed);
-        self.path_index.store(path_index, Ordering::Relaxed);
-        self.payload_bytes.store(payload_bytes, Ordering::Relaxed);
-        self.request.store(slice, Ordering::Release);
-        self.wait(&self.accepted, slice)
-    }
-
-    fn end(&self, slice: u64) -> Result<(), ServerGone> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.wait(&self.finished, slice)
-    }
-
-    fn wait(&self, counter: &AtomicU64, slice: u64) -> Result<(), ServerGone> {
-        while counter.load(Ordering::Acquire) != slice {
-            if self.gone.load(Ordering::Acquire) {
-                return Err(ServerGone);
-            }
-            thread::yield_now();
-        }
-        Ok(())
-    }
+                })
+        },
+        |handover| Asking::new(settings, clients, handover).run(progress),
+    )
 }
 
-/// The server's thread has ended; its own result says why.
-#[derive(Debug)]
-struct ServerGone;
+/// What the answering thread is told to serve.
+#[derive(Clone, Copy)]
+struct Slice {
+    path_index: usize,
+    payload_bytes: usize,
+}
 
 impl From<ServerGone> for RttError {
     fn from(_: ServerGone) -> RttError {
@@ -378,41 +258,21 @@ impl From<ServerGone> for RttError {
     }
 }
 
-/// Tells the client that the server's thread ends.
-struct Farewell<'a>(&'a Handover);
-
-impl Drop for Farewell<'_> {
-    fn drop(&mut self) {
-        self.0.gone.store(true, Ordering::Release);
-    }
-}
-
-/// Tells the server to end when the client does.
-struct Dismissal<'a>(&'a Handover);
-
-impl Drop for Dismissal<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
-        self.0.request.store(Handover::QUIT, Ordering::Release);
-    }
-}
-
 /// The asking thread's state.
 struct Asking<'a> {
     settings: &'a Settings,
     clients: Vec<Box<dyn RoundTrip>>,
-    handover: &'a Handover,
+    handover: &'a Handover<Slice>,
     rows: Vec<Row>,
     payload: Vec<u8>,
     sequence: u64,
-    slice: u64,
 }
 
 impl<'a> Asking<'a> {
     fn new(
         settings: &'a Settings,
         clients: Vec<Box<dyn RoundTrip>>,
-        handover: &'a Handover,
+        handover: &'a Handover<Slice>,
     ) -> Asking<'a> {
         let rows = settings.sizes.iter().flat_map(|&payload_bytes| {
             settings.paths.iter().map(move |&path| Row {
@@ -430,7 +290,6 @@ impl<'a> Asking<'a> {
             rows: rows.collect(),
             payload: (0..bytes_max).map(|index| index as u8).collect(),
             sequence: 0,
-            slice: 0,
         }
     }
 
@@ -461,8 +320,10 @@ impl<'a> Asking<'a> {
     fn run_slice(&mut self, row_index: usize, length: u64, measured: bool) -> Result<(), RttError> {
         let path_index = row_index % self.settings.paths.len();
         let payload_bytes = self.rows[row_index].payload_bytes;
-        self.slice += 1;
-        self.handover.begin(self.slice, path_index, payload_bytes)?;
+        self.handover.begin(Slice {
+            path_index,
+            payload_bytes,
+        })?;
         let mut lost = 0;
         let mut lost_in_a_row = 0;
         for _ in 0..length {
@@ -499,12 +360,12 @@ impl<'a> Asking<'a> {
         if measured {
             self.rows[row_index].lost += lost;
         }
-        self.handover.end(self.slice)?;
+        self.handover.end()?;
         interrupt::interrupted().map_or(Ok(()), |signal| Err(RttError::Interrupted(signal)))
     }
 
     fn consider_giving_up(&self, row_index: usize, lost_in_a_row: u32) -> Result<(), RttError> {
-        if self.handover.gone.load(Ordering::Acquire) {
+        if self.handover.is_gone() {
             return Err(ServerGone.into());
         }
         if let Some(signal) = interrupt::interrupted() {
@@ -522,6 +383,8 @@ impl<'a> Asking<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     /// A path without a network: counts, and loses what it is told to.
@@ -678,22 +541,6 @@ mod tests {
         Settings::new(vec![Path::Floor], vec![1, PAYLOAD_BYTES_MAX], 1)
             .check()
             .unwrap();
-    }
-
-    #[test]
-    fn cpus_are_chosen_apart() {
-        let choose = |allowed: &[usize], client, server| {
-            let mut settings = settings(1, 1);
-            (settings.client_cpu, settings.server_cpu) = (client, server);
-            let remark = settings.choose_cpus(allowed);
-            (settings.client_cpu, settings.server_cpu, remark.is_some())
-        };
-        assert_eq!(choose(&[0, 1, 2], None, None), (Some(1), Some(0), false));
-        assert_eq!(choose(&[4, 6], None, None), (Some(6), Some(4), false));
-        assert_eq!(choose(&[0, 1], Some(0), None), (Some(0), Some(1), false));
-        assert_eq!(choose(&[0, 1], None, Some(1)), (Some(0), Some(1), false));
-        assert_eq!(choose(&[0, 1], Some(1), Some(1)), (Some(1), Some(1), true));
-        assert_eq!(choose(&[3], None, None), (None, None, true));
     }
 
     #[test]

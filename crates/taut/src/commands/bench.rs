@@ -9,6 +9,7 @@ use tautline_lab::plot::latency_text;
 use tautline_lab::{Machine, page, plot};
 
 use crate::bench::rtt::{self, Outcome, Row, RttError, Settings};
+use crate::bench::sides::Placement;
 use crate::cli::{self, CommandError};
 use crate::echo::{self, EchoError, Path};
 use crate::table;
@@ -88,9 +89,11 @@ fn run_rtt(arguments: &RttArguments) -> Result<(), CommandError> {
     let mut settings = Settings {
         slice: arguments.slice,
         time_limit: Duration::from_millis(arguments.time_limit_ms.max(1)),
-        client_cpu: arguments.client_cpu,
-        server_cpu: arguments.server_cpu,
-        fifo_priority: arguments.fifo,
+        placement: Placement {
+            client_cpu: arguments.client_cpu,
+            server_cpu: arguments.server_cpu,
+            fifo_priority: arguments.fifo,
+        },
         ..Settings::new(
             without_repeats(&arguments.paths),
             without_repeats(&arguments.sizes),
@@ -98,7 +101,7 @@ fn run_rtt(arguments: &RttArguments) -> Result<(), CommandError> {
         )
     };
     let allowed = child::allowed_cpus().unwrap_or_default();
-    if let Some(remark) = settings.choose_cpus(&allowed) {
+    if let Some(remark) = settings.placement.choose_cpus(&allowed) {
         eprintln!("taut: {remark}");
     }
     let hosts = Hosts::create(&HostsOptions {
@@ -169,7 +172,7 @@ fn explain(error: RttError) -> CommandError {
             source: EchoError::PayloadSize { .. },
             ..
         } => CommandError::usage(what, "choose smaller --sizes, or leave that path out"),
-        RttError::Scheduling { .. } => CommandError::failed(
+        RttError::Scheduling(_) => CommandError::failed(
             what,
             "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority",
         ),
@@ -183,20 +186,13 @@ fn explain(error: RttError) -> CommandError {
 
 fn settings_text(outcome: &Outcome) -> String {
     let settings = &outcome.settings;
-    let cpu = |cpu: Option<usize>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
     format!(
         "{} round trips of each path and size in slices of {}, the first {} of each as warm-up not counted; \
-         asking on CPU {}, answering on CPU {}, {}; veth, offloads: {}; lost after {} ms",
+         {}; veth, offloads: {}; lost after {} ms",
         settings.count,
         settings.slice,
         settings.slice.min(settings.count) * settings.warm_up_slices,
-        cpu(settings.client_cpu),
-        cpu(settings.server_cpu),
-        settings
-            .fifo_priority
-            .map_or("no real-time policy".to_owned(), |priority| format!(
-                "SCHED_FIFO {priority}"
-            )),
+        settings.placement.text(),
         outcome.offloads,
         settings.time_limit.as_millis(),
     )
