@@ -15,10 +15,11 @@ BENCH_PATHS := sampling,queuing,udp-poll,floor
 BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
 BENCH_JSON := $(TARGET)/bench-rtt.json
+BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build bench fuzz sim test-fresh-root clean
+.PHONY: help demo test build bench bench-vbus fuzz sim test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -42,6 +43,12 @@ bench: ## round trips of every path in one run, on two hosts of its own making
 	cargo build --release --locked -p taut
 	$(TAUT) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json $(BENCH_JSON)
 
+bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2, in one run
+	@scripts/setup.sh --for build
+	cargo build --release --locked -p taut
+	cargo build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(TARGET)
+	$(TAUT) bench vbus --json $(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
+
 fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 	@scripts/setup.sh --for build
 	cargo run --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --bin short -- --iterations $(FUZZ_ITERATIONS)
@@ -55,4 +62,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target taut-demo
+	rm -rf fuzz/target bench/iceoryx2/target taut-demo

@@ -63,6 +63,7 @@ usage() {
 stage_format() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo fmt --manifest-path bench/iceoryx2/Cargo.toml --check
 }
 
 stage_lints() {

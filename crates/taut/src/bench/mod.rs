@@ -2,3 +2,4 @@
 
 pub mod rtt;
 pub mod sides;
+pub mod vbus;

@@ -1,38 +1,22 @@
-//! `taut bench`: makes two hosts, measures, removes them.
+//! `taut bench rtt`: makes two hosts, measures, removes them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::Args;
+use tautline_lab::hosts::{Hosts, HostsOptions, Offloads};
 use tautline_lab::plot::latency_text;
 use tautline_lab::{Machine, page, plot};
 
+use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar, without_repeats};
 use crate::bench::rtt::{self, Outcome, Row, RttError, Settings};
-use crate::bench::sides::Placement;
 use crate::cli::{self, CommandError};
 use crate::echo::{self, EchoError, Path};
 use crate::table;
-use tautline_lab::child;
-use tautline_lab::hosts::{Hosts, HostsOptions, Offloads};
-
-/// Arguments of `taut bench`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    /// What to measure.
-    #[command(subcommand)]
-    benchmark: Benchmark,
-}
-
-#[derive(Debug, Subcommand)]
-enum Benchmark {
-    /// Round-trip times, the paths interleaved in short slices.
-    Rtt(RttArguments),
-}
 
 /// Arguments of `taut bench rtt`.
 #[derive(Debug, Args)]
-pub struct RttArguments {
+pub(super) struct Arguments {
     /// Paths to measure, comma-separated.
     #[arg(
         long,
@@ -58,15 +42,8 @@ pub struct RttArguments {
     /// Milliseconds after which a round trip counts as lost.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     time_limit_ms: u64,
-    /// CPU of the asking side [default: the second of those allowed].
-    #[arg(long, value_name = "CPU")]
-    client_cpu: Option<usize>,
-    /// CPU of the answering side [default: the first of those allowed].
-    #[arg(long, value_name = "CPU")]
-    server_cpu: Option<usize>,
-    /// Run both sides under SCHED_FIFO with this priority. They spin: the kernel's own threads may starve on their CPUs.
-    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
-    fifo: Option<u8>,
+    #[command(flatten)]
+    placement: PlacementArguments,
     /// Switch the cables' checksum and segmentation offloads off.
     #[arg(long)]
     offloads_off: bool,
@@ -78,32 +55,18 @@ pub struct RttArguments {
     html: Option<PathBuf>,
 }
 
-/// Runs a benchmark.
-pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    match arguments.benchmark {
-        Benchmark::Rtt(arguments) => run_rtt(&arguments),
-    }
-}
-
-fn run_rtt(arguments: &RttArguments) -> Result<(), CommandError> {
-    let mut settings = Settings {
+/// Makes two hosts, measures, removes them.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = Settings {
         slice: arguments.slice,
         time_limit: Duration::from_millis(arguments.time_limit_ms.max(1)),
-        placement: Placement {
-            client_cpu: arguments.client_cpu,
-            server_cpu: arguments.server_cpu,
-            fifo_priority: arguments.fifo,
-        },
+        placement: arguments.placement.placement(),
         ..Settings::new(
             without_repeats(&arguments.paths),
             without_repeats(&arguments.sizes),
             arguments.count,
         )
     };
-    let allowed = child::allowed_cpus().unwrap_or_default();
-    if let Some(remark) = settings.placement.choose_cpus(&allowed) {
-        eprintln!("taut: {remark}");
-    }
     let hosts = Hosts::create(&HostsOptions {
         offloads: if arguments.offloads_off {
             Offloads::AllOff
@@ -113,7 +76,7 @@ fn run_rtt(arguments: &RttArguments) -> Result<(), CommandError> {
         cable_count: echo::cable_count(&settings.paths),
     })
     .map_err(|error| explain(RttError::Hosts(error)))?;
-    let bar = progress_bar();
+    let bar = progress_bar("round trips");
     let outcome = rtt::run(&hosts, &settings, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -125,30 +88,10 @@ fn run_rtt(arguments: &RttArguments) -> Result<(), CommandError> {
     if let Some(file) = &arguments.html {
         cli::write_file(file, &html(&outcome, &machine))?;
     }
-    let json = || format!("{:#}\n", outcome.json(&machine));
-    match &arguments.json {
-        Some(file) if file == std::path::Path::new("-") => return cli::print(&json()),
-        Some(file) => cli::write_file(file, &json())?,
-        None => {}
-    }
-    cli::print(&text(&outcome, &machine))
-}
-
-fn without_repeats<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
-    let mut kept = Vec::new();
-    for item in list {
-        if !kept.contains(item) {
-            kept.push(*item);
-        }
-    }
-    kept
-}
-
-fn progress_bar() -> ProgressBar {
-    // Drawn on standard error, and only if that is a terminal.
-    ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:40} {percent:>3} % of the round trips, {eta} left")
-            .expect("the template is a constant"),
+    super::print(
+        arguments.json.as_ref(),
+        &outcome.json(&machine),
+        &text(&outcome, &machine),
     )
 }
 
@@ -172,10 +115,7 @@ fn explain(error: RttError) -> CommandError {
             source: EchoError::PayloadSize { .. },
             ..
         } => CommandError::usage(what, "choose smaller --sizes, or leave that path out"),
-        RttError::Scheduling(_) => CommandError::failed(
-            what,
-            "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority",
-        ),
+        RttError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),
         RttError::Interrupted(signal) => CommandError::interrupted(signal),
         _ => CommandError::failed(
             what,

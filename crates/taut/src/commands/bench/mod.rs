@@ -1,0 +1,99 @@
+//! `taut bench`: measures paths side by side.
+
+mod rtt;
+mod vbus;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use tautline_lab::child;
+
+use crate::bench::sides::Placement;
+use crate::cli::{self, CommandError};
+
+/// Arguments of `taut bench`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What to measure.
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// Round-trip times between two hosts, the paths interleaved in short slices.
+    Rtt(rtt::Arguments),
+    /// Ports between processes, beside the machine's own floor and iceoryx2.
+    Vbus(vbus::Arguments),
+}
+
+/// Runs a benchmark.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.benchmark {
+        Benchmark::Rtt(arguments) => rtt::run(&arguments),
+        Benchmark::Vbus(arguments) => vbus::run(&arguments),
+    }
+}
+
+/// Where the two sides run.
+#[derive(Debug, Args)]
+struct PlacementArguments {
+    /// CPU of the asking side [default: the second of those allowed].
+    #[arg(long, value_name = "CPU")]
+    client_cpu: Option<usize>,
+    /// CPU of the answering side [default: the first of those allowed].
+    #[arg(long, value_name = "CPU")]
+    server_cpu: Option<usize>,
+    /// Run both sides under SCHED_FIFO with this priority. They spin: the kernel's own threads may starve on their CPUs.
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
+    fifo: Option<u8>,
+}
+
+impl PlacementArguments {
+    /// Chooses what the user left open, and says on standard error what is wrong with the choice.
+    fn placement(&self) -> Placement {
+        let mut placement = Placement {
+            client_cpu: self.client_cpu,
+            server_cpu: self.server_cpu,
+            fifo_priority: self.fifo,
+        };
+        let allowed = child::allowed_cpus().unwrap_or_default();
+        if let Some(remark) = placement.choose_cpus(&allowed) {
+            eprintln!("taut: {remark}");
+        }
+        placement
+    }
+}
+
+/// What to do when a thread could not be placed.
+const PLACEMENT_REMEDY: &str = "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority";
+
+/// Writes the result file if one is asked for, and the table unless the file goes to standard output.
+fn print(file: Option<&PathBuf>, json: &serde_json::Value, text: &str) -> Result<(), CommandError> {
+    if let Some(file) = file {
+        cli::write_file(file, &format!("{json:#}\n"))?;
+        if file == std::path::Path::new("-") {
+            return Ok(());
+        }
+    }
+    cli::print(text)
+}
+
+fn without_repeats<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in list {
+        if !kept.contains(item) {
+            kept.push(*item);
+        }
+    }
+    kept
+}
+
+/// Drawn on standard error, and only if that is a terminal.
+fn progress_bar(of_what: &str) -> ProgressBar {
+    let template = format!("{{bar:40}} {{percent:>3}} % of the {of_what}, {{eta}} left");
+    ProgressBar::new(0).with_style(
+        ProgressStyle::with_template(&template).expect("the template is made of constants"),
+    )
+}

@@ -1,0 +1,246 @@
+//! `taut bench vbus`: ports between processes, beside the machine's floor and iceoryx2.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tautline_lab::Machine;
+
+use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar, without_repeats};
+use crate::bench::vbus::{
+    self, BenchError, ICEORYX2_PROGRAM, Measure, Outcome, Path, READS_PER_SAMPLE, Row, Settings,
+    Target,
+};
+use crate::cli::CommandError;
+use crate::table;
+
+/// Arguments of `taut bench vbus`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Payload sizes of the round trips in bytes, comma-separated.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "8,64,1024,4096,65536"
+    )]
+    sizes: Vec<usize>,
+    /// Payload sizes of the throughput in bytes, comma-separated.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "64,65536"
+    )]
+    throughput_sizes: Vec<usize>,
+    /// Rounds; in each, every row has one slice. Before them there is one that is not counted.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rounds: u64,
+    /// Round trips, or samples of reading, in a slice.
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    slice: u64,
+    /// Messages in a slice of throughput; a sixteenth of it for more than 4096 bytes.
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    throughput_slice: u64,
+    /// Messages in a slice of the paced rows.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    paced_slice: u64,
+    /// Microseconds from one paced message to the next.
+    #[arg(long, value_name = "US", default_value_t = 1_000)]
+    period_us: u64,
+    /// The program that measures iceoryx2 [default: the one beside this command, if it was built].
+    #[arg(long, value_name = "PROGRAM")]
+    iceoryx2: Option<PathBuf>,
+    #[command(flatten)]
+    placement: PlacementArguments,
+    /// Write the result as JSON; `-` writes it to standard output in place of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = Settings {
+        sizes: without_repeats(&arguments.sizes),
+        throughput_sizes: without_repeats(&arguments.throughput_sizes),
+        rounds: arguments.rounds,
+        slice: arguments.slice,
+        throughput_slice: arguments.throughput_slice,
+        paced_slice: arguments.paced_slice,
+        period: Duration::from_micros(arguments.period_us),
+        iceoryx2: arguments
+            .iceoryx2
+            .clone()
+            .or_else(vbus::beside_this_program),
+        placement: arguments.placement.placement(),
+    };
+    if settings.iceoryx2.is_none() {
+        eprintln!(
+            "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from bench/iceoryx2 and measures; --iceoryx2 names another place"
+        );
+    }
+    let bar = progress_bar("slices");
+    let outcome = vbus::run(&settings, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(explain)?;
+    let machine = Machine::read();
+    super::print(
+        arguments.json.as_ref(),
+        &outcome.json(&machine),
+        &text(&outcome, &machine),
+    )
+}
+
+fn explain(error: BenchError) -> CommandError {
+    let what = error.to_string();
+    match error {
+        BenchError::Settings(_) => CommandError::usage(what, "see `taut bench vbus --help`"),
+        BenchError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),
+        BenchError::Interrupted(signal) => CommandError::interrupted(signal),
+        BenchError::Path {
+            path: Path::Iceoryx2 | Path::Iceoryx2Event,
+            ..
+        } => CommandError::failed(
+            what,
+            "build it again with `make bench-vbus`, or name another program with --iceoryx2",
+        ),
+        _ => CommandError::failed(
+            what,
+            "try again on a quieter machine; a way that fails every time is a mistake worth reporting",
+        ),
+    }
+}
+
+fn text(outcome: &Outcome, machine: &Machine) -> String {
+    let mut lines = vec![machine.summary(), settings_text(&outcome.settings)];
+    lines.extend(
+        outcome
+            .active
+            .iter()
+            .map(|(path, text)| format!("  {path:<14}  {text}")),
+    );
+    lines.push(times(outcome));
+    lines.push(rates(outcome));
+    lines.push(targets(&outcome.targets()));
+    lines.retain(|line| !line.is_empty());
+    lines.join("\n")
+}
+
+fn settings_text(settings: &Settings) -> String {
+    format!(
+        "{} rounds of slices that take turns, one before them not counted: {} round trips or samples of {READS_PER_SAMPLE} reads, {} messages \
+         of throughput, {} messages {} µs apart; {}; a ratio is the median of the rounds'",
+        settings.rounds,
+        settings.slice,
+        settings.throughput_slice,
+        settings.paced_slice,
+        settings.period.as_micros(),
+        settings.placement.text(),
+    )
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or("–".to_owned(), |value| format!("{value:.2}"))
+}
+
+fn times(outcome: &Outcome) -> String {
+    let header = [
+        "measure",
+        "path",
+        "bytes",
+        "count",
+        "min ns",
+        "p50 ns",
+        "p99 ns",
+        "p99.9 ns",
+        "max ns",
+        "p50 / floor",
+        "p50 / iceoryx2",
+    ];
+    let rows = outcome
+        .rows
+        .iter()
+        .filter(|row| row.measure != Measure::Throughput);
+    table::figures(&header, rows.map(|row| time_row(outcome, row)))
+}
+
+fn time_row(outcome: &Outcome, row: &Row) -> Vec<String> {
+    let summary = row.histogram.summary();
+    let mut cells = vec![row.measure.name().to_owned(), row.path.to_string()];
+    cells.extend(
+        [
+            row.bytes as u64,
+            summary.count,
+            summary.min_ns,
+            summary.p50_ns,
+            summary.p99_ns,
+            summary.p999_ns,
+            summary.max_ns,
+        ]
+        .map(|figure| figure.to_string()),
+    );
+    cells.push(ratio(outcome.of_floor(row)));
+    cells.push(ratio(outcome.of_iceoryx2(row)));
+    cells
+}
+
+fn rates(outcome: &Outcome) -> String {
+    let rows: Vec<Vec<String>> = outcome
+        .rows
+        .iter()
+        .filter(|row| row.measure == Measure::Throughput)
+        .map(|row| {
+            let mut slices = row.rounds.clone();
+            slices.sort_by(f64::total_cmp);
+            let rate = |at: Option<&f64>| at.copied().unwrap_or_default();
+            let median = row.median().unwrap_or_default();
+            let mut cells = vec![row.measure.name().to_owned(), row.path.to_string()];
+            cells.push(row.bytes.to_string());
+            cells.extend(
+                [rate(slices.first()), median, rate(slices.last())]
+                    .map(|rate| format!("{:.2}", rate / 1e6)),
+            );
+            cells.push(format!("{:.2}", median * row.bytes as f64 / 1e9));
+            cells.push(ratio(outcome.of_iceoryx2(row)));
+            cells
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "measure",
+        "path",
+        "bytes",
+        "min M/s",
+        "p50 M/s",
+        "max M/s",
+        "p50 GB/s",
+        "/ iceoryx2",
+    ];
+    table::figures(&header, rows)
+}
+
+fn targets(targets: &[Target]) -> String {
+    if targets.is_empty() {
+        return String::new();
+    }
+    let rows = targets.iter().map(|target| {
+        let bound = if target.at_least { "≥" } else { "≤" };
+        vec![
+            target.what.clone(),
+            format!("{bound} {}", target.limit),
+            ratio(target.measured),
+            match target.met {
+                Some(true) => "met",
+                Some(false) => "MISSED",
+                None => "not measured",
+            }
+            .to_owned(),
+        ]
+    });
+    table::figures(&["target", "limit", "measured", ""], rows)
+}
