@@ -62,6 +62,14 @@ pub fn source(control: &Control, source: u64, port: u16, sources: usize) -> Opti
     found
 }
 
+/// The number of a source that has one. For readers.
+#[must_use]
+pub fn source_known(control: &Control, source: u64, port: u16, sources: usize) -> Option<usize> {
+    let key = peer_key(source, port);
+    let keys = control.keys.key.iter().take(sources);
+    keys.into_iter().position(|word| word.load(Relaxed) == key)
+}
+
 /// The place of a peer whose losses are counted.
 pub fn tracked(control: &Control, peers: &[Peer], source: u64, port: u16) -> usize {
     let key = peer_key(source, port);

@@ -70,12 +70,13 @@ pub fn write(
 }
 
 /// The reader's place at one source: the cell that it owns, and the number of the last value that it
-/// saw.
+/// handed on.
 #[derive(Debug)]
 pub struct Reader {
     source: usize,
     front: u32,
-    seen: u64,
+    number: u64,
+    handed: u64,
 }
 
 /// A value, in the cell that belongs to the reader until its next look.
@@ -85,9 +86,9 @@ pub struct Sample<'m> {
     pub cell: &'m Slot,
     /// Number of this value among all that were written, from 1.
     pub number: u64,
-    /// Values that were written and replaced since the reader's last look.
+    /// Values that were written and replaced since the one handed on before.
     pub overwritten: u64,
-    /// Whether the reader sees this value for the first time.
+    /// Whether the value is handed on for the first time.
     pub new: bool,
 }
 
@@ -98,48 +99,75 @@ impl Reader {
         Self {
             source,
             front: FIRST_READER,
-            seen: 0,
+            number: 0,
+            handed: 0,
         }
     }
 
-    /// Whether there is a value that this reader has not seen. One load.
+    /// Whether there is a value that has not been handed on. One load.
     #[inline]
     #[must_use]
     pub fn fresh(&self, control: &Control) -> bool {
-        control.sample.middle[self.source].load(Relaxed) & FRESH != 0
+        control.sample.middle[self.source].load(Relaxed) & FRESH != 0 || self.holds_new()
     }
 
-    /// The newest value; `None` while there has never been one. Wait-free.
+    /// Takes the newest value as the reader's own; whether there is one that has not been handed
+    /// on. Wait-free.
     #[inline]
-    pub fn read<'m>(&mut self, control: &Control, cells: &'m [Slot]) -> Option<Sample<'m>> {
+    pub fn refresh(&mut self, control: &Control, cells: &[Slot]) -> bool {
         let middle = &control.sample.middle[self.source];
         let was = middle.load(Relaxed);
-        let new = was & FRESH != 0;
-        if new {
+        if was & FRESH != 0 {
             // The exchange and the value's first line come from the writer's cache: side by side,
             // not one after the other.
             prefetch(&cells[cell_index(self.source, was)]);
             // Acquire: partner is the writer's exchange. Release: our reads of the cell that we
             // give back are done.
             self.front = middle.swap(self.front, AcqRel) & INDEX;
+            self.number = self.cell(cells).turn.load(Relaxed);
         }
-        let cell = &cells[cell_index(self.source, self.front)];
-        let number = cell.turn.load(Relaxed);
-        if number == 0 {
-            return None;
-        }
-        let overwritten = if new {
-            number.saturating_sub(self.seen).saturating_sub(1)
-        } else {
-            0
-        };
-        self.seen = number;
+        self.holds_new()
+    }
+
+    /// Whether the reader's own value has not been handed on.
+    #[inline]
+    #[must_use]
+    pub fn holds_new(&self) -> bool {
+        self.number != self.handed
+    }
+
+    /// The reader's own value, if there has ever been one.
+    #[inline]
+    #[must_use]
+    pub fn current<'m>(&self, cells: &'m [Slot]) -> Option<&'m Slot> {
+        (self.number != 0).then(|| self.cell(cells))
+    }
+
+    /// Hands on the reader's own value; `None` while there has never been one.
+    #[inline]
+    pub fn hand<'m>(&mut self, cells: &'m [Slot]) -> Option<Sample<'m>> {
+        let cell = self.current(cells)?;
+        let new = self.holds_new();
+        let since = self.number.wrapping_sub(self.handed);
+        self.handed = self.number;
         Some(Sample {
             cell,
-            number,
-            overwritten,
+            number: self.number,
+            overwritten: since.saturating_sub(1),
             new,
         })
+    }
+
+    /// The newest value; `None` while there has never been one. Wait-free.
+    #[inline]
+    pub fn read<'m>(&mut self, control: &Control, cells: &'m [Slot]) -> Option<Sample<'m>> {
+        self.refresh(control, cells);
+        self.hand(cells)
+    }
+
+    #[inline]
+    fn cell<'m>(&self, cells: &'m [Slot]) -> &'m Slot {
+        &cells[cell_index(self.source, self.front)]
     }
 }
 

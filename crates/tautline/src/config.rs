@@ -19,6 +19,7 @@
 //! number = 7
 //! kind = "sampling"
 //! refresh_period_us = 1000
+//! sources = 24                # peers' ports that each have a value of their own; left out: 1, all share one
 //!
 //! [[port]]
 //! name = "command"
@@ -251,6 +252,7 @@ struct PortEntry {
     depth: Option<Spanned<u32>>,
     message_bytes_max: Option<Spanned<usize>>,
     refresh_period_us: Option<Spanned<u64>>,
+    sources: Option<Spanned<usize>>,
     spin_us: Option<u64>,
     police_rate: Option<Spanned<u32>>,
     police_burst: Option<Spanned<u32>>,
@@ -418,6 +420,10 @@ fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         let message = "a queuing port has no refresh_period_us, expected a sampling port";
         return Err((value.span(), message.to_owned()));
     }
+    if let Some(sources) = &entry.sources {
+        let message = "a queuing port has no sources: it keeps what everybody sends";
+        return Err((sources.span(), message.to_owned()));
+    }
     let mut options = QueuingOptions::default();
     if let Some(depth) = &entry.depth {
         options.depth = *depth.get_ref();
@@ -457,6 +463,12 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         options.spin = Duration::from_micros(spin);
     }
     options.policing = policing(entry)?;
+    if let Some(sources) = &entry.sources {
+        options.sources = *sources.get_ref();
+        options
+            .check()
+            .map_err(|error| (sources.span(), error.to_string()))?;
+    }
     Ok(PortOptions::Sampling(options))
 }
 
@@ -487,6 +499,7 @@ mod tests {
             panic!("port `state` is a sampling port");
         };
         assert_eq!(options.refresh_period, Duration::from_millis(1));
+        assert_eq!(options.sources, 24);
         let PortOptions::Queuing(options) = &config.ports[1].kind else {
             panic!("port `command` is a queuing port");
         };
@@ -535,6 +548,10 @@ mod tests {
         assert_eq!(
             error(&format!("{port}police_rate = 5\npolice_burst = 1000001\n")),
             "line 6, column 16: police_burst 1000001 is out of range, expected 1 to 1000000"
+        );
+        assert_eq!(
+            error(&format!("{port}sources = 49\n")),
+            "line 5, column 11: 49 sources are out of range (1 to 48)"
         );
         assert_eq!(
             error(&format!("{port}police_burst = 8\n")),

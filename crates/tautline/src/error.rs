@@ -178,6 +178,12 @@ pub enum PortError {
         /// What the limit is.
         why: &'static str,
     },
+    /// A sampling port cannot keep values of so many sources.
+    #[error("{sources} sources are out of range (1 to {max})", max = crate::port::SOURCES_MAX)]
+    BadSources {
+        /// The number asked for.
+        sources: usize,
+    },
     /// The policing asked for is beyond the limits.
     #[error(
         "bursts of {burst} and one frame each {interval:?} cannot be policed (1 to {max}, 100 ns to 1 h)",
@@ -251,6 +257,7 @@ impl PortError {
             Self::OtherKind { .. } => "open it as the kind that is configured, or correct `kind`",
             Self::BadDepth { .. } => "use a power of two within the limits, such as 64",
             Self::BadMessageSize { .. } => "use smaller messages or a larger depth",
+            Self::BadSources { .. } => "use fewer sources, or several ports",
             Self::BadPolicing { .. } => {
                 "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
             }

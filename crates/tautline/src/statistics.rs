@@ -134,6 +134,10 @@ pub struct PortStatus {
     pub contended: u64,
     /// Fragments that came for a sampling port.
     pub unfit: u64,
+    /// Sources that the port keeps a value of (sampling).
+    pub sources: Option<u32>,
+    /// Frames of sources for which there was no place (sampling).
+    pub sources_refused: u64,
     /// Messages larger than the port takes.
     pub too_large: u64,
     /// Messages of which fragments were missing at the time limit, or when their sender began anew.
@@ -242,9 +246,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
     let memory = port.memory.port();
     let control = memory.control;
-    let (kind, depth) = match port.memory.shape() {
-        Shape::Queuing { depth } => (PortKind::Queuing, Some(depth)),
-        Shape::Sampling { .. } => (PortKind::Sampling, None),
+    let (kind, depth, sources) = match port.memory.shape() {
+        Shape::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
+        Shape::Sampling { sources } => (PortKind::Sampling, None, Some(sources)),
     };
     let queued = |class: usize| {
         let head = control.class[class].head.load(Relaxed);
@@ -269,6 +273,8 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         policed: control.police.policed.load(Relaxed),
         contended: control.producer.contended.load(Relaxed),
         unfit: control.producer.unfit.load(Relaxed),
+        sources,
+        sources_refused: control.producer.sources_refused.load(Relaxed),
         too_large: counted.too_large.read(),
         expired: counted.expired.read(),
         incomplete_dropped: counted.incomplete_dropped.read(),

@@ -144,7 +144,10 @@ fn reassembly(pair: &Pair) {
 }
 
 fn sampling(pair: &Pair) {
-    let options = SamplingOptions::default();
+    let options = SamplingOptions {
+        sources: 5,
+        ..SamplingOptions::default()
+    };
     let mut publisher = pair
         .on_a(|node| node.sampling_port(port(21), &options))
         .unwrap();
@@ -160,6 +163,10 @@ fn sampling(pair: &Pair) {
             let sample = reader.read_new_until(pair.soon(), &mut buffer).unwrap();
             assert_eq!((sample.unwrap().length, buffer[0]), (100, value));
             assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
+            publisher.send(to, Priority::NORMAL, &[value; 9]).unwrap();
+            let each = |_: &tautline::Sample, bytes: &[u8]| assert_eq!(bytes, [value; 9]);
+            let newer = reader.read_newer_until(pair.soon(), &mut buffer, each);
+            assert_eq!(newer.unwrap(), 1);
         }
         let soon = pair.now() + Duration::from_millis(20);
         assert_eq!(reader.read_new_until(soon, &mut buffer).unwrap(), None);

@@ -25,6 +25,7 @@ macro_rules! suite {
                 large_messages_are_put_together
                 what_is_too_large_is_refused
                 the_last_value_is_kept
+                each_source_has_its_own_value
                 what_is_too_much_is_dropped_at_the_door
                 a_deadline_is_kept
                 an_answer_finds_the_sender
@@ -285,6 +286,111 @@ fn the_last_value_is_kept(pair: &Pair) {
     settle(pair);
     assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
     assert_eq!(pair.b.status().ports[0].unfit, 2);
+}
+
+fn each_source_has_its_own_value(pair: &Pair) {
+    let options = SamplingOptions {
+        sources: 3,
+        refresh_period: Duration::from_millis(100),
+        ..SamplingOptions::default()
+    };
+    let mut hub = pair
+        .on_b(|node| node.sampling_port(port(22), &options))
+        .unwrap();
+    let mut publishers: Vec<_> = (31..35)
+        .map(|number| {
+            let options = SamplingOptions::default();
+            let open = |node: &tautline::Node| node.sampling_port(port(number), &options);
+            let mut publisher = pair.on_a(open).unwrap();
+            let to = publisher.destination("peer", port(22)).unwrap();
+            (publisher, to)
+        })
+        .collect();
+    let mut publish = |index: usize, value: &[u8]| {
+        let (publisher, to) = &mut publishers[index];
+        publisher.send(*to, Priority::NORMAL, value).unwrap();
+        if let Some(network) = &pair.network {
+            network.advance(Duration::from_micros(100));
+        }
+    };
+    let mut buffer = buffer();
+    let mut newer = |hub: &mut tautline::SamplingPort, wait: bool| {
+        let mut seen = Vec::new();
+        let each = |sample: &tautline::Sample, bytes: &[u8]| {
+            assert!(sample.new && sample.valid);
+            seen.push((sample.source.port.get(), bytes.to_vec(), sample.overwritten));
+        };
+        let count = match wait {
+            true => hub.read_newer_until(pair.soon(), &mut buffer, each),
+            false => hub.read_newer(&mut buffer, each),
+        };
+        assert_eq!(count.unwrap(), seen.len());
+        seen
+    };
+    assert!(newer(&mut hub, false).is_empty());
+    assert_eq!(hub.sources().count(), 0);
+    publish(1, b"b1");
+    publish(0, b"a1");
+    publish(1, b"b2");
+    publish(2, b"c1");
+    publish(3, b"refused");
+    settle(pair);
+    let expected = [(31, "a1", 0), (32, "b2", 1), (33, "c1", 0)];
+    let expected = expected.map(|(port, text, over)| (port, text.as_bytes().to_vec(), over));
+    assert_eq!(
+        newer(&mut hub, true),
+        expected,
+        "the first to arrive at first"
+    );
+    assert!(newer(&mut hub, false).is_empty(), "nothing is newer");
+    assert!(!hub.fresh());
+    publish(2, b"c2");
+    publish(0, b"a2");
+    settle(pair);
+
+    let mut buffer = vec![0; 1484];
+    let last = hub.read(&mut buffer).unwrap().unwrap();
+    assert_eq!(
+        (&buffer[..2], last.new),
+        (&b"a2"[..], true),
+        "the last of all"
+    );
+    let known: Vec<_> = hub.sources().collect();
+    assert_eq!(known.len(), 3);
+    let third = *known.iter().find(|source| source.port == port(33)).unwrap();
+    let c = hub.read_from(third, &mut buffer).unwrap().unwrap();
+    assert_eq!((&buffer[..2], c.new, c.overwritten), (&b"c2"[..], true, 0));
+    let c = hub.read_from(third, &mut buffer).unwrap().unwrap();
+    assert_eq!((&buffer[..2], c.new), (&b"c2"[..], false));
+    let stranger = tautline::Source {
+        port: port(34),
+        ..third
+    };
+    assert_eq!(hub.read_from(stranger, &mut buffer).unwrap(), None);
+    publish(3, b"refused");
+    publish(1, b"b3");
+    settle(pair);
+    let next = hub
+        .read_new_until(pair.soon(), &mut buffer)
+        .unwrap()
+        .unwrap();
+    assert_eq!((&buffer[..2], next.source.port), (&b"b3"[..], port(32)));
+    let status = &pair.b.status().ports[0];
+    assert_eq!((status.sources, status.sources_refused), (Some(3), 2));
+    assert_eq!(
+        (status.frames, status.received, status.overwritten),
+        (9, 6, 1)
+    );
+    assert_eq!(status.peers.len(), 3);
+    assert!(status.peers.iter().all(|peer| peer.lost == 0));
+    for sources in [0, 49] {
+        let options = SamplingOptions {
+            sources,
+            ..SamplingOptions::default()
+        };
+        let refused = pair.on_b(|node| node.sampling_port(port(24), &options));
+        assert!(matches!(refused, Err(PortError::BadSources { .. })));
+    }
 }
 
 fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {

@@ -11,7 +11,7 @@ use common::{PACKET, Side, XDP, XDP_GENERIC, hosts, open, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::{
-    MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions,
+    MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
 };
 use tautline_lab::hosts::Host;
 use tautline_proto::wire::{
@@ -24,8 +24,9 @@ use tautline_shm::{layout, peer, police, queue, sample};
 const ROUNDS: usize = 600;
 const FRAMES_A_ROUND: usize = 24;
 const POLICED_BURST: u32 = 1_000;
+const SOURCES: usize = 48;
 
-/// Good frames for three ports: all priorities, fragments, gaps, duplicates, reordering, restarts,
+/// Good frames for four ports: all priorities, fragments, gaps, duplicates, reordering, restarts,
 /// and more senders than a peer table holds.
 struct Traffic {
     random: Xoshiro256PlusPlus,
@@ -52,7 +53,7 @@ impl Traffic {
             _ => self.below(5) as u8,
         };
         let source = 1 + self.below(3) as u16;
-        let destination = [20, 20, 20, 21, 22][self.below(5) as usize];
+        let destination = [20, 20, 20, 21, 22, 23, 23][self.below(7) as usize];
         let sequence = self.sequence((station, source, destination));
         let mut header = Header::whole(
             port(destination),
@@ -99,6 +100,7 @@ type Value = (u32, u64, bool, Vec<u8>);
 struct Seen {
     messages: Vec<(Message, Vec<u8>)>,
     values: Vec<Option<Value>>,
+    fleet_values: Vec<(Source, Value)>,
     /// After each round: an entry of the peer table that is evicted takes its counters along.
     ports: Vec<Vec<PortStatus>>,
 }
@@ -118,13 +120,18 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
         }),
         ..small
     };
-    let (mut queue, mut sample, mut policed, mut fence) = hosts
+    let fleet = SamplingOptions {
+        sources: SOURCES,
+        ..SamplingOptions::default()
+    };
+    let (mut queue, mut sample, mut policed, mut fleet, mut fence) = hosts
         .inside(Host::B, || {
             let queue = node.queuing_port(port(20), &small).unwrap();
             let options = SamplingOptions::default();
             let sample = node.sampling_port(port(21), &options).unwrap();
             let policed = node.queuing_port(port(22), &policed).unwrap();
-            (queue, sample, policed, Fence::open(&node))
+            let fleet = node.sampling_port(port(23), &fleet).unwrap();
+            (queue, sample, policed, fleet, Fence::open(&node))
         })
         .unwrap();
     let wire = Wire::on(&hosts, Host::A);
@@ -132,6 +139,7 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
     let mut traffic = Traffic::new(seed);
     let mut buffer = [0; 1484];
     let (mut messages, mut values, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fleet_values = Vec::new();
     for _ in 0..ROUNDS {
         for _ in 0..FRAMES_A_ROUND {
             assert!(wire.send(&traffic.frame(mac)));
@@ -146,6 +154,17 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
             messages.push((message, buffer[..message.length].to_vec()));
         }
         while policed.receive(&mut buffer).unwrap().is_some() {}
+        fleet
+            .read_newer(&mut buffer, |sample, bytes| {
+                let value = (
+                    sample.sequence,
+                    sample.overwritten,
+                    sample.new,
+                    bytes.to_vec(),
+                );
+                fleet_values.push((sample.source, value));
+            })
+            .unwrap();
         values.push(sample.read(&mut buffer).unwrap().map(|sample| {
             let value = buffer[..sample.length].to_vec();
             (sample.sequence, sample.overwritten, sample.new, value)
@@ -157,6 +176,7 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
     Some(Seen {
         messages,
         values,
+        fleet_values,
         ports,
     })
 }
@@ -167,8 +187,8 @@ fn kernel_and_process_deliver_alike() {
     let Some(process) = run(PACKET, seed) else {
         return;
     };
-    let [queue, sample, policed] = &process.ports.last().unwrap()[..] else {
-        panic!("three ports");
+    let [queue, sample, policed, fleet] = &process.ports.last().unwrap()[..] else {
+        panic!("four ports");
     };
     assert!(
         queue.dropped_full.iter().all(|count| *count > 0),
@@ -180,6 +200,8 @@ fn kernel_and_process_deliver_alike() {
     let restarts: u64 = sum(|peer| peer.restarts.into());
     assert!(lost > 0 && duplicates > 0 && restarts > 0);
     assert!(sample.unfit > 0 && sample.overwritten > 0);
+    assert!(fleet.sources_refused > 0 && fleet.overwritten > 0 && fleet.unfit > 0);
+    assert_eq!(fleet.peers.len(), SOURCES);
     assert_eq!(policed.frames - policed.policed, u64::from(POLICED_BURST));
     for side in [XDP, XDP_GENERIC] {
         let kernel = run(side, seed).unwrap();
@@ -189,6 +211,10 @@ fn kernel_and_process_deliver_alike() {
         assert_eq!(kernel.messages.len(), process.messages.len());
         assert!(kernel.messages == process.messages, "messages differ");
         assert!(kernel.values == process.values, "values differ");
+        assert!(
+            kernel.fleet_values == process.fleet_values,
+            "a fleet's values differ"
+        );
     }
 }
 

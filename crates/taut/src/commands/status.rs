@@ -135,6 +135,7 @@ fn ports_text(ports: &[Value]) -> String {
         "full",
         "policed",
         "overwritten",
+        "refused",
         "incomplete",
     ];
     let row = |port: &Value| {
@@ -158,7 +159,7 @@ fn ports_text(ports: &[Value]) -> String {
             Value::Null => "–".to_owned(),
             _ => plain(&port["policed"]),
         });
-        cells.push(plain(&port["overwritten"]));
+        cells.extend(["overwritten", "sources_refused"].map(|key| plain(&port[key])));
         cells.push(incomplete.to_string());
         cells
     };

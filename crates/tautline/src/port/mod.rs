@@ -20,6 +20,9 @@ pub use sampling::{Sample, SamplingOptions, SamplingPort};
 pub const DEPTH_DEFAULT: u32 = 64;
 /// Most slots in a class. Higher: one port may pin more than 48 MiB.
 pub const DEPTH_MAX: u32 = 4096;
+/// Most sources that a sampling port keeps a value of. Lower: a fleet needs several ports. Higher: the
+/// words about them no longer fit the port's control element (`docs/memory.md`).
+pub const SOURCES_MAX: usize = tautline_shm::layout::PEER_COUNT;
 /// Destinations of one port. Lower: a publisher cannot reach a fleet. Higher: memory of every port
 /// grows (80 bytes each).
 pub const DESTINATIONS_MAX: usize = 64;
