@@ -1,0 +1,687 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * V-Bus: messages and values between two programs that share memory. This is the memory and what is done with it, and
+ * nothing else: no system call, no allocation, no dependency, C99, hosted or freestanding. How two programs come to
+ * share memory is the platform's (on Linux: bindings/c/examples). The bytes are those of docs/vbus.md, the algorithms
+ * those of crates/tautline-shm/src/vbus; tests compile this header and talk to that code both ways.
+ *
+ * A connection leads from a producer to a consumer. The producer's memory holds the messages, in eight rings by priority,
+ * or the four cells of a value. The consumer's holds how far it has come. Each side writes its own memory only and has the
+ * other's mapped for reading. Every function here returns after a bounded number of steps, whatever the other side's
+ * memory says; what it says is compared with limits of one's own before it is used.
+ *
+ * Porting. GCC, Clang and what is compatible with them need nothing. For another compiler define TLB_PORT and, before
+ * this header, the macros of the section "Atomic access".
+ *
+ * One thread at a time may use a tlb_producer, and one a tlb_consumer.
+ */
+#ifndef TAUTLINE_VBUS_H
+#define TAUTLINE_VBUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#define TLB_ZEROS {}
+#else
+#define TLB_ZEROS {0}
+#endif
+
+/* ---- Layout ------------------------------------------------------------------------------------------------------ */
+
+#define TLB_MAGIC UINT32_C(0x544c4231) /* "TLB1" */
+#define TLB_VERSION 1
+#define TLB_ROLE_PRODUCER 1
+#define TLB_ROLE_CONSUMER 2
+#define TLB_KIND_QUEUING 1
+#define TLB_KIND_SAMPLING 2
+
+#define TLB_CLASS_COUNT 8      /* priorities 0 to 7, 7 most urgent */
+#define TLB_CELL_COUNT 4       /* two pairs of two */
+#define TLB_PRODUCERS_MAX 32   /* connections of one consumer */
+#define TLB_DEPTH_MAX 4096     /* slots of a class */
+#define TLB_NAME_BYTES 32      /* a node's name, zero-terminated */
+#define TLB_MESSAGE_BYTES_MAX 65536
+#define TLB_MEMORY_BYTES_MAX (UINT64_C(64) << 20)
+
+#define TLB_PAGE_BYTES 4096
+#define TLB_LINE_BYTES 64
+#define TLB_CLASS_STAGGER_BYTES 128
+#define TLB_FIRST_SLOT 512
+#define TLB_FIRST_CONNECTION 512
+#define TLB_SLOT_HEAD_BYTES 24
+#define TLB_CONNECTION_BYTES 256
+
+/* What a memory is, as its owner says. The epoch is written last. */
+struct tlb_identity {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t role;
+	uint64_t epoch; /* of this connection, as the consumer offered it; never 0 in use */
+	uint64_t memory_bytes;
+	uint16_t kind;
+	uint16_t port;
+	uint16_t peer_port; /* 0 in a consumer's memory */
+	uint16_t class_count;
+	uint32_t depth;
+	uint32_t message_bytes_max;
+	uint32_t slot_bytes;
+	uint32_t class_bytes;
+	uint32_t first_slot;
+	uint32_t process;
+	uint64_t made_ns; /* CLOCK_MONOTONIC */
+	uint8_t node[TLB_NAME_BYTES];
+	uint8_t peer_node[TLB_NAME_BYTES];
+};
+
+/* What stands at the beginning of a producer's memory. */
+struct tlb_producer_head {
+	struct tlb_identity identity;
+	uint32_t kick; /* times that the producer has kicked; what a consumer sleeps on */
+	uint8_t kick_rest[60];
+	uint64_t latest; /* number of the newest value x 8, and three bits */
+	uint8_t latest_rest[56];
+	uint64_t published[TLB_CLASS_COUNT];    /* for watchers */
+	uint64_t dropped_full[TLB_CLASS_COUNT]; /* for watchers */
+	uint8_t rest[128];
+};
+
+/* What stands at the beginning of a consumer's memory. */
+struct tlb_consumer_head {
+	struct tlb_identity identity;
+	uint64_t waiting; /* number of the sleep x 4, and how to wake */
+	uint8_t waiting_rest[56];
+	uint8_t rest[320];
+};
+
+/* One connection in a consumer's memory. */
+struct tlb_connection {
+	uint64_t epoch; /* that a producer is to write into its identity; 0: nobody is expected */
+	uint8_t epoch_rest[56];
+	uint32_t taken[TLB_CLASS_COUNT]; /* position of the next message to take */
+	uint64_t corrupt;                /* slots that made no sense and were skipped */
+	uint8_t taken_rest[24];
+	uint32_t reading; /* the pair of cells that is read: 0 or 1 */
+	uint8_t reading_rest[60];
+	uint8_t rest[64];
+};
+
+/* What stands before a payload. */
+struct tlb_slot {
+	uint32_t turn; /* queue: position + 1 once the message is there; cell: number of the value */
+	uint32_t length;
+	uint64_t arrival_ns; /* CLOCK_MONOTONIC, when it was published */
+	uint32_t sequence;
+	uint32_t priority;
+};
+
+/* C99 has no static assertion: an array of negative size says the same. */
+#define TLB_ASSERT(name, condition) typedef char tlb_assert_##name[(condition) ? 1 : -1]
+TLB_ASSERT(identity, sizeof(struct tlb_identity) == 128);
+TLB_ASSERT(identity_epoch, offsetof(struct tlb_identity, epoch) == 8);
+TLB_ASSERT(identity_kind, offsetof(struct tlb_identity, kind) == 24);
+TLB_ASSERT(identity_depth, offsetof(struct tlb_identity, depth) == 32);
+TLB_ASSERT(identity_made, offsetof(struct tlb_identity, made_ns) == 56);
+TLB_ASSERT(identity_peer_node, offsetof(struct tlb_identity, peer_node) == 96);
+TLB_ASSERT(producer, sizeof(struct tlb_producer_head) == TLB_FIRST_SLOT);
+TLB_ASSERT(producer_kick, offsetof(struct tlb_producer_head, kick) == 128);
+TLB_ASSERT(producer_latest, offsetof(struct tlb_producer_head, latest) == 192);
+TLB_ASSERT(producer_published, offsetof(struct tlb_producer_head, published) == 256);
+TLB_ASSERT(producer_dropped, offsetof(struct tlb_producer_head, dropped_full) == 320);
+TLB_ASSERT(consumer, sizeof(struct tlb_consumer_head) == TLB_FIRST_CONNECTION);
+TLB_ASSERT(consumer_waiting, offsetof(struct tlb_consumer_head, waiting) == 128);
+TLB_ASSERT(connection, sizeof(struct tlb_connection) == TLB_CONNECTION_BYTES);
+TLB_ASSERT(connection_taken, offsetof(struct tlb_connection, taken) == 64);
+TLB_ASSERT(connection_corrupt, offsetof(struct tlb_connection, corrupt) == 96);
+TLB_ASSERT(connection_reading, offsetof(struct tlb_connection, reading) == 128);
+TLB_ASSERT(slot, sizeof(struct tlb_slot) == TLB_SLOT_HEAD_BYTES);
+TLB_ASSERT(slot_arrival, offsetof(struct tlb_slot, arrival_ns) == 8);
+TLB_ASSERT(slot_priority, offsetof(struct tlb_slot, priority) == 20);
+
+/* ---- Atomic access ----------------------------------------------------------------------------------------------- */
+
+/* Whether loads and stores of 64 bits are single ones. Where they are not, the lower halves of `latest` and `waiting` are
+ * used alone; the numbers in them then wrap earlier, which harms nobody.
+ */
+#ifndef TLB_WIDE
+#if UINTPTR_MAX > 0xffffffff
+#define TLB_WIDE 1
+#else
+#define TLB_WIDE 0
+#endif
+#endif
+
+/* Of naturally aligned words of 32 bits, and of 64 where TLB_WIDE: a load or store of any order, a load that later accesses
+ * do not overtake, a store that does not overtake earlier ones, a barrier between stores and loads, and a copy of bytes.
+ */
+#ifndef TLB_PORT
+#define TLB_LOAD(word) __atomic_load_n((word), __ATOMIC_RELAXED)
+#define TLB_LOAD_ACQUIRE(word) __atomic_load_n((word), __ATOMIC_ACQUIRE)
+#define TLB_STORE(word, value) __atomic_store_n((word), (value), __ATOMIC_RELAXED)
+#define TLB_STORE_RELEASE(word, value) __atomic_store_n((word), (value), __ATOMIC_RELEASE)
+#define TLB_FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define TLB_COPY(to, from, bytes) __builtin_memcpy((to), (from), (bytes))
+#define TLB_BIG_ENDIAN (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+#endif
+
+#if TLB_WIDE
+typedef uint64_t tlb_word;
+#define TLB_WORD(place) (place)
+#else
+typedef uint32_t tlb_word;
+/* The lower half of a word of 64 bits, and the other half left zero. */
+#define TLB_WORD(place) ((tlb_word *)(place) + (TLB_BIG_ENDIAN ? 1 : 0))
+#endif
+
+static inline tlb_word tlb_load_word(const uint64_t *place)
+{
+#if TLB_WIDE
+	return TLB_LOAD_ACQUIRE(place);
+#else
+	return TLB_LOAD_ACQUIRE((const tlb_word *)place + (TLB_BIG_ENDIAN ? 1 : 0));
+#endif
+}
+
+/* A counter for watchers, with one writer. */
+static inline void tlb_count(uint64_t *counter)
+{
+#if TLB_WIDE
+	TLB_STORE(counter, TLB_LOAD(counter) + 1);
+#else
+	*(volatile uint64_t *)counter = *(volatile uint64_t *)counter + 1;
+#endif
+}
+
+/* ---- Shape: where everything lies -------------------------------------------------------------------------------- */
+
+/* What a port is to hold. The consumer decides; both sides compute the same places from it. */
+struct tlb_shape {
+	uint16_t kind;
+	uint32_t depth; /* a power of two, 2 to TLB_DEPTH_MAX; of no meaning to a sampling port */
+	uint32_t message_bytes_max;
+};
+
+enum tlb_result {
+	TLB_OK = 0,
+	TLB_TOO_SMALL,     /* the memory is smaller than its shape */
+	TLB_NOT_BUS,       /* another magic number */
+	TLB_OTHER_VERSION, /* another version of the layout */
+	TLB_OTHER_ROLE,    /* the other side's memory, or one's own, in the wrong place */
+	TLB_OTHER_SHAPE    /* a field is beyond its limit, or contradicts the others */
+};
+
+static inline uint32_t tlb_classes(struct tlb_shape shape)
+{
+	return shape.kind == TLB_KIND_QUEUING ? TLB_CLASS_COUNT : 1;
+}
+
+static inline uint32_t tlb_depth(struct tlb_shape shape)
+{
+	return shape.kind == TLB_KIND_QUEUING ? shape.depth : TLB_CELL_COUNT;
+}
+
+/* Bytes from one slot of a class to the next. */
+static inline uint32_t tlb_slot_bytes(struct tlb_shape shape)
+{
+	return (TLB_SLOT_HEAD_BYTES + shape.message_bytes_max + TLB_LINE_BYTES - 1) / TLB_LINE_BYTES * TLB_LINE_BYTES;
+}
+
+/* Bytes from one class to the next. */
+static inline uint32_t tlb_class_bytes(struct tlb_shape shape)
+{
+	return tlb_slot_bytes(shape) * tlb_depth(shape) + TLB_CLASS_STAGGER_BYTES;
+}
+
+static inline uint64_t tlb_whole_pages(uint64_t bytes)
+{
+	return (bytes + TLB_PAGE_BYTES - 1) / TLB_PAGE_BYTES * TLB_PAGE_BYTES;
+}
+
+/* Bytes of a producer's memory. The shape must be within the limits: tlb_check_shape. */
+static inline uint64_t tlb_producer_bytes(struct tlb_shape shape)
+{
+	return tlb_whole_pages(TLB_FIRST_SLOT + (uint64_t)tlb_class_bytes(shape) * tlb_classes(shape));
+}
+
+/* Bytes of a consumer's memory. */
+static inline uint64_t tlb_consumer_bytes(void)
+{
+	return tlb_whole_pages(TLB_FIRST_CONNECTION + TLB_PRODUCERS_MAX * TLB_CONNECTION_BYTES);
+}
+
+static inline enum tlb_result tlb_check_shape(struct tlb_shape shape)
+{
+	if (shape.kind != TLB_KIND_QUEUING && shape.kind != TLB_KIND_SAMPLING)
+		return TLB_OTHER_SHAPE;
+	if (shape.message_bytes_max < 1 || shape.message_bytes_max > TLB_MESSAGE_BYTES_MAX)
+		return TLB_OTHER_SHAPE;
+	if (shape.kind == TLB_KIND_QUEUING &&
+	    (shape.depth < 2 || shape.depth > TLB_DEPTH_MAX || (shape.depth & (shape.depth - 1)) != 0))
+		return TLB_OTHER_SHAPE;
+	return tlb_producer_bytes(shape) <= TLB_MEMORY_BYTES_MAX ? TLB_OK : TLB_OTHER_SHAPE;
+}
+
+/* What an owner of this role says of its memory. Ports, names, process and times are the caller's to fill in. */
+static inline struct tlb_identity tlb_identity_of(struct tlb_shape shape, uint16_t role)
+{
+	struct tlb_identity identity = TLB_ZEROS;
+	bool producer = role == TLB_ROLE_PRODUCER;
+
+	identity.magic = TLB_MAGIC;
+	identity.version = TLB_VERSION;
+	identity.role = role;
+	identity.memory_bytes = producer ? tlb_producer_bytes(shape) : tlb_consumer_bytes();
+	identity.kind = shape.kind;
+	identity.class_count = (uint16_t)tlb_classes(shape);
+	identity.depth = tlb_depth(shape);
+	identity.message_bytes_max = shape.message_bytes_max;
+	identity.slot_bytes = producer ? tlb_slot_bytes(shape) : TLB_CONNECTION_BYTES;
+	identity.class_bytes = producer ? tlb_class_bytes(shape) : 0;
+	identity.first_slot = producer ? TLB_FIRST_SLOT : TLB_FIRST_CONNECTION;
+	return identity;
+}
+
+/* Owner: writes what the memory is, the epoch last. The memory is aligned to a page and filled with zeros. */
+static inline void tlb_announce(void *memory, const struct tlb_identity *identity, uint64_t epoch)
+{
+	struct tlb_identity *place = (struct tlb_identity *)memory;
+	struct tlb_identity unannounced = *identity;
+
+	unannounced.epoch = 0;
+	TLB_COPY(place, &unannounced, sizeof(unannounced));
+#if TLB_WIDE
+	TLB_STORE_RELEASE(&place->epoch, epoch);
+#else
+	TLB_STORE((tlb_word *)&place->epoch + (TLB_BIG_ENDIAN ? 0 : 1), (tlb_word)(epoch >> 32));
+	TLB_STORE_RELEASE(TLB_WORD(&place->epoch), (tlb_word)epoch);
+#endif
+}
+
+/* Judges what the other side's memory, of `bytes` bytes, says of itself. On TLB_OK `shape` is within the limits and the
+ * memory is large enough for it. What the memory says later is not looked at again.
+ */
+static inline enum tlb_result tlb_check(const void *memory, uint64_t bytes, uint16_t role, struct tlb_shape *shape)
+{
+	struct tlb_identity found;
+	struct tlb_identity expected;
+
+	if (bytes < sizeof(found))
+		return TLB_TOO_SMALL;
+	TLB_COPY(&found, memory, sizeof(found));
+	if (found.magic != TLB_MAGIC)
+		return TLB_NOT_BUS;
+	if (found.version != TLB_VERSION)
+		return TLB_OTHER_VERSION;
+	if (found.role != role)
+		return TLB_OTHER_ROLE;
+	shape->kind = found.kind;
+	shape->depth = found.depth;
+	shape->message_bytes_max = found.message_bytes_max;
+	if (tlb_check_shape(*shape) != TLB_OK)
+		return TLB_OTHER_SHAPE;
+	expected = tlb_identity_of(*shape, role);
+	if (bytes < expected.memory_bytes)
+		return TLB_TOO_SMALL;
+	if (found.memory_bytes != expected.memory_bytes || found.class_count != expected.class_count ||
+	    found.depth != expected.depth || found.slot_bytes != expected.slot_bytes ||
+	    found.class_bytes != expected.class_bytes || found.first_slot != expected.first_slot)
+		return TLB_OTHER_SHAPE;
+	return TLB_OK;
+}
+
+/* ---- Producer ---------------------------------------------------------------------------------------------------- */
+
+/* How a consumer that sleeps is to be woken. */
+enum tlb_kick {
+	TLB_KICK_NONE = 0,      /* it is awake, or has been kicked for this sleep */
+	TLB_KICK_FUTEX = 1,     /* FUTEX_WAKE on tlb_producer_head.kick, or what the platform has in its place */
+	TLB_KICK_DESCRIPTOR = 2 /* write to the event descriptor that the consumer handed over */
+};
+
+/* The producer's place. Its fields are nobody else's business. */
+struct tlb_producer {
+	struct tlb_producer_head *head;
+	const struct tlb_consumer_head *consumer;
+	const struct tlb_connection *connection;
+	struct tlb_shape shape;
+	uint32_t slot_bytes;
+	uint32_t class_bytes;
+	uint32_t next[TLB_CLASS_COUNT];
+	uint32_t taken[TLB_CLASS_COUNT]; /* as it was when last looked at */
+	tlb_word kicked;
+	tlb_word latest;
+	uint32_t pair;
+};
+
+/* A producer of connection `index` (0 to TLB_PRODUCERS_MAX - 1). `memory` is its own and announced, nothing has been published
+ * in it; `peer` is the consumer's and has passed tlb_check.
+ */
+static inline void tlb_producer_open(struct tlb_producer *producer, void *memory, struct tlb_shape shape, const void *peer,
+				     uint32_t index)
+{
+	struct tlb_producer fresh = TLB_ZEROS;
+
+	fresh.head = (struct tlb_producer_head *)memory;
+	fresh.consumer = (const struct tlb_consumer_head *)peer;
+	fresh.connection = (const struct tlb_connection *)((const uint8_t *)peer + TLB_FIRST_CONNECTION) +
+			   index % TLB_PRODUCERS_MAX;
+	fresh.shape = shape;
+	fresh.slot_bytes = tlb_slot_bytes(shape);
+	fresh.class_bytes = tlb_class_bytes(shape);
+	*producer = fresh;
+}
+
+static inline struct tlb_slot *tlb_producer_slot(const struct tlb_producer *producer, uint32_t priority, uint32_t position)
+{
+	size_t offset = (size_t)priority * producer->class_bytes +
+			(size_t)(position & (tlb_depth(producer->shape) - 1)) * producer->slot_bytes;
+
+	return (struct tlb_slot *)((uint8_t *)producer->head + TLB_FIRST_SLOT + offset);
+}
+
+static inline void tlb_describe(struct tlb_slot *slot, uint32_t length, uint32_t sequence, uint32_t priority,
+				uint64_t arrival_ns)
+{
+	TLB_STORE(&slot->length, length);
+	TLB_STORE(&slot->sequence, sequence);
+	TLB_STORE(&slot->priority, priority);
+	slot->arrival_ns = arrival_ns;
+}
+
+/* The payload of the next message of a priority (0 to 7), to be filled in place: shape.message_bytes_max bytes, the producer's
+ * until published. NULL: that priority is full. Not publishing it changes nothing.
+ */
+static inline void *tlb_borrow(struct tlb_producer *producer, uint32_t priority)
+{
+	uint32_t class_index = priority % TLB_CLASS_COUNT;
+	uint32_t position = producer->next[class_index];
+
+	if (position - producer->taken[class_index] >= producer->shape.depth) {
+		/* The consumer's reads of the slot are done. A position that makes no sense counts as no room. */
+		producer->taken[class_index] = TLB_LOAD_ACQUIRE(&producer->connection->taken[class_index]);
+		if (position - producer->taken[class_index] >= producer->shape.depth)
+			return NULL;
+	}
+	return tlb_producer_slot(producer, class_index, position) + 1;
+}
+
+/* Publishes what was borrowed last of this priority. Then, once for all that was published, ask tlb_wanted. */
+static inline void tlb_publish(struct tlb_producer *producer, uint32_t priority, uint32_t length, uint32_t sequence,
+			       uint64_t arrival_ns)
+{
+	uint32_t class_index = priority % TLB_CLASS_COUNT;
+	uint32_t position = producer->next[class_index];
+	struct tlb_slot *slot = tlb_producer_slot(producer, class_index, position);
+
+	tlb_describe(slot, length, sequence, class_index, arrival_ns);
+	producer->next[class_index] = position + 1;
+	TLB_STORE_RELEASE(&slot->turn, position + 1);
+	tlb_count(&producer->head->published[class_index]);
+}
+
+/* Counts a message of this priority that there was no room for. */
+static inline void tlb_give_up(struct tlb_producer *producer, uint32_t priority)
+{
+	tlb_count(&producer->head->dropped_full[priority % TLB_CLASS_COUNT]);
+}
+
+/* Copies a message in and publishes it. False, and counted: it is too long, or that priority is full. */
+static inline bool tlb_try_send(struct tlb_producer *producer, uint32_t priority, const void *message, uint32_t length,
+				uint32_t sequence, uint64_t arrival_ns)
+{
+	void *payload = length <= producer->shape.message_bytes_max ? tlb_borrow(producer, priority) : NULL;
+
+	if (payload == NULL) {
+		tlb_give_up(producer, priority);
+		return false;
+	}
+	TLB_COPY(payload, message, length);
+	tlb_publish(producer, priority, length, sequence, arrival_ns);
+	return true;
+}
+
+static inline uint32_t tlb_last_of(tlb_word latest, uint32_t pair)
+{
+	return (uint32_t)(latest >> (1 + pair)) & 1;
+}
+
+/* The cell for the next value, to be filled in place: shape.message_bytes_max bytes, the producer's until published. */
+static inline void *tlb_borrow_value(struct tlb_producer *producer)
+{
+	/* The pair that the reader is not in, and there the cell that does not hold the pair's last value. */
+	producer->pair = ~TLB_LOAD_ACQUIRE(&producer->connection->reading) & 1;
+	return tlb_producer_slot(producer, 0, producer->pair * 2 + 1 - tlb_last_of(producer->latest, producer->pair)) + 1;
+}
+
+/* Makes the cell that was borrowed last the newest value. tlb_wanted must follow before the next tlb_borrow_value. */
+static inline void tlb_publish_value(struct tlb_producer *producer, uint32_t length, uint32_t sequence, uint32_t priority,
+				     uint64_t arrival_ns)
+{
+	uint32_t pair = producer->pair;
+	struct tlb_slot *cell =
+		tlb_producer_slot(producer, 0, pair * 2 + 1 - tlb_last_of(producer->latest, pair));
+	tlb_word number = (producer->latest >> 3) + 1;
+
+	tlb_describe(cell, length, sequence, priority, arrival_ns);
+	TLB_STORE(&cell->turn, (uint32_t)number);
+	producer->latest = (tlb_word)(number << 3) | ((producer->latest ^ ((tlb_word)2 << pair)) & 6) | pair;
+	TLB_STORE_RELEASE(TLB_WORD(&producer->head->latest), producer->latest);
+	tlb_count(&producer->head->published[0]);
+}
+
+/* After publishing: how the consumer is to be woken, if at all. The kick word has then changed already. A full barrier. */
+static inline enum tlb_kick tlb_wanted(struct tlb_producer *producer)
+{
+	tlb_word waiting;
+
+	/* Partner: the fence in tlb_arm. */
+	TLB_FENCE();
+	waiting = tlb_load_word(&producer->consumer->waiting);
+	if ((waiting & 3) == 0 || waiting == producer->kicked)
+		return TLB_KICK_NONE;
+	producer->kicked = waiting;
+	TLB_STORE_RELEASE(&producer->head->kick, TLB_LOAD(&producer->head->kick) + 1);
+	return (waiting & 3) == TLB_KICK_DESCRIPTOR ? TLB_KICK_DESCRIPTOR : TLB_KICK_FUTEX;
+}
+
+/* Copies a value in and publishes it. False: it is too long. Nothing else can be in its way. */
+static inline bool tlb_write(struct tlb_producer *producer, const void *value, uint32_t length, uint32_t sequence,
+			     uint32_t priority, uint64_t arrival_ns, enum tlb_kick *kick)
+{
+	*kick = TLB_KICK_NONE;
+	if (length > producer->shape.message_bytes_max)
+		return false;
+	TLB_COPY(tlb_borrow_value(producer), value, length);
+	tlb_publish_value(producer, length, sequence, priority, arrival_ns);
+	*kick = tlb_wanted(producer);
+	return true;
+}
+
+/* ---- Consumer ---------------------------------------------------------------------------------------------------- */
+
+/* The consumer's place with one producer. Its fields are nobody else's business. */
+struct tlb_consumer {
+	struct tlb_consumer_head *head;
+	struct tlb_connection *connection;
+	const struct tlb_producer_head *producer;
+	struct tlb_shape shape;
+	uint32_t slot_bytes;
+	uint32_t class_bytes;
+	uint32_t next[TLB_CLASS_COUNT];
+	tlb_word seen_latest; /* when our cell held the newest value; 0 before the first */
+	uint32_t pair;
+	uint32_t cell;
+	uint32_t seen_number;
+};
+
+/* A message or value where it lies. The other side can write there at any time if it breaks the rules: copy, then check,
+ * then use.
+ */
+struct tlb_message {
+	const void *payload;
+	uint32_t length;
+	uint32_t sequence;
+	uint32_t priority;
+	uint64_t arrival_ns;
+	uint32_t overwritten; /* values that were replaced unseen since the last read */
+	bool fresh;           /* a value that is seen for the first time; always of a message */
+};
+
+/* The consumer of connection `index`. `memory` is its own; `peer` is the producer's and has passed tlb_check with this
+ * shape, and its epoch is the one that was offered.
+ */
+static inline void tlb_consumer_open(struct tlb_consumer *consumer, void *memory, struct tlb_shape shape, const void *peer,
+				     uint32_t index)
+{
+	struct tlb_consumer fresh = TLB_ZEROS;
+
+	fresh.head = (struct tlb_consumer_head *)memory;
+	fresh.connection =
+		(struct tlb_connection *)((uint8_t *)memory + TLB_FIRST_CONNECTION) + index % TLB_PRODUCERS_MAX;
+	fresh.producer = (const struct tlb_producer_head *)peer;
+	fresh.shape = shape;
+	fresh.slot_bytes = tlb_slot_bytes(shape);
+	fresh.class_bytes = tlb_class_bytes(shape);
+	*consumer = fresh;
+}
+
+static inline const struct tlb_slot *tlb_consumer_slot(const struct tlb_consumer *consumer, uint32_t priority,
+						       uint32_t position)
+{
+	size_t offset = (size_t)priority * consumer->class_bytes +
+			(size_t)(position & (tlb_depth(consumer->shape) - 1)) * consumer->slot_bytes;
+
+	return (const struct tlb_slot *)((const uint8_t *)consumer->producer + TLB_FIRST_SLOT + offset);
+}
+
+/* Reads what a slot says, each field once. False: the length is beyond the limit. */
+static inline bool tlb_look(const struct tlb_consumer *consumer, const struct tlb_slot *slot, struct tlb_message *message)
+{
+	message->payload = slot + 1;
+	message->length = TLB_LOAD(&slot->length);
+	message->sequence = TLB_LOAD(&slot->sequence);
+	message->priority = TLB_LOAD(&slot->priority) % TLB_CLASS_COUNT;
+	message->arrival_ns = *(const volatile uint64_t *)&slot->arrival_ns;
+	message->overwritten = 0;
+	message->fresh = true;
+	return message->length <= consumer->shape.message_bytes_max;
+}
+
+/* Gives the slot of the oldest message of a priority back to the producer. */
+static inline void tlb_release(struct tlb_consumer *consumer, uint32_t priority)
+{
+	uint32_t class_index = priority % TLB_CLASS_COUNT;
+
+	consumer->next[class_index] += 1;
+	TLB_STORE_RELEASE(&consumer->connection->taken[class_index], consumer->next[class_index]);
+}
+
+/* The oldest message of a priority; it stays until tlb_release. A slot that makes no sense is skipped and counted, and then the
+ * answer is false though a message may follow.
+ */
+static inline bool tlb_peek(struct tlb_consumer *consumer, uint32_t priority, struct tlb_message *message)
+{
+	uint32_t class_index = priority % TLB_CLASS_COUNT;
+	uint32_t position = consumer->next[class_index];
+	const struct tlb_slot *slot = tlb_consumer_slot(consumer, class_index, position);
+
+	if (TLB_LOAD_ACQUIRE(&slot->turn) != position + 1)
+		return false;
+	if (!tlb_look(consumer, slot, message)) {
+		tlb_count(&consumer->connection->corrupt);
+		tlb_release(consumer, class_index);
+		return false;
+	}
+	message->priority = class_index;
+	return true;
+}
+
+/* The oldest message of the most urgent priority that has one; it stays until tlb_release(consumer, message->priority). */
+static inline bool tlb_peek_most_urgent(struct tlb_consumer *consumer, struct tlb_message *message)
+{
+	uint32_t priority;
+
+	for (priority = TLB_CLASS_COUNT; priority-- > 0;)
+		if (tlb_peek(consumer, priority, message))
+			return true;
+	return false;
+}
+
+/* The newest value; it stays as it is until the next tlb_read. False while there has never been one, or if what it says makes no
+ * sense.
+ */
+static inline bool tlb_read(struct tlb_consumer *consumer, struct tlb_message *value)
+{
+	tlb_word latest = tlb_load_word(&consumer->producer->latest);
+	const struct tlb_slot *cell;
+	uint32_t ahead = 0;
+
+	if (latest != consumer->seen_latest) {
+		tlb_word first = latest;
+		uint32_t pair = (uint32_t)latest & 1;
+
+		if (pair != consumer->pair) {
+			/* Our reads of the pair that we leave are done. */
+			TLB_STORE_RELEASE(&consumer->connection->reading, pair);
+			/* Partner: the barrier in tlb_wanted. Either the writer's next look sees the pair, or the load
+			 * below sees what it wrote last into this pair.
+			 */
+			TLB_FENCE();
+			latest = tlb_load_word(&consumer->producer->latest);
+		}
+		consumer->pair = pair;
+		consumer->cell = tlb_last_of(latest, pair);
+		/* A newer value may have gone to the other pair: then the next read must find that. */
+		consumer->seen_latest = (latest & 1) == pair ? latest : first;
+	} else if (latest == 0) {
+		return false;
+	}
+	cell = tlb_consumer_slot(consumer, 0, consumer->pair * 2 + consumer->cell);
+	if (!tlb_look(consumer, cell, value)) {
+		tlb_count(&consumer->connection->corrupt);
+		return false;
+	}
+	ahead = TLB_LOAD(&cell->turn) - consumer->seen_number;
+	consumer->seen_number += ahead;
+	value->fresh = ahead != 0;
+	value->overwritten = ahead > 0 ? ahead - 1 : 0;
+	return true;
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+
+/* The consumer's sleeps, one for all its producers. */
+struct tlb_sleeper {
+	tlb_word count;
+};
+
+/* Announces a sleep. After this: remember tlb_kicks of each producer, look for messages once more, and sleep only if there are
+ * none and only while those counts are the same (on Linux the kernel compares: FUTEX_WAIT, futex_waitv).
+ */
+static inline void tlb_arm(struct tlb_sleeper *sleeper, struct tlb_consumer_head *own, enum tlb_kick manner)
+{
+	sleeper->count += 1;
+	TLB_STORE(TLB_WORD(&own->waiting), (tlb_word)(sleeper->count << 2) | (tlb_word)manner);
+	/* Partner: the fence in tlb_wanted. */
+	TLB_FENCE();
+}
+
+/* It is awake. A kick that is on its way is harmless. */
+static inline void tlb_disarm(struct tlb_sleeper *sleeper, struct tlb_consumer_head *own)
+{
+	TLB_STORE(TLB_WORD(&own->waiting), (tlb_word)(sleeper->count << 2));
+}
+
+/* How often a producer has kicked. */
+static inline uint32_t tlb_kicks(const struct tlb_producer_head *producer)
+{
+	return TLB_LOAD_ACQUIRE(&producer->kick);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
