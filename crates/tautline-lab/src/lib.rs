@@ -2,7 +2,7 @@
 //!
 //! * [`machine`]: what about a machine decides how well it keeps time.
 //! * [`histogram`]: many latencies in fixed memory.
-//! * [`page`] and [`plot`]: self-contained HTML reports.
+//! * [`page`], [`plot`], [`chart`] and [`surface`]: self-contained HTML reports.
 //! * [`hosts`]: two hosts on one machine, for what needs a network of its own; [`child`] and
 //!   [`interrupt`] see to it that nothing of them is left behind.
 //! * [`probe`]: threads that wait for a moment and look how late they are.
@@ -12,6 +12,7 @@
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
 pub mod capability;
+pub mod chart;
 pub mod child;
 pub mod compare;
 pub mod cyclictest;
@@ -28,6 +29,7 @@ pub mod probe;
 pub mod report;
 pub mod result;
 pub mod session;
+pub mod surface;
 pub mod sys;
 pub mod timeline;
 pub mod trace;

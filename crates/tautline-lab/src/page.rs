@@ -115,7 +115,7 @@ impl Page {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.title) }
-                    style { (PreEscaped(STYLE)) }
+                    style { (PreEscaped(COLOURS)) (PreEscaped(STYLE)) (PreEscaped(DRAWING)) }
                 }
                 body {
                     main {
@@ -227,13 +227,28 @@ impl Table {
 
 /// Colours of series are those of Okabe and Ito, which readers with any of the common colour
 /// deficiencies tell apart, darkened or lightened to stand on the background; series differ by dash as well.
-const STYLE: &str = "\
+pub(crate) const COLOURS: &str = "\
 :root{--bg:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d5dae0;--panel:#f5f7f9;\
 --good:#0a6b4d;--good-bg:#e4f5ee;--limited:#8a5200;--limited-bg:#fff3dc;--bad:#a8320a;--bad-bg:#fdeae2;--note:#0b5a8f;--note-bg:#e6f1fa;\
 --s0:#0072b2;--s1:#d55e00;--s2:#00855f;--s3:#b4518a;--s4:#4d4d4d;--s5:#b97a00;--s6:#2b8fc9;--s7:#7a5195}\
 @media(prefers-color-scheme:dark){:root{--bg:#14171b;--ink:#e6e9ed;--soft:#a2abb5;--line:#353c45;--panel:#1d2228;\
 --good:#5ed3a8;--good-bg:#12332a;--limited:#f2bd5c;--limited-bg:#3a2c10;--bad:#ff9a73;--bad-bg:#43200f;--note:#7cc0f0;--note-bg:#11304a;\
 --s0:#4aa8e0;--s1:#ff8a3d;--s2:#2fc79a;--s3:#e39bc6;--s4:#c4c9cf;--s5:#f0b429;--s6:#9ad4f5;--s7:#bb9bd8}}\
+";
+
+/// What stands in a drawing, on a page or in a file of its own.
+pub(crate) const DRAWING: &str = "\
+.grid{stroke:var(--line);stroke-width:1}.minor{stroke:var(--line);stroke-width:.5;opacity:.6}\
+.axis{stroke:var(--soft);stroke-width:1}\
+.plot text{fill:var(--soft);font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\
+.plot text.cell{font-size:10px;fill:var(--ink)}.plot text.cell.on{fill:var(--bg)}\
+.line{fill:none;stroke-width:2;stroke-linejoin:round}\
+.area{stroke:none;opacity:.1}\
+.mark{stroke:none;opacity:.8}\
+.surface{fill:var(--s0)}.hole{fill:none;stroke:var(--line)}\
+";
+
+const STYLE: &str = "\
 *{box-sizing:border-box}\
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}\
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;overflow-wrap:anywhere}\
@@ -269,11 +284,8 @@ svg.wide{display:none}\
 .legend{display:flex;flex-wrap:wrap;gap:.15rem 1.1rem;list-style:none;margin:.4rem 0 0;padding:0;font-size:.9rem}\
 .legend li{display:flex;align-items:center;gap:.45rem}\
 .legend svg{flex:none}\
-.grid{stroke:var(--line);stroke-width:1}.minor{stroke:var(--line);stroke-width:.5;opacity:.6}\
-.axis{stroke:var(--soft);stroke-width:1}\
-.plot text{fill:var(--soft);font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\
-.line{fill:none;stroke-width:2;stroke-linejoin:round}\
-.area{stroke:none;opacity:.1}\
+.multiples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:.5rem 1rem}\
+.multiples h3{font-size:.95rem;font-weight:600;margin:.3rem 0 .1rem}\
 @media(max-width:480px){dl div{grid-template-columns:1fr}}\
 @media print{svg.wide{display:block}svg.narrow{display:none}.scroll{overflow:visible}}\
 ";

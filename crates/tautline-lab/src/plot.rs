@@ -10,7 +10,7 @@ use crate::histogram::{Bucket, LatencyHistogram};
 use crate::page::Block;
 
 /// Colours that the page's style defines. Further series begin again at the first, with another dash.
-const COLOUR_COUNT: usize = 8;
+pub(crate) const COLOUR_COUNT: usize = 8;
 
 /// Strokes by which lines of like colour are told apart.
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
@@ -114,21 +114,22 @@ fn figure(
             figcaption { (caption) }
             (Layout::WIDE.plot(&range, lines, share_label, filled))
             (Layout::NARROW.plot(&range, lines, share_label, filled))
-            ul.legend { @for (index, one) in series.iter().enumerate() { (legend_item(index, one)) } }
+            (legend(series.iter().map(|one| (one.name, (one.histogram.count() == 0).then_some("no samples")))))
         }
     })
 }
 
-fn legend_item(index: usize, series: &Series<'_>) -> Markup {
-    let summary = series.histogram.summary();
+/// Which line is which: the names in the order of the lines, each with a remark where there is one.
+pub(crate) fn legend<'a>(names: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Markup {
     html! {
-        li {
-            svg width="30" height="10" aria-hidden="true" {
-                line.line x1="0" y1="5" x2="30" y2="5" style=(stroke(index)) {}
-            }
-            span {
-                (series.name)
-                @if summary.count == 0 { ": no samples" }
+        ul.legend {
+            @for (index, (name, remark)) in names.enumerate() {
+                li {
+                    svg width="30" height="10" aria-hidden="true" {
+                        line.line x1="0" y1="5" x2="30" y2="5" style=(stroke(index)) {}
+                    }
+                    span { (name) @if let Some(remark) = remark { ": " (remark) } }
+                }
             }
         }
     }
@@ -172,20 +173,20 @@ impl Range {
 }
 
 /// Size of a plot and of the margins that its labels need, in the units of its text (12 high).
-struct Layout {
-    class: &'static str,
-    width: f64,
-    height: f64,
-    left: f64,
-    right: f64,
-    top: f64,
-    bottom: f64,
-    /// Labels on the latency axis must be this far apart.
-    label_pitch: f64,
+pub(crate) struct Layout {
+    pub(crate) class: &'static str,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
+    /// Labels on the axis across must be this far apart.
+    pub(crate) label_pitch: f64,
 }
 
 impl Layout {
-    const WIDE: Layout = Layout {
+    pub(crate) const WIDE: Layout = Layout {
         class: "plot wide",
         width: 920.0,
         height: 400.0,
@@ -195,7 +196,7 @@ impl Layout {
         bottom: 46.0,
         label_pitch: 64.0,
     };
-    const NARROW: Layout = Layout {
+    pub(crate) const NARROW: Layout = Layout {
         class: "plot narrow",
         width: 360.0,
         height: 300.0,

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::page::Block;
-use crate::plot::{stroke, tick_text};
+use crate::plot::{legend, stroke, tick_text};
 use crate::result::Slice;
 
 /// One line of the plot.
@@ -66,16 +66,7 @@ pub fn timeline(caption: &str, lines: &[Line<'_>]) -> Block {
             figcaption { (caption) }
             (WIDE.plot(&range, lines))
             (NARROW.plot(&range, lines))
-            ul.legend {
-                @for (index, line) in lines.iter().enumerate() {
-                    li {
-                        svg width="30" height="10" aria-hidden="true" {
-                            line.line x1="0" y1="5" x2="30" y2="5" style=(stroke(index)) {}
-                        }
-                        span { (line.name) }
-                    }
-                }
-            }
+            (legend(lines.iter().map(|line| (line.name, None))))
         }
     })
 }
