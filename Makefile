@@ -16,10 +16,12 @@ BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
 BENCH_JSON := $(TARGET)/bench-rtt.json
 BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
+EXPERIMENTS := all
+EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build bench bench-vbus fuzz sim test-fresh-root clean
+.PHONY: help demo test build bench bench-vbus experiments fuzz sim test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -49,6 +51,11 @@ bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2,
 	cargo build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(TARGET)
 	$(TAUT) bench vbus --json $(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
 
+experiments: ## the papers' figures in quick mode: raw data, plots, one page (EXPERIMENTS, EXPERIMENT_ARGS)
+	@scripts/setup.sh --for demo
+	cargo build --release --locked -p taut
+	$(TAUT) experiment run $(EXPERIMENTS) --quick --out $(EXPERIMENTS_DIR) $(EXPERIMENT_ARGS)
+
 fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 	@scripts/setup.sh --for build
 	cargo run --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --bin short -- --iterations $(FUZZ_ITERATIONS)
@@ -62,4 +69,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target bench/iceoryx2/target taut-demo
+	rm -rf fuzz/target bench/iceoryx2/target taut-demo $(EXPERIMENTS_DIR)

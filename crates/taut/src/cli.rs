@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{bench, completions, demo, doctor, echo, ping, recv, send, status};
+use crate::commands::{
+    bench, completions, demo, doctor, echo, experiment, ping, recv, send, status,
+};
 use crate::lab;
 use tautline_lab::interrupt;
 
@@ -37,6 +39,8 @@ pub enum Command {
     Doctor(doctor::Arguments),
     /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
     Lab(lab::LabArgs),
+    /// Run figures of the papers again: raw data, plots, and what the paper found beside what is found here.
+    Experiment(experiment::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
     /// Answer whoever asks, for `taut ping`.
@@ -142,6 +146,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Bench(arguments) => bench::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Experiment(arguments) => experiment::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),

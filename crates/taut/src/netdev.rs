@@ -1,5 +1,5 @@
-//! What XDP features the kernel says an interface has: the generic netlink family `netdev`
-//! (since Linux 6.3). Also the little netlink that this needs.
+//! What XDP features the kernel says an interface has, and which threads poll it: the generic netlink
+//! family `netdev` (since Linux 6.3, threads since 6.8). Also the little netlink that this needs.
 //!
 //! What comes from the kernel is parsed with bounds all the same, and answers without the expected
 //! attribute are no answer.
@@ -15,7 +15,9 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 // linux/netlink.h and linux/genetlink.h
 const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -30,6 +32,9 @@ const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_CMD_NAPI_GET: u8 = 11;
+const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_PID: u16 = 4;
 
 /// The XDP features of an interface, as the driver declares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +102,7 @@ impl Netdev {
             CTRL_CMD_GETFAMILY,
             CTRL_ATTR_FAMILY_NAME,
             b"netdev\0",
+            NLM_F_REQUEST,
         );
         let reply = ask(&socket, &request)?;
         let family = attribute(&reply, CTRL_ATTR_FAMILY_ID)
@@ -113,6 +119,7 @@ impl Netdev {
             NETDEV_CMD_DEV_GET,
             NETDEV_A_DEV_IFINDEX,
             &interface_index.to_ne_bytes(),
+            NLM_F_REQUEST,
         );
         let reply = ask(&self.socket, &request)?;
         attribute(&reply, NETDEV_A_DEV_XDP_FEATURES)
@@ -120,17 +127,48 @@ impl Netdev {
             .map(|value| XdpFeatures(u64::from_ne_bytes(value)))
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
+
+    /// The kernel's threads that poll an interface of the caller's network namespace, by number; none where its poll
+    /// is not in threads.
+    pub fn poll_threads(&self, interface_index: u32) -> io::Result<Vec<u32>> {
+        let request = message(
+            self.family,
+            NETDEV_CMD_NAPI_GET,
+            NETDEV_A_NAPI_IFINDEX,
+            &interface_index.to_ne_bytes(),
+            NLM_F_REQUEST | NLM_F_DUMP,
+        );
+        send(self.socket.as_raw_fd(), &request, MsgFlags::empty())?;
+        let mut threads = Vec::new();
+        let mut buffer = [0; 8192];
+        loop {
+            let length = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                if u16_at(rest, 4) == Some(NLMSG_DONE) {
+                    return Ok(threads);
+                }
+                let attributes = attributes_of(rest)?;
+                let thread = attribute(&attributes, NETDEV_A_NAPI_PID)
+                    .and_then(|value| value.try_into().ok())
+                    .map(u32::from_ne_bytes);
+                threads.extend(thread);
+                let message_bytes = u32_at(rest, 0).unwrap_or(0).next_multiple_of(4) as usize;
+                rest = rest.get(message_bytes.max(HEADER_BYTES)..).unwrap_or(&[]);
+            }
+        }
+    }
 }
 
 /// A generic netlink request with one attribute.
-fn message(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
+fn message(family: u16, command: u8, kind: u16, value: &[u8], flags: u16) -> Vec<u8> {
     let attribute_bytes = 4 + value.len();
     let padded = attribute_bytes.next_multiple_of(4);
     let total = HEADER_BYTES + GENERIC_HEADER_BYTES + padded;
     let mut bytes = Vec::with_capacity(total);
     bytes.extend((total as u32).to_ne_bytes());
     bytes.extend(family.to_ne_bytes());
-    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
     bytes.extend(1u32.to_ne_bytes()); // sequence
     bytes.extend(0u32.to_ne_bytes()); // to the kernel
     bytes.extend([command, 1, 0, 0]);
@@ -191,7 +229,7 @@ mod tests {
 
     #[test]
     fn attributes_are_found_and_bounded() {
-        let built = message(7, 1, 3, &[1, 2, 3, 4, 5]);
+        let built = message(7, 1, 3, &[1, 2, 3, 4, 5], NLM_F_REQUEST);
         assert_eq!(built.len() % 4, 0);
         let attributes = attributes_of(&built).unwrap();
         assert_eq!(attribute(&attributes, 3), Some(&[1, 2, 3, 4, 5][..]));
@@ -206,7 +244,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_kernel_are_errors() {
-        let mut bytes = message(NLMSG_ERROR, 0, 0, &[]);
+        let mut bytes = message(NLMSG_ERROR, 0, 0, &[], NLM_F_REQUEST);
         bytes[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&(-2i32).to_ne_bytes());
         assert_eq!(attributes_of(&bytes).unwrap_err().raw_os_error(), Some(2));
     }

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tautline_lab::hosts::{clear_stale, may_create};
+use tautline_lab::hosts::clear_stale;
+
+mod common;
+use common::skipped_without_privilege;
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,14 +34,6 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-fn skipped_without_privilege() -> bool {
-    let skipped = !may_create();
-    if skipped {
-        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
-    }
-    skipped
 }
 
 fn namespaces_of(pid: u32) -> [PathBuf; 2] {

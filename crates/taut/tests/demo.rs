@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tautline_lab::hosts::may_create;
 use tautline_lab::plot::latency_text;
+
+mod common;
+use common::{browse, skipped_without_privilege};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,14 +64,6 @@ fn demo(seconds: &str, directory: &Directory) -> Command {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn skipped_without_privilege() -> bool {
-    let skipped = !may_create();
-    if skipped {
-        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
-    }
-    skipped
 }
 
 fn namespaces_of(pid: u32) -> [PathBuf; 2] {
@@ -131,35 +125,12 @@ fn a_demo_measures_four_ways_and_removes_its_hosts() {
     check_page(&directory, &json);
 }
 
-/// Reads the page with a browser: no complaint, and the figures of the result file are in it.
+/// Reads the page with a browser: the figures of the result file are in it.
 fn check_page(directory: &Directory, json: &Value) {
     let page = directory.out().join("report.html");
-    let browser = Command::new("chromium")
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            "--dump-dom",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            directory.0.join("browser").display()
-        ))
-        .arg(format!("file://{}", page.display()))
-        .stdin(Stdio::null())
-        .output();
-    let output = match browser {
-        Ok(output) => output,
-        Err(_) => {
-            println!("SKIPPED: chromium is not installed");
-            return;
-        }
+    let Some(dom) = browse(&page, &directory.0.join("browser")) else {
+        return;
     };
-    let log = text(&output.stderr);
-    assert!(output.status.success(), "{log}");
-    assert!(!log.contains("CONSOLE"), "{log}");
-    let dom = text(&output.stdout);
     assert_eq!(
         dom.matches("<svg class=\"plot wide").count(),
         2,

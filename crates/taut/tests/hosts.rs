@@ -176,7 +176,7 @@ fn late_replies_are_not_taken_for_the_next() {
         );
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let serving = scope.spawn(|| server.serve(8, &stop));
+            let serving = scope.spawn(|| server.serve(8, &stop, &mut |_| {}));
             let served = (0..500).find(|_| client.round_trip(b"second..").is_ok());
             assert!(served.is_some(), "{path}");
             stop.store(true, Ordering::Relaxed);

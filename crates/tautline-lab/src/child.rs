@@ -66,12 +66,19 @@ pub fn restrict(cpus: &[usize]) -> io::Result<()> {
 
 /// Gives the calling thread the policy SCHED_FIFO with this priority (1 to 99).
 pub fn schedule_fifo(priority: u8) -> io::Result<()> {
+    schedule_fifo_of(Pid::from_raw(0), priority)
+}
+
+/// Gives a thread, which may be the kernel's, the policy SCHED_FIFO with this priority. Number 0 is the calling one.
+pub fn schedule_fifo_of(thread: Pid, priority: u8) -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: i32::from(priority),
     };
-    // SAFETY: pid 0 means the calling thread; the pointer is to a live, initialised sched_param,
-    // which the kernel only reads during the call.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    // SAFETY: the kernel checks the thread's number; the pointer is to a live, initialised
+    // sched_param, which the kernel only reads during the call.
+    let result = unsafe {
+        libc::sched_setscheduler(thread.as_raw(), libc::SCHED_FIFO, &raw const parameters)
+    };
     if result == 0 {
         Ok(())
     } else {

@@ -329,6 +329,25 @@ impl Hosts {
         command
     }
 
+    /// Writes a setting of a cable's end: a file below `/sys/class/net/IF`, such as `threaded`. It goes with the cable.
+    pub fn set_interface(
+        &self,
+        host: Host,
+        cable: usize,
+        file: &str,
+        value: &str,
+    ) -> Result<(), HostsError> {
+        let path = format!(
+            "/sys/class/net/{}/{file}",
+            self.end(host, cable).interface()
+        );
+        // `ip netns exec` mounts a `/sys` that shows the namespace.
+        let script = "echo \"$0\" > \"$1\"";
+        #[rustfmt::skip]
+        ip(&["netns", "exec", self.name(host), "sh", "-c", script, value, &path])?;
+        Ok(())
+    }
+
     fn set_up(&self) -> Result<(), HostsError> {
         for host in Host::BOTH {
             self.inside(host, disable_ipv6)??;

@@ -20,7 +20,7 @@ pub struct Tuned {
 
 /// Tunes for probes on `cpus`.
 pub fn apply(cpus: &[u32], journal: &mut Journal, missing: &mut Vec<Missing>) -> Tuned {
-    let idle = hold_off_idle_states(journal);
+    let idle = hold_off_idle_states_noted(journal);
     let no_idle_latency = match idle {
         Ok(file) => Some(file),
         Err(error) => {
@@ -65,18 +65,23 @@ fn lacking(what: &str, error: &std::io::Error, remedy: &str) -> Missing {
     }
 }
 
-fn hold_off_idle_states(journal: &mut Journal) -> std::io::Result<File> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(DMA_LATENCY)?;
-    let mut before = [0; 4];
-    let before = match file.read_exact(&mut before) {
-        Ok(()) => format!("{} µs", i32::from_ne_bytes(before)),
+fn hold_off_idle_states_noted(journal: &mut Journal) -> std::io::Result<File> {
+    let before = match File::open(DMA_LATENCY).and_then(|mut file| {
+        let mut bytes = [0; 4];
+        file.read_exact(&mut bytes).map(|()| bytes)
+    }) {
+        Ok(bytes) => format!("{} µs", i32::from_ne_bytes(bytes)),
         Err(_) => "unknown".to_owned(),
     };
-    file.write_all(&0i32.to_ne_bytes())?;
+    let file = hold_off_idle_states()?;
     journal.note(DMA_LATENCY, &before, "0 µs");
+    Ok(file)
+}
+
+/// Asks the kernel for idle states without exit latency, for as long as the file is open.
+pub fn hold_off_idle_states() -> std::io::Result<File> {
+    let mut file = OpenOptions::new().write(true).open(DMA_LATENCY)?;
+    file.write_all(&0i32.to_ne_bytes())?;
     Ok(file)
 }
 

@@ -5,6 +5,7 @@
 //! answers, each on a CPU of its own. Between slices the asking thread tells the other what to
 //! serve next; that, and the first slices of each path, are not measured.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ pub struct Settings {
     /// Where the two threads run.
     #[serde(flatten)]
     pub placement: Placement,
+    /// Whether the answering side reads the clock at each message, for the time of one way.
+    pub one_way: bool,
 }
 
 fn as_ns<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -59,6 +62,7 @@ impl Settings {
             warm_up_slices: 1,
             time_limit: Duration::from_millis(100),
             placement: Placement::default(),
+            one_way: false,
         }
     }
 
@@ -133,6 +137,9 @@ pub struct Row {
     pub lost: u64,
     /// Latencies of the others.
     pub histogram: LatencyHistogram,
+    /// From before the request is sent until the other side has it, by the clock that both read; empty unless
+    /// [`Settings::one_way`].
+    pub one_way: LatencyHistogram,
 }
 
 /// Result of a run.
@@ -231,18 +238,81 @@ fn run_on_threads(
     settings: &Settings,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Vec<Row>, RttError> {
+    let arrivals = &Arrivals::default();
+    // Room for a slice, taken before it is measured.
+    let room = settings.slice.min(settings.count) as usize;
+    let mut seen = Vec::with_capacity(if settings.one_way { room } else { 0 });
     sides::run(
         &settings.placement,
         |slice: Slice, stop| {
+            let mut see = |message: &[u8]| {
+                if settings.one_way {
+                    seen.push(Moment::of(message, Instant::now()));
+                }
+            };
             servers[slice.path_index]
-                .serve(slice.payload_bytes, stop)
+                .serve(slice.payload_bytes, stop, &mut see)
                 .map_err(|source| RttError::Path {
                     path: settings.paths[slice.path_index],
                     source,
-                })
+                })?;
+            arrivals.add(&mut seen);
+            Ok(())
         },
-        |handover| Asking::new(settings, clients, handover).run(progress),
+        |handover| Asking::new(settings, clients, handover, arrivals).run(progress),
     )
+}
+
+/// When the messages of a slice arrived: filled by the answering thread at the end of a slice, emptied by the other.
+#[derive(Default)]
+struct Arrivals(Mutex<Vec<Moment>>);
+
+impl Arrivals {
+    fn add(&self, moments: &mut Vec<Moment>) {
+        self.list().append(moments);
+    }
+
+    fn take(&self) -> Vec<Moment> {
+        std::mem::take(&mut *self.list())
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Moment>> {
+        // A list of moments is whole after every operation on it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When a message was sent or arrived.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    /// As much of the first [`TAG_BYTES`] bytes as the message has.
+    tag: [u8; TAG_BYTES],
+    at: Instant,
+}
+
+impl Moment {
+    fn of(message: &[u8], at: Instant) -> Moment {
+        let mut tag = [0; TAG_BYTES];
+        let length = message.len().min(TAG_BYTES);
+        tag[..length].copy_from_slice(&message[..length]);
+        Moment { tag, at }
+    }
+}
+
+/// The times between departures and the arrivals that belong to them. Both are in the order of sending; a departure
+/// without an arrival was lost on the way.
+fn ways<'a>(
+    departures: &'a [Moment],
+    arrivals: &'a [Moment],
+) -> impl Iterator<Item = Duration> + 'a {
+    let mut rest = arrivals;
+    departures.iter().filter_map(move |departure| {
+        let (arrival, later) = rest.split_first()?;
+        (arrival.tag == departure.tag).then(|| {
+            rest = later;
+            arrival.at.saturating_duration_since(departure.at)
+        })
+    })
 }
 
 /// What the answering thread is told to serve.
@@ -266,6 +336,8 @@ struct Asking<'a> {
     rows: Vec<Row>,
     payload: Vec<u8>,
     sequence: u64,
+    departures: Vec<Moment>,
+    arrivals: &'a Arrivals,
 }
 
 impl<'a> Asking<'a> {
@@ -273,6 +345,7 @@ impl<'a> Asking<'a> {
         settings: &'a Settings,
         clients: Vec<Box<dyn RoundTrip>>,
         handover: &'a Handover<Slice>,
+        arrivals: &'a Arrivals,
     ) -> Asking<'a> {
         let rows = settings.sizes.iter().flat_map(|&payload_bytes| {
             settings.paths.iter().map(move |&path| Row {
@@ -280,6 +353,7 @@ impl<'a> Asking<'a> {
                 payload_bytes,
                 lost: 0,
                 histogram: LatencyHistogram::new(),
+                one_way: LatencyHistogram::new(),
             })
         });
         let bytes_max = settings.sizes.iter().copied().max().unwrap_or(0);
@@ -290,6 +364,8 @@ impl<'a> Asking<'a> {
             rows: rows.collect(),
             payload: (0..bytes_max).map(|index| index as u8).collect(),
             sequence: 0,
+            departures: Vec::new(),
+            arrivals,
         }
     }
 
@@ -333,6 +409,10 @@ impl<'a> Asking<'a> {
             let start = Instant::now();
             let result = self.clients[path_index].round_trip(&self.payload[..payload_bytes]);
             let latency = start.elapsed();
+            if self.settings.one_way {
+                let sent = Moment::of(&self.payload[..payload_bytes], start);
+                self.departures.push(sent);
+            }
             match result {
                 Ok(()) => {
                     lost_in_a_row = 0;
@@ -361,6 +441,14 @@ impl<'a> Asking<'a> {
             self.rows[row_index].lost += lost;
         }
         self.handover.end()?;
+        if measured {
+            let one_way = &mut self.rows[row_index].one_way;
+            ways(&self.departures, &self.arrivals.take())
+                .for_each(|way| one_way.record_duration(way));
+        } else {
+            self.arrivals.take();
+        }
+        self.departures.clear();
         interrupt::interrupted().map_or(Ok(()), |signal| Err(RttError::Interrupted(signal)))
     }
 
@@ -386,6 +474,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::echo::Seen;
 
     /// A path without a network: counts, and loses what it is told to.
     struct Local {
@@ -412,7 +501,12 @@ mod tests {
     struct Waits;
 
     impl Echo for Waits {
-        fn serve(&mut self, _payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError> {
+        fn serve(
+            &mut self,
+            _payload_bytes: usize,
+            stop: &AtomicBool,
+            _seen: &mut Seen<'_>,
+        ) -> Result<(), EchoError> {
             while !stop.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
@@ -423,7 +517,12 @@ mod tests {
     struct Fails;
 
     impl Echo for Fails {
-        fn serve(&mut self, _payload_bytes: usize, _stop: &AtomicBool) -> Result<(), EchoError> {
+        fn serve(
+            &mut self,
+            _payload_bytes: usize,
+            _stop: &AtomicBool,
+            _seen: &mut Seen<'_>,
+        ) -> Result<(), EchoError> {
             Err(EchoError::Closed)
         }
     }
@@ -492,6 +591,18 @@ mod tests {
                 .all(|row| row.histogram.count() + row.lost == 30)
         );
         assert!(rows.iter().any(|row| row.lost > 0));
+    }
+
+    #[test]
+    fn ways_are_those_of_messages_that_arrived() {
+        let start = Instant::now();
+        let moment = |tag: u8, ms| Moment::of(&[tag], start + Duration::from_millis(ms));
+        let departures = [moment(1, 0), moment(2, 10), moment(3, 20), moment(4, 30)];
+        let arrivals = [moment(1, 5), moment(3, 22), moment(4, 33)];
+        let found: Vec<_> = ways(&departures, &arrivals).collect();
+        assert_eq!(found, [5, 2, 3].map(Duration::from_millis));
+        assert_eq!(ways(&departures, &[]).count(), 0);
+        assert_eq!(Moment::of(&[7; 20], start).tag, [7; TAG_BYTES]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod echo;
+pub mod experiment;
 pub mod peer;
 pub mod ping;
 pub mod recv;

@@ -4,7 +4,7 @@
 //! know only these two traits, so that every path is measured by the same code.
 
 mod node;
-mod tcp;
+pub mod tcp;
 mod udp;
 
 use std::fmt;
@@ -18,6 +18,8 @@ use thiserror::Error;
 
 use tautline::LinkKind;
 use tautline_lab::hosts::{Hosts, HostsError};
+
+use crate::nodes::HostNodes;
 
 /// Bytes at the start of a payload by which a late reply is told from the one that is waited for.
 pub const TAG_BYTES: usize = 8;
@@ -180,10 +182,18 @@ pub trait RoundTrip: Send {
 
 /// The answering end of a path.
 pub trait Echo: Send {
-    /// Sends back messages of `payload_bytes` each until `stop` is set. Looks at `stop` at least
-    /// every 20 ms, a message under way apart.
-    fn serve(&mut self, payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError>;
+    /// Sends back messages of `payload_bytes` each until `stop` is set, each after `seen` was called
+    /// with it. Looks at `stop` at least every 20 ms, a message under way apart.
+    fn serve(
+        &mut self,
+        payload_bytes: usize,
+        stop: &AtomicBool,
+        seen: &mut Seen<'_>,
+    ) -> Result<(), EchoError>;
 }
+
+/// Called by [`Echo::serve`] with each message before it is sent back.
+pub type Seen<'a> = dyn FnMut(&[u8]) + 'a;
 
 /// How a path is to be opened.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +233,7 @@ pub fn open_paths(
 /// What several paths use. Ports keep their node open.
 #[derive(Default)]
 struct Shared {
-    xdp: Option<node::Nodes>,
+    xdp: Option<HostNodes>,
 }
 
 impl Shared {
@@ -247,16 +257,16 @@ impl Shared {
             Path::Sampling => node::sampling(path, self.xdp(path, hosts)?, hosts, options),
             Path::Queuing => node::queuing(path, self.xdp(path, hosts)?, hosts, options),
             Path::Packet => {
-                let nodes = node::Nodes::open(path, hosts, LinkKind::Packet)?;
+                let nodes = node::nodes(path, hosts, LinkKind::Packet)?;
                 node::queuing(path, &nodes, hosts, options)
             }
             Path::Floor => node::floor(hosts, options),
         }
     }
 
-    fn xdp(&mut self, path: Path, hosts: &Hosts) -> Result<&node::Nodes, EchoError> {
+    fn xdp(&mut self, path: Path, hosts: &Hosts) -> Result<&HostNodes, EchoError> {
         if self.xdp.is_none() {
-            self.xdp = Some(node::Nodes::open(path, hosts, LinkKind::Xdp)?);
+            self.xdp = Some(node::nodes(path, hosts, LinkKind::Xdp)?);
         }
         self.xdp.as_ref().ok_or(EchoError::Closed)
     }

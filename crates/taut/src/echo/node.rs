@@ -5,70 +5,45 @@ use std::time::{Duration, Instant};
 
 use tautline::floor::Floor;
 use tautline::{
-    Destination, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority,
-    QueuingOptions, QueuingPort, ReceiveError, SamplingOptions, SamplingPort,
+    Destination, LinkKind, MacAddress, Node, Priority, QueuingOptions, QueuingPort, ReceiveError,
+    SamplingOptions, SamplingPort,
 };
 use tautline_lab::hosts::{Host, Hosts};
 
-use super::{BLOCKED_LOOK, Echo, EchoError, Ends, Path, PathOptions, RoundTrip, answers};
+use crate::nodes::{HostNodes, NodesError, PEER, port_number};
+
+use super::{BLOCKED_LOOK, Echo, EchoError, Ends, Path, PathOptions, RoundTrip, Seen, answers};
 
 /// Port numbers, one for each path, since paths share a node.
 const QUEUING: u16 = 1;
 const SAMPLING: u16 = 2;
 const PACKET: u16 = 3;
 const PRIORITY: Priority = Priority::HIGHEST;
-/// Name of the other host in the neighbour table.
-const PEER: &str = "peer";
 
-/// The nodes of both hosts on one link. Paths on the same link share them.
-pub(super) struct Nodes {
-    ends: [Node; 2],
+/// Opens a port on each host and the way to the other.
+fn ports<P: Send>(
+    path: Path,
+    nodes: &HostNodes,
+    hosts: &Hosts,
+    open: impl Fn(&Node) -> Result<P, tautline::PortError> + Sync,
+    aim: impl Fn(&mut P) -> Result<Destination, tautline::PortError>,
+) -> Result<[(P, Destination); 2], EchoError> {
+    let side = |host: Host| {
+        let mut port = nodes
+            .port(hosts, host, &open)
+            .map_err(|error| not_available(path, &error))?;
+        let to = aim(&mut port).map_err(|error| not_available(path, &error))?;
+        Ok::<_, EchoError>((port, to))
+    };
+    Ok([side(Host::A)?, side(Host::B)?])
 }
 
-impl Nodes {
-    pub(super) fn open(path: Path, hosts: &Hosts, link: LinkKind) -> Result<Self, EchoError> {
-        let open = |host: Host| {
-            let peer = hosts.end(host.peer(), 0);
-            let neighbour = Neighbour {
-                name: PEER.to_owned(),
-                mac: MacAddress(peer.mac()),
-                ip: Some(peer.address()),
-                form: Form::Ethernet,
-            };
-            let config = NodeConfig::on(&hosts.end(host, 0).interface()).with_link(link);
-            let config = config
-                .with_neighbour(neighbour)
-                .expect("an empty table has room");
-            let node = hosts.inside(host, || Node::open(config))?;
-            node.map_err(|error| not_available(path, &error))
-        };
-        Ok(Self {
-            ends: [open(Host::A)?, open(Host::B)?],
-        })
-    }
-
-    /// What carries the frames, in a line.
-    fn describe(&self) -> String {
-        self.ends[0].report().to_string().replace('\n', ";")
-    }
-
-    /// Opens a port on each host and the way to the other.
-    fn ports<P: Send>(
-        &self,
-        path: Path,
-        hosts: &Hosts,
-        open: impl Fn(&Node) -> Result<P, tautline::PortError> + Sync,
-        aim: impl Fn(&mut P) -> Result<Destination, tautline::PortError>,
-    ) -> Result<[(P, Destination); 2], EchoError> {
-        let side = |host: Host| {
-            let node = &self.ends[host as usize];
-            let port = hosts.inside(host, || open(node))?;
-            let mut port = port.map_err(|error| not_available(path, &error))?;
-            let to = aim(&mut port).map_err(|error| not_available(path, &error))?;
-            Ok::<_, EchoError>((port, to))
-        };
-        Ok([side(Host::A)?, side(Host::B)?])
-    }
+/// The nodes that paths on one link share.
+pub(super) fn nodes(path: Path, hosts: &Hosts, link: LinkKind) -> Result<HostNodes, EchoError> {
+    HostNodes::open(hosts, 0, link, None).map_err(|error| match error {
+        NodesError::Hosts(error) => error.into(),
+        other => not_available(path, &other),
+    })
 }
 
 fn not_available(path: Path, error: &dyn std::error::Error) -> EchoError {
@@ -76,10 +51,6 @@ fn not_available(path: Path, error: &dyn std::error::Error) -> EchoError {
         path,
         reason: error.to_string(),
     }
-}
-
-fn number(number: u16) -> PortNumber {
-    PortNumber::new(number).expect("the constants above are in range")
 }
 
 /// A receive or a wait that the kernel refused.
@@ -92,11 +63,11 @@ fn refused(error: ReceiveError) -> EchoError {
 
 pub(super) fn queuing(
     path: Path,
-    nodes: &Nodes,
+    nodes: &HostNodes,
     hosts: &Hosts,
     options: &PathOptions,
 ) -> Result<Ends, EchoError> {
-    let own = number(if path == Path::Packet {
+    let own = port_number(if path == Path::Packet {
         PACKET
     } else {
         QUEUING
@@ -107,8 +78,9 @@ pub(super) fn queuing(
         spin: options.time_limit.max(BLOCKED_LOOK),
         ..QueuingOptions::default()
     };
-    let [a, b] = nodes.ports(
+    let [a, b] = ports(
         path,
+        nodes,
         hosts,
         |node| node.queuing_port(own, &settings),
         |port| port.destination(PEER, own),
@@ -156,11 +128,17 @@ impl RoundTrip for Queuing {
 }
 
 impl Echo for Queuing {
-    fn serve(&mut self, _payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError> {
+    fn serve(
+        &mut self,
+        _payload_bytes: usize,
+        stop: &AtomicBool,
+        seen: &mut Seen<'_>,
+    ) -> Result<(), EchoError> {
         while !stop.load(Ordering::Relaxed) {
             let deadline = tautline::now() + BLOCKED_LOOK / 4;
             let message = self.port.receive_until(deadline, &mut self.buffer);
             if let Some(message) = message.map_err(refused)? {
+                seen(&self.buffer[..message.length]);
                 let _lost = self
                     .port
                     .send(self.to, PRIORITY, &self.buffer[..message.length]);
@@ -172,18 +150,19 @@ impl Echo for Queuing {
 
 pub(super) fn sampling(
     path: Path,
-    nodes: &Nodes,
+    nodes: &HostNodes,
     hosts: &Hosts,
     options: &PathOptions,
 ) -> Result<Ends, EchoError> {
     check_size(options, SamplingPort::VALUE_BYTES_MAX)?;
-    let own = number(SAMPLING);
+    let own = port_number(SAMPLING);
     let settings = SamplingOptions {
         spin: options.time_limit.max(BLOCKED_LOOK),
         ..SamplingOptions::default()
     };
-    let [a, b] = nodes.ports(
+    let [a, b] = ports(
         path,
+        nodes,
         hosts,
         |node| node.sampling_port(own, &settings),
         |port| port.destination(PEER, own),
@@ -230,11 +209,17 @@ impl RoundTrip for Sampling {
 }
 
 impl Echo for Sampling {
-    fn serve(&mut self, _payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError> {
+    fn serve(
+        &mut self,
+        _payload_bytes: usize,
+        stop: &AtomicBool,
+        seen: &mut Seen<'_>,
+    ) -> Result<(), EchoError> {
         while !stop.load(Ordering::Relaxed) {
             let deadline = tautline::now() + BLOCKED_LOOK / 4;
             let sample = self.port.read_new_until(deadline, &mut self.buffer);
             if let Some(sample) = sample.map_err(refused)? {
+                seen(&self.buffer[..sample.length]);
                 let _lost = self
                     .port
                     .send(self.to, PRIORITY, &self.buffer[..sample.length]);
@@ -304,9 +289,15 @@ impl RoundTrip for Barest {
 }
 
 impl Echo for Barest {
-    fn serve(&mut self, payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError> {
+    fn serve(
+        &mut self,
+        payload_bytes: usize,
+        stop: &AtomicBool,
+        seen: &mut Seen<'_>,
+    ) -> Result<(), EchoError> {
         while !stop.load(Ordering::Relaxed) {
             if self.receive(payload_bytes, Instant::now() + BLOCKED_LOOK / 4) {
+                seen(&self.buffer[..payload_bytes]);
                 let _lost = self.floor.send(&self.buffer[..payload_bytes]);
             }
         }

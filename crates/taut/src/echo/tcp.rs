@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{
-    BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Waiting, answers,
-    is_nothing_yet,
+    BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Seen, Waiting,
+    answers, is_nothing_yet,
 };
 use tautline_lab::hosts::{Host, Hosts};
 
@@ -24,16 +24,7 @@ pub(super) fn open(
         Waiting::Spin => PORT_SPIN,
         Waiting::Block => PORT_BLOCK,
     };
-    let address = SocketAddr::from((hosts.end(Host::B, 0).address(), port));
-    let listener = hosts
-        .inside(Host::B, || TcpListener::bind(address))?
-        .map_err(EchoError::io("listen for TCP"))?;
-    let asking = hosts
-        .inside(Host::A, || TcpStream::connect(address))?
-        .map_err(EchoError::io("connect over TCP"))?;
-    let (answering, _) = listener
-        .accept()
-        .map_err(EchoError::io("accept over TCP"))?;
+    let [asking, answering] = connect(hosts, 0, port)?;
     let client = Client {
         end: End::new(
             asking,
@@ -50,6 +41,21 @@ pub(super) fn open(
         end: End::new(answering, waiting, BLOCKED_LOOK, options.payload_bytes_max)?,
     };
     Ok((Box::new(client), Box::new(server)))
+}
+
+/// A connection from host A to host B on a cable: its end in A, and its end in B.
+pub fn connect(hosts: &Hosts, cable: usize, port: u16) -> Result<[TcpStream; 2], EchoError> {
+    let address = SocketAddr::from((hosts.end(Host::B, cable).address(), port));
+    let listener = hosts
+        .inside(Host::B, || TcpListener::bind(address))?
+        .map_err(EchoError::io("listen for TCP"))?;
+    let asking = hosts
+        .inside(Host::A, || TcpStream::connect(address))?
+        .map_err(EchoError::io("connect over TCP"))?;
+    let (answering, _) = listener
+        .accept()
+        .map_err(EchoError::io("accept over TCP"))?;
+    Ok([asking, answering])
 }
 
 /// One end of the connection with a message that may have arrived in part.
@@ -207,10 +213,16 @@ struct Server {
 }
 
 impl Echo for Server {
-    fn serve(&mut self, payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError> {
+    fn serve(
+        &mut self,
+        payload_bytes: usize,
+        stop: &AtomicBool,
+        seen: &mut Seen<'_>,
+    ) -> Result<(), EchoError> {
         // Relaxed: the flag carries nothing else, and is seen at one of the next looks.
         let stopped = || stop.load(Ordering::Relaxed);
         while self.end.fill(payload_bytes, stopped)? {
+            seen(&self.end.buffer[..payload_bytes]);
             write_whole(
                 &mut self.end.stream,
                 &self.end.buffer[..payload_bytes],

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{
-    BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Waiting, answers,
-    is_nothing_yet,
+    BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Seen, Waiting,
+    answers, is_nothing_yet,
 };
 use tautline_lab::hosts::{Host, Hosts};
 
@@ -109,19 +109,27 @@ struct Server {
 }
 
 impl Echo for Server {
-    fn serve(&mut self, _payload_bytes: usize, stop: &AtomicBool) -> Result<(), EchoError> {
+    fn serve(
+        &mut self,
+        _payload_bytes: usize,
+        stop: &AtomicBool,
+        seen: &mut Seen<'_>,
+    ) -> Result<(), EchoError> {
         loop {
             match self.socket.recv(&mut self.buffer) {
-                Ok(length) => match self.socket.send(&self.buffer[..length]) {
-                    Ok(_) => {}
-                    Err(error) if is_nothing_yet(&error) => {}
-                    Err(source) => {
-                        return Err(EchoError::Io {
-                            operation: "answer over UDP",
-                            source,
-                        });
+                Ok(length) => {
+                    seen(&self.buffer[..length]);
+                    match self.socket.send(&self.buffer[..length]) {
+                        Ok(_) => {}
+                        Err(error) if is_nothing_yet(&error) => {}
+                        Err(source) => {
+                            return Err(EchoError::Io {
+                                operation: "answer over UDP",
+                                source,
+                            });
+                        }
                     }
-                },
+                }
                 // Relaxed: the flag carries nothing else, and is seen at one of the next looks.
                 Err(error) if is_nothing_yet(&error) => {
                     if stop.load(Ordering::Relaxed) {

@@ -1,0 +1,252 @@
+//! `taut experiment`: see [`crate::experiment`].
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tautline_lab::Machine;
+
+use crate::cli::{self, CommandError};
+use crate::experiment::report::{self, Ended, Run};
+use crate::experiment::{self, Experiment, ExperimentError, Figure, Outcome, Scale};
+
+/// Stands for every experiment.
+const EVERYTHING: &str = "all";
+
+/// Arguments of `taut experiment`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the experiments: name, figure, what is measured.
+    List(ListArguments),
+    /// Run experiments: raw data, plots, a page, and the line "the paper: …, here: …".
+    Run(RunArguments),
+}
+
+/// Arguments of `taut experiment list`.
+#[derive(Debug, Args)]
+struct ListArguments {
+    /// Write the list as JSON in place of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `taut experiment run`.
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// Names from `taut experiment list`, or `all`.
+    #[arg(required = true, value_name = "NAME", value_parser = names())]
+    names: Vec<String>,
+    /// Scale periods and counts down, so that each takes a minute or less.
+    #[arg(long)]
+    quick: bool,
+    /// Measure next to nothing: for tests.
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    tiny: bool,
+    /// Directory for NAME.json (raw data), NAME.svg (plots) and report.html; it is made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "taut-experiments")]
+    out: PathBuf,
+    /// Write the raw data into this file; without one, or with `-`, to standard output in place of the table.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", require_equals = false)]
+    json: Option<PathBuf>,
+    /// Write the page into this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn names() -> PossibleValuesParser {
+    let names = experiment::figures().map(|(_, figure)| figure.name);
+    PossibleValuesParser::new(names.chain([EVERYTHING]))
+}
+
+/// Lists or runs.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Action::List(arguments) => list(&arguments),
+        Action::Run(arguments) => run_named(&arguments),
+    }
+}
+
+fn list(arguments: &ListArguments) -> Result<(), CommandError> {
+    if arguments.json {
+        let all = experiment::figures().map(|(_, figure)| {
+            json!({
+                "name": figure.name,
+                "source": figure.source,
+                "title": figure.title,
+                "paper": figure.found,
+            })
+        });
+        return cli::print(&format!("{:#}\n", Value::from_iter(all)));
+    }
+    let width = experiment::figures()
+        .map(|(_, figure)| figure.name.len())
+        .max()
+        .unwrap_or(0);
+    let lines = experiment::figures().map(|(_, figure)| {
+        format!(
+            "{:<width$}  {}: {}\n",
+            figure.name, figure.source, figure.title
+        )
+    });
+    cli::print(&lines.collect::<String>())
+}
+
+fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
+    // Before anything is measured, so that nothing is measured in vain.
+    std::fs::create_dir_all(&arguments.out).map_err(|error| {
+        CommandError::failed(
+            format!(
+                "cannot make the directory {}: {error}",
+                arguments.out.display()
+            ),
+            "name one that you may write to with --out",
+        )
+    })?;
+    let run = Run {
+        machine: Machine::read(),
+        command: command_line(),
+        quick: arguments.quick,
+    };
+    let scale = match (arguments.quick, arguments.tiny) {
+        (true, _) => Scale::Quick,
+        (_, true) => Scale::Tiny,
+        _ => Scale::Full,
+    };
+    let prints = arguments.json.as_deref() != Some(Path::new("-"));
+    let mut all = Vec::new();
+    let mut failed = None;
+    for experiment in experiment::ALL {
+        let wanted: Vec<&Figure> = experiment
+            .figures
+            .iter()
+            .filter(|figure| is_wanted(&arguments.names, figure))
+            .collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        match measure(experiment, scale) {
+            Ok(outcomes) => {
+                let outcomes = outcomes
+                    .into_iter()
+                    .filter(|one| wanted.contains(&one.figure));
+                for outcome in outcomes {
+                    write_files(arguments, &run, &outcome)?;
+                    if prints {
+                        cli::print(&(report::text(&run, &outcome) + "\n"))?;
+                    }
+                    all.push(Ended::Measured(Box::new(outcome)));
+                }
+            }
+            Err(ExperimentError::Interrupted(signal)) => {
+                return Err(CommandError::interrupted(signal));
+            }
+            Err(error) => {
+                let reason = format!("{error}; {}", error.remedy());
+                all.extend(wanted.iter().map(|figure| Ended::Failed {
+                    figure,
+                    reason: reason.clone(),
+                }));
+                eprintln!("taut: {}: {error}", wanted[0].name);
+                failed = Some((wanted[0].name, error));
+            }
+        }
+    }
+    write_all(arguments, &run, &all)?;
+    match failed {
+        Some((name, error)) => Err(CommandError::failed(
+            format!("{name}: {error}"),
+            error.remedy(),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_wanted(names: &[String], figure: &Figure) -> bool {
+    names
+        .iter()
+        .any(|name| name == EVERYTHING || name == figure.name)
+}
+
+/// As the user typed it, with the program's name alone.
+fn command_line() -> String {
+    let arguments = std::env::args_os().skip(1);
+    let words = arguments.map(|word| format!(" {}", word.to_string_lossy()));
+    format!("taut{}", words.collect::<String>())
+}
+
+fn measure(experiment: &Experiment, scale: Scale) -> Result<Vec<Outcome>, ExperimentError> {
+    // Drawn on standard error, and only if that is a terminal.
+    let style = ProgressStyle::with_template("{prefix} {bar:40} {percent:>3} %, {eta} left")
+        .expect("the template is a constant");
+    let bar = ProgressBar::new(0)
+        .with_style(style)
+        .with_prefix(experiment.figures[0].name);
+    let outcomes = (experiment.run)(scale, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    outcomes
+}
+
+/// The files of one figure.
+fn write_files(arguments: &RunArguments, run: &Run, outcome: &Outcome) -> Result<(), CommandError> {
+    let file = |extension: &str| {
+        arguments
+            .out
+            .join(format!("{}.{extension}", outcome.figure.name))
+    };
+    cli::write_file(
+        &file("json"),
+        &format!("{:#}\n", report::json(run, outcome)),
+    )?;
+    let drawings = outcome.plots.iter().filter_map(|plot| plot.svg.as_ref());
+    for (index, svg) in drawings.enumerate() {
+        let extension = match index {
+            0 => "svg".to_owned(),
+            more => format!("{}.svg", more + 1),
+        };
+        cli::write_file(&file(&extension), svg)?;
+    }
+    Ok(())
+}
+
+/// What is written once: the page, and the raw data where the user wants them.
+fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), CommandError> {
+    let page = arguments
+        .html
+        .clone()
+        .unwrap_or_else(|| arguments.out.join("report.html"));
+    cli::write_file(&page, &report::html(run, all))?;
+    if let Some(file) = &arguments.json {
+        let mut results: Vec<Value> = all
+            .iter()
+            .filter_map(|ended| match ended {
+                Ended::Measured(outcome) => Some(report::json(run, outcome)),
+                Ended::Failed { .. } => None,
+            })
+            .collect();
+        let json = match results.len() {
+            1 => results.remove(0),
+            _ => Value::Array(results),
+        };
+        cli::write_file(file, &format!("{json:#}\n"))?;
+    }
+    if arguments.json.as_deref() != Some(Path::new("-")) {
+        cli::print(&format!(
+            "raw data and plots: {}, page: {}\n",
+            arguments.out.display(),
+            page.display()
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! What several tests of the command need.
+#![allow(dead_code)] // each test binary uses its own part
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tautline_lab::hosts::may_create;
+
+/// Says so where hosts cannot be made.
+pub(crate) fn skipped_without_privilege() -> bool {
+    let skipped = !may_create();
+    if skipped {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+    }
+    skipped
+}
+
+/// A directory of the test's own, removed at the end.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("taut-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left of a failed test is in nobody's way.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a browser makes of a page, which must not complain about it. Nothing, with a word of it, where there is no browser.
+pub(crate) fn browse(page: &Path, profile: &Path) -> Option<String> {
+    let browser = Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = browser else {
+        println!("SKIPPED: chromium is not installed");
+        return None;
+    };
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert!(!log.contains("CONSOLE"), "{log}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}

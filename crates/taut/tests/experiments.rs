@@ -1,0 +1,164 @@
+//! Experiments as a user runs them, with next to nothing measured.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+mod common;
+use common::{Scratch, browse, skipped_without_privilege};
+
+fn experiment(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_taut"))
+        .arg("experiment")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_list_names_every_experiment_once() {
+    let plain = text(&experiment(&["list"]).stdout);
+    let json: Value = serde_json::from_slice(&experiment(&["list", "--json"]).stdout).unwrap();
+    let all = json.as_array().unwrap();
+    assert!(all.len() >= 4 && all.len() == plain.lines().count());
+    for (entry, line) in all.iter().zip(plain.lines()) {
+        let name = entry["name"].as_str().unwrap();
+        assert!(line.starts_with(name), "{line}");
+        assert!(entry["paper"].is_string() && entry["source"].is_string());
+    }
+}
+
+#[test]
+fn wrong_uses_are_answered_with_what_to_do() {
+    let unknown = experiment(&["run", "rtdip-fig99"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        text(&unknown.stderr).contains("rtdip-fig7"),
+        "the possible names are listed"
+    );
+    assert_eq!(experiment(&["run"]).status.code(), Some(2));
+    let nowhere = experiment(&["run", "rtdip-fig7", "--out", "/proc/no/such"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    let error = text(&nowhere.stderr);
+    assert!(
+        error.contains("/proc/no/such") && error.contains("--out"),
+        "{error}"
+    );
+}
+
+#[test]
+fn without_privilege_the_page_says_why_nothing_was_measured() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let scratch = Scratch::new("experiment-nobody");
+    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command
+        .args(["experiment", "run", "rtdip-fig7", "--tiny", "--out"])
+        .arg(scratch.0.join("out"));
+    let output = match command.uid(NOBODY).gid(NOBODY).output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("SKIPPED: cannot run the command as nobody: {error}");
+            return;
+        }
+    };
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("CAP_SYS_ADMIN"));
+    let page = fs::read_to_string(scratch.0.join("out/report.html")).unwrap();
+    assert!(page.contains("Not measured") && page.contains("CAP_SYS_ADMIN"));
+}
+
+/// What every result must hold.
+fn check_result(name: &str, json: &Value) {
+    assert_eq!(json["experiment"], name);
+    let line = json["line"].as_str().unwrap();
+    assert!(
+        line.starts_with("the paper: ") && line.contains(", here: "),
+        "{line}"
+    );
+    assert!(json["command"].as_str().unwrap().contains(name));
+    assert!(json["machine"]["kernel_release"].is_string());
+    assert!(!json["settings"]["active"].as_object().unwrap().is_empty());
+    assert!(!json["rows"].as_array().unwrap().is_empty());
+    for check in json["checks"].as_array().unwrap() {
+        assert!(
+            check["met"].is_boolean() && check["target"].is_string(),
+            "{check}"
+        );
+    }
+}
+
+fn result(directory: &Path, name: &str) -> Value {
+    let text = fs::read(directory.join(format!("{name}.json"))).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn runs_write_raw_data_plots_and_one_page() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let scratch = Scratch::new("experiments");
+    let out = scratch.0.join("out");
+    let names = ["rtdip-fig4", "rtdip-fig6", "rtdip-fig7"];
+    let mut arguments = vec!["run"];
+    arguments.extend(names);
+    let directory = out.to_string_lossy();
+    arguments.extend(["--tiny", "--out", &directory]);
+    let output = experiment(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in names {
+        check_result(name, &result(&out, name));
+        let line = format!("{name}: the paper: ");
+        assert!(text(&output.stdout).contains(&line), "{line}");
+        let svg = fs::read_to_string(out.join(format!("{name}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    }
+    assert!(!out.join("rtdip-fig5.json").exists(), "not asked for");
+    let rows = result(&out, "rtdip-fig6")["rows"].as_array().unwrap().len();
+    assert_eq!(rows, 3 * 2 * 4, "paths, readers, pairs");
+    let Some(dom) = browse(&out.join("report.html"), &scratch.0.join("browser")) else {
+        return;
+    };
+    for name in names {
+        assert!(dom.contains(&format!("<h2>{name}: ")), "{name}");
+    }
+    assert_eq!(
+        dom.matches("class=\"surface\"").count(),
+        2 * 3 * 4,
+        "two plots of three surfaces, once"
+    );
+    assert_eq!(
+        dom.matches("<svg class=\"plot wide").count(),
+        2,
+        "both charts of figure 7"
+    );
+}
+
+#[test]
+fn json_goes_to_standard_output_in_place_of_the_table() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let scratch = Scratch::new("experiment-json");
+    let directory = scratch.0.to_string_lossy();
+    let output = experiment(&["run", "rtdip-fig7", "--tiny", "--out", &directory, "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_result("rtdip-fig7", &json);
+    let row = &json["rows"][0];
+    assert!(row["one_way"]["count"].as_u64().unwrap() > 0, "{row}");
+    assert!(
+        row["half_round_trip_p50_ns"].as_f64().unwrap() > 0.0,
+        "{row}"
+    );
+}
