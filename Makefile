@@ -21,7 +21,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build bench bench-vbus experiments fuzz sim test-fresh-root clean
+.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -39,6 +39,11 @@ test: ## the whole check, as .ci/run does it
 build: ## the command and the libraries, optimised
 	@scripts/setup.sh --for build
 	cargo build --release --locked --workspace
+
+install-c: ## the C library, header, pkg-config file and man page; PREFIX, DESTDIR, LIBDIR
+	@scripts/setup.sh --for build
+	cargo build --release --locked -p tautline-c
+	@$(MAKE) --no-print-directory -C bindings/c install BUILT=$(abspath $(TARGET))/release
 
 bench: ## round trips of every path in one run, on two hosts of its own making
 	@scripts/setup.sh --for demo

@@ -98,6 +98,10 @@ find_missing() {
 
     need "shellcheck" "shellcheck" has_commands shellcheck
     need "iputils-ping" "ping" has_commands ping
+    # C programs are compiled as their authors would, and run under valgrind.
+    need "pkgconf" "pkg-config" has_commands pkg-config
+    need "valgrind" "valgrind" has_commands valgrind
+    need "binutils" "nm" has_commands nm
     # The pages are looked at in a real browser, kernels are booted, the probe is held against another.
     need "chromium" "a headless browser (chromium)" has_browser
     need "qemu-system-x86" "qemu-system-x86_64" has_commands qemu-system-x86_64

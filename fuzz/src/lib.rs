@@ -11,8 +11,11 @@
 //!
 //! and `short`, on stable Rust and in the tests, with random bytes and mutated [`seeds`]. The seeds
 //! are made from the test vectors in `docs/vectors/wire`, which are the kept corpus: an input that
-//! once found a fault becomes a vector there.
+//! once found a fault becomes a vector there. The C interface (`c_interface`) has seeds
+//! of its own, is there with the feature `c-interface` only, and is run by the tests of `bindings/c` too.
 
+#[cfg(feature = "c-interface")]
+pub mod c_interface;
 pub mod inputs;
 pub mod seeds;
 pub mod targets;

@@ -19,6 +19,8 @@ pub fn of_target(target: &str) -> Vec<Vec<u8>> {
         "reassembly" => reassembly(),
         "message_plan" => lines(FRAGMENTS).map(|vector| plan(&vector)).collect(),
         "loss" => lines(LOSS).map(|vector| sequences(&vector)).collect(),
+        #[cfg(feature = "c-interface")]
+        "c_interface" => crate::c_interface::seeds(),
         _ => text(),
     }
 }
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_target_has_seeds_and_passes_them() {
-        for (name, target) in targets::ALL {
+        for &(name, target) in targets::ALL {
             let seeds = of_target(name);
             assert!(seeds.len() >= 10, "{name}");
             for seed in seeds {

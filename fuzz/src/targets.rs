@@ -19,12 +19,14 @@ use tautline_proto::wire::{
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 5] = [
+pub const ALL: &[Target] = &[
     ("wire_frame", wire_frame),
     ("reassembly", reassembly),
     ("message_plan", message_plan),
     ("loss", loss),
     ("text", text),
+    #[cfg(feature = "c-interface")]
+    ("c_interface", crate::c_interface::c_interface),
 ];
 
 /// The bytes as a frame in either form, as a datagram and as a bare header.

@@ -48,11 +48,12 @@ fn main() -> ExitCode {
     }
     let seed = arguments.seed.unwrap_or_else(seed_from_time);
     let chosen: Vec<Target> = targets::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|(name, _)| arguments.target.as_deref().is_none_or(|only| only == *name))
         .collect();
     if chosen.is_empty() {
-        let names = targets::ALL.map(|(name, _)| name).join(", ");
+        let names = names().join(", ");
         eprintln!("no such target; there are {names}");
         return ExitCode::FAILURE;
     }
@@ -68,6 +69,10 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn names() -> Vec<&'static str> {
+    targets::ALL.iter().map(|(name, _)| *name).collect()
 }
 
 /// How many inputs the target passed and failed.
@@ -96,7 +101,7 @@ fn run((name, target): Target, seed: u64, iterations: u64) -> (u64, u64) {
 }
 
 fn write_corpus(folder: &Path) -> io::Result<usize> {
-    let files = seeds::corpus(&targets::ALL.map(|(name, _)| name));
+    let files = seeds::corpus(&names());
     for (name, content) in &files {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {

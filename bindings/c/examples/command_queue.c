@@ -1,0 +1,62 @@
+/* The most urgent command comes first, whatever came before it. Both ends are in this program, on
+ * loopback; it runs anywhere. */
+#include <string.h>
+
+#include "fail.h"
+
+static const char CONFIGURATION[] = "link = 'udp'\n"
+                                    "address = '127.0.0.1'\n"
+                                    "[[neighbour]]\n"
+                                    "name = 'motor'\n"
+                                    "ip = '127.0.0.1'\n";
+
+enum { MOTOR_PORT = 1208, OWN_PORT = 1209 };
+
+int main(void)
+{
+    tautline_node node;
+    if (tautline_node_open_text(CONFIGURATION, &node) < 0)
+        fail("opening the node");
+    struct tautline_queuing_options options = {.depth = 16};
+    tautline_port commander, motor;
+    if (tautline_queuing_port_open(node, OWN_PORT, &options, &commander) < 0 ||
+        tautline_queuing_port_open(node, MOTOR_PORT, &options, &motor) < 0)
+        fail("opening a port");
+    tautline_destination to;
+    if (tautline_destination_of(commander, "motor", MOTOR_PORT, &to) < 0)
+        fail("finding the neighbour");
+
+    static const struct {
+        uint8_t priority;
+        const char *text;
+    } commands[] = {
+        {TAUTLINE_PRIORITY_LOWEST, "log your temperature"},
+        {TAUTLINE_PRIORITY_NORMAL, "turn to 90 degrees"},
+        {TAUTLINE_PRIORITY_NORMAL, "turn to 45 degrees"},
+        {TAUTLINE_PRIORITY_HIGHEST, "emergency stop"},
+    };
+    size_t count = sizeof commands / sizeof commands[0];
+    for (size_t index = 0; index < count; index++) {
+        const char *text = commands[index].text;
+        if (tautline_send(commander, to, commands[index].priority, text, strlen(text)) < 0)
+            fail("sending a command");
+    }
+
+    for (size_t index = 0; index < count; index++) {
+        char text[1484];
+        struct tautline_message message;
+        uint64_t deadline_ns = tautline_now_ns() + 1000000000;
+        int received = tautline_receive(motor, deadline_ns, text, sizeof text, &message);
+        if (received < 0)
+            fail("receiving a command");
+        if (received == 0) {
+            fprintf(stderr, "no command for a second\n");
+            return EXIT_FAILURE;
+        }
+        printf("priority %d: %.*s\n", message.priority, (int)message.bytes, text);
+    }
+    tautline_port_close(motor);
+    tautline_port_close(commander);
+    tautline_node_close(node);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * Tautline: real-time datagrams on stock Linux, from C.
+ *
+ * Two layers that can be mixed:
+ *
+ *   rt_...        five calls for programs written against sockets: addresses are sockaddr_in, a
+ *                 failure is -1 and errno.
+ *   tautline_...  all that ports have: priorities, sampling ports, deadlines, arrival times, a
+ *                 descriptor for epoll, counters. A failure is a negative code of enum tautline_code.
+ *
+ * What holds for every call:
+ *
+ * - A failure also sets errno, and a text that says what happened and what to do:
+ *   tautline_last_error().
+ * - A handle (node, port, socket) is a number. One that is closed or was never given out is answered
+ *   with TAUTLINE_ERROR_BAD_HANDLE (EBADF), however often its place has been used again since. 4,096
+ *   nodes and 4,096 ports and sockets can be open at a time.
+ * - A port or a socket is used by one thread at a time; it may be another thread each time. A call
+ *   while another thread is in one with the same handle does nothing and fails with
+ *   TAUTLINE_ERROR_BUSY (EBUSY); it does not wait, because that would let a slow thread hold up an
+ *   urgent one. A node may be used by any number of threads. So a program that sends in one thread
+ *   and receives in another opens two ports.
+ * - Sending and receiving allocate nothing, and take no lock that another handle's calls take. The
+ *   first message to a new address, and everything that opens or asks for status, does allocate.
+ * - Waiting goes on over signals, as with SA_RESTART. Give a deadline to a thread that must end.
+ * - After fork, the child must not use what its parent opened.
+ * - Times are nanoseconds of CLOCK_MONOTONIC.
+ *
+ * Link with -ltautline (pkg-config tautline). docs/c.md has more, and the examples.
+ */
+#ifndef TAUTLINE_H
+#define TAUTLINE_H
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes. */
+
+/* Why a call failed. Numbers are never given another meaning; more may be added. */
+enum tautline_code {
+    TAUTLINE_OK = 0,
+    /* A pointer that must not be null is null. EFAULT */
+    TAUTLINE_ERROR_NULL_POINTER = -1,
+    /* The handle is closed, or never was one. EBADF */
+    TAUTLINE_ERROR_BAD_HANDLE = -2,
+    /* Another thread is in a call with this handle. EBUSY */
+    TAUTLINE_ERROR_BUSY = -3,
+    /* An argument is outside its range. EINVAL */
+    TAUTLINE_ERROR_BAD_ARGUMENT = -4,
+    /* The port is of the other kind. EOPNOTSUPP */
+    TAUTLINE_ERROR_WRONG_KIND = -5,
+    /* The buffer cannot hold the port's largest message; nothing was taken. EMSGSIZE */
+    TAUTLINE_ERROR_BUFFER_TOO_SMALL = -6,
+    /* The message is larger than any message can be. EMSGSIZE */
+    TAUTLINE_ERROR_MESSAGE_TOO_LARGE = -7,
+    /* The driver's transmit queue is full; the frame was not sent. ENOBUFS */
+    TAUTLINE_ERROR_TRANSMIT_QUEUE_FULL = -8,
+    /* The interface is down. ENETDOWN */
+    TAUTLINE_ERROR_INTERFACE_DOWN = -9,
+    /* The interface no longer exists. ENODEV */
+    TAUTLINE_ERROR_INTERFACE_GONE = -10,
+    /* The interface's MTU is too small for the frame. EMSGSIZE */
+    TAUTLINE_ERROR_FRAME_TOO_LARGE = -11,
+    /* The kernel refused; errno says why. EIO */
+    TAUTLINE_ERROR_REFUSED = -12,
+    /* The configuration file cannot be read. ENOENT */
+    TAUTLINE_ERROR_CONFIG_UNREADABLE = -13,
+    /* The configuration is wrong. EINVAL */
+    TAUTLINE_ERROR_CONFIG_WRONG = -14,
+    /* There is no such interface. ENODEV */
+    TAUTLINE_ERROR_NO_SUCH_INTERFACE = -15,
+    /* The address is not one that this node has. EADDRNOTAVAIL */
+    TAUTLINE_ERROR_NO_ADDRESS = -16,
+    /* The link needs a privilege that this process lacks. EPERM */
+    TAUTLINE_ERROR_NOT_PERMITTED = -17,
+    /* Another XDP program is on the interface. EBUSY */
+    TAUTLINE_ERROR_INTERFACE_TAKEN = -18,
+    /* No link works here. ENETUNREACH */
+    TAUTLINE_ERROR_NO_LINK = -19,
+    /* The port is open already, here or in another process. EADDRINUSE */
+    TAUTLINE_ERROR_PORT_TAKEN = -20,
+    /* The configuration has no port of that name. ENOENT */
+    TAUTLINE_ERROR_UNKNOWN_NAME = -21,
+    /* No port can have this number, depth or message size. EINVAL */
+    TAUTLINE_ERROR_BAD_OPTIONS = -22,
+    /* No neighbour of that name or address, or its entry lacks what the link needs. EHOSTUNREACH */
+    TAUTLINE_ERROR_UNKNOWN_PEER = -23,
+    /* The port has as many destinations as it can hold. ENOBUFS */
+    TAUTLINE_ERROR_TOO_MANY_DESTINATIONS = -24,
+    /* The calling thread is in another network namespace than the node. EXDEV */
+    TAUTLINE_ERROR_OTHER_NAMESPACE = -25,
+    /* As many nodes or ports are open as there can be. EMFILE */
+    TAUTLINE_ERROR_TOO_MANY_HANDLES = -26,
+    /* The link has no descriptor to wait on. EOPNOTSUPP */
+    TAUTLINE_ERROR_NO_DESCRIPTOR = -27,
+    /* A fault inside the library; close the handle and report it. ENOTRECOVERABLE */
+    TAUTLINE_ERROR_INTERNAL = -28
+};
+
+/* What a code says; never null. */
+const char *tautline_code_text(int code);
+
+/* What the calling thread's last failure was, with names and numbers and what to do, written as
+ * snprintf does: the result is the text's length without its closing zero byte, and a text that does
+ * not fit is cut off. Empty if nothing has failed yet; success leaves it alone. */
+int tautline_last_error(char *text, size_t bytes);
+
+/* The library's version, such as "0.1.0". */
+const char *tautline_version(void);
+
+/* The five calls. A socket is a queuing port on the UDP form of Tautline's wire format: its UDP port
+ * is 21569 + its number, so 21570 to 25664, and what it sends are UDP datagrams that begin with
+ * Tautline's header. Its peers are Tautline nodes on any link. */
+
+/* Opens a socket at a local address (sockaddr_in), and takes all that it will ever need: a pinned
+ * send buffer of 1, 4, 8 or 16 pages that holds message_bytes_max, and room for received messages.
+ * message_bytes_max is 1 to 65,536. Port 0 takes a free one.
+ *
+ * Its node is the one of tautline_socket_node(); else the one in the configuration file that the
+ * environment variable TAUTLINE_NODE names; else one on the udp link, which needs no privilege, at the
+ * local address. The local address is the node's, or INADDR_ANY.
+ *
+ * Returns the socket, 0 or greater, or -1: EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EINVAL, EMFILE, or
+ * what opening the node failed with. A socket is no file descriptor; for that of epoll see
+ * tautline_socket_port() and tautline_descriptor(). */
+int rt_socket(const struct sockaddr *local, socklen_t local_bytes, size_t message_bytes_max);
+
+/* The socket's send buffer, at least `bytes` long, aligned to a page, never paged out where locking
+ * is allowed. A message built there costs no page fault. It stays until the socket is closed. How
+ * often a message is copied depends on the link; tautline_node_status() says so ("send_copies").
+ * Returns MAP_FAILED on failure: ENOMEM if the buffer is smaller, EBADF. */
+void *rt_mmap(int socket, size_t bytes);
+
+/* Sends a message, from the send buffer or from anywhere else. Never waits, whatever the flags; known
+ * are MSG_DONTWAIT and MSG_NOSIGNAL. The first call for an address is slower than the others, and a
+ * socket can have 64 addresses to send to. Returns `bytes`, or -1: EMSGSIZE, EHOSTUNREACH, ENOBUFS,
+ * ENETDOWN, EADDRNOTAVAIL (a port that is not Tautline's), EBADF, EBUSY, EFAULT. */
+ssize_t rt_sendto(int socket, const void *message, size_t bytes, int flags, const struct sockaddr *to,
+                  socklen_t to_bytes);
+
+/* Receives the most urgent message, and waits for one unless flags has MSG_DONTWAIT (EAGAIN then). As
+ * with recvfrom, what the buffer has no room for is lost, and with MSG_TRUNC the result is the
+ * message's whole length. A buffer of message_bytes_max saves a copy. `from` may be null. Returns the
+ * length, which may be 0, or -1. */
+ssize_t rt_recvfrom(int socket, void *buffer, size_t bytes, int flags, struct sockaddr *from,
+                    socklen_t *from_bytes);
+
+/* Closes a socket; its send buffer is gone with it. Fails with EBUSY while another thread is in a call
+ * with it. */
+int rt_socket_close(int socket);
+
+/* Handles. Do not look inside; one that is all zeros is never valid. */
+
+typedef struct tautline_node {
+    uint32_t id;
+} tautline_node;
+
+typedef struct tautline_port {
+    uint32_t id;
+} tautline_port;
+
+/* The way from one port of this node to one port of a peer. It ends with its port. */
+typedef struct tautline_destination {
+    uint32_t port_id;
+    uint32_t index;
+} tautline_destination;
+
+/* Nodes. */
+
+/* Opens a node as a configuration file says (docs/c.md shows one). Where that names no link, the best
+ * that works is taken; tautline_node_report() says which. */
+int tautline_node_open(const char *file, tautline_node *node);
+
+/* The same from a text in the form of such a file. */
+int tautline_node_open_text(const char *configuration, tautline_node *node);
+
+/* Closes a node. Its ports stay open until they are closed themselves. */
+int tautline_node_close(tautline_node node);
+
+/* Which link the node has, why not a better one, and what took effect, in words. Written as
+ * tautline_last_error() does; returns the length of the whole, or a code. */
+int tautline_node_report(tautline_node node, char *text, size_t bytes);
+
+/* The node's whole state as JSON: link and capabilities, neighbours, ports, counters; what `taut
+ * status --json` shows. Written and answered as tautline_node_report(). */
+int tautline_node_status(tautline_node node, char *text, size_t bytes);
+
+/* Makes the node visible to `taut status`, by a thread that sleeps until it is asked. */
+int tautline_node_publish_status(tautline_node node);
+
+/* The node that sockets opened from now on belong to, in this process. */
+int tautline_socket_node(tautline_node node);
+
+/* Ports. */
+
+#define TAUTLINE_QUEUING 1  /* keeps every message, the most urgent first */
+#define TAUTLINE_SAMPLING 2 /* keeps the last value */
+
+/* How a port is to be. A field that is 0 takes the default, and so do all where a null pointer is
+ * given. */
+struct tautline_queuing_options {
+    uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64 */
+    uint32_t message_bytes_max; /* largest message, up to 65,536; 1,484, which is one frame */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps; 50,000 */
+};
+
+struct tautline_sampling_options {
+    uint64_t refresh_period_ns; /* an older value is not valid; 1,000,000,000 */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps; 50,000 */
+};
+
+struct tautline_port_info {
+    uint16_t number;            /* in its node, 1 to 4,095 */
+    uint16_t kind;              /* TAUTLINE_QUEUING or TAUTLINE_SAMPLING */
+    uint32_t message_bytes_max; /* what a buffer for its messages must hold */
+};
+
+/* Opens a port that the node's configuration names, of the kind and with the options given there. */
+int tautline_port_open(tautline_node node, const char *name, tautline_port *port);
+
+/* Opens a port by its number. All its memory is taken here. */
+int tautline_queuing_port_open(tautline_node node, uint16_t number,
+                               const struct tautline_queuing_options *options, tautline_port *port);
+int tautline_sampling_port_open(tautline_node node, uint16_t number,
+                                const struct tautline_sampling_options *options,
+                                tautline_port *port);
+
+/* The port of a socket, for what the five calls lack. It is the same object: closing the one closes the
+ * other. */
+int tautline_socket_port(int socket, tautline_port *port);
+
+/* Closes a port. */
+int tautline_port_close(tautline_port port);
+
+/* What a port is. */
+int tautline_port_info(tautline_port port, struct tautline_port_info *info);
+
+/* Who sent a message. Anybody can write anything there: it tells where an answer goes, and proves
+ * nothing. */
+#define TAUTLINE_ETHERNET 1 /* the message came straight in Ethernet */
+#define TAUTLINE_UDP 2      /* the message came in UDP */
+
+struct tautline_source {
+    uint8_t form;       /* TAUTLINE_ETHERNET or TAUTLINE_UDP */
+    uint8_t mac[6];     /* the sender's MAC address, in the Ethernet form */
+    uint8_t reserved;
+    in_addr_t ip;       /* the sender's address, in the UDP form; network byte order */
+    in_port_t udp_port; /* the sender's UDP port, in the UDP form; network byte order */
+    uint16_t port;      /* the number of the port that sent it */
+};
+
+/* Sending. */
+
+/* The way to a port of a neighbour that the configuration names. Not for the hot path. */
+int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t to,
+                            tautline_destination *destination);
+
+/* The way back to the sender of a message. Its first call for a sender is not for the hot path. */
+int tautline_reply_to(tautline_port port, const struct tautline_source *source,
+                      tautline_destination *destination);
+
+#define TAUTLINE_PRIORITY_LOWEST 0
+#define TAUTLINE_PRIORITY_NORMAL 3
+#define TAUTLINE_PRIORITY_HIGHEST 7
+
+/* Sends a message or value with a priority of 0 to 7: one system call a frame, and it never waits. Of
+ * a message in several frames that fails, some may have been sent; the peer drops them. */
+int tautline_send(tautline_port port, tautline_destination destination, uint8_t priority,
+                  const void *message, size_t bytes);
+
+/* Receiving. */
+
+/* Deadlines are moments on the clock of tautline_now_ns(). */
+#define TAUTLINE_NOW UINT64_C(0)       /* look, and do not wait */
+#define TAUTLINE_FOREVER UINT64_MAX    /* wait until there is something */
+
+/* CLOCK_MONOTONIC. */
+uint64_t tautline_now_ns(void);
+
+struct tautline_message {
+    uint32_t bytes;      /* in the buffer */
+    uint32_t sequence;   /* of its first frame; a sender counts its frames to one port */
+    uint64_t arrival_ns; /* when its last frame arrived */
+    struct tautline_source source;
+    uint8_t priority;
+    uint8_t reserved[7];
+};
+
+/* Takes the most urgent message of a queuing port; waits until a deadline for one, spinning first and
+ * then sleeping. The buffer must hold the port's message_bytes_max. Returns 1, 0 if there was none
+ * until the deadline, or a code. */
+int tautline_receive(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
+                     struct tautline_message *message);
+
+struct tautline_sample {
+    uint32_t bytes;       /* in the buffer */
+    uint32_t sequence;    /* of its frame */
+    uint64_t arrival_ns;  /* when it arrived */
+    uint64_t age_ns;      /* how long ago that was */
+    uint64_t overwritten; /* values that came and were replaced since the last read */
+    struct tautline_source source;
+    uint8_t priority;
+    uint8_t valid;        /* 1 if the age is within the port's refresh period */
+    uint8_t fresh;        /* 1 if no read has seen it before */
+    uint8_t reserved[5];
+};
+
+/* Reads the last value of a sampling port, seen before or not. Never waits, and is never torn. The
+ * buffer must hold the port's message_bytes_max. Returns 1, 0 if there has never been a value, or a
+ * code. */
+int tautline_read(tautline_port port, void *buffer, size_t bytes, struct tautline_sample *sample);
+
+/* Reads the next value that was not seen; waits for one until a deadline. Returns as
+ * tautline_receive(). */
+int tautline_read_new(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
+                      struct tautline_sample *sample);
+
+/* A descriptor for poll, select or epoll. It becomes readable when something comes after a receive or
+ * read that found nothing: so take all that there is, then wait. It stays the port's: do not close or
+ * read it. From the first call on, each receive that finds nothing costs a little more. */
+int tautline_descriptor(tautline_port port);
+
+/* Counters of a port since it was opened. */
+struct tautline_port_counters {
+    uint64_t sent;
+    uint64_t send_errors;
+    uint64_t frames;       /* that arrived, dropped ones too */
+    uint64_t received;     /* messages handed out; values seen */
+    uint64_t queued;       /* frames that wait */
+    uint64_t dropped_full; /* frames dropped because their priority had no free slot */
+    uint64_t overwritten;  /* values replaced before they were seen */
+    uint64_t lost;         /* frames that did not arrive, by their sequence numbers */
+    uint64_t duplicates;   /* frames that arrived more than once */
+    uint64_t too_large;    /* messages larger than the port takes */
+    uint64_t incomplete;   /* messages given up: fragments missing, late or contradictory */
+};
+
+int tautline_port_counters(tautline_port port, struct tautline_port_counters *counters);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,26 @@
+//! The C interface: what `include/tautline.h` declares.
+//!
+//! Two layers. The five calls of [`socket`] are for programs written against sockets: an address is a
+//! `sockaddr_in`, a failure is -1 and `errno`. Everything else begins with `tautline_`, answers with a
+//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`].
+//!
+//! What holds for every call, and which file sees to it:
+//! - No panic crosses the border, and `errno` and the text of the last error are set: `border`.
+//! - A handle is a number, not a pointer. One that is closed, invented or in use by another thread is
+//!   answered with a code: `handle`.
+//! - A null pointer, a misaligned one, or a length that no buffer can have is answered with a code:
+//!   `pointer`. A pointer to memory that is not the caller's cannot be told from a good one.
+//!
+//! The header is written by hand, because it is what people read. The tests hold it against this
+//! library: functions and their types, structs and their layout, constants, and the table of codes.
+
+mod border;
+mod code;
+mod handle;
+pub mod node;
+mod pointer;
+pub mod port;
+pub mod socket;
+pub mod types;
+
+pub use code::Code;

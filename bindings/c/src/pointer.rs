@@ -1,0 +1,120 @@
+//! What C hands over, checked as far as it can be: not null, aligned, a length that a buffer can have.
+#![allow(unsafe_code)] // Pointers from C are followed here, and only here.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use crate::border::Fault;
+use crate::code::Code;
+
+/// A text.
+///
+/// # Safety
+/// `text` is null or points to a text that ends with a zero byte and stays for `'a`.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Fault> {
+    if text.is_null() {
+        return Err(Code::NullPointer.into());
+    }
+    // SAFETY: not null; that it ends with a zero byte and stays is the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str()
+        .map_err(|_| Fault::new(Code::BadArgument, "a text is not UTF-8"))
+}
+
+/// Bytes to read. Null is an empty buffer if the length says so.
+///
+/// # Safety
+/// `start` is null, or `bytes` bytes from it can be read and are not written during `'a`.
+pub(crate) unsafe fn bytes<'a>(start: *const c_void, bytes: usize) -> Result<&'a [u8], Fault> {
+    check_buffer(start, bytes)?;
+    if bytes == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: not null, of a length that a buffer can have; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(start.cast(), bytes) })
+}
+
+/// A buffer to fill. Null is an empty buffer if the length says so.
+///
+/// # Safety
+/// `start` is null, or `bytes` bytes from it can be written and nobody else uses them during `'a`.
+pub(crate) unsafe fn buffer<'a>(start: *mut c_void, bytes: usize) -> Result<&'a mut [u8], Fault> {
+    check_buffer(start, bytes)?;
+    if bytes == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: not null, of a length that a buffer can have; the rest is the caller's promise. C
+    // need not have written to it: every byte is a valid `u8`, and the library only writes.
+    Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) })
+}
+
+fn check_buffer(start: *const c_void, bytes: usize) -> Result<(), Fault> {
+    if bytes > isize::MAX as usize {
+        return Err(Fault::new(Code::BadArgument, "no buffer is that large"));
+    }
+    if start.is_null() && bytes > 0 {
+        return Err(Code::NullPointer.into());
+    }
+    Ok(())
+}
+
+/// A struct to read, copied.
+///
+/// # Safety
+/// `place` is null or points to a `T`.
+pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Result<T, Fault> {
+    check_place(place)?;
+    // SAFETY: not null and aligned; that it points to a `T` is the caller's promise.
+    Ok(unsafe { place.read() })
+}
+
+/// The same, where null stands for nothing.
+///
+/// # Safety
+/// As [`value`].
+pub(crate) unsafe fn optional<T: Copy>(place: *const T) -> Result<Option<T>, Fault> {
+    if place.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise is the same.
+    unsafe { value(place) }.map(Some)
+}
+
+/// A place for a result, checked before the work is done.
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// A place that must be there.
+    ///
+    /// # Safety
+    /// `place` is null, or a `T` can be written there for as long as this lives.
+    pub(crate) unsafe fn new(place: *mut T) -> Result<Self, Fault> {
+        check_place(place)?;
+        Ok(Self(place))
+    }
+
+    /// Writes the result.
+    pub(crate) fn put(self, value: T) {
+        // SAFETY: checked in `new`; that a `T` can be written there is what its caller promised.
+        unsafe { self.0.write(value) };
+    }
+}
+
+fn check_place<T>(place: *const T) -> Result<(), Fault> {
+    if place.is_null() {
+        return Err(Code::NullPointer.into());
+    }
+    if !place.is_aligned() {
+        return Err(Fault::new(Code::BadArgument, "a pointer is misaligned"));
+    }
+    Ok(())
+}
+
+/// Writes a text and its end into a buffer as `snprintf` does; bytes of the whole text.
+pub(crate) fn put_text(text: &[u8], buffer: &mut [u8]) -> usize {
+    if let Some(room) = buffer.len().checked_sub(1) {
+        let bytes = text.len().min(room);
+        buffer[..bytes].copy_from_slice(&text[..bytes]);
+        buffer[bytes] = 0;
+    }
+    text.len()
+}

@@ -1,0 +1,474 @@
+//! Ports, of both kinds behind one handle, since most of what can be done with them is the same.
+#![allow(unsafe_code)] // Exported functions that take pointers.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use tautline::port::DESTINATIONS_MAX;
+use tautline::{
+    Destination, Instant, Node, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
+    SamplingOptions, SamplingPort,
+};
+
+use crate::border::{Fault, coded};
+use crate::code::Code;
+use crate::handle::{InUse, Table};
+use crate::node::node;
+use crate::pointer::{self, Out};
+use crate::socket::Socket;
+use crate::types::{
+    TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_SAMPLING, tautline_destination, tautline_message,
+    tautline_node, tautline_port, tautline_port_counters, tautline_port_info,
+    tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
+};
+
+/// Ports and sockets: a socket is a port that also has what sockets have.
+static PORTS: Table<Box<Port>> = Table::new();
+
+/// What a handle of a port stands for.
+#[derive(Debug)]
+pub(crate) struct Port {
+    kind: Kind,
+    /// What handles of destinations stand for, by their index.
+    destinations: Vec<Destination>,
+    pub(crate) socket: Option<Socket>,
+    pub(crate) node: Node,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Queuing(QueuingPort),
+    Sampling(SamplingPort),
+}
+
+impl Port {
+    fn new(kind: Kind, node: Node) -> Self {
+        Self {
+            kind,
+            destinations: Vec::with_capacity(DESTINATIONS_MAX),
+            socket: None,
+            node,
+        }
+    }
+
+    /// A socket's port.
+    pub(crate) fn of_socket(port: QueuingPort, socket: Socket, node: Node) -> Self {
+        Self {
+            socket: Some(socket),
+            ..Self::new(Kind::Queuing(port), node)
+        }
+    }
+
+    /// The port of a socket, and what else a socket has.
+    pub(crate) fn as_socket(&mut self) -> Result<(&mut QueuingPort, &mut Socket, &Node), Fault> {
+        match (&mut self.kind, &mut self.socket) {
+            (Kind::Queuing(port), Some(socket)) => Ok((port, socket, &self.node)),
+            // A port, and no socket.
+            _ => Err(Code::BadHandle.into()),
+        }
+    }
+
+    fn queuing(&mut self) -> Result<&mut QueuingPort, Fault> {
+        match &mut self.kind {
+            Kind::Queuing(port) => Ok(port),
+            Kind::Sampling(_) => Err(Code::WrongKind.into()),
+        }
+    }
+
+    fn sampling(&mut self) -> Result<&mut SamplingPort, Fault> {
+        match &mut self.kind {
+            Kind::Sampling(port) => Ok(port),
+            Kind::Queuing(_) => Err(Code::WrongKind.into()),
+        }
+    }
+
+    fn number(&self) -> PortNumber {
+        match &self.kind {
+            Kind::Queuing(port) => port.number(),
+            Kind::Sampling(port) => port.number(),
+        }
+    }
+
+    /// The index by which C knows a destination; each has one.
+    fn index(&mut self, destination: Destination) -> usize {
+        let known = self
+            .destinations
+            .iter()
+            .position(|known| *known == destination);
+        known.unwrap_or_else(|| {
+            self.destinations.push(destination);
+            self.destinations.len() - 1
+        })
+    }
+}
+
+/// Puts a port behind a handle.
+pub(crate) fn insert(port: Port) -> Result<u32, Fault> {
+    PORTS.insert(Box::new(port))
+}
+
+/// The port of a handle, for one call.
+pub(crate) fn enter(id: u32) -> Result<InUse<'static, Box<Port>>, Fault> {
+    PORTS.enter(id)
+}
+
+/// Closes a port.
+pub(crate) fn close(id: u32) -> Result<(), Fault> {
+    drop(PORTS.remove(id)?);
+    Ok(())
+}
+
+/// Opens a port as the node's configuration describes it, of whichever kind.
+///
+/// # Safety
+/// `name` is null or a text; `port` is null or a port can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_port_open(
+    node: tautline_node,
+    name: *const c_char,
+    port: *mut tautline_port,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (name, out) = unsafe { (pointer::text(name)?, Out::new(port)?) };
+        let node = self::node(node)?;
+        let kind = match node.queuing_port_named(name) {
+            Err(PortError::OtherKind { .. }) => Kind::Sampling(node.sampling_port_named(name)?),
+            queuing => Kind::Queuing(queuing?),
+        };
+        opened(kind, node, out)
+    })
+}
+
+/// Opens a queuing port.
+///
+/// # Safety
+/// `options` is null or points to options; `port` is null or a port can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_queuing_port_open(
+    node: tautline_node,
+    number: u16,
+    options: *const tautline_queuing_options,
+    port: *mut tautline_port,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
+        let node = self::node(node)?;
+        let mut options = QueuingOptions::default();
+        if let Some(given) = given {
+            set(&mut options.depth, given.depth);
+            set(
+                &mut options.message_bytes_max,
+                given.message_bytes_max as usize,
+            );
+            set(&mut options.spin, Duration::from_nanos(given.spin_ns));
+        }
+        let port = node.queuing_port(port_number(number)?, &options)?;
+        opened(Kind::Queuing(port), node, out)
+    })
+}
+
+/// Opens a sampling port.
+///
+/// # Safety
+/// `options` is null or points to options; `port` is null or a port can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_sampling_port_open(
+    node: tautline_node,
+    number: u16,
+    options: *const tautline_sampling_options,
+    port: *mut tautline_port,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
+        let node = self::node(node)?;
+        let mut options = SamplingOptions::default();
+        if let Some(given) = given {
+            let refresh_period = Duration::from_nanos(given.refresh_period_ns);
+            set(&mut options.refresh_period, refresh_period);
+            set(&mut options.spin, Duration::from_nanos(given.spin_ns));
+        }
+        let port = node.sampling_port(port_number(number)?, &options)?;
+        opened(Kind::Sampling(port), node, out)
+    })
+}
+
+fn opened(kind: Kind, node: Node, out: Out<tautline_port>) -> Result<c_int, Fault> {
+    let id = insert(Port::new(kind, node))?;
+    out.put(tautline_port { id });
+    Ok(0)
+}
+
+/// Sets what was given; zero stands for the default.
+fn set<T: Default + PartialEq>(option: &mut T, given: T) {
+    if given != T::default() {
+        *option = given;
+    }
+}
+
+fn port_number(number: u16) -> Result<PortNumber, Fault> {
+    let out_of_range = PortError::OutOfRange {
+        number: number.into(),
+    };
+    PortNumber::new(number).ok_or_else(|| out_of_range.into())
+}
+
+/// Closes a port, or a socket.
+#[unsafe(no_mangle)]
+pub extern "C" fn tautline_port_close(port: tautline_port) -> c_int {
+    coded(|| {
+        close(port.id)?;
+        Ok(0)
+    })
+}
+
+/// What a port is.
+///
+/// # Safety
+/// `info` is null or the struct can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_port_info(
+    port: tautline_port,
+    info: *mut tautline_port_info,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(info) }?;
+        let port = enter(port.id)?;
+        let (kind, bytes) = match &port.kind {
+            Kind::Queuing(port) => (TAUTLINE_QUEUING, port.message_bytes_max()),
+            Kind::Sampling(_) => (TAUTLINE_SAMPLING, SamplingPort::VALUE_BYTES_MAX),
+        };
+        out.put(tautline_port_info {
+            number: port.number().get(),
+            kind,
+            message_bytes_max: bytes as u32,
+        });
+        Ok(0)
+    })
+}
+
+/// What a port has counted.
+///
+/// # Safety
+/// `counters` is null or the struct can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_port_counters(
+    port: tautline_port,
+    counters: *mut tautline_port_counters,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(counters) }?;
+        let port = enter(port.id)?;
+        let number = port.number();
+        let ports = port.node.status().ports;
+        let status = ports
+            .iter()
+            .find(|status| status.number == number)
+            .ok_or_else(|| Fault::new(Code::Internal, "the node does not know its port"))?;
+        out.put(tautline_port_counters {
+            sent: status.sent,
+            send_errors: status.send_errors,
+            frames: status.frames,
+            received: status.received,
+            queued: status.queued.iter().sum(),
+            dropped_full: status.dropped_full.iter().sum(),
+            overwritten: status.overwritten,
+            lost: status.peers.iter().map(|peer| peer.lost).sum(),
+            duplicates: status.peers.iter().map(|peer| peer.duplicates).sum(),
+            too_large: status.too_large,
+            incomplete: status.expired + status.incomplete_dropped,
+        });
+        Ok(0)
+    })
+}
+
+/// Resolves a neighbour's port.
+///
+/// # Safety
+/// `neighbour` is null or a text; `destination` is null or one can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_destination_of(
+    port: tautline_port,
+    neighbour: *const c_char,
+    to: u16,
+    destination: *mut tautline_destination,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (name, out) = unsafe { (pointer::text(neighbour)?, Out::new(destination)?) };
+        let mut entered = enter(port.id)?;
+        let to = port_number(to)?;
+        let found = match &mut entered.kind {
+            Kind::Queuing(port) => port.destination(name, to),
+            Kind::Sampling(port) => port.destination(name, to),
+        }?;
+        out.put(destination_of(port, &mut entered, found));
+        Ok(0)
+    })
+}
+
+/// Resolves the sender of a message.
+///
+/// # Safety
+/// `source` is null or points to a source; `destination` is null or one can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_reply_to(
+    port: tautline_port,
+    source: *const tautline_source,
+    destination: *mut tautline_destination,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (source, out) = unsafe { (pointer::value(source)?, Out::new(destination)?) };
+        let mut entered = enter(port.id)?;
+        let found = match &mut entered.kind {
+            Kind::Queuing(port) => port.reply_to(source.try_into()?),
+            Kind::Sampling(port) => port.reply_to(source.try_into()?),
+        }?;
+        out.put(destination_of(port, &mut entered, found));
+        Ok(0)
+    })
+}
+
+fn destination_of(
+    handle: tautline_port,
+    port: &mut Port,
+    destination: Destination,
+) -> tautline_destination {
+    tautline_destination {
+        port_id: handle.id,
+        // A port has `DESTINATIONS_MAX` at most.
+        index: port.index(destination) as u32,
+    }
+}
+
+/// Sends a message.
+///
+/// # Safety
+/// `message` is null or `bytes` bytes can be read there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_send(
+    port: tautline_port,
+    destination: tautline_destination,
+    priority: u8,
+    message: *const c_void,
+    bytes: usize,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let message = unsafe { pointer::bytes(message, bytes) }?;
+        let mut entered = enter(port.id)?;
+        let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
+        let index = destination.index as usize;
+        let to = match entered.destinations.get(index) {
+            Some(to) if destination.port_id == port.id => *to,
+            _ => return Err(Code::BadHandle.into()),
+        };
+        match &mut entered.kind {
+            Kind::Queuing(port) => port.send(to, priority, message),
+            Kind::Sampling(port) => port.send(to, priority, message),
+        }?;
+        Ok(0)
+    })
+}
+
+/// Receives the most urgent message of a queuing port, and waits for one until a deadline.
+///
+/// # Safety
+/// `buffer` is null or has room for `bytes` bytes; `message` is null or the struct can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_receive(
+    port: tautline_port,
+    deadline_ns: u64,
+    buffer: *mut c_void,
+    bytes: usize,
+    message: *mut tautline_message,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(message)?) };
+        let mut entered = enter(port.id)?;
+        let port = entered.queuing()?;
+        let received = match deadline_ns {
+            TAUTLINE_NOW => port.receive(buffer),
+            deadline_ns => port.receive_until(Instant::from_nanos(deadline_ns), buffer),
+        }?;
+        Ok(match received {
+            Some(received) => {
+                out.put(received.into());
+                1
+            }
+            None => 0,
+        })
+    })
+}
+
+/// Reads the last value of a sampling port, seen before or not.
+///
+/// # Safety
+/// `buffer` is null or has room for `bytes` bytes; `sample` is null or the struct can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_read(
+    port: tautline_port,
+    buffer: *mut c_void,
+    bytes: usize,
+    sample: *mut tautline_sample,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(sample)?) };
+        let mut entered = enter(port.id)?;
+        Ok(put_sample(entered.sampling()?.read(buffer)?, out))
+    })
+}
+
+/// Reads the next value of a sampling port that was not seen, and waits for one until a deadline.
+///
+/// # Safety
+/// As [`tautline_read`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_read_new(
+    port: tautline_port,
+    deadline_ns: u64,
+    buffer: *mut c_void,
+    bytes: usize,
+    sample: *mut tautline_sample,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(sample)?) };
+        let mut entered = enter(port.id)?;
+        let deadline = Instant::from_nanos(deadline_ns);
+        let read = entered.sampling()?.read_new_until(deadline, buffer)?;
+        Ok(put_sample(read, out))
+    })
+}
+
+fn put_sample(read: Option<tautline::Sample>, out: Out<tautline_sample>) -> c_int {
+    match read {
+        Some(read) => {
+            out.put(read.into());
+            1
+        }
+        None => 0,
+    }
+}
+
+/// The port's descriptor for poll, select or epoll. It stays the port's.
+#[unsafe(no_mangle)]
+pub extern "C" fn tautline_descriptor(port: tautline_port) -> c_int {
+    coded(|| {
+        let mut entered = enter(port.id)?;
+        let descriptor = match &mut entered.kind {
+            Kind::Queuing(port) => port.descriptor(),
+            Kind::Sampling(port) => port.descriptor(),
+        };
+        let descriptor = descriptor.ok_or(Code::NoDescriptor)?;
+        Ok(descriptor.as_raw_fd())
+    })
+}

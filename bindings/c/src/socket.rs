@@ -1,0 +1,463 @@
+//! The five calls of SS-RTUDP: `rt_socket`, `rt_mmap`, `rt_sendto`, `rt_recvfrom`, `rt_socket_close`.
+//!
+//! A socket is a queuing port whose number follows from the UDP port in its address, as the UDP form of
+//! the wire format has it (`PortNumber::udp_port`): addresses mean on the cable what they say. All that
+//! a socket needs is taken by `rt_socket`. Which node it belongs to: the one named with
+//! `tautline_socket_node`; else the one of the file in the environment variable `TAUTLINE_NODE`; else one
+//! on the `udp` link with the socket's own address.
+#![allow(unsafe_code)] // Exported functions that take pointers; the send buffer's memory.
+
+use std::ffi::{OsString, c_int, c_void};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use libc::{sockaddr, sockaddr_in, socklen_t};
+use tautline::{
+    Address, Destination, Instant, Node, NodeConfig, PortError, PortNumber, Priority,
+    QueuingOptions, QueuingPort, Source,
+};
+
+use crate::border::{Fault, coded, numbered};
+use crate::code::Code;
+use crate::pointer::{self, Out};
+use crate::port::{self, Port};
+use crate::types::{tautline_node, tautline_port};
+
+/// The variable that names the configuration file of the sockets' node.
+const NODE_VARIABLE: &str = "TAUTLINE_NODE";
+/// Pages of the send buffers that there are, as in SS-RTUDP. The last holds the largest message.
+const SEND_BUFFER_PAGES: [usize; 4] = [1, 4, 8, 16];
+/// Largest messages that a priority of a socket has room for. Lower: a reader that sleeps while large
+/// messages come loses them. Higher: 770 KiB more for each, in a socket of 64 KiB messages.
+const LARGE_MESSAGES_QUEUED: usize = 8;
+/// Payload of one fragment, which a slot holds.
+const FRAGMENT_BYTES: usize = 1408;
+/// The last number that port 0 may become: 4095 is where `taut echo` answers.
+const EPHEMERAL_LAST: u16 = 4094;
+
+/// What a socket has beyond its port.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    send_buffer: SendBuffer,
+    /// Where a message goes first whose buffer may be too short for it.
+    scratch: Box<[u8]>,
+    peers: Vec<(SocketAddrV4, Destination)>,
+    /// Keeps the node in [`SHARED`].
+    _shared: Option<Arc<Node>>,
+}
+
+/// The node that new sockets belong to, by its handle; 0 while none was named.
+static CHOSEN: AtomicU32 = AtomicU32::new(0);
+/// Nodes that sockets opened, and share for as long as one of them is open.
+static SHARED: Mutex<Vec<(Origin, Weak<Node>)>> = Mutex::new(Vec::new());
+
+/// Where a shared node comes from.
+#[derive(Clone, PartialEq, Eq)]
+enum Origin {
+    File(OsString),
+    Address(Ipv4Addr),
+}
+
+/// Names the node that sockets opened from now on belong to.
+#[unsafe(no_mangle)]
+pub extern "C" fn tautline_socket_node(node: tautline_node) -> c_int {
+    coded(|| {
+        // So that a bad handle is told here.
+        let _node = crate::node::node(node)?;
+        CHOSEN.store(node.id, Relaxed);
+        Ok(0)
+    })
+}
+
+/// The port of a socket, for what sockets do not have.
+///
+/// # Safety
+/// `port` is null or a port can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_socket_port(socket: c_int, port: *mut tautline_port) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(port) }?;
+        let id = socket_id(socket)?;
+        port::enter(id)?.as_socket()?;
+        out.put(tautline_port { id });
+        Ok(0)
+    })
+}
+
+/// Opens a socket, with all that it will need.
+///
+/// # Safety
+/// `local` is null or `local_bytes` bytes can be read there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rt_socket(
+    local: *const sockaddr,
+    local_bytes: socklen_t,
+    message_bytes_max: usize,
+) -> c_int {
+    numbered(-1, || {
+        // SAFETY: the caller's promise.
+        let local = unsafe { address(local, local_bytes) }?;
+        let options = options(message_bytes_max);
+        options.check()?;
+        let send_buffer = SendBuffer::for_messages(message_bytes_max)?;
+        let (node, shared) = node_of(*local.ip())?;
+        let own = node.report().ip;
+        if !local.ip().is_unspecified() && own != Some(*local.ip()) {
+            return Err(Fault::new(
+                Code::NoAddress,
+                format!("the sockets' node has not the address {}", local.ip()),
+            ));
+        }
+        let port = open_port(&node, local.port(), &options)?;
+        let socket = Socket {
+            send_buffer,
+            scratch: vec![0; message_bytes_max].into(),
+            peers: Vec::with_capacity(tautline::port::DESTINATIONS_MAX),
+            _shared: shared,
+        };
+        // The table's numbers are positive as an `int`.
+        Ok(port::insert(Port::of_socket(port, socket, node))? as c_int)
+    })
+}
+
+fn options(message_bytes_max: usize) -> QueuingOptions {
+    let default = QueuingOptions::default();
+    let slots = message_bytes_max.div_ceil(FRAGMENT_BYTES);
+    let depth = match slots {
+        0 | 1 => default.depth,
+        // A message larger than any is refused by the options' own check.
+        _ => u32::try_from(slots.saturating_mul(LARGE_MESSAGES_QUEUED))
+            .ok()
+            .and_then(u32::checked_next_power_of_two)
+            .map_or(tautline::port::DEPTH_MAX, |depth| {
+                depth.clamp(default.depth, tautline::port::DEPTH_MAX)
+            }),
+    };
+    QueuingOptions {
+        depth,
+        message_bytes_max,
+        ..default
+    }
+}
+
+/// The node for a socket, and what keeps it shared.
+fn node_of(ip: Ipv4Addr) -> Result<(Node, Option<Arc<Node>>), Fault> {
+    let id = CHOSEN.load(Relaxed);
+    if id != 0 {
+        return Ok((crate::node::node(tautline_node { id })?, None));
+    }
+    let origin = match std::env::var_os(NODE_VARIABLE) {
+        Some(file) => Origin::File(file),
+        None => Origin::Address(ip),
+    };
+    // Held while a node is opened: two sockets of one address get one node.
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.retain(|(_, node)| node.strong_count() > 0);
+    let known = shared.iter().find(|(known, _)| *known == origin);
+    if let Some(node) = known.and_then(|(_, node)| node.upgrade()) {
+        return Ok((Node::clone(&node), Some(node)));
+    }
+    let config = match &origin {
+        Origin::File(file) => NodeConfig::from_file(file)?,
+        Origin::Address(ip) => NodeConfig::udp(*ip),
+    };
+    let node = Arc::new(Node::open(config)?);
+    shared.push((origin, Arc::downgrade(&node)));
+    Ok((Node::clone(&node), Some(node)))
+}
+
+fn open_port(node: &Node, udp_port: u16, options: &QueuingOptions) -> Result<QueuingPort, Fault> {
+    if udp_port != 0 {
+        let number = PortNumber::from_udp_port(udp_port).ok_or_else(|| not_ours(udp_port))?;
+        return Ok(node.queuing_port(number, options)?);
+    }
+    let mut refused = Fault::from(Code::PortTaken);
+    for number in (1..=EPHEMERAL_LAST).rev().filter_map(PortNumber::new) {
+        match node.queuing_port(number, options) {
+            Err(error @ (PortError::OpenHere { .. } | PortError::Taken { .. })) => {
+                refused = error.into();
+            }
+            other => return Ok(other?),
+        }
+    }
+    Err(refused)
+}
+
+fn not_ours(udp_port: u16) -> Fault {
+    let (first, last) = (PortNumber::MIN.udp_port(), PortNumber::MAX.udp_port());
+    let text = format!("UDP port {udp_port} is not one of Tautline's, {first} to {last}");
+    Fault::new(Code::BadOptions, text).with_errno(libc::EADDRNOTAVAIL)
+}
+
+/// The socket's send buffer.
+///
+/// # Safety
+/// None: no pointer is followed. The memory may be used until the socket is closed.
+#[unsafe(no_mangle)]
+pub extern "C" fn rt_mmap(socket: c_int, bytes: usize) -> *mut c_void {
+    numbered(libc::MAP_FAILED, || {
+        let mut entered = port::enter(socket_id(socket)?)?;
+        let (_, socket, _) = entered.as_socket()?;
+        if bytes > socket.send_buffer.bytes {
+            return Err(
+                Fault::new(Code::BadArgument, "the socket's send buffer is smaller")
+                    .with_errno(libc::ENOMEM),
+            );
+        }
+        Ok(socket.send_buffer.start.as_ptr())
+    })
+}
+
+/// Sends a message.
+///
+/// # Safety
+/// `message` is null or `bytes` bytes can be read there; `to` is null or `to_bytes` bytes can.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rt_sendto(
+    socket: c_int,
+    message: *const c_void,
+    bytes: usize,
+    flags: c_int,
+    to: *const sockaddr,
+    to_bytes: socklen_t,
+) -> isize {
+    numbered(-1, || {
+        check_flags(flags, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)?;
+        if to.is_null() {
+            return Err(Fault::new(Code::NullPointer, "a destination is needed")
+                .with_errno(libc::EDESTADDRREQ));
+        }
+        // SAFETY: the caller's promise.
+        let (message, to) = unsafe { (pointer::bytes(message, bytes)?, address(to, to_bytes)?) };
+        let mut entered = port::enter(socket_id(socket)?)?;
+        let (port, socket, _) = entered.as_socket()?;
+        if bytes > port.message_bytes_max() {
+            return Err(Code::MessageTooLarge.into());
+        }
+        let destination = match socket.peers.iter().find(|(peer, _)| *peer == to) {
+            Some((_, destination)) => *destination,
+            None => {
+                let destination = resolve(port, to)?;
+                socket.peers.push((to, destination));
+                destination
+            }
+        };
+        port.send(destination, Priority::NORMAL, message)?;
+        Ok(bytes as isize)
+    })
+}
+
+fn resolve(port: &mut QueuingPort, to: SocketAddrV4) -> Result<Destination, Fault> {
+    let number = PortNumber::from_udp_port(to.port()).ok_or_else(|| not_ours(to.port()))?;
+    Ok(port.reply_to(Source {
+        address: Address::Udp(to),
+        port: number,
+    })?)
+}
+
+/// Receives a message.
+///
+/// # Safety
+/// `buffer` is null or has room for `bytes` bytes; `from` and `from_bytes` are null, or the latter says
+/// what room the former has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rt_recvfrom(
+    socket: c_int,
+    buffer: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_bytes: *mut socklen_t,
+) -> isize {
+    numbered(-1, || {
+        check_flags(flags, libc::MSG_DONTWAIT | libc::MSG_TRUNC)?;
+        // SAFETY: the caller's promise.
+        let (buffer, from) = unsafe {
+            (
+                pointer::buffer(buffer, bytes)?,
+                Sender::new(from, from_bytes)?,
+            )
+        };
+        let mut entered = port::enter(socket_id(socket)?)?;
+        let (port, socket, node) = entered.as_socket()?;
+        let is_short = buffer.len() < port.message_bytes_max();
+        let place: &mut [u8] = if is_short {
+            &mut socket.scratch
+        } else {
+            &mut *buffer
+        };
+        let received = if flags & libc::MSG_DONTWAIT != 0 {
+            port.receive(place)
+        } else {
+            port.receive_until(Instant::FAR_FUTURE, place)
+        }?;
+        let Some(message) = received else {
+            return Err(Fault::new(Code::Refused, "no message is waiting").with_errno(libc::EAGAIN));
+        };
+        let taken = message.length.min(buffer.len());
+        if is_short {
+            buffer[..taken].copy_from_slice(&socket.scratch[..taken]);
+        }
+        if let Some(from) = from {
+            from.put(address_of(message.source, node));
+        }
+        let told = if flags & libc::MSG_TRUNC != 0 {
+            message.length
+        } else {
+            taken
+        };
+        Ok(told as isize)
+    })
+}
+
+/// Closes a socket and gives back all that it had.
+#[unsafe(no_mangle)]
+pub extern "C" fn rt_socket_close(socket: c_int) -> c_int {
+    numbered(-1, || {
+        let id = socket_id(socket)?;
+        // A port that is no socket is not this call's to close.
+        let is_socket = match port::enter(id) {
+            Ok(mut entered) => entered.as_socket().map(|_| ()),
+            // Of no use any more, but to be closed.
+            Err(fault) if fault.code() == Code::Internal => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        is_socket?;
+        port::close(id)?;
+        Ok(0)
+    })
+}
+
+fn socket_id(socket: c_int) -> Result<u32, Fault> {
+    u32::try_from(socket).map_err(|_| Code::BadHandle.into())
+}
+
+fn check_flags(flags: c_int, known: c_int) -> Result<(), Fault> {
+    if flags & !known == 0 {
+        return Ok(());
+    }
+    Err(Fault::new(Code::BadArgument, "a flag is not known").with_errno(libc::EOPNOTSUPP))
+}
+
+/// Reads an address.
+///
+/// # Safety
+/// `place` is null or `bytes` bytes can be read there.
+unsafe fn address(place: *const sockaddr, bytes: socklen_t) -> Result<SocketAddrV4, Fault> {
+    if (bytes as usize) < size_of::<sockaddr_in>() && !place.is_null() {
+        return Err(Fault::new(Code::BadArgument, "an address is too short"));
+    }
+    // SAFETY: null is refused; otherwise that many bytes can be read, which is the caller's promise.
+    let bytes = unsafe { pointer::bytes(place.cast(), size_of::<sockaddr_in>()) }?;
+    // SAFETY: as many bytes as the struct has, any of which are valid in it; read unaligned.
+    let address: sockaddr_in = unsafe { bytes.as_ptr().cast::<sockaddr_in>().read_unaligned() };
+    if c_int::from(address.sin_family) != libc::AF_INET {
+        return Err(
+            Fault::new(Code::BadArgument, "an address is not of AF_INET")
+                .with_errno(libc::EAFNOSUPPORT),
+        );
+    }
+    Ok(SocketAddrV4::new(
+        Ipv4Addr::from_bits(u32::from_be(address.sin_addr.s_addr)),
+        u16::from_be(address.sin_port),
+    ))
+}
+
+/// The address that a message came from. One in the Ethernet form has that of its neighbour's entry.
+fn address_of(source: Source, node: &Node) -> SocketAddrV4 {
+    let neighbours = node.neighbours();
+    let ip = match source.address {
+        Address::Udp(address) => return address,
+        Address::Ethernet(mac) => neighbours
+            .source_of_frame(mac, None)
+            .and_then(|index| neighbours.get(index)?.ip),
+        _ => None,
+    };
+    SocketAddrV4::new(ip.unwrap_or(Ipv4Addr::UNSPECIFIED), source.port.udp_port())
+}
+
+/// Where the sender's address goes.
+struct Sender<'a> {
+    room: &'a mut [u8],
+    bytes: Out<socklen_t>,
+}
+
+impl Sender<'_> {
+    /// # Safety
+    /// `place` is null, or `bytes` is null or tells what can be written to `place`.
+    unsafe fn new(place: *mut sockaddr, bytes: *mut socklen_t) -> Result<Option<Self>, Fault> {
+        if place.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's promise.
+        let (room, bytes) = unsafe {
+            let room = pointer::value(bytes)? as usize;
+            (pointer::buffer(place.cast(), room)?, Out::new(bytes)?)
+        };
+        Ok(Some(Self { room, bytes }))
+    }
+
+    /// Writes as much of the address as there is room for, and how long it is.
+    fn put(self, address: SocketAddrV4) {
+        let [low, high] = (libc::AF_INET as libc::sa_family_t).to_ne_bytes();
+        let [port_high, port_low] = address.port().to_be_bytes();
+        let [a, b, c, d] = address.ip().octets();
+        let mut whole = [0; size_of::<sockaddr_in>()];
+        whole[..8].copy_from_slice(&[low, high, port_high, port_low, a, b, c, d]);
+        let bytes = self.room.len().min(whole.len());
+        self.room[..bytes].copy_from_slice(&whole[..bytes]);
+        self.bytes.put(whole.len() as socklen_t);
+    }
+}
+
+// `put` writes the first fields where they are.
+const _: () = assert!(
+    std::mem::offset_of!(sockaddr_in, sin_port) == 2
+        && std::mem::offset_of!(sockaddr_in, sin_addr) == 4
+);
+
+/// A socket's send buffer: whole pages, resident from the start, locked where that is allowed.
+#[derive(Debug)]
+struct SendBuffer {
+    start: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory that stays until it is dropped. The library itself never follows the pointer;
+// it is handed to C.
+unsafe impl Send for SendBuffer {}
+
+impl SendBuffer {
+    fn for_messages(message_bytes_max: usize) -> Result<Self, Fault> {
+        // SAFETY: asks for a number; no precondition.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let bytes = SEND_BUFFER_PAGES
+            .into_iter()
+            .map(|pages| pages * page_bytes)
+            .find(|bytes| *bytes >= message_bytes_max)
+            .ok_or(Code::MessageTooLarge)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        let start = NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED);
+        let Some(start) = start else {
+            let error = std::io::Error::last_os_error();
+            return Err(Fault::kernel("taking the send buffer", &error));
+        };
+        // Not allowed: the node's report says that already, under its limits.
+        // SAFETY: the pages of the mapping just made.
+        let _locked = unsafe { libc::mlock(start.as_ptr(), bytes) };
+        Ok(Self { start, bytes })
+    }
+}
+
+impl Drop for SendBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `for_messages`, unmapped once.
+        unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };
+    }
+}

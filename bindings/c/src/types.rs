@@ -1,0 +1,272 @@
+//! The structs of the header. Their layout is part of the binary interface; a test holds the header
+//! to it.
+#![allow(non_camel_case_types)] // Named as in C.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use tautline::{Address, MacAddress, Message, PortNumber, Sample, Source};
+
+use crate::code::Code;
+
+/// A node.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_node {
+    /// Its number; 0 is never one.
+    pub id: u32,
+}
+
+/// A port, of either kind.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_port {
+    /// Its number as a handle; 0 is never one.
+    pub id: u32,
+}
+
+/// The way from one port to one port of a peer.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_destination {
+    /// The port that it belongs to.
+    pub port_id: u32,
+    /// Which of its destinations.
+    pub index: u32,
+}
+
+/// How a queuing port is to be; 0 in a field stands for the default.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_queuing_options {
+    /// Slots of each priority.
+    pub depth: u32,
+    /// Largest message.
+    pub message_bytes_max: u32,
+    /// How long a wait spins before it sleeps.
+    pub spin_ns: u64,
+}
+
+/// How a sampling port is to be; 0 in a field stands for the default.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_sampling_options {
+    /// How often a value is due.
+    pub refresh_period_ns: u64,
+    /// How long a wait spins before it sleeps.
+    pub spin_ns: u64,
+}
+
+/// What a port is.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_port_info {
+    /// Its number in its node.
+    pub number: u16,
+    /// [`TAUTLINE_QUEUING`] or [`TAUTLINE_SAMPLING`].
+    pub kind: u16,
+    /// Bytes that a buffer for it must have.
+    pub message_bytes_max: u32,
+}
+
+/// A queuing port.
+pub const TAUTLINE_QUEUING: u16 = 1;
+/// A sampling port.
+pub const TAUTLINE_SAMPLING: u16 = 2;
+/// The message came straight in Ethernet.
+pub const TAUTLINE_ETHERNET: u8 = 1;
+/// The message came in UDP.
+pub const TAUTLINE_UDP: u8 = 2;
+/// A deadline that has come: look and return.
+pub const TAUTLINE_NOW: u64 = 0;
+/// A deadline that never comes.
+pub const TAUTLINE_FOREVER: u64 = u64::MAX;
+
+/// Who sent a message.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_source {
+    /// [`TAUTLINE_ETHERNET`] or [`TAUTLINE_UDP`].
+    pub form: u8,
+    /// The sender's MAC address, in the Ethernet form.
+    pub mac: [u8; 6],
+    /// Zero.
+    pub reserved: u8,
+    /// The sender's IPv4 address in network byte order, in the UDP form.
+    pub ip: u32,
+    /// The sender's UDP port in network byte order, in the UDP form.
+    pub udp_port: u16,
+    /// The number of the port that sent it.
+    pub port: u16,
+}
+
+/// A message that was received.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_message {
+    /// Bytes of the message in the buffer.
+    pub bytes: u32,
+    /// Sequence number of its first frame.
+    pub sequence: u32,
+    /// When it arrived.
+    pub arrival_ns: u64,
+    /// Who sent it.
+    pub source: tautline_source,
+    /// Its priority.
+    pub priority: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+
+/// A value that was read.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_sample {
+    /// Bytes of the value in the buffer.
+    pub bytes: u32,
+    /// Sequence number of its frame.
+    pub sequence: u32,
+    /// When it arrived.
+    pub arrival_ns: u64,
+    /// How long ago that was.
+    pub age_ns: u64,
+    /// Values that came and were replaced since the last read.
+    pub overwritten: u64,
+    /// Who sent it.
+    pub source: tautline_source,
+    /// Its priority.
+    pub priority: u8,
+    /// 1 if the age is within the refresh period.
+    pub valid: u8,
+    /// 1 if no read has seen it before.
+    pub fresh: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+}
+
+/// What a port has counted.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_port_counters {
+    /// Messages sent.
+    pub sent: u64,
+    /// Sends that failed.
+    pub send_errors: u64,
+    /// Frames that arrived, dropped ones too.
+    pub frames: u64,
+    /// Messages handed out; values seen.
+    pub received: u64,
+    /// Frames waiting, all priorities.
+    pub queued: u64,
+    /// Frames dropped because their class was full, all priorities.
+    pub dropped_full: u64,
+    /// Values replaced before they were seen.
+    pub overwritten: u64,
+    /// Frames that did not arrive, by their sequence numbers.
+    pub lost: u64,
+    /// Frames that arrived more than once.
+    pub duplicates: u64,
+    /// Messages larger than the port takes.
+    pub too_large: u64,
+    /// Messages given up because fragments were missing, late or contradictory.
+    pub incomplete: u64,
+}
+
+impl From<Source> for tautline_source {
+    fn from(source: Source) -> Self {
+        let none = Self {
+            form: 0,
+            mac: [0; 6],
+            reserved: 0,
+            ip: 0,
+            udp_port: 0,
+            port: source.port.get(),
+        };
+        match source.address {
+            Address::Ethernet(mac) => Self {
+                form: TAUTLINE_ETHERNET,
+                mac: mac.0,
+                ..none
+            },
+            Address::Udp(address) => Self {
+                form: TAUTLINE_UDP,
+                ip: address.ip().to_bits().to_be(),
+                udp_port: address.port().to_be(),
+                ..none
+            },
+            _ => none,
+        }
+    }
+}
+
+impl TryFrom<tautline_source> for Source {
+    type Error = Code;
+
+    fn try_from(source: tautline_source) -> Result<Self, Code> {
+        let address = match source.form {
+            TAUTLINE_ETHERNET => Address::Ethernet(MacAddress(source.mac)),
+            TAUTLINE_UDP => Address::Udp(SocketAddrV4::new(
+                Ipv4Addr::from_bits(u32::from_be(source.ip)),
+                u16::from_be(source.udp_port),
+            )),
+            _ => return Err(Code::BadArgument),
+        };
+        let port = PortNumber::new(source.port).ok_or(Code::BadArgument)?;
+        Ok(Self { address, port })
+    }
+}
+
+impl From<Message> for tautline_message {
+    fn from(message: Message) -> Self {
+        Self {
+            // A message has 65,536 bytes at most.
+            bytes: message.length as u32,
+            sequence: message.sequence,
+            arrival_ns: message.arrival.as_nanos(),
+            source: message.source.into(),
+            priority: message.priority.get(),
+            reserved: [0; 7],
+        }
+    }
+}
+
+impl From<Sample> for tautline_sample {
+    fn from(sample: Sample) -> Self {
+        Self {
+            bytes: sample.length as u32,
+            sequence: sample.sequence,
+            arrival_ns: sample.arrival.as_nanos(),
+            // 584 years and more are as many.
+            age_ns: u64::try_from(sample.age.as_nanos()).unwrap_or(u64::MAX),
+            overwritten: sample.overwritten,
+            source: sample.source.into(),
+            priority: sample.priority.get(),
+            valid: u8::from(sample.valid),
+            fresh: u8::from(sample.new),
+            reserved: [0; 5],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_survives_the_border() {
+        let port = PortNumber::new(9).unwrap();
+        let ethernet = Address::Ethernet(MacAddress([2, 0, 0, 0, 0, 9]));
+        let udp = Address::Udp("10.0.0.7:21578".parse().unwrap());
+        for address in [ethernet, udp] {
+            let source = Source { address, port };
+            assert_eq!(
+                Source::try_from(tautline_source::from(source)).unwrap(),
+                source
+            );
+        }
+        let udp = tautline_source::from(Source { address: udp, port });
+        assert_eq!(udp.ip.to_ne_bytes(), [10, 0, 0, 7]);
+        assert_eq!(udp.udp_port.to_ne_bytes(), 21578u16.to_be_bytes());
+        assert!(Source::try_from(tautline_source { form: 0, ..udp }).is_err());
+        assert!(Source::try_from(tautline_source { port: 0, ..udp }).is_err());
+    }
+}

@@ -1,0 +1,407 @@
+/* Everything that a C program can do wrong without leaving the memory that is its own: each is
+ * answered with its code. Run plain, under AddressSanitizer and under valgrind. */
+#define _POSIX_C_SOURCE 200809L
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <tautline.h>
+#include <time.h>
+
+static const char CONFIGURATION[] = "link = 'udp'\n"
+                                    "address = '127.0.0.1'\n"
+                                    "[[neighbour]]\n"
+                                    "name = 'self'\n"
+                                    "ip = '127.0.0.1'\n"
+                                    "[[port]]\n"
+                                    "name = 'state'\n"
+                                    "number = 1241\n"
+                                    "kind = 'sampling'\n";
+
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            char why[1024];                                                                        \
+            int number = errno;                                                                    \
+            tautline_last_error(why, sizeof why);                                                  \
+            fprintf(stderr, "line %d: not so: %s\n(errno %d, last error: %s)\n", __LINE__,         \
+                    #condition, number, why);                                                      \
+            exit(EXIT_FAILURE);                                                                    \
+        }                                                                                          \
+    } while (0)
+
+/* A call that must fail with a code, and set errno. */
+#define REFUSED(call, code, number)                                                                \
+    do {                                                                                           \
+        errno = 0;                                                                                 \
+        EXPECT((call) == (code));                                                                  \
+        EXPECT(errno == (number));                                                                 \
+    } while (0)
+
+static tautline_node node;
+
+static struct sockaddr_in loopback(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+static void nodes(void)
+{
+    tautline_node unused = {0};
+    REFUSED(tautline_node_open(NULL, &unused), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_node_open("/nowhere/node.toml", NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_node_open("/nowhere/node.toml", &unused), TAUTLINE_ERROR_CONFIG_UNREADABLE,
+            ENOENT);
+    REFUSED(tautline_node_open("\xff\xfe", &unused), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_node_open_text("speed = 3", &unused), TAUTLINE_ERROR_CONFIG_WRONG, EINVAL);
+    char text[64];
+    EXPECT(tautline_last_error(text, sizeof text) > 63);
+    EXPECT(strncmp(text, "line 1, column 1: unknown field", 31) == 0 && strlen(text) == 63);
+    REFUSED(tautline_node_open_text("interface = 'nosuch0'", &unused),
+            TAUTLINE_ERROR_NO_SUCH_INTERFACE, ENODEV);
+    REFUSED(tautline_node_open_text("link = 'udp'", &unused), TAUTLINE_ERROR_NO_ADDRESS,
+            EADDRNOTAVAIL);
+    EXPECT(unused.id == 0);
+
+    REFUSED(tautline_node_close(unused), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_node_report(unused, text, sizeof text), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_node_status((tautline_node){UINT32_MAX}, text, sizeof text),
+            TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_node_publish_status(unused), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_socket_node(unused), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+
+    EXPECT(tautline_node_open_text(CONFIGURATION, &node) == 0);
+    int whole = tautline_node_report(node, NULL, 0);
+    EXPECT(whole > 8 && tautline_node_report(node, text, 9) == whole);
+    EXPECT(strcmp(text, "link udp") == 0);
+    REFUSED(tautline_node_report(node, NULL, 9), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_node_report(node, text, SIZE_MAX), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    char status[8192];
+    EXPECT(tautline_node_status(node, status, sizeof status) > 0 && strstr(status, "\"send_copies\""));
+}
+
+static void opening_ports(void)
+{
+    tautline_port port = {0};
+    tautline_node closed = {0};
+    struct tautline_queuing_options options = {0};
+    REFUSED(tautline_queuing_port_open(closed, 1240, NULL, &port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_queuing_port_open(node, 1240, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_queuing_port_open(node, 0, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_queuing_port_open(node, 4096, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    options.depth = 3;
+    REFUSED(tautline_queuing_port_open(node, 1240, &options, &port), TAUTLINE_ERROR_BAD_OPTIONS,
+            EINVAL);
+    options.depth = UINT32_MAX;
+    options.message_bytes_max = UINT32_MAX;
+    REFUSED(tautline_queuing_port_open(node, 1240, &options, &port), TAUTLINE_ERROR_BAD_OPTIONS,
+            EINVAL);
+    char bytes[sizeof options + 1];
+    REFUSED(tautline_queuing_port_open(node, 1240, (void *)(((uintptr_t)bytes & ~7u) + 1), &port),
+            TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_port_open(node, NULL, &port), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_port_open(node, "nobody", &port), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
+    EXPECT(port.id == 0);
+
+    tautline_port first, second;
+    EXPECT(tautline_queuing_port_open(node, 1240, NULL, &first) == 0);
+    REFUSED(tautline_queuing_port_open(node, 1240, NULL, &second), TAUTLINE_ERROR_PORT_TAKEN,
+            EADDRINUSE);
+    EXPECT(tautline_port_open(node, "state", &second) == 0);
+    struct tautline_port_info info;
+    EXPECT(tautline_port_info(second, &info) == 0);
+    EXPECT(info.number == 1241 && info.kind == TAUTLINE_SAMPLING && info.message_bytes_max == 1484);
+    REFUSED(tautline_port_info(second, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_port_close(first) == 0 && tautline_port_close(second) == 0);
+}
+
+static void using_ports(void)
+{
+    tautline_port port, other, state;
+    EXPECT(tautline_queuing_port_open(node, 1240, NULL, &port) == 0);
+    EXPECT(tautline_queuing_port_open(node, 1242, NULL, &other) == 0);
+    EXPECT(tautline_port_open(node, "state", &state) == 0);
+    char buffer[1484];
+    struct tautline_message message;
+    struct tautline_sample sample;
+    tautline_destination to, foreign;
+
+    REFUSED(tautline_destination_of(port, "stranger", 1240, &to), TAUTLINE_ERROR_UNKNOWN_PEER,
+            EHOSTUNREACH);
+    REFUSED(tautline_destination_of(port, NULL, 1240, &to), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_destination_of(port, "self", 0, &to), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    EXPECT(tautline_destination_of(port, "self", 1240, &to) == 0);
+    EXPECT(tautline_destination_of(other, "self", 1240, &foreign) == 0);
+    REFUSED(tautline_send(port, foreign, 0, "x", 1), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    to.index = 64;
+    REFUSED(tautline_send(port, to, 0, "x", 1), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    to.index = 0;
+    REFUSED(tautline_send(port, to, 8, "x", 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_send(port, to, 0, NULL, 1), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_send(port, to, 0, "x", SIZE_MAX), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    char *large = calloc(1, 65537);
+    REFUSED(tautline_send(port, to, 0, large, 65537), TAUTLINE_ERROR_MESSAGE_TOO_LARGE, EMSGSIZE);
+    free(large);
+
+    EXPECT(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message) == 0);
+    REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer - 1, &message),
+            TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
+    REFUSED(tautline_receive(port, TAUTLINE_NOW, NULL, 0, &message), TAUTLINE_ERROR_BUFFER_TOO_SMALL,
+            EMSGSIZE);
+    REFUSED(tautline_receive(port, TAUTLINE_NOW, NULL, 1484, &message), TAUTLINE_ERROR_NULL_POINTER,
+            EFAULT);
+    REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, NULL),
+            TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_read(port, buffer, sizeof buffer, &sample), TAUTLINE_ERROR_WRONG_KIND,
+            EOPNOTSUPP);
+    REFUSED(tautline_receive(state, TAUTLINE_NOW, buffer, sizeof buffer, &message),
+            TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+    EXPECT(tautline_read(state, buffer, sizeof buffer, &sample) == 0);
+    EXPECT(tautline_read_new(state, TAUTLINE_NOW, buffer, sizeof buffer, &sample) == 0);
+    REFUSED(tautline_read(state, buffer, 1, &sample), TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
+
+    /* An empty message is one, and null is a good place for it. */
+    EXPECT(tautline_send(port, to, TAUTLINE_PRIORITY_HIGHEST, NULL, 0) == 0);
+    uint64_t soon_ns = tautline_now_ns() + 5000000000;
+    EXPECT(tautline_receive(port, soon_ns, buffer, sizeof buffer, &message) == 1);
+    EXPECT(message.bytes == 0 && message.priority == TAUTLINE_PRIORITY_HIGHEST);
+    EXPECT(message.source.form == TAUTLINE_UDP && message.source.port == 1240);
+    EXPECT(message.source.ip == htonl(INADDR_LOOPBACK));
+    EXPECT(message.arrival_ns != 0 && message.arrival_ns <= tautline_now_ns());
+    EXPECT(tautline_reply_to(port, &message.source, &to) == 0);
+    message.source.form = 9;
+    REFUSED(tautline_reply_to(port, &message.source, &to), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_reply_to(port, NULL, &to), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    struct tautline_port_counters counters;
+    EXPECT(tautline_port_counters(port, &counters) == 0);
+    EXPECT(counters.sent == 1 && counters.received == 1 && counters.send_errors == 1);
+    REFUSED(tautline_port_counters(port, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+
+    EXPECT(tautline_descriptor(port) >= 0);
+    EXPECT(tautline_port_close(port) == 0);
+    REFUSED(tautline_port_close(port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_descriptor(port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_send(port, to, 0, "x", 1), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_receive(port, TAUTLINE_FOREVER, buffer, sizeof buffer, &message),
+            TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_read(port, buffer, sizeof buffer, &sample), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_port_info(port, &(struct tautline_port_info){0}), TAUTLINE_ERROR_BAD_HANDLE,
+            EBADF);
+    EXPECT(tautline_port_close(other) == 0 && tautline_port_close(state) == 0);
+}
+
+static void opening_sockets(void)
+{
+    struct sockaddr_in local = loopback(21569 + 1250);
+    const struct sockaddr *at = (struct sockaddr *)&local;
+    REFUSED(rt_socket(NULL, sizeof local, 100), -1, EFAULT);
+    REFUSED(rt_socket(at, sizeof local - 1, 100), -1, EINVAL);
+    REFUSED(rt_socket(at, sizeof local, 0), -1, EINVAL);
+    REFUSED(rt_socket(at, sizeof local, 65537), -1, EINVAL);
+    REFUSED(rt_socket(at, sizeof local, SIZE_MAX), -1, EINVAL);
+    local.sin_family = AF_INET6;
+    REFUSED(rt_socket(at, sizeof local, 100), -1, EAFNOSUPPORT);
+    local = loopback(80);
+    REFUSED(rt_socket(at, sizeof local, 100), -1, EADDRNOTAVAIL);
+    local = loopback(21569 + 1250);
+    local.sin_addr.s_addr = htonl(0xc0000201); /* 192.0.2.1, which nobody has */
+    REFUSED(rt_socket(at, sizeof local, 100), -1, EADDRNOTAVAIL);
+
+    local = loopback(21569 + 1250);
+    int socket = rt_socket(at, sizeof local, 100);
+    EXPECT(socket >= 0);
+    REFUSED(rt_socket(at, sizeof local, 100), -1, EADDRINUSE);
+    EXPECT(rt_socket_close(socket) == 0);
+    REFUSED(rt_socket_close(socket), -1, EBADF);
+    REFUSED(rt_socket_close(-1), -1, EBADF);
+    REFUSED(rt_socket_close(0), -1, EBADF);
+
+    /* Closed means that it can be opened again, and that the old number stays closed. */
+    int again = rt_socket(at, sizeof local, 65536);
+    EXPECT(again >= 0 && again != socket);
+    REFUSED(rt_mmap(socket, 1), MAP_FAILED, EBADF);
+    char *whole = rt_mmap(again, 65536);
+    EXPECT(whole != MAP_FAILED && (uintptr_t)whole % 4096 == 0);
+    memset(whole, 1, 65536);
+    REFUSED(rt_mmap(again, 65537), MAP_FAILED, ENOMEM);
+    EXPECT(rt_socket_close(again) == 0);
+
+    /* On any address of the host, at any free port. */
+    local = loopback(0);
+    local.sin_addr.s_addr = htonl(INADDR_ANY);
+    int any = rt_socket(at, sizeof local, 100);
+    EXPECT(any >= 0 && rt_socket_close(any) == 0);
+}
+
+static void using_sockets(void)
+{
+    struct sockaddr_in local = loopback(21569 + 1251), from, wrong;
+    struct sockaddr *to = (struct sockaddr *)&local, *bad = (struct sockaddr *)&wrong;
+    socklen_t from_bytes = sizeof from;
+    char buffer[3000];
+    for (size_t index = 0; index < sizeof buffer; index++)
+        buffer[index] = (char)(index % 251);
+    int socket = rt_socket(to, sizeof local, sizeof buffer);
+    EXPECT(socket >= 0);
+
+    REFUSED(rt_sendto(socket, NULL, 1, 0, to, sizeof local), -1, EFAULT);
+    REFUSED(rt_sendto(socket, buffer, 1, 0, NULL, 0), -1, EDESTADDRREQ);
+    REFUSED(rt_sendto(socket, buffer, 1, 0, to, 3), -1, EINVAL);
+    REFUSED(rt_sendto(socket, buffer, 1, MSG_OOB, to, sizeof local), -1, EOPNOTSUPP);
+    REFUSED(rt_sendto(socket, buffer, sizeof buffer + 1, 0, to, sizeof local), -1, EMSGSIZE);
+    REFUSED(rt_sendto(socket, buffer, SIZE_MAX, 0, to, sizeof local), -1, EINVAL);
+    wrong = loopback(53);
+    REFUSED(rt_sendto(socket, buffer, 1, 0, bad, sizeof wrong), -1, EADDRNOTAVAIL);
+    wrong.sin_family = AF_UNIX;
+    REFUSED(rt_sendto(socket, buffer, 1, 0, bad, sizeof wrong), -1, EAFNOSUPPORT);
+    REFUSED(rt_sendto(-5, buffer, 1, 0, to, sizeof local), -1, EBADF);
+
+    char heard[sizeof buffer];
+    REFUSED(rt_recvfrom(socket, heard, sizeof heard, MSG_DONTWAIT, NULL, NULL), -1, EAGAIN);
+    REFUSED(rt_recvfrom(socket, heard, sizeof heard, MSG_PEEK, NULL, NULL), -1, EOPNOTSUPP);
+    REFUSED(rt_recvfrom(socket, NULL, sizeof heard, 0, NULL, NULL), -1, EFAULT);
+    REFUSED(rt_recvfrom(socket, heard, sizeof heard, 0, bad, NULL), -1, EFAULT);
+    REFUSED(rt_recvfrom(socket + 1, heard, sizeof heard, 0, NULL, NULL), -1, EBADF);
+
+    /* Whole, in fragments, with the sender's address. */
+    EXPECT(rt_sendto(socket, buffer, sizeof buffer, 0, to, sizeof local) == sizeof buffer);
+    EXPECT(rt_recvfrom(socket, heard, sizeof heard, 0, (struct sockaddr *)&from, &from_bytes) ==
+           sizeof buffer);
+    EXPECT(memcmp(buffer, heard, sizeof buffer) == 0);
+    EXPECT(from_bytes == sizeof from && memcmp(&from, &local, sizeof from) == 0);
+
+    /* A short buffer gets the beginning and not a byte more, a short address too. */
+    memset(heard, 'z', sizeof heard);
+    memset(&from, 'z', sizeof from);
+    from_bytes = 4;
+    EXPECT(rt_sendto(socket, buffer, sizeof buffer, 0, to, sizeof local) == sizeof buffer);
+    EXPECT(rt_recvfrom(socket, heard, 10, 0, (struct sockaddr *)&from, &from_bytes) == 10);
+    EXPECT(memcmp(buffer, heard, 10) == 0 && heard[10] == 'z');
+    EXPECT(from_bytes == sizeof from && from.sin_port == local.sin_port);
+    EXPECT(from.sin_addr.s_addr == 0x7a7a7a7a);
+    EXPECT(rt_sendto(socket, buffer, 99, 0, to, sizeof local) == 99);
+    EXPECT(rt_recvfrom(socket, heard, 10, MSG_TRUNC, NULL, NULL) == 99);
+    EXPECT(rt_sendto(socket, NULL, 0, 0, to, sizeof local) == 0);
+    EXPECT(rt_recvfrom(socket, NULL, 0, 0, NULL, NULL) == 0);
+
+    /* What sockets lack, through the port below; a port that is no socket is not one. */
+    tautline_port port, plain;
+    struct tautline_message message;
+    EXPECT(tautline_socket_port(socket, &port) == 0);
+    EXPECT(rt_sendto(socket, "x", 1, 0, to, sizeof local) == 1);
+    uint64_t soon_ns = tautline_now_ns() + 5000000000;
+    EXPECT(tautline_receive(port, soon_ns, heard, sizeof heard, &message) == 1);
+    EXPECT(message.bytes == 1 && message.priority == TAUTLINE_PRIORITY_NORMAL);
+    EXPECT(tautline_queuing_port_open(node, 1252, NULL, &plain) == 0);
+    REFUSED(rt_recvfrom((int)plain.id, heard, sizeof heard, 0, NULL, NULL), -1, EBADF);
+    REFUSED(rt_socket_close((int)plain.id), -1, EBADF);
+    REFUSED(tautline_socket_port((int)plain.id, &port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    EXPECT(tautline_port_close(plain) == 0);
+
+    /* 64 addresses, and no more. */
+    struct sockaddr_in many = loopback(21569 + 1251);
+    for (int index = 1; index < 64; index++) {
+        many.sin_port = htons((uint16_t)(21569 + 2000 + index));
+        EXPECT(rt_sendto(socket, "x", 1, 0, (struct sockaddr *)&many, sizeof many) == 1);
+    }
+    many.sin_port = htons(21569 + 1999);
+    REFUSED(rt_sendto(socket, "x", 1, 0, (struct sockaddr *)&many, sizeof many), -1, ENOBUFS);
+    EXPECT(rt_socket_close(socket) == 0);
+}
+
+struct waiter {
+    tautline_port port;
+    int received;
+};
+
+static void *wait_for_a_message(void *argument)
+{
+    struct waiter *waiter = argument;
+    char buffer[1484];
+    struct tautline_message message;
+    waiter->received =
+        tautline_receive(waiter->port, TAUTLINE_FOREVER, buffer, sizeof buffer, &message);
+    return NULL;
+}
+
+/* A thread waits in a port; another that uses or closes it is refused, and the first is not disturbed. */
+static void two_threads(void)
+{
+    tautline_port sender;
+    struct waiter waiter = {.received = -100};
+    EXPECT(tautline_queuing_port_open(node, 1260, NULL, &waiter.port) == 0);
+    EXPECT(tautline_queuing_port_open(node, 1261, NULL, &sender) == 0);
+    tautline_destination to;
+    EXPECT(tautline_destination_of(sender, "self", 1260, &to) == 0);
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, wait_for_a_message, &waiter) == 0);
+
+    /* Until the other thread is in its call, ours succeed. */
+    struct tautline_port_info info;
+    struct timespec pause = {.tv_nsec = 1000000};
+    while (tautline_port_info(waiter.port, &info) == 0)
+        nanosleep(&pause, NULL);
+    REFUSED(tautline_port_info(waiter.port, &info), TAUTLINE_ERROR_BUSY, EBUSY);
+    REFUSED(tautline_send(waiter.port, to, 0, "x", 1), TAUTLINE_ERROR_BUSY, EBUSY);
+    REFUSED(tautline_port_close(waiter.port), TAUTLINE_ERROR_BUSY, EBUSY);
+    REFUSED(rt_socket_close((int)waiter.port.id), -1, EBUSY);
+
+    EXPECT(tautline_send(sender, to, 0, "x", 1) == 0);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    EXPECT(waiter.received == 1);
+    EXPECT(tautline_port_close(waiter.port) == 0 && tautline_port_close(sender) == 0);
+}
+
+/* The sockets' node is chosen; a port outlives its node's handle. */
+static void nodes_of_sockets(void)
+{
+    EXPECT(tautline_socket_node(node) == 0);
+    struct sockaddr_in local = loopback(21569 + 1270);
+    int socket = rt_socket((struct sockaddr *)&local, sizeof local, 100);
+    EXPECT(socket >= 0);
+    static char status[16384];
+    EXPECT(tautline_node_status(node, status, sizeof status) < (int)sizeof status);
+    EXPECT(strstr(status, "\"number\":1270") != NULL);
+    local.sin_addr.s_addr = htonl(0x7f000002);
+    local.sin_port = 0;
+    REFUSED(rt_socket((struct sockaddr *)&local, sizeof local, 100), -1, EADDRNOTAVAIL);
+
+    EXPECT(tautline_node_close(node) == 0);
+    REFUSED(tautline_node_close(node), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(rt_socket((struct sockaddr *)&local, sizeof local, 100), -1, EBADF);
+    local = loopback(21569 + 1270);
+    EXPECT(rt_sendto(socket, "x", 1, 0, (struct sockaddr *)&local, sizeof local) == 1);
+    EXPECT(rt_socket_close(socket) == 0);
+}
+
+static void texts(void)
+{
+    EXPECT(strcmp(tautline_code_text(TAUTLINE_OK), "no error") == 0);
+    EXPECT(strstr(tautline_code_text(TAUTLINE_ERROR_BUSY), "another thread") != NULL);
+    EXPECT(strstr(tautline_code_text(-1000), "not a code") != NULL);
+    EXPECT(strstr(tautline_code_text(INT32_MIN), "not a code") != NULL);
+    EXPECT(strchr(tautline_version(), '.') != NULL);
+    REFUSED(tautline_last_error(NULL, 1), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_last_error(NULL, 0) > 0);
+}
+
+int main(void)
+{
+    EXPECT(tautline_last_error(NULL, 0) == 0);
+    nodes();
+    opening_ports();
+    using_ports();
+    opening_sockets();
+    using_sockets();
+    two_threads();
+    nodes_of_sockets();
+    texts();
+    puts("all refused as documented");
+    return EXIT_SUCCESS;
+}

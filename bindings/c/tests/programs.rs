@@ -1,0 +1,475 @@
+//! C programs against the installed library: they compile with gcc and clang without a warning, run
+//! between two hosts with peers in C and in Rust, and under AddressSanitizer and valgrind.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use tautline::{Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions};
+use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+const STRICT: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wpedantic"];
+
+/// The library as `make install` puts it somewhere.
+struct Image {
+    root: PathBuf,
+}
+
+static IMAGE: LazyLock<Image> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-image");
+    // The one before; kept after a run, so that what failed can be run again by hand.
+    let _none = std::fs::remove_dir_all(&root);
+    make("install", &root);
+    Image { root }
+});
+
+fn make(target: &str, root: &Path) {
+    let built = std::env::current_exe().unwrap();
+    let output = Command::new("make")
+        .arg(target)
+        .arg(format!("BUILT={}", built.parent().unwrap().display()))
+        .arg(format!("DESTDIR={}", root.display()))
+        .args(["PREFIX=/usr", "INSTALL=install"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    succeeded("make", &output);
+}
+
+fn succeeded(what: &str, output: &std::process::Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{said}{complained}",
+        output.status
+    );
+    said
+}
+
+impl Image {
+    fn lib(&self) -> PathBuf {
+        self.root.join("usr/lib")
+    }
+
+    /// What pkg-config says.
+    fn flags(&self, arguments: &[&str]) -> Vec<String> {
+        let output = Command::new("pkg-config")
+            .args(arguments)
+            .arg("tautline")
+            .env("PKG_CONFIG_PATH", self.lib().join("pkgconfig"))
+            .env("PKG_CONFIG_SYSROOT_DIR", &self.root)
+            .output()
+            .unwrap();
+        let text = succeeded("pkg-config", &output);
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Compiles a program; where it is.
+    fn compile(&self, compiler: &str, source: &str, name: &str, options: &[&str]) -> PathBuf {
+        let program = self.root.join(name);
+        let mut command = Command::new(compiler);
+        command
+            .args(STRICT)
+            .args(options)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+            .arg("-o")
+            .arg(&program)
+            .args(self.flags(&["--cflags", "--libs"]));
+        succeeded(compiler, &command.output().unwrap());
+        program
+    }
+
+    fn example(&self, name: &str, for_test: &str) -> PathBuf {
+        let source = format!("examples/{name}.c");
+        self.compile("cc", &source, &format!("{name}-{for_test}"), &[])
+    }
+
+    /// A command that finds the library.
+    fn run(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.lib());
+        command
+    }
+
+    fn under_valgrind(&self, program: &Path) -> Command {
+        let mut command = self.run(Path::new("valgrind"));
+        command
+            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
+            .arg("--errors-for-leak-kinds=definite,indirect,possible")
+            .arg(program);
+        command
+    }
+}
+
+fn examples() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".c").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_program_compiles_without_a_warning() {
+    for compiler in ["gcc", "clang"] {
+        for name in examples() {
+            let source = format!("examples/{name}.c");
+            IMAGE.compile(compiler, &source, &format!("{name}-{compiler}"), &[]);
+        }
+        let name = format!("abuse-{compiler}");
+        IMAGE.compile(compiler, "tests/abuse.c", &name, &["-pthread"]);
+    }
+}
+
+#[test]
+fn installing_and_uninstalling() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-image-again");
+    make("install", &root);
+    let lib = root.join("usr/lib");
+    let link = |name: &str| std::fs::read_link(lib.join(name)).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(link("libtautline.so"), Path::new("libtautline.so.0"));
+    assert_eq!(
+        link("libtautline.so.0"),
+        Path::new(&format!("libtautline.so.{version}"))
+    );
+    for file in [
+        "include/tautline.h",
+        "lib/libtautline.a",
+        "lib/pkgconfig/tautline.pc",
+        "share/man/man3/tautline.3",
+    ] {
+        assert!(root.join("usr").join(file).is_file(), "{file}");
+    }
+    assert_eq!(IMAGE.flags(&["--modversion"]), [version]);
+    make("uninstall", &root);
+    let left = Command::new("find")
+        .arg(&root)
+        .args(["-not", "-type", "d"])
+        .output()
+        .unwrap();
+    assert_eq!(succeeded("find", &left), "");
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn a_program_can_be_linked_with_the_static_library() {
+    let image = &*IMAGE;
+    let program = image.root.join("command_queue-static");
+    let libraries = image.flags(&["--static", "--libs"]);
+    let libraries = libraries.iter().map(|flag| match flag.as_str() {
+        "-ltautline" => "-l:libtautline.a",
+        other => other,
+    });
+    let output = Command::new("cc")
+        .args(STRICT)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/command_queue.c"))
+        .args(image.flags(&["--cflags"]))
+        .arg("-o")
+        .arg(&program)
+        .args(libraries)
+        .output()
+        .unwrap();
+    succeeded("cc", &output);
+    // Without the shared library in reach.
+    assert!(output_of(&mut Command::new(&program)).starts_with("priority 7: emergency stop\n"));
+}
+
+/// Standard output of a program that must succeed.
+fn output_of(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    succeeded("the program", &output)
+}
+
+/// One test, because they use the same ports of loopback one after the other.
+#[test]
+fn misuse_is_answered_plain_sanitized_and_under_valgrind() {
+    let plain = IMAGE.compile("cc", "tests/abuse.c", "abuse", &["-g", "-pthread"]);
+    let sanitizers = ["-g", "-pthread", "-fsanitize=address,undefined"];
+    let sanitized = IMAGE.compile("gcc", "tests/abuse.c", "abuse-asan", &sanitizers);
+    for mut command in [
+        IMAGE.run(&plain),
+        IMAGE.run(&sanitized),
+        IMAGE.under_valgrind(&plain),
+    ] {
+        assert_eq!(output_of(&mut command), "all refused as documented\n");
+    }
+}
+
+#[test]
+fn a_message_costs_no_allocation() {
+    let program = IMAGE.compile("cc", "tests/allocation.c", "allocation", &[]);
+    let text = output_of(&mut IMAGE.run(&program));
+    assert_eq!(text, "0 allocations in 100 rounds\n");
+}
+
+#[test]
+fn the_most_urgent_command_comes_first() {
+    let program = IMAGE.example("command_queue", "plain");
+    let expected = "priority 7: emergency stop\n\
+                    priority 3: turn to 90 degrees\n\
+                    priority 3: turn to 45 degrees\n\
+                    priority 0: log your temperature\n";
+    assert_eq!(output_of(&mut IMAGE.run(&program)), expected);
+    assert_eq!(output_of(&mut IMAGE.under_valgrind(&program)), expected);
+}
+
+#[test]
+fn one_thread_waits_for_two_ports() {
+    let program = IMAGE.example("epoll_loop", "plain");
+    for mut command in [IMAGE.run(&program), IMAGE.under_valgrind(&program)] {
+        let text = output_of(&mut command);
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let expected = [
+            "port 1230: message 0",
+            "port 1230: message 2",
+            "port 1230: message 4",
+            "port 1231: message 1",
+            "port 1231: message 3",
+            "port 1231: message 5",
+        ];
+        assert_eq!(lines, expected);
+    }
+}
+
+/// A program that runs beside the test; killed when dropped.
+struct Beside {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Beside {
+    /// Starts it, and waits until it has printed a line that begins so.
+    fn start(command: &mut Command, ready: &str) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut beside = Self { child, output };
+        let mut line = String::new();
+        while !line.starts_with(ready) {
+            line.clear();
+            let bytes = beside.output.read_line(&mut line).unwrap();
+            assert!(bytes > 0, "the program ended before it was ready");
+        }
+        beside
+    }
+
+    /// What else it printed, when it has ended well.
+    fn end(mut self) -> String {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {text}");
+        text
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+const ANSWERS: &str = "answer to 3: hello (5 bytes)\n\
+                       answer to 2: hello (5 bytes)\n\
+                       answer to 1: hello (5 bytes)\n\
+                       answer to 0:  (0 bytes)\n";
+
+#[test]
+fn the_five_calls_under_valgrind_on_loopback() {
+    let program = IMAGE.example("five_calls", "loopback");
+    let mut answering = IMAGE.under_valgrind(&program);
+    answering.args(["answer", "127.0.0.5", "21610"]);
+    let answering = Beside::start(&mut answering, "answering");
+    let mut asking = IMAGE.under_valgrind(&program);
+    asking.args(["ask", "127.0.0.6", "127.0.0.5", "21610"]);
+    assert_eq!(output_of(&mut asking), ANSWERS);
+    assert_eq!(answering.end(), "");
+}
+
+fn hosts() -> Option<Hosts> {
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return None;
+    }
+    Some(Hosts::create(&HostsOptions::default()).unwrap())
+}
+
+/// A program in a host, with the library in reach.
+fn in_host(hosts: &Hosts, host: Host, program: &Path) -> Command {
+    let mut command = hosts.command(host, program.to_str().unwrap());
+    command.env("LD_LIBRARY_PATH", IMAGE.lib());
+    command
+}
+
+/// A configuration file for a host whose neighbour `peer` is the other.
+fn configuration(hosts: &Hosts, host: Host, link: &str, form: &str, ports: &str) -> PathBuf {
+    let own = hosts.end(host, 0).interface();
+    let peer = hosts.end(host.peer(), 0);
+    let text = format!(
+        "interface = '{own}'\nlink = '{link}'\n[[neighbour]]\nname = 'peer'\nmac = '{}'\nip = '{}'\n\
+         form = '{form}'\n{ports}",
+        MacAddress(peer.mac()),
+        peer.address(),
+    );
+    let file = IMAGE.root.join(format!("{}-{link}.toml", hosts.name(host)));
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn the_five_calls_between_two_hosts() {
+    let Some(hosts) = hosts() else { return };
+    let program = IMAGE.example("five_calls", "hosts");
+    let (a, b) = (hosts.end(Host::A, 0), hosts.end(Host::B, 0));
+    let (a, b) = (a.address().to_string(), b.address().to_string());
+    // The program is the same on each link; who runs it says which.
+    for links in [
+        [None, Some("xdp")],
+        [Some("packet"), None],
+        [Some("xdp"), Some("xdp")],
+    ] {
+        let [asks, answers] = links;
+        let with = |host, link: Option<&str>| {
+            let mut command = in_host(&hosts, host, &program);
+            if let Some(link) = link {
+                let file = configuration(&hosts, host, link, "udp", "");
+                command.env("TAUTLINE_NODE", file);
+            }
+            command
+        };
+        let mut answering = with(Host::B, answers);
+        answering.args(["answer", &b, "21600"]);
+        let answering = Beside::start(&mut answering, "answering");
+        let mut asking = with(Host::A, asks);
+        asking.args(["ask", &a, &b, "21600"]);
+        assert_eq!(output_of(&mut asking), ANSWERS, "{links:?}");
+        assert_eq!(answering.end(), "");
+    }
+}
+
+/// A node in Rust, in a host.
+fn node(hosts: &Hosts, host: Host, link: LinkKind, form: Form) -> Node {
+    let peer = hosts.end(host.peer(), 0);
+    let neighbour = Neighbour {
+        name: "peer".to_owned(),
+        mac: MacAddress(peer.mac()),
+        ip: Some(peer.address()),
+        form,
+    };
+    let config = NodeConfig::on(&hosts.end(host, 0).interface())
+        .with_link(link)
+        .with_neighbour(neighbour)
+        .unwrap();
+    hosts.inside(host, || Node::open(config).unwrap()).unwrap()
+}
+
+#[test]
+fn a_socket_in_c_answers_a_port_in_rust() {
+    let Some(hosts) = hosts() else { return };
+    let program = IMAGE.example("five_calls", "rust");
+    let own = hosts.end(Host::B, 0).address().to_string();
+    let mut answering = in_host(&hosts, Host::B, &program);
+    answering.args(["answer", &own, "21601"]);
+    let answering = Beside::start(&mut answering, "answering");
+
+    let node = node(&hosts, Host::A, LinkKind::Xdp, Form::Udp);
+    let options = QueuingOptions {
+        message_bytes_max: 8192,
+        depth: 64,
+        ..QueuingOptions::default()
+    };
+    let open = || node.queuing_port(9.try_into().unwrap(), &options).unwrap();
+    let mut port = hosts.inside(Host::A, open).unwrap();
+    // 21601 is 21569 + 32.
+    let to = port.destination("peer", 32.try_into().unwrap()).unwrap();
+    let mut buffer = vec![0; 8192];
+    for bytes in [1, 1456, 1457, 8192, 0] {
+        let question: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
+        port.send(to, Priority::NORMAL, &question).unwrap();
+        let deadline = tautline::now() + PATIENCE;
+        let message = port.receive_until(deadline, &mut buffer).unwrap();
+        let message = message.expect("an answer in time");
+        assert_eq!(buffer[..message.length], question);
+    }
+    assert_eq!(answering.end(), "");
+}
+
+#[test]
+fn a_reader_in_c_sees_what_a_publisher_in_c_publishes() {
+    let Some(hosts) = hosts() else { return };
+    let (publisher, reader) = (
+        IMAGE.example("state_publisher", "hosts"),
+        IMAGE.example("state_reader", "hosts"),
+    );
+    let port =
+        "[[port]]\nname = 'state'\nnumber = 7\nkind = 'sampling'\nrefresh_period_us = 60000000\n";
+    let reads = configuration(&hosts, Host::B, "xdp", "ethernet", port);
+    let publishes = configuration(&hosts, Host::A, "packet", "ethernet", "");
+    let mut reading = in_host(&hosts, Host::B, &reader);
+    reading.arg(reads).arg("5");
+    let reading = Beside::start(&mut reading, "ready");
+    let mut publishing = in_host(&hosts, Host::A, &publisher);
+    publishing.arg(publishes).args(["peer", "300"]);
+    assert_eq!(output_of(&mut publishing), "published 300 states\n");
+    let text = reading.end();
+    let angles: Vec<f64> = text
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("angle ")?
+                .split_once(", valid")?
+                .0
+                .parse()
+                .ok()
+        })
+        .collect();
+    assert_eq!(angles.len(), 5, "{text}");
+    assert!(
+        angles.is_sorted_by(|before, after| before < after),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_receiver_in_c_goes_on_without_a_command() {
+    let Some(hosts) = hosts() else { return };
+    let program = IMAGE.example("deadline", "hosts");
+    let port = "[[port]]\nname = 'command'\nnumber = 8\nkind = 'queuing'\n";
+    let file = configuration(&hosts, Host::B, "xdp", "ethernet", port);
+    let mut receiving = in_host(&hosts, Host::B, &program);
+    receiving.arg(file).arg("10");
+    let receiving = Beside::start(&mut receiving, "ready");
+
+    let node = node(&hosts, Host::A, LinkKind::Packet, Form::Ethernet);
+    let open = || {
+        let options = QueuingOptions::default();
+        node.queuing_port(9.try_into().unwrap(), &options).unwrap()
+    };
+    let mut port = hosts.inside(Host::A, open).unwrap();
+    let to = port.destination("peer", 8.try_into().unwrap()).unwrap();
+    port.send(to, Priority::NORMAL, b"turn to 90 degrees")
+        .unwrap();
+    let text = receiving.end();
+    // Late or not, it is used or the cycle counted; ten cycles end whatever comes.
+    let used = text.matches("turn to 90 degrees\n").count();
+    let missed = 10 - used;
+    assert!(
+        text.ends_with(&format!("{missed} cycles without a command\n")),
+        "{text}"
+    );
+}

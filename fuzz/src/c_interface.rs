@@ -1,0 +1,407 @@
+//! The C interface as a clumsy program calls it: any order of calls, handles that are closed or
+//! invented, null and misaligned pointers, buffers too short. Each call answers with a success or a
+//! code of the table, writes nothing outside the buffer that it was given, and returns.
+//!
+//! What no library can defend against is left out: pointers to memory that is not the caller's.
+#![allow(unsafe_code)] // Calls functions that take pointers.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use tautline_c::Code;
+use tautline_c::node::*;
+use tautline_c::port::*;
+use tautline_c::socket::*;
+use tautline_c::types::*;
+
+/// Bytes of one call: which, with which handle, how long, and what else.
+const STEP_BYTES: usize = 4;
+/// Calls of one input. More would only take longer: what calls leave behind, they leave to the next
+/// input too.
+const STEPS_MAX: usize = 16;
+/// Largest message of the ports; messages take up to three frames.
+const MESSAGE_BYTES: usize = 4000;
+/// Bytes behind each buffer that must stay as they are.
+const GUARD: [u8; 16] = *b"must not change.";
+/// Loopback, apart from the addresses of tests.
+const CONFIGURATION: &str = "link = 'udp'\naddress = '127.0.0.9'\n";
+const NEIGHBOUR: &str = "[[neighbour]]\nname = 'self'\nip = '127.0.0.9'\n";
+const ADDRESS: u32 = 0x7f00_0009;
+
+/// What stays open over all inputs.
+struct World {
+    node: tautline_node,
+    queuing: tautline_port,
+    sampling: tautline_port,
+    socket: c_int,
+    closed: tautline_port,
+    destination: tautline_destination,
+    /// Messages and values that came through.
+    received: u64,
+}
+
+static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
+
+/// The bytes as calls.
+pub fn c_interface(data: &[u8]) {
+    let world = WORLD.get_or_init(|| Mutex::new(World::open()));
+    // One thread at a time, as the interface wants it.
+    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    for step in data.as_chunks::<STEP_BYTES>().0.iter().take(STEPS_MAX) {
+        world.call(*step, data);
+    }
+}
+
+/// Messages and values that came through so far: whether the calls do more than fail.
+pub fn received() -> u64 {
+    let world = WORLD.get().map(|world| world.lock());
+    world.map_or(0, |world| {
+        world.unwrap_or_else(PoisonError::into_inner).received
+    })
+}
+
+/// Inputs that reach each call.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = (0..20u8)
+        .map(|call| {
+            let step = |handle, bytes| [call, handle, bytes, 0];
+            [step(0, 200), step(1, 3), step(2, 255), step(3, 0)].concat()
+        })
+        .collect();
+    // A message is sent to each port and received again, short and whole.
+    seeds.push([[2, 0, 40, 0], [3, 0, 255, 0], [3, 0, 255, 0]].concat());
+    seeds.push(
+        [
+            [12, 2, 90, 0],
+            [13, 2, 10, 0],
+            [12, 2, 90, 0],
+            [13, 2, 255, 1],
+        ]
+        .concat(),
+    );
+    // Open, use, close.
+    seeds.push([[18, 0, 0, 0], [19, 0, 0, 0], [17, 0, 30, 0]].concat());
+    seeds
+}
+
+/// A buffer of some bytes with a guard behind them.
+struct Guarded {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Guarded {
+    fn new(length: usize) -> Self {
+        let mut bytes = vec![0; length];
+        bytes.extend(GUARD);
+        Self { bytes, length }
+    }
+
+    /// Where it starts; null for some.
+    fn start(&mut self, what: u8) -> *mut c_void {
+        if what & 0x40 != 0 {
+            return null_mut();
+        }
+        self.bytes.as_mut_ptr().cast()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        assert_eq!(
+            self.bytes[self.length..],
+            GUARD,
+            "written past {}",
+            self.length
+        );
+    }
+}
+
+/// A place for a result: good, null or misaligned.
+fn place<T>(good: &mut T, what: u8) -> *mut T {
+    match what & 0x30 {
+        0x10 => null_mut(),
+        // Never followed: it is refused as misaligned.
+        0x20 if align_of::<T>() > 1 => std::ptr::from_mut(good).wrapping_byte_add(1),
+        _ => good,
+    }
+}
+
+fn check(result: c_int) -> c_int {
+    assert!(result >= 0 || Code::of(result).is_some(), "{result}");
+    assert_ne!(result, Code::Internal as c_int);
+    result
+}
+
+fn address(port: u16, family: libc::sa_family_t) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: family,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: ADDRESS.to_be(),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+impl World {
+    fn open() -> Self {
+        let text = CString::new([CONFIGURATION, NEIGHBOUR].concat()).expect("no zero byte");
+        let none = tautline_port { id: 0 };
+        let mut world = Self {
+            node: tautline_node { id: 0 },
+            queuing: none,
+            sampling: none,
+            socket: -1,
+            closed: none,
+            destination: tautline_destination {
+                port_id: 0,
+                index: 0,
+            },
+            received: 0,
+        };
+        let options = tautline_queuing_options {
+            depth: 16,
+            message_bytes_max: MESSAGE_BYTES as u32,
+            spin_ns: 1,
+        };
+        let local = address(21569 + 3003, libc::AF_INET as libc::sa_family_t);
+        let local_bytes = size_of_val(&local) as libc::socklen_t;
+        // SAFETY: all pointers are to locals, texts end with a zero byte.
+        unsafe {
+            assert_eq!(tautline_node_open_text(text.as_ptr(), &mut world.node), 0);
+            let node = world.node;
+            let opened = tautline_queuing_port_open(node, 3001, &options, &mut world.queuing);
+            assert_eq!(opened, 0);
+            let opened = tautline_sampling_port_open(node, 3002, null(), &mut world.sampling);
+            assert_eq!(opened, 0);
+            let opened = tautline_queuing_port_open(node, 3004, null(), &mut world.closed);
+            assert_eq!(opened, 0);
+            let name = c"self".as_ptr();
+            let to = &mut world.destination;
+            assert_eq!(tautline_destination_of(world.queuing, name, 3001, to), 0);
+            world.socket = rt_socket((&raw const local).cast(), local_bytes, MESSAGE_BYTES);
+        }
+        assert!(world.socket >= 0);
+        assert_eq!(tautline_port_close(world.closed), 0);
+        world
+    }
+
+    /// A handle: one of ours, the closed one, or an invented one.
+    fn port(&self, handle: u8, data: &[u8]) -> tautline_port {
+        match handle % 6 {
+            0 => self.queuing,
+            1 => self.sampling,
+            2 => tautline_port {
+                id: self.socket as u32,
+            },
+            3 => self.closed,
+            4 => tautline_port { id: 0 },
+            _ => tautline_port {
+                id: data
+                    .first_chunk()
+                    .map_or(1, |bytes| u32::from_le_bytes(*bytes)),
+            },
+        }
+    }
+
+    /// Whether a handle is one that must stay open.
+    fn keeps(&self, port: tautline_port) -> bool {
+        [self.queuing.id, self.sampling.id, self.socket as u32].contains(&port.id)
+    }
+
+    fn call(&mut self, [call, handle, bytes, what]: [u8; STEP_BYTES], data: &[u8]) {
+        let port = self.port(handle, data);
+        // Up to 4,080 bytes, so that some buffers are large enough.
+        let mut buffer = Guarded::new(usize::from(bytes) * 16);
+        let (start, length) = (buffer.start(what), buffer.length);
+        match call % 20 {
+            0..=11 => self.port_call(call % 20, port, start, length, what, data),
+            12..=15 => self.socket_call(call % 20, port.id as c_int, start, length, what),
+            _ => self.node_call(call % 20, port, start, length, what, data),
+        }
+    }
+
+    fn port_call(
+        &mut self,
+        call: u8,
+        port: tautline_port,
+        start: *mut c_void,
+        length: usize,
+        what: u8,
+        data: &[u8],
+    ) {
+        let mut info = tautline_port_info {
+            number: 0,
+            kind: 0,
+            message_bytes_max: 0,
+        };
+        let mut source = tautline_source {
+            form: what & 3,
+            mac: [2, 0, 0, 0, 0, what],
+            reserved: 0,
+            ip: ADDRESS.to_be(),
+            udp_port: u16::from(what).to_be(),
+            port: u16::from(what) * 20,
+        };
+        let mut to = tautline_destination {
+            port_id: port.id,
+            index: u32::from(what),
+        };
+        if what & 8 != 0 {
+            to = self.destination;
+        }
+        // SAFETY: buffers and places are ours, null or misaligned, which is what is tested; lengths
+        // are those of the buffers.
+        unsafe {
+            match call {
+                0 => check(tautline_port_info(port, place(&mut info, what))),
+                1 => check(tautline_descriptor(port)),
+                2 => check(tautline_send(port, to, what, start, length)),
+                3 | 4 => {
+                    let mut message = std::mem::zeroed();
+                    let out = place(&mut message, what);
+                    let received = check(tautline_receive(port, TAUTLINE_NOW, start, length, out));
+                    assert!(received != 1 || message.bytes as usize <= length);
+                    self.received += u64::from(received == 1);
+                    received
+                }
+                5 | 6 => {
+                    let mut sample: tautline_sample = std::mem::zeroed();
+                    let out = place(&mut sample, what);
+                    let read = match call {
+                        5 => tautline_read(port, start, length, out),
+                        _ => tautline_read_new(port, u64::from(what), start, length, out),
+                    };
+                    assert!(read != 1 || sample.bytes as usize <= length);
+                    self.received += u64::from(read == 1);
+                    check(read)
+                }
+                7 => check(tautline_reply_to(port, place(&mut source, what), &mut to)),
+                8 => {
+                    let name = CString::new(data.split(|byte| *byte == 0).next().unwrap_or(data));
+                    let name = name.expect("cut off at a zero byte");
+                    let to = place(&mut to, what);
+                    check(tautline_destination_of(
+                        port,
+                        name.as_ptr(),
+                        what.into(),
+                        to,
+                    ))
+                }
+                9 => {
+                    let mut counters = std::mem::zeroed();
+                    check(tautline_port_counters(port, place(&mut counters, what)))
+                }
+                10 => check(tautline_last_error(start.cast(), length)),
+                _ if self.keeps(port) => 0,
+                _ => check(tautline_port_close(port)),
+            };
+        }
+    }
+
+    fn socket_call(
+        &mut self,
+        call: u8,
+        socket: c_int,
+        start: *mut c_void,
+        length: usize,
+        what: u8,
+    ) {
+        let family = if what & 4 == 0 {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
+        let mut peer = address(
+            21569 + 3000 + u16::from(what & 3),
+            family as libc::sa_family_t,
+        );
+        let mut peer_bytes = libc::socklen_t::from(what >> 3 | 0x10);
+        let mut from = Guarded::new(peer_bytes as usize);
+        // SAFETY: as in `port_call`.
+        unsafe {
+            match call {
+                12 => {
+                    let to = place(&mut peer, what & 0x10).cast();
+                    let bytes = peer_bytes.min(size_of_val(&peer) as libc::socklen_t);
+                    let sent = rt_sendto(socket, start, length, c_int::from(what & 1), to, bytes);
+                    assert!(sent == -1 || sent == length as isize);
+                }
+                13 => {
+                    let flags = libc::MSG_DONTWAIT | (c_int::from(what & 1) * libc::MSG_TRUNC);
+                    let place = from.start(what).cast();
+                    let got = rt_recvfrom(socket, start, length, flags, place, &mut peer_bytes);
+                    let most = if what & 1 == 0 { length } else { MESSAGE_BYTES };
+                    assert!((-1..=most as isize).contains(&got));
+                    self.received += u64::from(got >= 0);
+                }
+                14 => {
+                    let buffer = rt_mmap(socket, length);
+                    if buffer != libc::MAP_FAILED {
+                        buffer.cast::<u8>().write_bytes(what, length);
+                    }
+                }
+                _ if self.keeps(tautline_port { id: socket as u32 }) => {}
+                _ => assert_eq!(rt_socket_close(socket), -1),
+            }
+        }
+    }
+
+    fn node_call(
+        &mut self,
+        call: u8,
+        port: tautline_port,
+        start: *mut c_void,
+        length: usize,
+        what: u8,
+        data: &[u8],
+    ) {
+        let node = match what & 3 {
+            0 => self.node,
+            _ => tautline_node { id: port.id },
+        };
+        // SAFETY: as in `port_call`.
+        unsafe {
+            match call {
+                16 => {
+                    check(tautline_node_report(node, start.cast(), length));
+                    check(tautline_node_status(node, start.cast(), length));
+                }
+                17 => {
+                    // Whatever it says, it stays on loopback: a key cannot be given twice.
+                    let mut text = CONFIGURATION.as_bytes().to_vec();
+                    text.extend(data.iter().filter(|byte| **byte != 0));
+                    let text = CString::new(text).expect("zero bytes are left out");
+                    let mut opened = tautline_node { id: 0 };
+                    if check(tautline_node_open_text(
+                        text.as_ptr(),
+                        place(&mut opened, what),
+                    )) == 0
+                    {
+                        assert_eq!(tautline_node_close(opened), 0);
+                    }
+                }
+                // Rarely, for it takes as long as a thousand of the others.
+                18 if data.iter().map(|byte| u32::from(*byte)).sum::<u32>() % 64 == 0 => {
+                    let options = tautline_queuing_options {
+                        depth: 1 << (what & 7),
+                        message_bytes_max: length as u32,
+                        spin_ns: 0,
+                    };
+                    let mut opened = tautline_port { id: 0 };
+                    let number = 3010 + u16::from(what);
+                    let out = place(&mut opened, what);
+                    if check(tautline_queuing_port_open(node, number, &options, out)) == 0 {
+                        assert_eq!(tautline_port_close(opened), 0);
+                    }
+                }
+                _ if node.id == self.node.id => {}
+                _ => {
+                    check(tautline_node_close(node));
+                }
+            }
+        }
+    }
+}
