@@ -156,6 +156,8 @@ struct tl_config {
 	__u8 mac[6];
 	__be16 ethertype;
 	__be32 ip; /* 0: the UDP form is not ours */
+	/* 1: a control process's, which its successor may take over. For user space alone. */
+	__u32 shared;
 };
 
 #endif

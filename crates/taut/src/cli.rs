@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, ping, recv, send, status,
+    bench, completions, demo, doctor, echo, experiment, node, ping, recv, send, status,
 };
 use crate::lab;
 use tautline_lab::interrupt;
@@ -41,6 +41,8 @@ pub enum Command {
     Lab(lab::LabArgs),
     /// Run figures of the papers again: raw data, plots, and what the paper found beside what is found here.
     Experiment(experiment::Arguments),
+    /// Serve several processes on one interface.
+    Node(node::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
     /// Answer whoever asks, for `taut ping`.
@@ -147,6 +149,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Experiment(arguments) => experiment::run(arguments),
+        Command::Node(arguments) => node::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),

@@ -5,6 +5,7 @@
 //! clean-ups run on the watcher's own thread and the process ends with 128 + the signal's number.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -41,6 +42,15 @@ pub fn interrupted() -> Option<i32> {
         0 => None,
         signal => Some(signal),
     }
+}
+
+/// A descriptor that becomes readable with the first signal, for those who wait for several things at once.
+pub fn descriptor() -> io::Result<UnixStream> {
+    let (stop, signalled) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
+    }
+    Ok(stop)
 }
 
 /// Something to be undone if the process is told to end before its owner does so.

@@ -4,9 +4,12 @@
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+use rustix::net::SocketType;
+
+use crate::sys::unix;
 
 /// Attempts to take a name, and the time between them. A name that was just given up can be held a
 /// moment longer by a child process that has forked and not yet executed its program. Lower: such a
@@ -14,11 +17,14 @@ use std::time::Duration;
 const ATTEMPTS: u32 = 50;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
-/// Repeats `take` while the name is in use, a few times.
-pub(crate) fn patiently<T>(mut take: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Repeats `take` while it is refused for a reason that passes, a few times.
+pub(crate) fn patiently<T>(
+    passing: io::ErrorKind,
+    mut take: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     for _ in 1..ATTEMPTS {
         match take() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            Err(error) if error.kind() == passing => {
                 std::thread::sleep(BETWEEN_ATTEMPTS);
             }
             result => return result,
@@ -30,7 +36,7 @@ pub(crate) fn patiently<T>(mut take: impl FnMut() -> io::Result<T>) -> io::Resul
 /// Holds a port number on an interface until dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    _held: UnixListener,
+    held: OwnedFd,
 }
 
 /// The process that has what we asked for.
@@ -43,7 +49,8 @@ pub struct Holder {
 }
 
 impl Holder {
-    fn of(pid: i32) -> Self {
+    /// The process with this number.
+    pub(crate) fn of(pid: i32) -> Self {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
         Self {
             pid,
@@ -101,22 +108,63 @@ pub(crate) enum ClaimError {
 }
 
 impl Claim {
-    /// Claims `port` on the interface with this index, for this EtherType.
+    /// Claims `port` on the interface with this index, for this EtherType. Waits a moment for a
+    /// number that is just being given up.
     pub(crate) fn new(interface_index: u32, ethertype: u16, port: u16) -> Result<Self, ClaimError> {
-        let name = format!("tautline/port/{interface_index}/{ethertype:04x}/{port}");
-        let address = SocketAddr::from_abstract_name(name).map_err(ClaimError::Io)?;
-        match patiently(|| UnixListener::bind_addr(&address)) {
-            Ok(held) => Ok(Self { _held: held }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                Err(ClaimError::Taken(holder(&address)))
-            }
-            Err(error) => Err(ClaimError::Io(error)),
-        }
+        let name = name(interface_index, ethertype, port);
+        patiently(io::ErrorKind::AddrInUse, || {
+            unix::listen(&name, SocketType::STREAM)
+        })
+        .map(|held| Self { held })
+        .map_err(|error| refused(&name, error))
+    }
+
+    /// The same without waiting.
+    pub(crate) fn attempt(
+        interface_index: u32,
+        ethertype: u16,
+        port: u16,
+    ) -> Result<Self, ClaimError> {
+        let name = name(interface_index, ethertype, port);
+        unix::listen(&name, SocketType::STREAM)
+            .map(|held| Self { held })
+            .map_err(|error| refused(&name, error))
+    }
+
+    /// Takes over a claim that another process made for this one, whose name it then tells.
+    pub(crate) fn handed(held: OwnedFd) -> io::Result<Self> {
+        unix::listen_again(held.as_fd())?;
+        Ok(Self { held })
     }
 }
 
-fn holder(address: &SocketAddr) -> Option<Holder> {
-    let stream = UnixStream::connect_addr(address).ok()?;
-    let pid = crate::sys::socket::peer_process(&stream).ok()?;
-    Some(Holder::of(pid))
+impl From<Claim> for OwnedFd {
+    fn from(claim: Claim) -> Self {
+        claim.held
+    }
+}
+
+/// Who has claimed a port, if somebody has.
+pub(crate) fn claimant(
+    interface_index: u32,
+    ethertype: u16,
+    port: u16,
+) -> Option<unix::Credentials> {
+    asked(&name(interface_index, ethertype, port))
+}
+
+fn name(interface_index: u32, ethertype: u16, port: u16) -> String {
+    format!("tautline/port/{interface_index}/{ethertype:04x}/{port}")
+}
+
+fn refused(name: &str, error: io::Error) -> ClaimError {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        ClaimError::Taken(asked(name).map(|claimant| Holder::of(claimant.pid)))
+    } else {
+        ClaimError::Io(error)
+    }
+}
+
+fn asked(name: &str) -> Option<unix::Credentials> {
+    unix::peer(unix::connect(name, SocketType::STREAM).ok()?).ok()
 }

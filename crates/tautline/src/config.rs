@@ -30,7 +30,15 @@
 //! spin_us = 50
 //! police_rate = 10000         # messages a second that the port takes; left out: all that come
 //! police_burst = 64           # messages at once after a pause; left out: 16
+//!
+//! [[allow]]                   # for `taut node run`: what other processes may have
+//! user = "robot"              # or group = "…"
+//! ports = [7, "10-19"]
+//! priorities = ["0-5"]        # left out: all
+//! memory_bytes_max = 16777216
 //! ```
+
+mod allow;
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -47,6 +55,7 @@ use tautline_proto::wire::{
 use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
+use crate::control::policy::Rule;
 use crate::error::OpenError;
 use crate::link::{LinkKind, XdpMode};
 use crate::policing::{Policing, RATE_MAX};
@@ -69,6 +78,8 @@ pub struct NodeConfig {
     pub neighbours: NeighbourTable,
     /// Ports that can be opened by name.
     pub ports: Vec<PortConfig>,
+    /// What the node's control process gives to other processes. Of no meaning elsewhere.
+    pub allow: Vec<Rule>,
 }
 
 /// A port that can be opened by name.
@@ -142,6 +153,7 @@ impl NodeConfig {
             address: None,
             neighbours: NeighbourTable::new(),
             ports: Vec::new(),
+            allow: Vec::new(),
         }
     }
 
@@ -232,6 +244,8 @@ struct Document {
     neighbour: Vec<Spanned<NeighbourEntry>>,
     #[serde(default)]
     port: Vec<Spanned<PortEntry>>,
+    #[serde(default)]
+    allow: Vec<Spanned<allow::AllowEntry>>,
 }
 
 #[derive(Deserialize)]
@@ -290,6 +304,8 @@ impl Document {
             let port = port(entry.into_inner(), &config.ports)?;
             config.ports.push(port);
         }
+        let rules = self.allow.into_iter().map(allow::rule);
+        config.allow = rules.collect::<Result<_, _>>()?;
         Ok(config)
     }
 }
@@ -495,6 +511,8 @@ mod tests {
         assert_eq!(config.link, Some(LinkKind::Xdp));
         assert_eq!(config.neighbours.len(), 1);
         assert_eq!(config.ports.len(), 2);
+        assert_eq!(config.allow.len(), 1);
+        assert_eq!(config.allow[0].ports, [7..=7, 10..=19]);
         let PortOptions::Sampling(options) = &config.ports[0].kind else {
             panic!("port `state` is a sampling port");
         };
@@ -511,7 +529,7 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `ethertype`, `address`, `neighbour`, `port`"
+             `xdp_mode`, `ethertype`, `address`, `neighbour`, `port`, `allow`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -557,5 +575,16 @@ mod tests {
             error(&format!("{port}police_burst = 8\n")),
             "line 5, column 16: police_burst needs a police_rate"
         );
+        let allow = "[[allow]]\nports = [1]\n";
+        assert_eq!(
+            error(allow),
+            "line 1, column 1: expected either `user` or `group`"
+        );
+        for ports in ["[0]", "[\"5-3\"]", "[\"1-4096\"]", "[true]"] {
+            assert_eq!(
+                error(&format!("[[allow]]\nuser = \"a\"\nports = {ports}\n")),
+                "line 3, column 10: expected a port number from 1 to 4095, or a range such as \"3-5\""
+            );
+        }
     }
 }

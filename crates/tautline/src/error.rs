@@ -56,6 +56,30 @@ pub enum OpenError {
         /// The program's name, if the kernel told.
         name: Option<String>,
     },
+    /// A control process serves the interface, and does not take this process or its settings.
+    #[error("control process {pid}: {why}")]
+    ControlRefused {
+        /// The control process.
+        pid: i32,
+        /// Why not, with the rule and the user where it is about them.
+        why: String,
+    },
+    /// The interface has a control process already.
+    #[error("`{interface}` has a control process: {}", holder_name(holder))]
+    ControlTaken {
+        /// The interface.
+        interface: String,
+        /// That process.
+        holder: Option<Holder>,
+    },
+    /// An entry of the configuration is for nobody.
+    #[error("[[allow]] entry {rule} is for {who}, who does not exist here")]
+    RuleUnknown {
+        /// The entry, from 1.
+        rule: usize,
+        /// Whom it names.
+        who: String,
+    },
     /// The link needs a privilege that this process lacks.
     #[error("link `{link}` needs {needs}")]
     NotPermitted {
@@ -92,8 +116,13 @@ impl OpenError {
             Self::XdpTaken { .. } => {
                 "detach that program (ip link set dev INTERFACE xdp off), or use link = \"packet\""
             }
+            Self::ControlRefused { .. } => {
+                "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or use link = \"udp\""
+            }
+            Self::ControlTaken { .. } => "end that process first, or let it serve this interface",
+            Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
             Self::NotPermitted { .. } => {
-                "run as root or grant the capabilities (setcap), or use link = \"udp\", which needs none"
+                "run as root or grant the capabilities (setcap), start a control process (taut node run), or use link = \"udp\", which needs none"
             }
             Self::Refused { .. } | Self::NoLink { .. } => {
                 "`taut doctor` shows what this machine lacks"
@@ -149,6 +178,22 @@ pub enum PortError {
         port: PortNumber,
         /// Who has it, if it can be told.
         holder: Option<Holder>,
+    },
+    /// The control process does not give this port to this user.
+    #[error("port {port} is not allowed: {why}")]
+    NotAllowed {
+        /// The port.
+        port: PortNumber,
+        /// Which rule does not give it to which user, and why.
+        why: String,
+    },
+    /// The control process that the node was opened through does not answer any more.
+    #[error("control process {pid} does not answer: {source}")]
+    ControlGone {
+        /// The control process.
+        pid: i32,
+        /// What was tried.
+        source: io::Error,
     },
     /// The configuration has no port of that name.
     #[error("the configuration has no port named `{name}`")]
@@ -251,6 +296,12 @@ impl PortError {
             Self::OutOfRange { .. } => "use a port number from 1 to 4095",
             Self::OpenHere { .. } => "use another port number, or the port that is open",
             Self::Taken { .. } => "end that process, or use another port number",
+            Self::NotAllowed { .. } => {
+                "use a port that is allowed, or have an [[allow]] entry of the control process changed"
+            }
+            Self::ControlGone { .. } => {
+                "start it again (taut node run); ports that are open work on meanwhile"
+            }
             Self::UnknownName { .. } => {
                 "name one of the ports of the configuration, or add it there"
             }
@@ -293,6 +344,12 @@ pub enum SendError {
     MessageTooLarge {
         /// Its size.
         bytes: usize,
+    },
+    /// The control process gave this port without this priority.
+    #[error("priority {priority} is not allowed on this port")]
+    PriorityNotAllowed {
+        /// The priority.
+        priority: u8,
     },
     /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
     #[error("transmit queue is full")]

@@ -31,6 +31,7 @@
 mod address;
 mod claim;
 pub mod config;
+pub mod control;
 pub mod error;
 pub mod floor;
 pub mod link;
@@ -47,7 +48,10 @@ pub use address::{Address, Source};
 pub use config::NodeConfig;
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
-pub use node::{NeighbourStatus, Node, NodeStatus, NotBetter, OpenReport, now};
+pub use node::{
+    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, Node, NodeStatus, NotBetter,
+    OpenReport, RuleStatus, now,
+};
 pub use policing::Policing;
 pub use port::{
     Destination, Message, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort,

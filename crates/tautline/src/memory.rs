@@ -45,6 +45,22 @@ impl MappedPort {
         Ok(memory)
     }
 
+    /// Memory behind a descriptor that the owner of the demux has made a port already.
+    pub(crate) fn handed(fd: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
+        let memory = Self {
+            mapping: Mapping::shared(fd, shape.bytes(), 0)?,
+            shape,
+            resident: true,
+        };
+        if memory.recognised() {
+            Ok(memory)
+        } else {
+            Err(io::Error::other(
+                "the memory is laid out differently: another version of Tautline made it",
+            ))
+        }
+    }
+
     /// Whether the memory can never be paged out: it is locked, or the kernel's.
     pub(crate) fn is_resident(&self) -> bool {
         self.resident

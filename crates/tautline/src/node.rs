@@ -13,7 +13,8 @@ use crate::config::{NodeConfig, PortConfig, PortOptions};
 use crate::error::{OpenError, PortError};
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
-use crate::link::xdp::XdpLink;
+use crate::link::xdp::demux::Setup;
+use crate::link::xdp::{Asked, XdpLink};
 use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
 use crate::statistics::{PortStatus, Ports};
@@ -62,6 +63,8 @@ pub(crate) struct NodeInner {
 pub struct OpenReport {
     /// The link that carries the frames.
     pub link: LinkKind,
+    /// The control process of the interface, if the node is open through one.
+    pub control_process: Option<i32>,
     /// The interface.
     pub interface: Option<String>,
     /// Its MAC address, which peers send the Ethernet form to.
@@ -104,6 +107,9 @@ impl std::fmt::Display for OpenReport {
         if let Some(ip) = self.ip {
             write!(formatter, ", {ip}")?;
         }
+        if let Some(pid) = self.control_process {
+            write!(formatter, ", through control process {pid}")?;
+        }
         for better in &self.not_better {
             write!(formatter, "\n  not {}: {}", better.link, better.why)?;
         }
@@ -134,6 +140,61 @@ pub struct NodeStatus {
     pub counters: NodeCounters,
     /// Its open ports.
     pub ports: Vec<PortStatus>,
+    /// Of a control process: whom it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlStatus>,
+}
+
+/// Whom a control process serves, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ControlStatus {
+    /// Its `[[allow]]` entries, in order.
+    pub rules: Vec<RuleStatus>,
+    /// Processes that are connected, and those that have ports of a control process that ended.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// An `[[allow]]` entry, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RuleStatus {
+    /// Whom it is for.
+    pub who: String,
+    /// The ports that it gives.
+    pub ports: String,
+    /// The priorities that it gives.
+    pub priorities: String,
+    /// Bytes that the ports of one user may take.
+    pub memory_bytes_max: u64,
+}
+
+/// A client of a control process, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ClientStatus {
+    /// Its process id; 0 if it is outside the control process's process namespace.
+    pub pid: i32,
+    /// Its command's name.
+    pub command: Option<String>,
+    /// Its user.
+    pub user: String,
+    /// Whether it is connected; otherwise it was a predecessor's.
+    pub connected: bool,
+    /// Its ports.
+    pub ports: Vec<ClientPortStatus>,
+}
+
+/// A port of a client, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ClientPortStatus {
+    /// Its number.
+    pub number: u16,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// The entry that gives it, from 1; `None` for root's.
+    pub rule: Option<usize>,
 }
 
 /// A neighbour, as `taut status` shows it.
@@ -159,12 +220,18 @@ impl Node {
     /// [`OpenError`].
     pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
         let place = Place::find(&config)?;
-        let mut not_better = Vec::new();
+        let mut not_better: Vec<NotBetter> = Vec::new();
         let mut refused = None;
+        let mut control_refused = false;
         for (kind, mode) in candidates(&config, &place) {
-            match open_link(kind, mode, &place, config.ethertype) {
+            if kind == LinkKind::Xdp && control_refused {
+                continue;
+            }
+            match open_link(kind, mode, &place, &config) {
                 Ok(link) => return Ok(Self::with_link(link, config, place, not_better)),
                 Err(error) => {
+                    // It would say the same of the other mode.
+                    control_refused |= matches!(error, OpenError::ControlRefused { .. });
                     not_better.push(NotBetter {
                         link: candidate_name(kind, mode),
                         why: error.to_string(),
@@ -208,9 +275,10 @@ impl Node {
         let limits = limits(&place);
         let report = OpenReport {
             link: link.kind(),
+            control_process: link.control_process(),
             interface: place.name,
             mac: place.interface.map(|interface| interface.mac.to_string()),
-            ip: place.ip,
+            ip: link.address().or(place.ip),
             capabilities: link.capabilities(),
             not_better,
             limits,
@@ -359,6 +427,7 @@ impl NodeInner {
                 .collect(),
             counters: self.link.counters(),
             ports: self.ports.status(),
+            control: None,
         }
     }
 
@@ -397,14 +466,14 @@ fn neighbour_status(neighbour: &Neighbour) -> NeighbourStatus {
 }
 
 /// Where the node is to be.
-struct Place {
-    name: Option<String>,
-    interface: Option<Interface>,
-    ip: Option<Ipv4Addr>,
+pub(crate) struct Place {
+    pub(crate) name: Option<String>,
+    pub(crate) interface: Option<Interface>,
+    pub(crate) ip: Option<Ipv4Addr>,
 }
 
 impl Place {
-    fn find(config: &NodeConfig) -> Result<Self, OpenError> {
+    pub(crate) fn find(config: &NodeConfig) -> Result<Self, OpenError> {
         let Some(name) = config.interface.as_deref() else {
             return Ok(Self {
                 name: None,
@@ -453,7 +522,7 @@ fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
     candidates
 }
 
-fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
+pub(crate) fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
     match (kind, mode) {
         (LinkKind::Xdp, XdpMode::Native) => "xdp (native)".to_owned(),
         (LinkKind::Xdp, XdpMode::Generic) => "xdp (generic)".to_owned(),
@@ -465,7 +534,7 @@ fn open_link(
     kind: LinkKind,
     mode: XdpMode,
     place: &Place,
-    ethertype: u16,
+    config: &NodeConfig,
 ) -> Result<Box<dyn Link>, OpenError> {
     let interface = || {
         let missing = || OpenError::InterfaceMissing { link: kind.name() };
@@ -475,13 +544,27 @@ fn open_link(
     match kind {
         LinkKind::Xdp => {
             let (name, interface) = interface()?;
-            Ok(Box::new(XdpLink::new(
-                name, interface, place.ip, ethertype, mode,
-            )?))
+            let setup = Setup {
+                name: name.to_owned(),
+                interface,
+                ip: place.ip,
+                ethertype: config.ethertype,
+                mode,
+                shared: false,
+            };
+            let asked = Asked {
+                ip: config.address,
+                mode: config.xdp_mode,
+            };
+            Ok(Box::new(XdpLink::new(setup, asked)?))
         }
         LinkKind::Packet => {
             let (_, interface) = interface()?;
-            Ok(Box::new(PacketLink::new(interface, place.ip, ethertype)?))
+            Ok(Box::new(PacketLink::new(
+                interface,
+                place.ip,
+                config.ethertype,
+            )?))
         }
         LinkKind::Udp => {
             let ip = place.ip.ok_or_else(|| OpenError::NoAddress {
@@ -498,7 +581,7 @@ fn open_link(
 }
 
 /// What was wanted and is not to be had.
-fn limits(place: &Place) -> Vec<String> {
+pub(crate) fn limits(place: &Place) -> Vec<String> {
     let mut limits = Vec::new();
     if let Some(interface) = &place.interface {
         if interface.mtu_bytes < MTU_BYTES {

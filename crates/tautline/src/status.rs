@@ -6,13 +6,17 @@
 //! process, so a killed node is not listed.
 
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use rustix::net::SocketType;
+
 use crate::node::NodeInner;
+use crate::sys::unix;
 
 /// How the sockets' names begin; process id and a serial number follow.
 const NAME: &str = "tautline/node/";
@@ -31,19 +35,26 @@ pub(crate) struct StatusServer {
 impl StatusServer {
     /// Starts to answer for a node.
     pub(crate) fn start(node: Weak<NodeInner>) -> io::Result<Self> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "{NAME}{}/{}",
-            std::process::id(),
-            SERIAL.fetch_add(1, Relaxed)
-        );
-        let address = SocketAddr::from_abstract_name(name)?;
+        let address = SocketAddr::from_abstract_name(own_name())?;
         let listener = UnixListener::bind_addr(&address)?;
         std::thread::Builder::new()
             .name("taut-status".to_owned())
             .spawn(move || serve(&listener, &node))?;
         Ok(Self { address })
     }
+}
+
+/// A socket on which whoever asks for the state of a node of this process connects, to be answered
+/// without waiting.
+pub(crate) fn listener() -> io::Result<OwnedFd> {
+    unix::listen(&own_name(), SocketType::STREAM)
+}
+
+/// A name that no other node has.
+fn own_name() -> String {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let serial = SERIAL.fetch_add(1, Relaxed);
+    format!("{NAME}{}/{serial}", std::process::id())
 }
 
 fn serve(listener: &UnixListener, node: &Weak<NodeInner>) {

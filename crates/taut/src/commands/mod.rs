@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 pub mod echo;
 pub mod experiment;
+pub mod node;
 pub mod peer;
 pub mod ping;
 pub mod recv;

@@ -174,6 +174,7 @@ pub fn open_error(error: OpenError) -> CommandError {
             | OpenError::NoSuchInterface { .. }
             | OpenError::InterfaceMissing { .. }
             | OpenError::NoAddress { .. }
+            | OpenError::RuleUnknown { .. }
     );
     let build = if usage {
         CommandError::usage

@@ -73,8 +73,17 @@ fn node_text(node: &Value) -> String {
         .filter(|(_, key)| !node[*key].is_null())
         .map(|(before, key)| format!("{before}{}", plain(&node[*key])))
         .collect();
+    let through = match &node["control_process"] {
+        Value::Null => String::new(),
+        pid => format!(", through control process {pid}"),
+    };
+    let what = if node["control"].is_object() {
+        "control process"
+    } else {
+        "node of process"
+    };
     let mut text = format!(
-        "node of process {} ({})\n  link {}{mode}{place}{}\n  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
+        "{what} {} ({})\n  link {}{mode}{place}{through}{}\n  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
         plain(&node["pid"]),
         plain(&node["command"]),
         plain(&node["link"]),
@@ -97,9 +106,61 @@ fn node_text(node: &Value) -> String {
     for limit in list(&node["limits"]) {
         text += &format!("  limited: {}\n", plain(limit));
     }
+    if node["control"].is_object() {
+        return text + &control_text(&node["control"]);
+    }
     text += &neighbours_text(list(&node["neighbours"]));
     text += &ports_text(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]));
+    text
+}
+
+/// Whom a control process serves.
+fn control_text(control: &Value) -> String {
+    let rules = list(&control["rules"]).iter().enumerate();
+    let rows = rules.map(|(index, rule)| {
+        let mut cells = vec![(index + 1).to_string()];
+        cells.extend(
+            ["who", "ports", "priorities", "memory_bytes_max"].map(|key| plain(&rule[key])),
+        );
+        cells
+    });
+    let mut text = if list(&control["rules"]).is_empty() {
+        "  no [[allow]] entries: root only\n".to_owned()
+    } else {
+        table::figures(
+            &["entry", "for", "ports", "priorities", "bytes at most"],
+            rows,
+        )
+    };
+    let clients = list(&control["clients"]);
+    if clients.is_empty() {
+        return text + "  no clients\n";
+    }
+    let rows = clients.iter().map(|client| {
+        let ports = list(&client["ports"]);
+        let numbers: Vec<String> = ports.iter().map(|port| plain(&port["number"])).collect();
+        let bytes = ports
+            .iter()
+            .filter_map(|port| port["memory_bytes"].as_u64());
+        vec![
+            plain(&client["pid"]),
+            plain(&client["command"]),
+            plain(&client["user"]),
+            numbers.join(", "),
+            bytes.sum::<u64>().div_ceil(1_024).to_string(),
+            if client["connected"] == true {
+                "yes"
+            } else {
+                "no: a predecessor's"
+            }
+            .to_owned(),
+        ]
+    });
+    text += &table::figures(
+        &["client", "command", "user", "ports", "KiB", "connected"],
+        rows,
+    );
     text
 }
 

@@ -142,6 +142,16 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     /// What it does here, on this interface, with these privileges.
     fn capabilities(&self) -> Capabilities;
 
+    /// The control process that the link was opened through, if it was.
+    fn control_process(&self) -> Option<i32> {
+        None
+    }
+
+    /// This node's IPv4 address, where that is the link's to say.
+    fn address(&self) -> Option<std::net::Ipv4Addr> {
+        None
+    }
+
     /// Opens a port of the given shape.
     ///
     /// # Errors

@@ -139,7 +139,10 @@ pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, Port
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32).map_err(refused)?;
     let own = SocketAddrV4::new(ip, port.udp_port());
     let address = internet_address(own);
-    patiently(|| bind(socket.as_fd(), &address)).map_err(|error| match error.raw_os_error() {
+    patiently(std::io::ErrorKind::AddrInUse, || {
+        bind(socket.as_fd(), &address)
+    })
+    .map_err(|error| match error.raw_os_error() {
         Some(libc::EADDRINUSE) => PortError::Taken {
             port,
             holder: Holder::of_udp(own),

@@ -1,11 +1,23 @@
-//! The one bpf() call that the loader library does not offer.
+//! The bpf() calls that the loader library does not offer.
 
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
+// `enum bpf_cmd` of linux/bpf.h.
+const MAP_LOOKUP_ELEMENT: libc::c_long = 1;
+const MAP_DELETE_ELEMENT: libc::c_long = 3;
+const OBJECT_PIN: libc::c_long = 6;
+const OBJECT_INFO: libc::c_long = 15;
+const LINK_BY_ID: libc::c_long = 30;
+const LINK_NEXT_ID: libc::c_long = 31;
 
-/// `union bpf_attr` for the element commands (`linux/bpf.h`).
+/// `BPF_LINK_TYPE_XDP`.
+const LINK_TYPE_XDP: u32 = 6;
+
+/// The parts of `union bpf_attr` (`linux/bpf.h`) that are used here.
 #[repr(C, align(8))]
 struct ElementAttributes {
     map_fd: u32,
@@ -15,24 +27,177 @@ struct ElementAttributes {
     flags: u64,
 }
 
+#[repr(C, align(8))]
+struct PinAttributes {
+    path: u64,
+    object_fd: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct IdAttributes {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+#[repr(C, align(8))]
+struct InfoAttributes {
+    object_fd: u32,
+    info_bytes: u32,
+    info: u64,
+}
+
+/// The head of `struct bpf_link_info`, with room for what differs between kinds of link.
+#[repr(C, align(8))]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program_id: u32,
+    _padding: u32,
+    _rest: [u64; 8],
+}
+
+/// The head of `struct bpf_map_info`.
+#[repr(C, align(8))]
+#[derive(Default)]
+struct MapInfo {
+    _kind: u32,
+    _id: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+}
+
+/// One bpf() call.
+///
+/// # Safety
+/// `A` must be laid out as `union bpf_attr` for `command`, and what its addresses point to must be
+/// readable, or writable where the command writes, for the sizes that the command takes.
+unsafe fn call<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_int> {
+    // SAFETY: `attributes` is readable and writable for its size; the caller guarantees the rest.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<A>(),
+        )
+    };
+    super::check(result as libc::c_int)
+}
+
+/// Reads one element of an array; of a map of maps, the id of the map that is there.
+/// `ErrorKind::NotFound` where a map of maps has none.
+pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
+    let mut info = MapInfo::default();
+    // SAFETY: `MapInfo` is the head of what the kernel tells of a map.
+    unsafe { object_info(map, &mut info) }?;
+    if info.key_bytes != 4 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut value = vec![0; info.value_bytes as usize];
+    let mut attributes = ElementAttributes {
+        map_fd: map.as_raw_fd() as u32,
+        _padding: 0,
+        key: std::ptr::from_ref(&key) as u64,
+        value: value.as_mut_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the
+    // kernel has just told for this map, and live through the call.
+    unsafe { call(MAP_LOOKUP_ELEMENT, &mut attributes) }?;
+    Ok(value)
+}
+
 /// Empties one element of a map of maps.
 pub(crate) fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
-    let attributes = ElementAttributes {
+    let mut attributes = ElementAttributes {
         map_fd: map.as_raw_fd() as u32,
         _padding: 0,
         key: std::ptr::from_ref(&key) as u64,
         value: 0,
         flags: 0,
     };
-    // SAFETY: `attributes` has the layout of the command and the size given; `key` lives through
-    // the call and has the map's key size, four bytes.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_MAP_DELETE_ELEM,
-            std::ptr::from_ref(&attributes),
-            size_of::<ElementAttributes>(),
-        )
+    // SAFETY: the layout is that of the element commands; `key` lives through the call and has the
+    // map's key size, four bytes.
+    unsafe { call(MAP_DELETE_ELEMENT, &mut attributes) }.map(drop)
+}
+
+/// Pins an object.
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut attributes = PinAttributes {
+        path: path.as_ptr() as u64,
+        object_fd: object.as_raw_fd() as u32,
+        flags: 0,
     };
-    super::check(result as libc::c_int).map(drop)
+    // SAFETY: the layout is that of the command; `path` ends with a zero and lives through the call.
+    unsafe { call(OBJECT_PIN, &mut attributes) }.map(drop)
+}
+
+/// The link that holds a program on its interface, if a link does.
+pub(crate) fn link_of_program(program_id: u32) -> io::Result<Option<OwnedFd>> {
+    let mut id = 0;
+    while let Some(next) = next_link(id)? {
+        id = next;
+        let link = match link_by_id(id) {
+            Ok(link) => link,
+            // It has gone since.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let info = link_info(&link)?;
+        if info.kind == LINK_TYPE_XDP && info.program_id == program_id {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+fn next_link(id: u32) -> io::Result<Option<u32>> {
+    let mut attributes = IdAttributes {
+        id,
+        next_id: 0,
+        open_flags: 0,
+    };
+    // SAFETY: the layout is that of the id commands; there are no addresses in it.
+    match unsafe { call(LINK_NEXT_ID, &mut attributes) } {
+        Ok(_) => Ok(Some(attributes.next_id)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn link_by_id(id: u32) -> io::Result<OwnedFd> {
+    let mut attributes = IdAttributes {
+        id,
+        next_id: 0,
+        open_flags: 0,
+    };
+    // SAFETY: the layout is that of the id commands; there are no addresses in it. The descriptor
+    // that it returns is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(call(LINK_BY_ID, &mut attributes)?)) }
+}
+
+fn link_info(link: &OwnedFd) -> io::Result<LinkInfo> {
+    let mut info = LinkInfo::default();
+    // SAFETY: `LinkInfo` is the head of what the kernel tells of a link.
+    unsafe { object_info(link.as_fd(), &mut info) }?;
+    Ok(info)
+}
+
+/// Asks the kernel about an object; it fills as much as there is room for.
+///
+/// # Safety
+/// `I` must be a structure of integers, laid out as the head of the kernel's for this kind of object.
+unsafe fn object_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
+    let mut attributes = InfoAttributes {
+        object_fd: object.as_raw_fd() as u32,
+        info_bytes: size_of::<I>() as u32,
+        info: std::ptr::from_mut(info) as u64,
+    };
+    // SAFETY: the layout is that of the command; `info` is writable for the size given with it, and
+    // holds whatever bits the kernel puts there, as the caller guarantees.
+    unsafe { call(OBJECT_INFO, &mut attributes) }.map(drop)
 }

@@ -5,10 +5,12 @@
 pub(crate) mod bpf;
 pub(crate) mod clock;
 pub(crate) mod interface;
+pub(crate) mod keeper;
 pub(crate) mod memory;
 pub(crate) mod namespace;
 pub(crate) mod packet;
 pub(crate) mod socket;
+pub(crate) mod unix;
 pub(crate) mod wait;
 
 use std::io;

@@ -6,9 +6,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::socket;
 
 /// A socket to send whole frames on one interface, past the queueing discipline (so a frame is
-/// with the driver when the call returns, and nobody's backlog is before it). It receives nothing.
+/// with the driver when the call returns, and nobody's backlog is before it). It receives nothing,
+/// and cannot be made to: a process that was handed it must not listen to others with it.
 pub(crate) fn sender(interface_index: u32) -> io::Result<OwnedFd> {
     let sender = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    let nothing = libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    socket::set_filter(sender.as_fd(), &[nothing])?;
+    socket::lock_filter(sender.as_fd())?;
     socket::set_option(
         sender.as_fd(),
         libc::SOL_PACKET,

@@ -234,23 +234,7 @@ pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) 
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// The process at the other end of a Unix socket.
-pub(crate) fn peer_process(stream: &std::os::unix::net::UnixStream) -> io::Result<i32> {
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `credentials` is writable for `bytes`.
-    super::check(unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut bytes,
-        )
-    })?;
-    Ok(credentials.pid)
+/// Keeps a filter from being taken away or replaced, whoever holds the socket.
+pub(crate) fn lock_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1i32)
 }

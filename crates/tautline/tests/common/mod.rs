@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub)] // Each test binary uses a part of it.
 
 pub mod child;
+pub mod control;
+pub mod unprivileged;
 pub mod wire;
 
 use std::time::Duration;

@@ -3,15 +3,15 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use aya::maps::{ArrayOfMaps, Map, MapData, MapError};
+use aya::maps::{ArrayOfMaps, Map, MapData, MapError, MapInfo};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
-use tautline_proto::wire::PortNumber;
+use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 
@@ -30,14 +30,54 @@ const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demu
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
 const PORT_MAP_FLAGS: u32 = 1 << 10 | 1 << 12;
 
+/// How the demux is to be set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// Name of the interface.
+    pub(crate) name: String,
+    pub(crate) interface: Interface,
+    /// With an address, it takes the UDP form too.
+    pub(crate) ip: Option<Ipv4Addr>,
+    pub(crate) ethertype: u16,
+    pub(crate) mode: XdpMode,
+    /// Whether a control process owns it, for several processes.
+    pub(crate) shared: bool,
+}
+
+impl Setup {
+    /// `struct tl_config` of `bpf/tautline.h`.
+    fn config_bytes(&self) -> [u8; 16] {
+        let mut config = [0; 16];
+        config[..6].copy_from_slice(&self.interface.mac.0);
+        config[6..8].copy_from_slice(&self.ethertype.to_be_bytes());
+        config[8..12].copy_from_slice(&self.ip.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
+        config[12..].copy_from_slice(&u32::from(self.shared).to_ne_bytes());
+        config
+    }
+
+    /// Loads the demux without attaching it.
+    pub(super) fn load(&self) -> Result<Ebpf, OpenError> {
+        EbpfLoader::new()
+            .override_global("config", &self.config_bytes(), true)
+            .load(DEMUX)
+            .map_err(|error| not_loaded(error.into()))
+    }
+}
+
 /// The demux on one interface, and the maps that it looks into.
 pub(crate) struct Demux {
-    interface: Interface,
-    ethertype: u16,
+    setup: Setup,
     maps: Maps,
-    /// Detaches the demux when dropped.
-    _attached: FdLink,
-    _ebpf: Ebpf,
+    /// Detaches the demux when dropped, unless somebody else holds it too.
+    attached: Attached,
+}
+
+/// What holds the demux on the interface.
+enum Attached {
+    /// This process, which loaded it.
+    Here { _link: FdLink },
+    /// A descriptor that others may have too.
+    Shared { link: OwnedFd },
 }
 
 impl std::fmt::Debug for Demux {
@@ -46,40 +86,77 @@ impl std::fmt::Debug for Demux {
     }
 }
 
+/// What a port is made of, before somebody's number is on it.
+pub(crate) struct Made {
+    pub(crate) memory: MappedPort,
+    /// The map that the memory is.
+    pub(crate) map: OwnedFd,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) sender: OwnedFd,
+}
+
 impl Demux {
-    /// Loads the demux and attaches it to `interface` in the given mode. With an `ip`, it also
-    /// takes the UDP form.
+    /// Loads the demux and attaches it.
     ///
     /// # Errors
     /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
-    pub(crate) fn attach(
-        name: &str,
-        interface: Interface,
-        ip: Option<Ipv4Addr>,
-        ethertype: u16,
-        mode: XdpMode,
-    ) -> Result<Self, OpenError> {
-        let config = config_bytes(&interface, ip, ethertype);
-        let mut ebpf = EbpfLoader::new()
-            .override_global("config", &config, true)
-            .load(DEMUX)
-            .map_err(|error| not_loaded(error.into()))?;
-        let attached = attach(&mut ebpf, name, &interface, mode)?;
-        let maps = Maps::take(&mut ebpf).map_err(not_loaded)?;
+    pub(crate) fn attach(setup: Setup) -> Result<Self, OpenError> {
+        let mut ebpf = setup.load()?;
+        let link = attach(&mut ebpf, &setup)?;
+        let attached = if setup.shared {
+            Attached::Shared {
+                link: link_of(program(&mut ebpf, setup.mode)?)?,
+            }
+        } else {
+            Attached::Here { _link: link }
+        };
+        let maps = Maps::take(|name| {
+            ebpf.take_map(name)
+                .ok_or_else(|| format!("the demux has no map `{name}`").into())
+        });
         Ok(Self {
-            interface,
-            ethertype,
-            maps,
-            _attached: attached,
-            _ebpf: ebpf,
+            setup,
+            maps: maps.map_err(not_loaded)?,
+            attached,
         })
     }
-}
 
-impl DemuxOwner for Demux {
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
-        let claim = claim(&self.interface, self.ethertype, port)?;
-        let sender = packet::sender(self.interface.index)
+    /// Takes over the demux that a control process left on the interface, as its clients hold it there.
+    /// `None` if the interface has no XDP program.
+    ///
+    /// # Errors
+    /// [`OpenError::XdpTaken`] if what is there is no demux; [`OpenError::Refused`] if it is one that is
+    /// not as `setup` asks, or not in the `mode` that is asked for.
+    pub(crate) fn take_over(
+        setup: Setup,
+        mode: Option<XdpMode>,
+    ) -> Result<Option<Self>, OpenError> {
+        super::running::find(setup, mode)
+    }
+
+    /// Takes what is needed of a demux that runs.
+    pub(super) fn from_running(
+        setup: Setup,
+        link: OwnedFd,
+        map: impl FnMut(&'static str) -> Result<Map, Error>,
+    ) -> Result<Self, OpenError> {
+        Ok(Self {
+            setup,
+            maps: Maps::take(map).map_err(not_loaded)?,
+            attached: Attached::Shared { link },
+        })
+    }
+
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Makes a port and shows it to the demux.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub(crate) fn make_port(&self, port: PortNumber, shape: Shape) -> Result<Made, PortError> {
+        let sender = packet::sender(self.setup.interface.index)
             .map_err(|error| PortError::refused("opening the port's packet socket", error))?;
         let map = create_map(
             BPF_MAP_TYPE_ARRAY,
@@ -94,13 +171,59 @@ impl DemuxOwner for Demux {
         self.maps
             .publish(port, &map, &ring)
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
-        let doorbell = ring.fd().as_fd().try_clone_to_owned();
-        Ok(PortParts {
-            memory: Arc::new(memory),
-            doorbell: doorbell
-                .map_err(|error| PortError::refused("keeping the port's doorbell", error))?,
+        let owned = |map: &MapData| {
+            let owned = map.fd().as_fd().try_clone_to_owned();
+            owned.map_err(|error| PortError::refused("keeping the port's maps", error))
+        };
+        Ok(Made {
+            memory,
+            map: owned(&map)?,
+            doorbell: owned(&ring)?,
             sender,
+        })
+    }
+
+    /// The ports that the demux delivers to, with the bytes of their memory.
+    pub(crate) fn open_ports(&self) -> Vec<(PortNumber, u64)> {
+        let ports = lock(&self.maps.ports);
+        let Map::ArrayOfMaps(ports) = &*ports else {
+            return Vec::new();
+        };
+        let found = (1..=PORT_MAX).filter_map(|number| {
+            let port = PortNumber::new(number)?;
+            let id = bpf::lookup(ports.fd().as_fd(), number.into()).ok()?;
+            let id = u32::from_ne_bytes(id.try_into().ok()?);
+            let memory = MapInfo::from_id(id).ok()?;
+            let bytes = u64::from(memory.max_entries()) * u64::from(memory.value_size());
+            Some((port, bytes))
+        });
+        found.collect()
+    }
+
+    /// The link that holds the demux on the interface, if it can be shared.
+    pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
+        match &self.attached {
+            Attached::Here { .. } => None,
+            Attached::Shared { link } => Some(link.as_fd()),
+        }
+    }
+
+    /// What tells this demux from every other one that there is or was.
+    pub(crate) fn id(&self) -> u32 {
+        self.maps.counters_id
+    }
+}
+
+impl DemuxOwner for Demux {
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
+        let claim = claim(&self.setup.interface, self.setup.ethertype, port)?;
+        let made = self.make_port(port, shape)?;
+        Ok(PortParts {
+            memory: Arc::new(made.memory),
+            doorbell: made.doorbell,
+            sender: made.sender,
             claim,
+            priorities: u8::MAX,
         })
     }
 
@@ -113,34 +236,18 @@ impl DemuxOwner for Demux {
     }
 }
 
-/// `struct tl_config` of `bpf/tautline.h`.
-fn config_bytes(interface: &Interface, ip: Option<Ipv4Addr>, ethertype: u16) -> [u8; 12] {
-    let mut config = [0; 12];
-    config[..6].copy_from_slice(&interface.mac.0);
-    config[6..8].copy_from_slice(&ethertype.to_be_bytes());
-    config[8..].copy_from_slice(&ip.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
-    config
-}
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
-fn attach(
-    ebpf: &mut Ebpf,
-    name: &str,
-    interface: &Interface,
-    mode: XdpMode,
-) -> Result<FdLink, OpenError> {
-    let program: &mut Xdp = ebpf
-        .program_mut(program_of(mode))
-        .ok_or_else(|| not_loaded("the demux is not in its object".into()))?
-        .try_into()
-        .map_err(|error: ProgramError| not_loaded(error.into()))?;
+fn attach(ebpf: &mut Ebpf, setup: &Setup) -> Result<FdLink, OpenError> {
+    let program = program(ebpf, setup.mode)?;
     program.load().map_err(|error| not_loaded(error.into()))?;
-    let flags = match mode {
+    let flags = match setup.mode {
         XdpMode::Native => aya::programs::XdpMode::Driver,
         XdpMode::Generic => aya::programs::XdpMode::Skb,
     };
     let attached = program
-        .attach_to_if_index(interface.index, flags)
-        .map_err(|error| not_attached(error, name, interface, mode))?;
+        .attach_to_if_index(setup.interface.index, flags)
+        .map_err(|error| not_attached(error, setup))?;
     let link = program
         .take_link(attached)
         .map_err(|error| not_loaded(error.into()))?;
@@ -151,15 +258,41 @@ fn attach(
         .map_err(|_| not_loaded("this kernel has no BPF links for XDP (needs Linux 5.9)".into()))
 }
 
+fn program(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&mut Xdp, OpenError> {
+    ebpf.program_mut(program_of(mode))
+        .ok_or_else(|| not_loaded("the demux is not in its object".into()))?
+        .try_into()
+        .map_err(|error: ProgramError| not_loaded(error.into()))
+}
+
+/// A descriptor of the link by which a program is attached, which can be handed on.
+fn link_of(program: &Xdp) -> Result<OwnedFd, OpenError> {
+    let id = program
+        .info()
+        .map_err(|error| not_loaded(error.into()))?
+        .id();
+    match bpf::link_of_program(id) {
+        Ok(Some(link)) => Ok(link),
+        Ok(None) => Err(not_loaded("the demux was detached again".into())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(OpenError::NotPermitted {
+                link: "xdp",
+                needs: "CAP_SYS_ADMIN, to share it",
+            })
+        }
+        Err(error) => Err(not_loaded(error.into())),
+    }
+}
+
 /// The demux for a mode. The same, but for what it says of frames in parts.
-fn program_of(mode: XdpMode) -> &'static str {
+pub(super) fn program_of(mode: XdpMode) -> &'static str {
     match mode {
         XdpMode::Native => "tautline_demux",
         XdpMode::Generic => "tautline_linear",
     }
 }
 
-fn not_loaded(source: Box<dyn std::error::Error + Send + Sync>) -> OpenError {
+pub(super) fn not_loaded(source: Error) -> OpenError {
     if errno_of(source.as_ref()) == Some(libc::EPERM) {
         return OpenError::NotPermitted {
             link: "xdp",
@@ -172,26 +305,27 @@ fn not_loaded(source: Box<dyn std::error::Error + Send + Sync>) -> OpenError {
     }
 }
 
-fn not_attached(
-    error: ProgramError,
-    name: &str,
-    interface: &Interface,
-    mode: XdpMode,
-) -> OpenError {
+fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
     match errno_of(&error) {
-        Some(libc::EBUSY | libc::EEXIST) => {
-            let id = interface::xdp_program(interface.index).ok().flatten();
-            OpenError::XdpTaken {
-                interface: name.to_owned(),
-                id,
-                name: id.and_then(program_name),
-            }
-        }
+        Some(libc::EBUSY | libc::EEXIST) => taken(setup),
         Some(libc::EPERM) => not_loaded(error.into()),
         _ => OpenError::Refused {
-            doing: format!("attaching the demux to `{name}` in {mode:?} mode"),
+            doing: format!(
+                "attaching the demux to `{}` in {:?} mode",
+                setup.name, setup.mode
+            ),
             source: error.into(),
         },
+    }
+}
+
+/// Another program is on the interface.
+pub(super) fn taken(setup: &Setup) -> OpenError {
+    let id = interface::xdp_program(setup.interface.index).ok().flatten();
+    OpenError::XdpTaken {
+        interface: setup.name.clone(),
+        id,
+        name: id.and_then(program_name),
     }
 }
 
@@ -220,23 +354,19 @@ struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
     counters: Counters,
+    counters_id: u32,
 }
 
 impl Maps {
-    fn take(ebpf: &mut Ebpf) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let mut take = |name: &'static str| {
-            ebpf.take_map(name).ok_or(MapError::InvalidName {
-                name: name.to_owned(),
-            })
-        };
-        let counters = take("node_counters")?;
-        let Map::Array(counters) = &counters else {
+    fn take(mut map: impl FnMut(&'static str) -> Result<Map, Error>) -> Result<Self, Error> {
+        let Map::Array(counters) = map("node_counters")? else {
             return Err("the node's counters are no array".into());
         };
         Ok(Self {
-            ports: Mutex::new(take("ports")?),
-            doorbells: Mutex::new(take("doorbells")?),
+            ports: Mutex::new(map("ports")?),
+            doorbells: Mutex::new(map("doorbells")?),
             counters: Counters::map(counters.fd().as_fd())?,
+            counters_id: counters.info()?.id(),
         })
     }
 

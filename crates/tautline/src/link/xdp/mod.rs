@@ -1,13 +1,15 @@
 //! The `xdp` link: the BPF demux (`bpf/demux.bpf.c`) delivers into the port's own memory; frames
 //! leave through a packet socket past the queueing discipline. Reading costs no system call.
 //!
-//! The demux is attached with a BPF link, which the kernel takes away with the process, however
-//! that ends: nothing stays on the interface.
+//! The demux is attached with a BPF link, which the kernel takes away with the last process that has to
+//! do with it, however those end: nothing stays on the interface. It belongs to this process, or to a
+//! control process that hands ports to several ([`crate::control`]).
 
 mod counters;
-mod demux;
+pub(crate) mod demux;
 mod doorbell;
 mod port;
+mod running;
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -17,11 +19,12 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{PortNumber, WHOLE_BYTES_MAX_ETHERNET, udp};
 use tautline_shm::region::Shape;
 
-use self::demux::Demux;
+use self::demux::{Demux, Setup};
 use self::port::XdpPort;
 use super::frame::{ip_of, is_udp_form};
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route, XdpMode};
 use crate::claim::Claim;
+use crate::control::client::Connection;
 use crate::error::{OpenError, PortError};
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
@@ -49,6 +52,15 @@ pub(crate) struct PortParts {
     pub(crate) sender: OwnedFd,
     /// Its number.
     pub(crate) claim: Claim,
+    /// A bit for each priority that may be sent with.
+    pub(crate) priorities: u8,
+}
+
+/// What a configuration says of the demux. What it leaves open may be as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) ip: Option<Ipv4Addr>,
+    pub(crate) mode: Option<XdpMode>,
 }
 
 /// The node's half.
@@ -58,30 +70,52 @@ pub struct XdpLink {
     ip: Option<Ipv4Addr>,
     ethertype: u16,
     mode: XdpMode,
+    control_process: Option<i32>,
     owner: Arc<dyn DemuxOwner>,
 }
 
 impl XdpLink {
-    /// A link whose demux is this process's own: attaches it to `interface` in the given mode. With
-    /// an `ip`, it also takes the UDP form.
+    /// A link through the control process of the interface where there is one; otherwise with a demux
+    /// of this process's own, attached as `setup` says. A control process's must be as it was `asked` for.
     ///
     /// # Errors
-    /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
-    pub(crate) fn new(
-        name: &str,
-        interface: Interface,
-        ip: Option<Ipv4Addr>,
-        ethertype: u16,
-        mode: XdpMode,
-    ) -> Result<Self, OpenError> {
-        let demux = Demux::attach(name, interface.clone(), ip, ethertype, mode)?;
+    /// [`OpenError::ControlRefused`], [`OpenError::XdpTaken`], [`OpenError::NotPermitted`],
+    /// [`OpenError::Refused`].
+    pub(crate) fn new(setup: Setup, asked: Asked) -> Result<Self, OpenError> {
+        if let Some(connection) = Connection::open(&setup, asked)? {
+            let (ip, mode, pid) = (connection.ip(), connection.mode(), connection.pid());
+            return Ok(Self {
+                ip,
+                mode,
+                control_process: Some(pid),
+                interface: setup.interface,
+                ethertype: setup.ethertype,
+                owner: Arc::new(connection),
+            });
+        }
         Ok(Self {
-            interface,
-            ip,
-            ethertype,
-            mode,
-            owner: Arc::new(demux),
+            interface: setup.interface.clone(),
+            ip: setup.ip,
+            ethertype: setup.ethertype,
+            mode: setup.mode,
+            control_process: None,
+            owner: Arc::new(Demux::attach(setup)?),
         })
+    }
+}
+
+/// What the link does in this mode, and with this address if there is one.
+pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities {
+    Capabilities {
+        arrival_clock: ArrivalClock::Demux,
+        xdp_mode: Some(mode),
+        delivered_by_kernel: true,
+        ethernet_form: true,
+        udp_form: ip.is_some(),
+        whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
+        receive_copies: 2,
+        send_copies: 2,
+        descriptor: true,
     }
 }
 
@@ -91,17 +125,15 @@ impl Link for XdpLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            arrival_clock: ArrivalClock::Demux,
-            xdp_mode: Some(self.mode),
-            delivered_by_kernel: true,
-            ethernet_form: true,
-            udp_form: self.ip.is_some(),
-            whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
-            receive_copies: 2,
-            send_copies: 2,
-            descriptor: true,
-        }
+        capabilities(self.mode, self.ip)
+    }
+
+    fn control_process(&self) -> Option<i32> {
+        self.control_process
+    }
+
+    fn address(&self) -> Option<Ipv4Addr> {
+        self.ip
     }
 
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {

@@ -31,6 +31,8 @@ pub(super) struct XdpPort {
     doorbell: Doorbell,
     /// The UDP port of the same number, so that nobody else has it. Nothing is delivered there.
     reserved: Option<OwnedFd>,
+    /// A bit for each priority that may be sent with.
+    priorities: u8,
     // Closed before the number is given up.
     _opened: Opened,
     _claim: Claim,
@@ -51,6 +53,7 @@ impl XdpPort {
             doorbell,
             sender,
             claim,
+            priorities,
         } = parts;
         let opened = Opened { port, owner };
         // The demux takes the datagrams before this socket sees them; it keeps the UDP port from
@@ -64,6 +67,7 @@ impl XdpPort {
             frame: FrameBuffer::new(),
             doorbell,
             reserved,
+            priorities,
             _opened: opened,
             _claim: claim,
         })
@@ -126,6 +130,10 @@ impl PortLink for XdpPort {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), SendError> {
+        let priority = header.priority.get();
+        if self.priorities & 1 << priority == 0 {
+            return Err(SendError::PriorityNotAllowed { priority });
+        }
         let bytes = self.frame.build(route, header, payload);
         Ok(socket::send(self.sender.as_fd(), bytes)?)
     }

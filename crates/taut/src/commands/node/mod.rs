@@ -1,0 +1,27 @@
+//! `taut node`: a node that serves several processes, and how receive processing is scheduled.
+
+mod run;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::CommandError;
+
+/// Arguments of `taut node`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Own an interface's demux and hand ports to other processes, which need no privilege then.
+    Run(run::Arguments),
+}
+
+/// Runs the subcommand.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+    }
+}

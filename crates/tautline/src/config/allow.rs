@@ -1,0 +1,70 @@
+//! The `[[allow]]` entries of a configuration: the grammar of [`Rule`].
+
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use tautline_proto::wire::{PORT_MAX, Priority};
+use toml::{Spanned, Value};
+
+use super::Wrong;
+use crate::control::policy::{MEMORY_BYTES_DEFAULT, Rule, Who};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AllowEntry {
+    user: Option<Spanned<String>>,
+    group: Option<Spanned<String>>,
+    ports: Vec<Spanned<Value>>,
+    priorities: Option<Vec<Spanned<Value>>>,
+    memory_bytes_max: Option<u64>,
+}
+
+pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
+    let span = entry.span();
+    let entry = entry.into_inner();
+    let who = match (entry.user, entry.group) {
+        (Some(user), None) => Who::User(user.into_inner()),
+        (None, Some(group)) => Who::Group(group.into_inner()),
+        _ => return Err((span, "expected either `user` or `group`".to_owned())),
+    };
+    let highest = u16::from(Priority::HIGHEST.get());
+    Ok(Rule {
+        who,
+        ports: numbers(entry.ports, 1..=PORT_MAX, "port number")?,
+        priorities: match entry.priorities {
+            Some(list) => numbers(list, 0..=highest, "priority")?,
+            None => vec![0..=highest],
+        },
+        memory_bytes_max: entry.memory_bytes_max.unwrap_or(MEMORY_BYTES_DEFAULT),
+    })
+}
+
+/// Numbers, and ranges such as "10-19".
+fn numbers(
+    list: Vec<Spanned<Value>>,
+    within: RangeInclusive<u16>,
+    what: &str,
+) -> Result<Vec<RangeInclusive<u16>>, Wrong> {
+    let ranges = list.into_iter().map(|entry| {
+        let range = match entry.get_ref() {
+            Value::Integer(number) => u16::try_from(*number).ok().map(|number| number..=number),
+            Value::String(text) => range(text),
+            _ => None,
+        };
+        range
+            .filter(|range| within.contains(range.start()) && within.contains(range.end()))
+            .ok_or_else(|| {
+                let (low, high) = (within.start(), within.end());
+                let message =
+                    format!("expected a {what} from {low} to {high}, or a range such as \"3-5\"");
+                (entry.span(), message)
+            })
+    });
+    ranges.collect()
+}
+
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (low, high) = text.split_once('-')?;
+    let range = low.trim().parse().ok()?..=high.trim().parse().ok()?;
+    (!range.is_empty()).then_some(range)
+}

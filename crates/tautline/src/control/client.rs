@@ -1,0 +1,316 @@
+//! The client's side: what a node needs of the control process of its interface.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::SocketType;
+use tautline_proto::wire::PortNumber;
+use tautline_shm::region::Shape;
+
+use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
+use crate::claim::{Claim, Holder, patiently};
+use crate::error::{OpenError, PortError};
+use crate::link::xdp::demux::Setup;
+use crate::link::xdp::{Asked, DemuxOwner, PortParts};
+use crate::link::{NodeCounters, XdpMode};
+use crate::memory::MappedPort;
+use crate::sys::{unix, wait};
+
+/// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
+/// port hangs for that long where it is stopped.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Attempts to open a port that is taken, and the time between them: whoever has just given it up may
+/// be a moment from gone.
+const ATTEMPTS: u32 = 10;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
+
+/// A node's connection to the control process of its interface.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    hello: Hello,
+    control: Mutex<Control>,
+    welcome: Welcome,
+    /// As long as this is open, the demux stays on the interface, whoever else dies.
+    _keeper: OwnedFd,
+}
+
+/// What this node needs.
+#[derive(Clone, Debug)]
+struct Hello {
+    interface_index: u32,
+    request: Request,
+}
+
+/// The process at the other end.
+#[derive(Debug)]
+struct Control {
+    socket: OwnedFd,
+    pid: i32,
+    /// Number of the last request.
+    serial: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Welcome {
+    demux: u32,
+    ip: Option<Ipv4Addr>,
+    mode: XdpMode,
+}
+
+impl Connection {
+    /// Connects to the control process of the interface; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`OpenError::ControlRefused`].
+    pub(crate) fn open(setup: &Setup, asked: Asked) -> Result<Option<Self>, OpenError> {
+        let hello = Hello {
+            interface_index: setup.interface.index,
+            request: Request::Hello {
+                ethertype: setup.ethertype,
+                ip: asked.ip,
+                mode: asked.mode,
+            },
+        };
+        let connected = hello
+            .connect()
+            .map_err(|error| refused(0, format!("it cannot be reached: {error}")))?;
+        let Some(mut control) = connected else {
+            return Ok(None);
+        };
+        let pid = control.pid;
+        let (welcome, keeper) = hello.say(&mut control).map_err(|why| refused(pid, why))?;
+        Ok(Some(Self {
+            hello,
+            control: Mutex::new(control),
+            welcome,
+            _keeper: keeper,
+        }))
+    }
+
+    /// The address whose UDP form the demux takes.
+    pub(crate) fn ip(&self) -> Option<Ipv4Addr> {
+        self.welcome.ip
+    }
+
+    /// Mode of the demux.
+    pub(crate) fn mode(&self) -> XdpMode {
+        self.welcome.mode
+    }
+
+    /// The control process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.control().pid
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        // What a panic elsewhere can leave behind is an answer that nobody read, and that is noticed.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One request and its answer. If the control process is gone and another serves the same demux,
+    /// from that one.
+    fn ask(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>), PortError> {
+        let mut control = self.control();
+        let first = control.ask(request);
+        let gone = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::UnexpectedEof
+            )
+        };
+        let answered = match first {
+            Err(error) if gone(&error) => match self.find_successor() {
+                Some(successor) => {
+                    *control = successor;
+                    control.ask(request)
+                }
+                None => Err(error),
+            },
+            other => other,
+        };
+        let pid = control.pid;
+        answered.map_err(|source| PortError::ControlGone { pid, source })
+    }
+
+    fn find_successor(&self) -> Option<Control> {
+        let mut control = self.hello.connect().ok()??;
+        let (welcome, _) = self.hello.say(&mut control).ok()?;
+        // Ports of another demux would be strangers to this node's.
+        (welcome.demux == self.welcome.demux).then_some(control)
+    }
+}
+
+fn refused(pid: i32, why: String) -> OpenError {
+    OpenError::ControlRefused { pid, why }
+}
+
+impl Hello {
+    /// Nothing where no control process listens.
+    fn connect(&self) -> io::Result<Option<Control>> {
+        let name = super::name(self.interface_index);
+        let connected = patiently(io::ErrorKind::WouldBlock, || {
+            unix::connect(&name, SocketType::SEQPACKET)
+        });
+        let socket = match connected {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+            connected => connected?,
+        };
+        let peer = unix::peer(socket.as_fd())?;
+        // Anybody can take a name that is free, and would be handed this node's messages. Whoever did
+        // so without being root is no control process.
+        let own = rustix::process::geteuid().as_raw();
+        let control = Control {
+            socket,
+            pid: peer.pid,
+            serial: 0,
+        };
+        Ok((peer.uid == 0 || peer.uid == own).then_some(control))
+    }
+
+    fn say(&self, control: &mut Control) -> Result<(Welcome, OwnedFd), String> {
+        let (answer, descriptors) = control
+            .ask(self.request)
+            .map_err(|error| format!("it does not answer: {error}"))?;
+        match answer {
+            Answer::Welcome { demux, ip, mode } => {
+                let keeper = descriptors.into_iter().next();
+                let keeper = keeper.ok_or("a descriptor is missing from its answer")?;
+                Ok((Welcome { demux, ip, mode }, keeper))
+            }
+            Answer::Refused(refusal) => Err(refusal.why),
+            other => Err(format!("it answered {other:?}")),
+        }
+    }
+}
+
+impl Control {
+    fn ask(&mut self, request: Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        self.serial = self.serial.wrapping_add(1);
+        match unix::send(self.socket.as_fd(), &request.encode(self.serial), &[]) {
+            // It may have said why before it closed.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent?,
+        }
+        let deadline = Instant::now() + TIME_LIMIT;
+        loop {
+            let mut bytes = [0; ANSWER_BYTES];
+            let (length, descriptors) = receive(self.socket.as_fd(), &mut bytes, deadline)?;
+            if length == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let (answer, serial) = Answer::decode(&bytes[..length]).map_err(not_understood)?;
+            if serial != self.serial {
+                // To a request that was given up. What came with it is closed here, and free again.
+                continue;
+            }
+            if descriptors.len() != answer.descriptor_count() {
+                return Err(io::Error::other("descriptors are missing from its answer"));
+            }
+            return Ok((answer, descriptors));
+        }
+    }
+}
+
+fn not_understood(malformed: Malformed) -> io::Error {
+    io::Error::other(match malformed {
+        Malformed::Version(other) => {
+            format!("it speaks version {other} of these messages, another than this process")
+        }
+        Malformed::Rubbish => "its answer makes no sense".to_owned(),
+    })
+}
+
+/// The next message, if one comes until the deadline.
+fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    deadline: Instant,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    loop {
+        match unix::receive_descriptors(socket, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        wait::readable(socket, Some(left))?;
+    }
+}
+
+impl DemuxOwner for Connection {
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
+        for attempt in 1.. {
+            let (answer, descriptors) = self.ask(Request::Open { port, shape })?;
+            match answer {
+                Answer::Opened { priorities } => {
+                    return parts(descriptors, shape, priorities);
+                }
+                Answer::Refused(refusal)
+                    if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
+                {
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                Answer::Refused(refusal) => return Err(not_opened(port, refusal)),
+                other => return Err(nonsense(&other)),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn close_port(&self, port: PortNumber) {
+        // A control process that does not hear it finds the number unclaimed.
+        let _heard = self.ask(Request::Close { port });
+    }
+
+    fn counters(&self) -> NodeCounters {
+        match self.ask(Request::Counters) {
+            Ok((Answer::Counters(counters), _)) => counters,
+            // Not known while there is nobody to ask.
+            _ => NodeCounters::default(),
+        }
+    }
+}
+
+fn parts(descriptors: Vec<OwnedFd>, shape: Shape, priorities: u8) -> Result<PortParts, PortError> {
+    let [memory, doorbell, sender, claim] = descriptors
+        .try_into()
+        .expect("an answer has the descriptors that it needs");
+    let refused = |error| PortError::refused("using what the control process handed over", error);
+    Ok(PortParts {
+        memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
+        doorbell,
+        sender,
+        claim: Claim::handed(claim).map_err(refused)?,
+        priorities,
+    })
+}
+
+fn not_opened(port: PortNumber, refusal: Refusal) -> PortError {
+    match refusal.reason {
+        Reason::Taken => PortError::Taken {
+            port,
+            holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
+        },
+        Reason::Kernel | Reason::BadRequest => {
+            PortError::refused("opening the port in the control process", refusal.why)
+        }
+        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::NotAllowed {
+            port,
+            why: refusal.why,
+        },
+    }
+}
+
+fn nonsense(answer: &Answer) -> PortError {
+    PortError::refused(
+        "opening the port in the control process",
+        format!("it answered {answer:?}"),
+    )
+}

@@ -1,0 +1,465 @@
+//! What clients and control process say to each other: one message a request, one an answer, each of
+//! fixed size, in the machine's byte order, since both ends are on one machine. Nothing here reads a
+//! socket.
+//!
+//! Both carry a number of the client's choice, so that an answer which comes after the client gave up
+//! waiting is not taken for that to its next request.
+//!
+//! The control process believes nothing: whatever is not exactly a request is [`Malformed`]. Clients
+//! check answers likewise, though the control process is trusted.
+
+use std::net::Ipv4Addr;
+
+use tautline_proto::wire::{ParseError, PortNumber};
+use tautline_shm::region::Shape;
+
+use crate::link::{NodeCounters, XdpMode};
+use crate::port::DEPTH_MAX;
+
+/// "TLC1".
+const MAGIC: u32 = 0x544c_4331;
+/// Version of these messages. Both ends must have the same.
+const VERSION: u16 = 1;
+/// Bytes of a request.
+pub(super) const REQUEST_BYTES: usize = 64;
+/// Bytes of an answer.
+pub(super) const ANSWER_BYTES: usize = 320;
+/// Where an answer's text begins, and the bytes that it can have.
+const TEXT: usize = 64;
+const TEXT_BYTES_MAX: usize = ANSWER_BYTES - TEXT;
+
+/// Not a message of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Malformed {
+    /// Of another version.
+    Version(u16),
+    /// Anything else.
+    Rubbish,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// To be a client, if the demux is the one that it can use. What is `None` may be as it is.
+    Hello {
+        ethertype: u16,
+        ip: Option<Ipv4Addr>,
+        mode: Option<XdpMode>,
+    },
+    /// A port.
+    Open { port: PortNumber, shape: Shape },
+    /// To be rid of one.
+    Close { port: PortNumber },
+    /// What the demux counts for the whole node.
+    Counters,
+}
+
+/// What it is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Descriptor: the keeper of the demux.
+    Welcome {
+        demux: u32,
+        ip: Option<Ipv4Addr>,
+        mode: XdpMode,
+    },
+    /// Descriptors: memory, doorbell, packet socket, claim. `priorities` has a bit for each that may be
+    /// sent with.
+    Opened { priorities: u8 },
+    /// The port is closed.
+    Closed,
+    /// What the demux has counted.
+    Counters(NodeCounters),
+    /// Nothing of that; the connection stays as it was.
+    Refused(Refusal),
+}
+
+/// Why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) reason: Reason,
+    /// The process that has the port, with [`Reason::Taken`].
+    pub(super) holder: i32,
+    /// In words, for whoever asked.
+    pub(super) why: String,
+}
+
+/// The kinds of refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// No rule gives it to this user.
+    NotAllowed,
+    /// Another process has the port.
+    Taken,
+    /// The demux is set up otherwise than the client needs.
+    OtherSettings,
+    /// A limit of the control process is reached.
+    Full,
+    /// The kernel refused.
+    Kernel,
+    /// The request makes no sense.
+    BadRequest,
+}
+
+const REASONS: [Reason; 6] = [
+    Reason::NotAllowed,
+    Reason::Taken,
+    Reason::OtherSettings,
+    Reason::Full,
+    Reason::Kernel,
+    Reason::BadRequest,
+];
+
+// Offsets, shared by requests and answers where the name is.
+const KIND: usize = 6;
+const NUMBER: usize = 8;
+const SHAPE: usize = 10;
+const MODE: usize = 11;
+const DEPTH: usize = 12;
+const IP: usize = 16;
+const SERIAL: usize = 20;
+const END: usize = 24;
+const DEMUX: usize = 8;
+const PRIORITIES: usize = 8;
+const REASON: usize = 8;
+const TEXT_BYTES: usize = 10;
+const HOLDER: usize = 12;
+
+const HELLO: u16 = 1;
+const OPEN: u16 = 2;
+const CLOSE: u16 = 3;
+const COUNTERS: u16 = 4;
+const REFUSED: u16 = 5;
+
+const QUEUING: u8 = 1;
+const SAMPLING: u8 = 2;
+const NATIVE: u8 = 1;
+const GENERIC: u8 = 2;
+
+impl Request {
+    pub(super) fn encode(&self, serial: u32) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        put(&mut bytes, SERIAL, serial.to_ne_bytes());
+        match *self {
+            Self::Hello {
+                ethertype,
+                ip,
+                mode,
+            } => {
+                head(&mut bytes, HELLO);
+                put(&mut bytes, NUMBER, ethertype.to_ne_bytes());
+                bytes[MODE] = mode.map_or(0, mode_code);
+                put(&mut bytes, IP, address_bytes(ip));
+            }
+            Self::Open { port, shape } => {
+                head(&mut bytes, OPEN);
+                put(&mut bytes, NUMBER, port.get().to_ne_bytes());
+                let (kind, depth) = match shape {
+                    Shape::Queuing { depth } => (QUEUING, depth),
+                    Shape::Sampling => (SAMPLING, 0),
+                };
+                bytes[SHAPE] = kind;
+                put(&mut bytes, DEPTH, depth.to_ne_bytes());
+            }
+            Self::Close { port } => {
+                head(&mut bytes, CLOSE);
+                put(&mut bytes, NUMBER, port.get().to_ne_bytes());
+            }
+            Self::Counters => head(&mut bytes, COUNTERS),
+        }
+        bytes
+    }
+
+    /// The request and its number.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+        let bytes: &[u8; REQUEST_BYTES] = bytes.try_into().map_err(|_| Malformed::Rubbish)?;
+        let kind = kind_of(bytes)?;
+        let serial = u32::from_ne_bytes(take(bytes, SERIAL));
+        Self::of(kind, bytes).map(|request| (request, serial))
+    }
+
+    fn of(kind: u16, bytes: &[u8; REQUEST_BYTES]) -> Result<Self, Malformed> {
+        let number = u16::from_ne_bytes(take(bytes, NUMBER));
+        let depth = u32::from_ne_bytes(take(bytes, DEPTH));
+        let ip = address(take(bytes, IP));
+        let rest_is_zero = bytes[END..].iter().all(|byte| *byte == 0);
+        let port = || PortNumber::new(number).ok_or(Malformed::Rubbish);
+        match (kind, bytes[SHAPE], bytes[MODE], depth, ip) {
+            _ if !rest_is_zero => Err(Malformed::Rubbish),
+            (HELLO, 0, mode, 0, ip) => Ok(Self::Hello {
+                ethertype: number,
+                ip,
+                mode: match mode {
+                    0 => None,
+                    code => Some(mode_of(code)?),
+                },
+            }),
+            (OPEN, QUEUING, 0, depth, None)
+                if depth.is_power_of_two() && (2..=DEPTH_MAX).contains(&depth) =>
+            {
+                let shape = Shape::Queuing { depth };
+                Ok(Self::Open {
+                    port: port()?,
+                    shape,
+                })
+            }
+            (OPEN, SAMPLING, 0, 0, None) => Ok(Self::Open {
+                port: port()?,
+                shape: Shape::Sampling,
+            }),
+            (CLOSE, 0, 0, 0, None) => Ok(Self::Close { port: port()? }),
+            (COUNTERS, 0, 0, 0, None) if number == 0 => Ok(Self::Counters),
+            _ => Err(Malformed::Rubbish),
+        }
+    }
+}
+
+impl Answer {
+    /// Descriptors that go with it.
+    pub(super) fn descriptor_count(&self) -> usize {
+        match self {
+            Self::Welcome { .. } => 1,
+            Self::Opened { .. } => 4,
+            Self::Closed | Self::Counters(_) | Self::Refused(_) => 0,
+        }
+    }
+
+    pub(super) fn encode(&self, serial: u32) -> [u8; ANSWER_BYTES] {
+        let mut bytes = [0; ANSWER_BYTES];
+        put(&mut bytes, SERIAL, serial.to_ne_bytes());
+        match self {
+            Self::Welcome { demux, ip, mode } => {
+                head(&mut bytes, HELLO);
+                put(&mut bytes, DEMUX, demux.to_ne_bytes());
+                put(&mut bytes, IP, address_bytes(*ip));
+                bytes[END] = mode_code(*mode);
+            }
+            Self::Opened { priorities } => {
+                head(&mut bytes, OPEN);
+                bytes[PRIORITIES] = *priorities;
+            }
+            Self::Closed => head(&mut bytes, CLOSE),
+            Self::Counters(counters) => {
+                head(&mut bytes, COUNTERS);
+                let values = counters.malformed.iter().chain([&counters.no_port]);
+                for (index, value) in values.enumerate() {
+                    put(&mut bytes, TEXT + 8 * index, value.to_ne_bytes());
+                }
+            }
+            Self::Refused(refusal) => {
+                head(&mut bytes, REFUSED);
+                let code = REASONS.iter().position(|reason| *reason == refusal.reason);
+                bytes[REASON] = code.expect("all reasons are listed") as u8;
+                put(&mut bytes, HOLDER, refusal.holder.to_ne_bytes());
+                let text = shortened(&refusal.why, TEXT_BYTES_MAX).as_bytes();
+                put(&mut bytes, TEXT_BYTES, (text.len() as u16).to_ne_bytes());
+                bytes[TEXT..TEXT + text.len()].copy_from_slice(text);
+            }
+        }
+        bytes
+    }
+
+    /// The answer and the number of its request.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+        let bytes: &[u8; ANSWER_BYTES] = bytes.try_into().map_err(|_| Malformed::Rubbish)?;
+        let serial = u32::from_ne_bytes(take(bytes, SERIAL));
+        Self::of(kind_of(bytes)?, bytes).map(|answer| (answer, serial))
+    }
+
+    fn of(kind: u16, bytes: &[u8; ANSWER_BYTES]) -> Result<Self, Malformed> {
+        match kind {
+            HELLO => Ok(Self::Welcome {
+                demux: u32::from_ne_bytes(take(bytes, DEMUX)),
+                ip: address(take(bytes, IP)),
+                mode: mode_of(bytes[END])?,
+            }),
+            OPEN => Ok(Self::Opened {
+                priorities: bytes[PRIORITIES],
+            }),
+            CLOSE => Ok(Self::Closed),
+            COUNTERS => {
+                let value = |index: usize| u64::from_ne_bytes(take(bytes, TEXT + 8 * index));
+                Ok(Self::Counters(NodeCounters {
+                    malformed: std::array::from_fn(value),
+                    no_port: value(ParseError::COUNT),
+                    socket_full: 0,
+                }))
+            }
+            REFUSED => {
+                let length = usize::from(u16::from_ne_bytes(take(bytes, TEXT_BYTES)));
+                let text = bytes[TEXT..].get(..length).ok_or(Malformed::Rubbish)?;
+                let reason = REASONS.get(usize::from(bytes[REASON]));
+                Ok(Self::Refused(Refusal {
+                    reason: *reason.ok_or(Malformed::Rubbish)?,
+                    holder: i32::from_ne_bytes(take(bytes, HOLDER)),
+                    why: String::from_utf8_lossy(text).into_owned(),
+                }))
+            }
+            _ => Err(Malformed::Rubbish),
+        }
+    }
+}
+
+fn head(bytes: &mut [u8], kind: u16) {
+    put(bytes, 0, MAGIC.to_ne_bytes());
+    put(bytes, 4, VERSION.to_ne_bytes());
+    put(bytes, KIND, kind.to_ne_bytes());
+}
+
+fn kind_of(bytes: &[u8]) -> Result<u16, Malformed> {
+    if u32::from_ne_bytes(take(bytes, 0)) != MAGIC {
+        return Err(Malformed::Rubbish);
+    }
+    match u16::from_ne_bytes(take(bytes, 4)) {
+        VERSION => Ok(u16::from_ne_bytes(take(bytes, KIND))),
+        other => Err(Malformed::Version(other)),
+    }
+}
+
+fn put<const N: usize>(bytes: &mut [u8], offset: usize, value: [u8; N]) {
+    bytes[offset..offset + N].copy_from_slice(&value);
+}
+
+fn take<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[offset + index])
+}
+
+fn address_bytes(ip: Option<Ipv4Addr>) -> [u8; 4] {
+    ip.unwrap_or(Ipv4Addr::UNSPECIFIED).octets()
+}
+
+fn address(bytes: [u8; 4]) -> Option<Ipv4Addr> {
+    Some(Ipv4Addr::from(bytes)).filter(|ip| !ip.is_unspecified())
+}
+
+fn mode_code(mode: XdpMode) -> u8 {
+    match mode {
+        XdpMode::Native => NATIVE,
+        XdpMode::Generic => GENERIC,
+    }
+}
+
+fn mode_of(code: u8) -> Result<XdpMode, Malformed> {
+    match code {
+        NATIVE => Ok(XdpMode::Native),
+        GENERIC => Ok(XdpMode::Generic),
+        _ => Err(Malformed::Rubbish),
+    }
+}
+
+/// As much of the text as fits, cut between characters.
+fn shortened(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=text.len().min(bytes_max))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(number: u16) -> PortNumber {
+        PortNumber::new(number).unwrap()
+    }
+
+    fn requests() -> Vec<Request> {
+        vec![
+            Request::Hello {
+                ethertype: 0x88b5,
+                ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                mode: Some(XdpMode::Generic),
+            },
+            Request::Hello {
+                ethertype: 0x88b5,
+                ip: None,
+                mode: None,
+            },
+            Request::Open {
+                port: port(4095),
+                shape: Shape::Queuing { depth: 4096 },
+            },
+            Request::Open {
+                port: port(1),
+                shape: Shape::Sampling,
+            },
+            Request::Close { port: port(7) },
+            Request::Counters,
+        ]
+    }
+
+    #[test]
+    fn requests_survive_the_way() {
+        for request in requests() {
+            assert_eq!(Request::decode(&request.encode(7)), Ok((request, 7)));
+        }
+    }
+
+    #[test]
+    fn answers_survive_the_way() {
+        let refusal = Refusal {
+            reason: Reason::Taken,
+            holder: 4711,
+            why: "é".repeat(300),
+        };
+        for answer in [
+            Answer::Welcome {
+                demux: 9,
+                ip: None,
+                mode: XdpMode::Native,
+            },
+            Answer::Opened { priorities: 0x0f },
+            Answer::Closed,
+            Answer::Counters(NodeCounters {
+                malformed: std::array::from_fn(|index| index as u64),
+                no_port: u64::MAX,
+                socket_full: 0,
+            }),
+        ] {
+            assert_eq!(Answer::decode(&answer.encode(8)), Ok((answer, 8)));
+        }
+        let (back, _) = Answer::decode(&Answer::Refused(refusal).encode(9)).unwrap();
+        let Answer::Refused(Refusal { holder, why, .. }) = back else {
+            panic!("{back:?}");
+        };
+        assert_eq!((holder, why), (4711, "é".repeat(128)));
+    }
+
+    #[test]
+    fn a_request_is_64_bytes_as_documented() {
+        let request = Request::Open {
+            port: port(0x0102),
+            shape: Shape::Queuing { depth: 64 },
+        };
+        let mut expected = vec![];
+        expected.extend(0x544c_4331u32.to_ne_bytes());
+        expected.extend([1u16, 2, 0x0102].map(u16::to_ne_bytes).concat());
+        expected.extend([1, 0]);
+        expected.extend([64u32, 0, 5].map(u32::to_ne_bytes).concat());
+        expected.resize(64, 0);
+        assert_eq!(request.encode(5)[..], expected);
+    }
+
+    #[test]
+    fn rubbish_is_no_request() {
+        let good = requests()[2].encode(0);
+        assert_eq!(Request::decode(&[]), Err(Malformed::Rubbish));
+        assert_eq!(Request::decode(&good[..63]), Err(Malformed::Rubbish));
+        assert_eq!(
+            Request::decode(&[&good[..], &[0]].concat()),
+            Err(Malformed::Rubbish)
+        );
+        let mut other_version = good;
+        other_version[4..6].copy_from_slice(&9u16.to_ne_bytes());
+        assert_eq!(Request::decode(&other_version), Err(Malformed::Version(9)));
+        // Port 0, a depth that is none, a kind that is none, something where nothing is.
+        for (place, value) in [(0, 0), (8, 0), (10, 9), (11, 1), (12, 3), (16, 1), (63, 1)] {
+            let mut bad = good;
+            bad[place] = value;
+            if place == 8 {
+                bad[9] = 0;
+            }
+            assert_eq!(Request::decode(&bad), Err(Malformed::Rubbish), "{place}");
+        }
+    }
+}

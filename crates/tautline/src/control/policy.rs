@@ -1,0 +1,303 @@
+//! Which user or group may open which ports, to send with which priorities, and how much memory their
+//! ports may take: the `[[allow]]` entries of a configuration.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use nix::unistd::{Group, Uid, User};
+use tautline_proto::wire::PortNumber;
+
+use crate::error::OpenError;
+
+/// Memory of all ports that an entry allows, unless configured: twenty queuing ports of default depth.
+/// Lower: an ordinary application is refused. Higher: a user who may open one port pins more.
+pub const MEMORY_BYTES_DEFAULT: u64 = 16 << 20;
+
+/// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Whom it is for.
+    pub who: Who,
+    /// The ports that may be opened.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// The priorities that may be sent with.
+    pub priorities: Vec<RangeInclusive<u16>>,
+    /// Bytes that one user's ports under this entry may take together.
+    pub memory_bytes_max: u64,
+}
+
+/// Whom an entry is for: a name, or the number in digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A user.
+    User(String),
+    /// Everybody in a group.
+    Group(String),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(formatter, "user {name}"),
+            Self::Group(name) => write!(formatter, "group {name}"),
+        }
+    }
+}
+
+/// A user who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) uid: u32,
+    /// The primary one first.
+    pub(super) groups: Vec<u32>,
+}
+
+impl Asker {
+    /// As messages name this user.
+    pub(super) fn name(&self) -> String {
+        match User::from_uid(Uid::from_raw(self.uid)) {
+            Ok(Some(user)) => format!("user {} ({})", user.name, self.uid),
+            _ => format!("user {}", self.uid),
+        }
+    }
+}
+
+/// What an entry gives for one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// The entry; `None` for the control process's own user and for root, who need none.
+    pub(super) rule: Option<usize>,
+    /// A bit for each priority.
+    pub(super) priorities: u8,
+}
+
+/// The entries, their names looked up.
+#[derive(Debug)]
+pub(super) struct Policy {
+    rules: Vec<(Rule, Identity)>,
+    own_uid: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    User(u32),
+    Group(u32),
+}
+
+/// Bytes taken, by entry and user.
+pub(super) type Taken = BTreeMap<(usize, u32), u64>;
+
+impl Policy {
+    /// Looks the names up.
+    pub(super) fn new(rules: &[Rule]) -> Result<Self, OpenError> {
+        let identified = rules.iter().enumerate().map(|(index, rule)| {
+            let identity = identify(&rule.who).ok_or_else(|| OpenError::RuleUnknown {
+                rule: index + 1,
+                who: rule.who.to_string(),
+            })?;
+            Ok((rule.clone(), identity))
+        });
+        Ok(Self {
+            rules: identified.collect::<Result<_, OpenError>>()?,
+            own_uid: Uid::effective().as_raw(),
+        })
+    }
+
+    /// Root could take the interface itself, and so could the user that the control process runs as.
+    fn needs_no_rule(&self, asker: &Asker) -> bool {
+        asker.uid == 0 || asker.uid == self.own_uid
+    }
+
+    fn rules_of<'s>(&'s self, asker: &'s Asker) -> impl Iterator<Item = (usize, &'s Rule)> {
+        let applies = |identity: Identity| match identity {
+            Identity::User(uid) => uid == asker.uid,
+            Identity::Group(gid) => asker.groups.contains(&gid),
+        };
+        self.rules
+            .iter()
+            .enumerate()
+            .filter(move |(_, (_, identity))| applies(*identity))
+            .map(|(index, (rule, _))| (index, rule))
+    }
+
+    /// Whether the user may open anything. The error says why not.
+    pub(super) fn admit(&self, asker: &Asker) -> Result<(), String> {
+        if self.needs_no_rule(asker) || self.rules_of(asker).next().is_some() {
+            return Ok(());
+        }
+        Err(format!(
+            "no [[allow]] entry is for {} or a group of theirs",
+            asker.name()
+        ))
+    }
+
+    /// What the user gets for this port. The error says which entry does not give it, and why.
+    pub(super) fn grant(
+        &self,
+        asker: &Asker,
+        port: PortNumber,
+        bytes: u64,
+        taken: &Taken,
+    ) -> Result<Grant, String> {
+        if self.needs_no_rule(asker) {
+            return Ok(Grant {
+                rule: None,
+                priorities: u8::MAX,
+            });
+        }
+        self.admit(asker)?;
+        let mut refused = Vec::new();
+        for (index, rule) in self.rules_of(asker) {
+            let entry = format!("[[allow]] entry {} ({})", index + 1, rule.who);
+            let used = taken.get(&(index, asker.uid)).copied().unwrap_or(0);
+            if !contains(&rule.ports, port.get()) {
+                refused.push(format!("{entry} gives ports {}", Numbers(&rule.ports)));
+            } else if used.saturating_add(bytes) > rule.memory_bytes_max {
+                refused.push(format!(
+                    "{entry} gives {} bytes of memory, of which {used} are taken; the port needs {bytes}",
+                    rule.memory_bytes_max
+                ));
+            } else {
+                return Ok(Grant {
+                    rule: Some(index),
+                    priorities: priority_bits(&rule.priorities),
+                });
+            }
+        }
+        Err(format!("{}: {}", asker.name(), refused.join("; ")))
+    }
+
+    /// The entries with the names that they apply to, for `taut status`.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|(rule, _)| rule)
+    }
+}
+
+fn identify(who: &Who) -> Option<Identity> {
+    match who {
+        Who::User(name) => name.parse().ok().map(Identity::User).or_else(|| {
+            let user = User::from_name(name).ok()??;
+            Some(Identity::User(user.uid.as_raw()))
+        }),
+        Who::Group(name) => name.parse().ok().map(Identity::Group).or_else(|| {
+            let group = Group::from_name(name).ok()??;
+            Some(Identity::Group(group.gid.as_raw()))
+        }),
+    }
+}
+
+fn contains(ranges: &[RangeInclusive<u16>], number: u16) -> bool {
+    ranges.iter().any(|range| range.contains(&number))
+}
+
+fn priority_bits(ranges: &[RangeInclusive<u16>]) -> u8 {
+    (0..8)
+        .filter(|priority| contains(ranges, *priority))
+        .fold(0, |bits, priority| bits | 1 << priority)
+}
+
+/// Ranges as they are configured.
+pub(super) struct Numbers<'r>(pub(super) &'r [RangeInclusive<u16>]);
+
+impl fmt::Display for Numbers<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            if range.start() == range.end() {
+                write!(formatter, "{comma}{}", range.start())?;
+            } else {
+                write!(formatter, "{comma}{}-{}", range.start(), range.end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user without a name on any machine.
+    const ASKER: u32 = 987_654;
+
+    fn asker(uid: u32, groups: &[u32]) -> Asker {
+        Asker {
+            uid,
+            groups: groups.to_vec(),
+        }
+    }
+
+    fn rule(who: Who, ports: RangeInclusive<u16>, memory_bytes_max: u64) -> Rule {
+        Rule {
+            who,
+            ports: vec![ports],
+            priorities: vec![0..=3, 7..=7],
+            memory_bytes_max,
+        }
+    }
+
+    fn policy() -> Policy {
+        Policy::new(&[
+            rule(Who::User(ASKER.to_string()), 10..=19, 1_000),
+            rule(Who::Group("987655".to_owned()), 20..=20, 500),
+        ])
+        .unwrap()
+    }
+
+    fn port(number: u16) -> PortNumber {
+        PortNumber::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_user_gets_what_an_entry_gives() {
+        let (policy, none) = (policy(), Taken::new());
+        let grant = policy.grant(&asker(ASKER, &[]), port(10), 1_000, &none);
+        let expected = Grant {
+            rule: Some(0),
+            priorities: 0b1000_1111,
+        };
+        assert_eq!(grant, Ok(expected));
+        let grant = policy.grant(&asker(ASKER, &[7, 987_655]), port(20), 500, &none);
+        assert_eq!(grant.unwrap().rule, Some(1));
+    }
+
+    #[test]
+    fn what_is_refused_names_entry_and_user() {
+        let (policy, none) = (policy(), Taken::new());
+        let refused = |asker: &Asker, number, bytes, taken: &Taken| {
+            policy.grant(asker, port(number), bytes, taken).unwrap_err()
+        };
+        assert_eq!(
+            refused(&asker(ASKER, &[]), 20, 1, &none),
+            "user 987654: [[allow]] entry 1 (user 987654) gives ports 10-19"
+        );
+        assert_eq!(
+            refused(
+                &asker(ASKER, &[]),
+                10,
+                600,
+                &Taken::from([((0, ASKER), 500)])
+            ),
+            "user 987654: [[allow]] entry 1 (user 987654) gives 1000 bytes of memory, of which 500 are taken; \
+             the port needs 600"
+        );
+        assert_eq!(
+            refused(&asker(ASKER + 5, &[1]), 10, 600, &none),
+            "no [[allow]] entry is for user 987659 or a group of theirs"
+        );
+        assert!(policy.admit(&asker(ASKER + 5, &[987_655])).is_ok());
+    }
+
+    #[test]
+    fn root_needs_no_entry_and_a_name_that_nobody_has_is_an_error() {
+        let grant = policy().grant(&asker(0, &[]), port(4_000), u64::MAX, &Taken::new());
+        assert_eq!(grant.unwrap().rule, None);
+        let unknown = Policy::new(&[rule(Who::User("taut-nobody-at-all".to_owned()), 1..=1, 1)]);
+        let error = unknown.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "[[allow]] entry 1 is for user taut-nobody-at-all, who does not exist here"
+        );
+    }
+}

@@ -1,0 +1,547 @@
+//! The control process's side: one thread, one epoll, nothing that waits for a client.
+
+mod clients;
+mod report;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::net::SocketType;
+use tautline_proto::wire::PortNumber;
+use tautline_shm::region::Shape;
+
+use self::clients::{Client, Clients};
+use super::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
+use super::policy::{Asker, Policy, Taken};
+use crate::claim::{Claim, ClaimError, Holder, claimant};
+use crate::config::NodeConfig;
+use crate::error::{OpenError, PortError};
+use crate::link::XdpMode;
+use crate::link::xdp::DemuxOwner;
+use crate::link::xdp::demux::{Demux, Setup};
+use crate::node::{OpenReport, Place};
+use crate::status;
+use crate::sys::keeper::Keeper;
+use crate::sys::unix;
+
+/// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
+/// the numbers before a rule of theirs stops them.
+const PORTS_OF_CLIENT_MAX: usize = 256;
+/// How long a connection may stay without having said what it wants. Lower: a client that is scheduled
+/// late is turned away. Higher: connections that nobody uses keep others out for longer.
+const HELLO_TIME_LIMIT: Duration = Duration::from_secs(2);
+/// How often clients that belonged to a predecessor are looked for. Lower: more wake-ups. Higher: the
+/// ports of one that died stay taken for longer; they are to be free within a second.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the demux of a predecessor whose last client died may take to be gone.
+const DETACH_TIME_LIMIT: Duration = Duration::from_secs(2);
+const DETACH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Epoll's number for whoever wants to be a client; clients have theirs from [`FIRST_CLIENT`] on.
+const LISTENER: u64 = 0;
+const STATUS: u64 = 1;
+const STOP: u64 = 2;
+const FIRST_CLIENT: u64 = 3;
+
+/// The control process of an interface: owns its demux, and hands out what ports consist of.
+///
+/// ```no_run
+/// use tautline::NodeConfig;
+/// use tautline::control::Server;
+///
+/// let mut server = Server::open(NodeConfig::from_file("node.toml")?)?;
+/// println!("{}", server.report());
+/// let (_until_closed, stop) = std::os::unix::net::UnixStream::pair()?;
+/// server.run(&stop)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    demux: Demux,
+    keeper: Keeper,
+    policy: Policy,
+    report: OpenReport,
+    taken_over: usize,
+    listener: OwnedFd,
+    status: OwnedFd,
+    epoll: OwnedFd,
+    clients: Clients,
+    ports: BTreeMap<PortNumber, OpenPort>,
+    looked: Instant,
+}
+
+/// A port that a client has open.
+#[derive(Debug)]
+struct OpenPort {
+    /// The client; `None` if a predecessor of this process gave the port out.
+    client: Option<u64>,
+    pid: i32,
+    uid: u32,
+    /// The entry of the policy that gave it.
+    rule: Option<usize>,
+    memory_bytes: u64,
+}
+
+impl Server {
+    /// Attaches the demux, or takes over the one that a predecessor's clients hold, and begins to
+    /// listen.
+    ///
+    /// # Errors
+    /// [`OpenError::ControlTaken`] if the interface has a control process,
+    /// [`OpenError::RuleUnknown`], [`OpenError::InterfaceMissing`], and as
+    /// [`Node::open`](crate::Node::open) of link `xdp`.
+    pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
+        let place = Place::find(&config)?;
+        let (Some(name), Some(interface)) = (place.name.clone(), place.interface.clone()) else {
+            return Err(OpenError::InterfaceMissing { link: "xdp" });
+        };
+        let policy = Policy::new(&config.allow)?;
+        let listener = listen(&name, interface.index)?;
+        let setup = Setup {
+            name,
+            interface,
+            ip: place.ip,
+            ethertype: config.ethertype,
+            mode: config.xdp_mode.unwrap_or(XdpMode::Native),
+            shared: true,
+        };
+        let (demux, not_better) = own_demux(&setup, config.xdp_mode)?;
+        let keeper =
+            Keeper::new().map_err(|error| not_permitted(error, "making a BPF file system"))?;
+        let link = demux.link().expect("the demux was set up to be shared");
+        keeper
+            .keep(link)
+            .map_err(|error| refused("keeping the demux attached", error))?;
+        let report = report::opened(&demux, place, not_better);
+        let (status, epoll) = (
+            status::listener(),
+            epoll::create(epoll::CreateFlags::CLOEXEC),
+        );
+        let mut server = Self {
+            demux,
+            keeper,
+            policy,
+            report,
+            taken_over: 0,
+            listener,
+            status: status.map_err(|error| refused("listening for `taut status`", error))?,
+            epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
+            clients: Clients::new(FIRST_CLIENT),
+            ports: BTreeMap::new(),
+            looked: Instant::now(),
+        };
+        server.take_ports_over();
+        server.taken_over = server.ports.len();
+        Ok(server)
+    }
+
+    /// Link, mode and address, as of a node.
+    #[must_use]
+    pub fn report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// Open ports that a predecessor had given out.
+    #[must_use]
+    pub fn taken_over(&self) -> usize {
+        self.taken_over
+    }
+
+    /// Serves until `stop` is readable or closed at its other end. What clients have open works on
+    /// afterwards, until each of them ends.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait for events.
+    pub fn run(&mut self, stop: impl AsFd) -> io::Result<()> {
+        self.watch(self.listener.as_fd(), LISTENER)?;
+        self.watch(self.status.as_fd(), STATUS)?;
+        self.watch(stop.as_fd(), STOP)?;
+        loop {
+            let mut events = [const { std::mem::MaybeUninit::uninit() }; 32];
+            let (ready, _) = match epoll::wait(&self.epoll, &mut events, self.patience().as_ref()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                result => result?,
+            };
+            for event in ready {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    STATUS => self.tell_status(),
+                    STOP => return Ok(()),
+                    client => self.serve(client),
+                }
+            }
+            self.look();
+        }
+    }
+
+    fn watch(&self, descriptor: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(number);
+        Ok(epoll::add(
+            &self.epoll,
+            descriptor,
+            data,
+            epoll::EventFlags::IN,
+        )?)
+    }
+
+    /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up.
+    fn patience(&self) -> Option<rustix::event::Timespec> {
+        let someone =
+            self.clients.has_silent() || self.ports.values().any(|port| port.client.is_none());
+        someone.then(|| rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(LOOK_INTERVAL.subsec_nanos()),
+        })
+    }
+
+    fn accept(&mut self) {
+        // One after the other, so that those who are clients get their turn in between.
+        let Ok(Some(socket)) = unix::accept(self.listener.as_fd()) else {
+            return;
+        };
+        let Ok(client) = Client::new(socket) else {
+            return;
+        };
+        if let Err(why) = self.clients.room_for(&client) {
+            // Answers the request that it is about to make, which has the client's first number.
+            let answer = Answer::Refused(no(Reason::Full, why));
+            let _heard = unix::send(client.socket.as_fd(), &answer.encode(1), &[]);
+            return;
+        }
+        let number = self.clients.next_number();
+        if self.watch(client.socket.as_fd(), number).is_ok() {
+            self.clients.insert(number, client);
+        }
+    }
+
+    /// One request of a client. Whatever is wrong with it ends the client, and its ports.
+    fn serve(&mut self, number: u64) {
+        let Some(client) = self.clients.get(number) else {
+            return;
+        };
+        // One byte more, so that what is too long is not taken for a request.
+        let mut bytes = [0; REQUEST_BYTES + 1];
+        let length = match unix::receive(client.socket.as_fd(), &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) | Ok(0) => return self.forget(number),
+            Ok(length) => length.min(bytes.len()),
+        };
+        let (answer, serial) = match Request::decode(&bytes[..length]) {
+            Ok((request, serial)) => (self.answer(number, request), serial),
+            Err(malformed) => {
+                let why = match malformed {
+                    Malformed::Version(other) => format!(
+                        "this process speaks version {other} of the control messages, another than it"
+                    ),
+                    Malformed::Rubbish => "that was no request".to_owned(),
+                };
+                (Err(no(Reason::BadRequest, why)), 1)
+            }
+        };
+        let (answer, descriptors) = match answer {
+            Ok(granted) => granted,
+            Err(refusal) => (Answer::Refused(refusal), Vec::new()),
+        };
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let stays = self.clients.get(number).is_some_and(|client| {
+            let said = unix::send(client.socket.as_fd(), &answer.encode(serial), &descriptors);
+            // One that does not read its answers, or has not been taken for a client, is none.
+            said.is_ok() && client.greeted && !is_nonsense(&answer)
+        });
+        if !stays {
+            self.forget(number);
+        }
+    }
+
+    fn answer(&mut self, number: u64, request: Request) -> Result<Granted, Refusal> {
+        match request {
+            Request::Hello {
+                ethertype,
+                ip,
+                mode,
+            } => self.welcome(number, ethertype, ip, mode),
+            Request::Open { port, shape } => self.open_port(number, port, shape),
+            Request::Close { port } => {
+                if self
+                    .ports
+                    .get(&port)
+                    .is_some_and(|open| open.client == Some(number))
+                {
+                    self.close(port);
+                }
+                Ok((Answer::Closed, Vec::new()))
+            }
+            Request::Counters => Ok((Answer::Counters(self.demux.counters()), Vec::new())),
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        number: u64,
+        ethertype: u16,
+        ip: Option<std::net::Ipv4Addr>,
+        mode: Option<XdpMode>,
+    ) -> Result<Granted, Refusal> {
+        let admitted = self.clients.get(number).map_or_else(
+            || Err("it is gone".to_owned()),
+            |client| self.policy.admit(&client.asker),
+        );
+        admitted.map_err(|why| no(Reason::NotAllowed, why))?;
+        let setup = self.demux.setup();
+        let other = |what: &str, has: String| {
+            let why = format!("its demux has {what} {has}, this node asks for another");
+            Err(no(Reason::OtherSettings, why))
+        };
+        if ethertype != setup.ethertype {
+            return other("EtherType", format!("{:#06x}", setup.ethertype));
+        }
+        if ip.is_some() && ip != setup.ip {
+            let has = setup.ip.map_or("none".to_owned(), |ip| ip.to_string());
+            return other("IPv4 address", has);
+        }
+        if mode.is_some_and(|mode| mode != setup.mode) {
+            return other("mode", format!("{:?}", setup.mode).to_lowercase());
+        }
+        let kernel = |error: io::Error| no(Reason::Kernel, error.to_string());
+        let keeper = self.keeper.as_fd().try_clone_to_owned().map_err(kernel)?;
+        let answer = Answer::Welcome {
+            demux: self.demux.id(),
+            ip: setup.ip,
+            mode: setup.mode,
+        };
+        self.clients.greet(number);
+        Ok((answer, vec![keeper]))
+    }
+
+    fn open_port(
+        &mut self,
+        number: u64,
+        port: PortNumber,
+        shape: Shape,
+    ) -> Result<Granted, Refusal> {
+        let client = self
+            .clients
+            .get(number)
+            .filter(|client| client.greeted)
+            .ok_or_else(|| no(Reason::BadRequest, "no greeting came first"))?;
+        let (asker, pid) = (client.asker.clone(), client.pid);
+        let of_client = |open: &&OpenPort| open.client == Some(number);
+        if self.ports.values().filter(of_client).count() >= PORTS_OF_CLIENT_MAX {
+            let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
+            return Err(no(Reason::Full, why));
+        }
+        let memory_bytes = shape.bytes() as u64;
+        // Before the number is looked at: a port that one may not have is nobody else's news.
+        let grant = self
+            .policy
+            .grant(&asker, port, memory_bytes, &self.taken())
+            .map_err(|why| no(Reason::NotAllowed, why))?;
+        let setup = self.demux.setup();
+        let claim = Claim::attempt(setup.interface.index, setup.ethertype, port.get());
+        let claim = claim.map_err(not_claimed)?;
+        // Whoever had it before is dead, whether that has been noticed or not.
+        self.close(port);
+        let made = self
+            .demux
+            .make_port(port, shape)
+            .map_err(|error: PortError| no(Reason::Kernel, error.to_string()))?;
+        let open = OpenPort {
+            client: Some(number),
+            pid,
+            uid: asker.uid,
+            rule: grant.rule,
+            memory_bytes,
+        };
+        self.ports.insert(port, open);
+        let answer = Answer::Opened {
+            priorities: grant.priorities,
+        };
+        Ok((
+            answer,
+            vec![made.map, made.doorbell, made.sender, claim.into()],
+        ))
+    }
+
+    fn taken(&self) -> Taken {
+        let mut taken = Taken::new();
+        for open in self.ports.values() {
+            if let Some(rule) = open.rule {
+                *taken.entry((rule, open.uid)).or_default() += open.memory_bytes;
+            }
+        }
+        taken
+    }
+
+    fn close(&mut self, port: PortNumber) {
+        if self.ports.remove(&port).is_some() {
+            self.demux.close_port(port);
+        }
+    }
+
+    /// A client that is gone, or is to be.
+    fn forget(&mut self, number: u64) {
+        let ports: Vec<PortNumber> = self
+            .ports
+            .iter()
+            .filter(|(_, open)| open.client == Some(number))
+            .map(|(port, _)| *port)
+            .collect();
+        for port in ports {
+            self.close(port);
+        }
+        // Closing its socket takes it out of the epoll.
+        self.clients.remove(number);
+    }
+
+    /// Finds the ports that a predecessor gave out, and whose they are.
+    fn take_ports_over(&mut self) {
+        let (index, ethertype) = {
+            let setup = self.demux.setup();
+            (setup.interface.index, setup.ethertype)
+        };
+        for (port, memory_bytes) in self.demux.open_ports() {
+            let Some(holder) = claimant(index, ethertype, port.get()) else {
+                self.demux.close_port(port);
+                continue;
+            };
+            let asker = Asker {
+                uid: holder.uid,
+                groups: vec![holder.gid],
+            };
+            let grant = self.policy.grant(&asker, port, memory_bytes, &self.taken());
+            let open = OpenPort {
+                client: None,
+                pid: holder.pid,
+                uid: holder.uid,
+                rule: grant.ok().and_then(|grant| grant.rule),
+                memory_bytes,
+            };
+            self.ports.insert(port, open);
+        }
+    }
+
+    /// Gives up who has been silent for too long, and frees ports of a predecessor's clients that died.
+    fn look(&mut self) {
+        if self.looked.elapsed() < LOOK_INTERVAL {
+            return;
+        }
+        self.looked = Instant::now();
+        for number in self.clients.silent_for(HELLO_TIME_LIMIT) {
+            self.forget(number);
+        }
+        let setup = self.demux.setup();
+        let (index, ethertype) = (setup.interface.index, setup.ethertype);
+        let dead: Vec<PortNumber> = self
+            .ports
+            .iter()
+            .filter(|(_, open)| open.client.is_none())
+            // Whoever can claim the number has shown that nobody else does.
+            .filter(|(port, _)| Claim::attempt(index, ethertype, port.get()).is_ok())
+            .map(|(port, _)| *port)
+            .collect();
+        for port in dead {
+            self.close(port);
+        }
+    }
+
+    fn tell_status(&self) {
+        if let Ok(Some(asker)) = unix::accept(self.status.as_fd()) {
+            let document = report::status(self);
+            // It fits the socket's buffer; an asker that is gone is its own affair.
+            let _told = unix::send(asker.as_fd(), &document, &[]);
+        }
+    }
+}
+
+/// An answer with what goes with it, or why there is none.
+type Granted = (Answer, Vec<OwnedFd>);
+
+/// Whether somebody speaks who cannot be understood.
+fn is_nonsense(answer: &Answer) -> bool {
+    matches!(answer, Answer::Refused(refusal) if refusal.reason == Reason::BadRequest)
+}
+
+fn no(reason: Reason, why: impl Into<String>) -> Refusal {
+    Refusal {
+        reason,
+        holder: 0,
+        why: why.into(),
+    }
+}
+
+fn not_claimed(error: ClaimError) -> Refusal {
+    match error {
+        ClaimError::Taken(holder) => Refusal {
+            holder: holder.map_or(0, |holder| holder.pid),
+            ..no(Reason::Taken, "the port is taken")
+        },
+        ClaimError::Io(error) => no(Reason::Kernel, format!("claiming the port: {error}")),
+    }
+}
+
+/// Takes the name of the interface's control process.
+fn listen(name: &str, index: u32) -> Result<OwnedFd, OpenError> {
+    let own = super::name(index);
+    unix::listen(&own, SocketType::SEQPACKET).map_err(|error| {
+        if error.kind() != io::ErrorKind::AddrInUse {
+            return refused("listening for clients", error);
+        }
+        let holder = unix::connect(&own, SocketType::SEQPACKET).and_then(unix::peer);
+        OpenError::ControlTaken {
+            interface: name.to_owned(),
+            holder: holder.ok().map(|peer| Holder::of(peer.pid)),
+        }
+    })
+}
+
+/// The demux that runs, or a fresh one in the best mode that works, with why not a better one.
+fn own_demux(
+    setup: &Setup,
+    asked: Option<XdpMode>,
+) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
+    let started = Instant::now();
+    loop {
+        if let Some(demux) = Demux::take_over(setup.clone(), asked)? {
+            return Ok((demux, Vec::new()));
+        }
+        let mut not_better = Vec::new();
+        let modes = [XdpMode::Native, XdpMode::Generic].into_iter();
+        for mode in modes.filter(|mode| asked.is_none_or(|asked| asked == *mode)) {
+            let setup = Setup {
+                mode,
+                ..setup.clone()
+            };
+            match Demux::attach(setup) {
+                Ok(demux) => return Ok((demux, not_better)),
+                Err(error) => not_better.push((mode, error)),
+            }
+        }
+        let (_, first) = not_better.swap_remove(0);
+        // The last client of a predecessor has just died, and what it held is being taken away.
+        let passing = matches!(first, OpenError::XdpTaken { .. });
+        if !passing || started.elapsed() > DETACH_TIME_LIMIT {
+            return Err(first);
+        }
+        std::thread::sleep(DETACH_INTERVAL);
+    }
+}
+
+fn not_permitted(error: io::Error, doing: &str) -> OpenError {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return OpenError::NotPermitted {
+            link: "xdp",
+            needs: "CAP_SYS_ADMIN, to share it",
+        };
+    }
+    refused(doing, error)
+}
+
+fn refused(doing: &str, error: io::Error) -> OpenError {
+    OpenError::Refused {
+        doing: doing.to_owned(),
+        source: error.into(),
+    }
+}

@@ -1,0 +1,115 @@
+//! What a control process says of itself: when it opens, and to `taut status`.
+
+use std::collections::BTreeMap;
+
+use super::{OpenPort, Server};
+use crate::claim::Holder;
+use crate::control::policy::{Asker, Numbers};
+use crate::error::OpenError;
+use crate::link::xdp::DemuxOwner;
+use crate::link::xdp::{capabilities, demux::Demux};
+use crate::link::{LinkKind, XdpMode};
+use crate::node::{
+    ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, Place,
+    RuleStatus, candidate_name, limits,
+};
+use crate::sys::interface;
+
+/// Most ports that are listed, so that the document fits a socket's buffer.
+const PORTS_LISTED_MAX: usize = 512;
+
+/// What opening came to.
+pub(super) fn opened(
+    demux: &Demux,
+    place: Place,
+    not_better: Vec<(XdpMode, OpenError)>,
+) -> OpenReport {
+    let setup = demux.setup();
+    OpenReport {
+        link: LinkKind::Xdp,
+        control_process: None,
+        limits: limits(&place),
+        interface: place.name,
+        mac: Some(setup.interface.mac.to_string()),
+        ip: setup.ip,
+        capabilities: capabilities(setup.mode, setup.ip),
+        not_better: not_better
+            .into_iter()
+            .map(|(mode, error)| NotBetter {
+                link: candidate_name(LinkKind::Xdp, mode),
+                why: error.to_string(),
+            })
+            .collect(),
+    }
+}
+
+/// The document for `taut status`.
+pub(super) fn status(server: &Server) -> Vec<u8> {
+    let setup = server.demux.setup();
+    let own = Holder::of(std::process::id() as i32);
+    let status = NodeStatus {
+        pid: std::process::id(),
+        command: own.name,
+        report: server.report.clone(),
+        interface_up: Some(interface::query(&setup.name).is_ok_and(|found| found.up)),
+        neighbours: Vec::new(),
+        counters: server.demux.counters(),
+        ports: Vec::new(),
+        control: Some(ControlStatus {
+            rules: rules(server),
+            clients: clients(server),
+        }),
+    };
+    serde_json::to_vec(&status).unwrap_or_default()
+}
+
+fn rules(server: &Server) -> Vec<RuleStatus> {
+    let rules = server.policy.rules().map(|rule| RuleStatus {
+        who: rule.who.to_string(),
+        ports: Numbers(&rule.ports).to_string(),
+        priorities: Numbers(&rule.priorities).to_string(),
+        memory_bytes_max: rule.memory_bytes_max,
+    });
+    rules.collect()
+}
+
+/// The clients: those that are connected, and those of a predecessor whose ports are open yet.
+fn clients(server: &Server) -> Vec<ClientStatus> {
+    let mut clients: BTreeMap<(bool, i32, u64), ClientStatus> = BTreeMap::new();
+    let status = |pid: i32, uid: u32, connected: bool| ClientStatus {
+        pid,
+        command: Holder::of(pid).name,
+        user: Asker {
+            uid,
+            groups: Vec::new(),
+        }
+        .name(),
+        connected,
+        ports: Vec::new(),
+    };
+    for (number, client) in server.clients.greeted() {
+        let entry = status(client.pid, client.asker.uid, true);
+        clients.insert((true, client.pid, number), entry);
+    }
+    for (port, open) in server.ports.iter().take(PORTS_LISTED_MAX) {
+        let key = (
+            open.client.is_some(),
+            open.pid,
+            open.client.unwrap_or_default(),
+        );
+        clients
+            .entry(key)
+            .or_insert_with(|| status(open.pid, open.uid, false))
+            .ports
+            .push(port_status(port.get(), open));
+    }
+    clients.into_values().collect()
+}
+
+fn port_status(number: u16, open: &OpenPort) -> ClientPortStatus {
+    ClientPortStatus {
+        number,
+        memory_bytes: open.memory_bytes,
+        rule: open.rule.map(|index| index + 1),
+    }
+}

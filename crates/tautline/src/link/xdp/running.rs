@@ -1,0 +1,98 @@
+//! Finds a demux that a control process left on an interface, where its clients hold it, and makes sure
+//! that it is the very one that would be attached now: the same instructions, the same settings.
+
+use std::os::fd::AsFd;
+
+use aya::maps::{Map, MapData, MapInfo};
+use aya::programs::{ProgramInfo, Xdp};
+
+use super::demux::{Demux, Setup, not_loaded, program_of, taken};
+use crate::error::OpenError;
+use crate::link::XdpMode;
+use crate::sys::{bpf, interface};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The map that the compiler puts constants into, which the settings are.
+const CONSTANTS: &str = ".rodata";
+
+/// [`Demux::take_over`].
+pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>, OpenError> {
+    let found = interface::xdp_program(setup.interface.index);
+    let Some(id) = found.map_err(|error| not_loaded(error.into()))? else {
+        return Ok(None);
+    };
+    let Some(running) = program(id) else {
+        return Err(taken(&setup));
+    };
+    let mode = [XdpMode::Native, XdpMode::Generic]
+        .into_iter()
+        .find(|mode| running.name_as_str() == Some(program_of(*mode)));
+    let Some(mode) = mode else {
+        return Err(taken(&setup));
+    };
+    let setup = Setup { mode, ..setup };
+    let doing = format!("taking over the demux on `{}`", setup.name);
+    let refused = |source: Error| OpenError::Refused { doing, source };
+    if asked.is_some_and(|asked| asked != mode) {
+        return Err(refused(
+            format!("it runs in {mode:?} mode; end the processes that use it").into(),
+        ));
+    }
+    let maps = maps_of(&running).map_err(not_loaded)?;
+    compare(&setup, &running, &maps).map_err(refused)?;
+    let link = bpf::link_of_program(id).map_err(|error| not_loaded(error.into()))?;
+    let Some(link) = link else {
+        return Err(taken(&setup));
+    };
+    Demux::from_running(setup, link, |name| map(&maps, name)).map(Some)
+}
+
+fn program(id: u32) -> Option<ProgramInfo> {
+    aya::programs::loaded_programs()
+        .filter_map(Result::ok)
+        .find(|program| program.id() == id)
+}
+
+fn maps_of(program: &ProgramInfo) -> Result<Vec<MapInfo>, Error> {
+    let ids = program.map_ids()?.unwrap_or_default();
+    ids.into_iter()
+        .map(|id| Ok(MapInfo::from_id(id)?))
+        .collect()
+}
+
+fn map(maps: &[MapInfo], name: &str) -> Result<Map, Error> {
+    let found = maps
+        .iter()
+        .find(|map| map.name_as_str() == Some(name))
+        .ok_or_else(|| format!("it has no map `{name}`"))?;
+    Ok(Map::from_map_data(MapData::from_id(found.id())?)?)
+}
+
+/// The same code, told by the kernel's digest of the instructions, and the same constants.
+fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(), Error> {
+    let mut own = setup.load()?;
+    let constants = |map: &Map| {
+        let Map::Array(data) = map else {
+            return Err(Error::from("its constants are no array"));
+        };
+        Ok(bpf::lookup(data.fd().as_fd(), 0)?)
+    };
+    let ours = constants(own.map(CONSTANTS).ok_or("the demux has no constants")?)?;
+    let program: &mut Xdp = own
+        .program_mut(program_of(setup.mode))
+        .ok_or("the demux is not in its object")?
+        .try_into()?;
+    program.load()?;
+    if program.info()?.tag() != running.tag() {
+        return Err("it is of another version of Tautline; end the processes that use it".into());
+    }
+    if ours != constants(&map(maps, CONSTANTS)?)? {
+        return Err(
+            "it is a single process's own, or has another MAC address, IPv4 address or EtherType; \
+             end the processes that use it"
+                .into(),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Unix sockets that keep messages apart and carry descriptors, under names that exist only while
+//! somebody listens and only in one network namespace.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// Descriptors in one message at most.
+pub(crate) const DESCRIPTORS_MAX: usize = 4;
+/// Connections that wait to be accepted. Lower: a burst of clients is turned away and tries again.
+/// Higher: more of them can be kept waiting by a stopped listener.
+const BACKLOG: i32 = 64;
+
+/// Who is at the other end of a Unix socket, as it was when it connected (or began to listen).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+fn socket(kind: SocketType) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(
+        AddressFamily::UNIX,
+        kind,
+        flags,
+        None,
+    )?)
+}
+
+/// Listens under an abstract name. `ErrorKind::AddrInUse` if somebody does already.
+pub(crate) fn listen(name: &str, kind: SocketType) -> io::Result<OwnedFd> {
+    let listener = socket(kind)?;
+    rustix::net::bind(
+        &listener,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Listens anew on a socket that was handed to this process, whose credentials then count.
+pub(crate) fn listen_again(listener: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, BACKLOG)?)
+}
+
+/// Connects to an abstract name. Never waits: a listener that has too many waiting already is
+/// `ErrorKind::WouldBlock`. `ErrorKind::ConnectionRefused` if nobody listens.
+pub(crate) fn connect(name: &str, kind: SocketType) -> io::Result<OwnedFd> {
+    let stream = socket(kind)?;
+    rustix::net::connect(
+        &stream,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    Ok(stream)
+}
+
+/// The next connection, or `None` if nobody waits.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match rustix::net::accept_with(listener, flags) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if io::Error::from(error).kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends one message with descriptors. Never waits.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Receives one message and no descriptors: the kernel closes those that came along. Zero bytes mean
+/// that the other end is gone. Never waits.
+pub(crate) fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<usize> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+    let (_, bytes) = rustix::net::recv(socket, message, flags)?;
+    Ok(bytes)
+}
+
+/// Receives one message with its descriptors. Never waits.
+pub(crate) fn receive_descriptors(
+    socket: BorrowedFd<'_>,
+    message: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received =
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(message)], &mut control, flags)?;
+    let descriptors = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    Ok((received.bytes, descriptors))
+}
+
+/// Who is at the other end. A process that this one cannot see, because it is outside its process
+/// namespace, has number 0.
+pub(crate) fn peer(socket: impl AsFd) -> io::Result<Credentials> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` is writable for `bytes`; any bits are valid integers.
+    super::check(unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    })?;
+    Ok(Credentials {
+        pid: peer.pid,
+        uid: peer.uid,
+        gid: peer.gid,
+    })
+}
+
+/// The supplementary groups of the process at the other end.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0u32; 64];
+    loop {
+        let mut bytes = size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: `groups` is writable for `bytes`, which the kernel sets to what it wrote, or to
+        // what it would need.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let count = bytes as usize / size_of::<u32>();
+        match super::check(result) {
+            Ok(_) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => groups.resize(count, 0),
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A control process and its clients, each a process of its own: what the tests of both share.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tautline::control::Server;
+use tautline::{Node, NodeConfig, Priority, QueuingOptions, status};
+use tautline_lab::hosts::{Host, Hosts};
+
+use super::child::{self, Helper, READY};
+use super::{PATIENCE, port};
+
+/// A user that owns nothing and is in no group: the one that Linux keeps for that.
+pub const NOBODY: u32 = 65_534;
+/// Another that no entry is for.
+pub const STRANGER: u32 = 65_533;
+
+/// What `role` is when a child is to be the control process; the configuration follows.
+const CONTROL: &str = "control\n";
+
+/// If this process was started by [`start_control`]: serves until the parent says so or dies.
+pub fn served(role: &str) -> bool {
+    let Some(config) = role.strip_prefix(CONTROL) else {
+        return false;
+    };
+    let config: NodeConfig = config.parse().unwrap();
+    match Server::open(config) {
+        Ok(mut server) => {
+            println!("taken over: {}", server.taken_over());
+            println!("{READY}");
+            server.run(std::io::stdin()).unwrap();
+        }
+        Err(error) => {
+            println!("not opened: {error}");
+            println!("{READY}");
+        }
+    }
+    true
+}
+
+/// Starts a control process for the second host's first cable.
+pub fn start_control(hosts: &Hosts, test: &str, allow: &str) -> Helper {
+    let role = format!("{CONTROL}interface = \"taut0\"\n{allow}");
+    hosts
+        .inside(Host::B, || Helper::start(test, &role))
+        .unwrap()
+}
+
+/// An `[[allow]]` entry for [`NOBODY`].
+pub fn allow(ports: &str, rest: &str) -> String {
+    format!("[[allow]]\nuser = \"{NOBODY}\"\nports = [{ports}]\n{rest}\n")
+}
+
+/// Starts a client in the second host.
+pub fn start_client(hosts: &Hosts, test: &str, role: &str) -> Helper {
+    hosts.inside(Host::B, || Helper::start(test, role)).unwrap()
+}
+
+/// The node of a client: whoever calls this becomes `user` first, without any capability, and is killed
+/// by the kernel if it makes a bpf() call.
+pub fn client_node(user: u32) -> Result<Node, tautline::OpenError> {
+    super::unprivileged::become_user(user);
+    super::unprivileged::forbid_bpf();
+    let mut config = NodeConfig::on("taut0");
+    config.link = Some(tautline::LinkKind::Xdp);
+    Node::open(config)
+}
+
+/// Answers every message on `number` until the parent is gone.
+pub fn echo_for_ever(node: &Node, number: u16) {
+    let mut port = node
+        .queuing_port(port(number), &QueuingOptions::default())
+        .unwrap();
+    std::thread::spawn(|| {
+        child::ready();
+        std::process::exit(0);
+    });
+    let mut buffer = [0; 1484];
+    loop {
+        let deadline = tautline::now() + PATIENCE;
+        let Some(message) = port.receive_until(deadline, &mut buffer).unwrap() else {
+            continue;
+        };
+        let to = port.reply_to(message.source).unwrap();
+        port.send(to, message.priority, &buffer[..message.length])
+            .unwrap();
+    }
+}
+
+/// Whether an echo answers on `number` of the second host.
+pub fn answers(hosts: &Hosts, node: &Node, number: u16) -> bool {
+    let ask = || {
+        let options = QueuingOptions::default();
+        let mut port = node.queuing_port(super::port(4001), &options).unwrap();
+        let to = port.destination("peer", super::port(number)).unwrap();
+        let mut buffer = [0; 1484];
+        port.send(to, Priority::HIGHEST, b"are you there?").unwrap();
+        let deadline = tautline::now() + Duration::from_millis(500);
+        port.receive_until(deadline, &mut buffer)
+            .unwrap()
+            .is_some_and(|message| &buffer[..message.length] == b"are you there?")
+    };
+    hosts.inside(Host::A, ask).unwrap()
+}
+
+/// What the control process of the second host says of itself.
+pub fn control_status(hosts: &Hosts) -> Value {
+    let (states, _) = hosts.inside(Host::B, || status::nodes().unwrap()).unwrap();
+    let of_control = |state: &Value| state.get("control").is_some();
+    states.into_iter().find(of_control).unwrap_or_default()
+}
+
+/// The ports that it has given out.
+pub fn ports_given(hosts: &Hosts) -> Vec<u64> {
+    let status = control_status(hosts);
+    let clients = status["control"]["clients"].as_array().cloned();
+    let ports = clients.unwrap_or_default().into_iter().flat_map(|client| {
+        let ports = client["ports"].as_array().cloned().unwrap_or_default();
+        ports.into_iter().filter_map(|port| port["number"].as_u64())
+    });
+    let mut ports: Vec<u64> = ports.collect();
+    ports.sort_unstable();
+    ports
+}
+
+/// Waits until something is so; fails if it does not come to be.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{what} does not come to be");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
