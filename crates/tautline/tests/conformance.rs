@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PACKET, Pair, UDP, XDP, XDP_GENERIC, pair, port, sim_pair};
+use common::{PACKET, Pair, UDP, XDP, XDP_GENERIC, controlled_pair, pair, port, sim_pair};
 use tautline::link::ArrivalClock;
 use tautline::{
     Form, LinkKind, Policing, PortError, Priority, QueuingOptions, ReceiveError, SamplingOptions,
@@ -50,6 +50,7 @@ macro_rules! suite {
 suite! {
     xdp: pair(XDP, XDP);
     xdp_generic: pair(XDP_GENERIC, XDP_GENERIC);
+    xdp_through_control: controlled_pair(XDP, XDP);
     packet: pair(PACKET, PACKET);
     udp: pair(UDP, UDP);
     sim: Some(sim_pair());

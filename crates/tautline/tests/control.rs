@@ -11,6 +11,7 @@ use common::control::{
 use common::{XDP, hosts, open, port};
 use tautline::{PortError, Priority, QueuingOptions, SamplingOptions, SendError};
 use tautline_lab::hosts::{Host, Hosts};
+use tautline_shm::region::Shape;
 
 #[test]
 fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
@@ -50,6 +51,16 @@ fn refused(result: Result<impl Sized, PortError>) -> String {
     }
 }
 
+/// Bytes of a port of depth 2.
+fn small_bytes() -> usize {
+    Shape::Queuing { depth: 2 }.bytes()
+}
+
+/// What the entry gives: two of them, and a bit.
+fn memory_bytes_max() -> usize {
+    2 * small_bytes() + 1_000
+}
+
 #[test]
 fn what_a_client_may_not_have_names_rule_and_user() {
     const TEST: &str = "what_a_client_may_not_have_names_rule_and_user";
@@ -79,18 +90,22 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             error.ends_with("[[allow]] entry 1 (user 65534) gives ports 60-69"),
             "{error}"
         );
-        // 18 elements of 1,536 bytes fit twice into what the entry gives.
+        // They fit twice into what the entry gives.
         let mut first = node.queuing_port(port(60), &small).unwrap();
         let second = node.queuing_port(port(61), &small).unwrap();
         let error = refused(node.queuing_port(port(62), &small));
-        let memory = "gives 60000 bytes of memory, of which 55296 are taken; the port needs 27648";
-        assert!(error.ends_with(memory), "{error}");
+        let (bytes, gives) = (small_bytes(), memory_bytes_max());
+        let taken = 2 * bytes;
+        let memory = format!(
+            "gives {gives} bytes of memory, of which {taken} are taken; the port needs {bytes}"
+        );
+        assert!(error.ends_with(&memory), "{error}");
         let much = QueuingOptions {
             depth: 4096,
             ..QueuingOptions::default()
         };
         let error = refused(node.queuing_port(port(62), &much));
-        assert!(error.contains("the port needs 50334720"), "{error}");
+        assert!(error.contains("; the port needs 503"), "{error}");
         drop(second);
         let _third = node.queuing_port(port(62), &small).unwrap();
         let neighbour = tautline::Source {
@@ -105,8 +120,11 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         return;
     }
     let Some(hosts) = hosts() else { return };
-    let rest = "priorities = [\"0-3\"]\nmemory_bytes_max = 60000";
-    let _control = start_control(&hosts, TEST, &allow("\"60-69\"", rest));
+    let rest = format!(
+        "priorities = [\"0-3\"]\nmemory_bytes_max = {}",
+        memory_bytes_max()
+    );
+    let _control = start_control(&hosts, TEST, &allow("\"60-69\"", &rest));
     for role in ["stranger", "client"] {
         hosts.inside(Host::B, || child::run(TEST, role)).unwrap();
     }

@@ -11,6 +11,7 @@
 use std::net::Ipv4Addr;
 
 use tautline_proto::wire::{ParseError, PortNumber};
+use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
 
 use crate::link::{NodeCounters, XdpMode};
@@ -115,7 +116,8 @@ const KIND: usize = 6;
 const NUMBER: usize = 8;
 const SHAPE: usize = 10;
 const MODE: usize = 11;
-const DEPTH: usize = 12;
+/// Slots a class, or sources of a sampling port.
+const SIZE: usize = 12;
 const IP: usize = 16;
 const SERIAL: usize = 20;
 const END: usize = 24;
@@ -154,12 +156,12 @@ impl Request {
             Self::Open { port, shape } => {
                 head(&mut bytes, OPEN);
                 put(&mut bytes, NUMBER, port.get().to_ne_bytes());
-                let (kind, depth) = match shape {
+                let (kind, size) = match shape {
                     Shape::Queuing { depth } => (QUEUING, depth),
-                    Shape::Sampling => (SAMPLING, 0),
+                    Shape::Sampling { sources } => (SAMPLING, sources),
                 };
                 bytes[SHAPE] = kind;
-                put(&mut bytes, DEPTH, depth.to_ne_bytes());
+                put(&mut bytes, SIZE, size.to_ne_bytes());
             }
             Self::Close { port } => {
                 head(&mut bytes, CLOSE);
@@ -180,11 +182,11 @@ impl Request {
 
     fn of(kind: u16, bytes: &[u8; REQUEST_BYTES]) -> Result<Self, Malformed> {
         let number = u16::from_ne_bytes(take(bytes, NUMBER));
-        let depth = u32::from_ne_bytes(take(bytes, DEPTH));
+        let size = u32::from_ne_bytes(take(bytes, SIZE));
         let ip = address(take(bytes, IP));
         let rest_is_zero = bytes[END..].iter().all(|byte| *byte == 0);
         let port = || PortNumber::new(number).ok_or(Malformed::Rubbish);
-        match (kind, bytes[SHAPE], bytes[MODE], depth, ip) {
+        match (kind, bytes[SHAPE], bytes[MODE], size, ip) {
             _ if !rest_is_zero => Err(Malformed::Rubbish),
             (HELLO, 0, mode, 0, ip) => Ok(Self::Hello {
                 ethertype: number,
@@ -203,10 +205,13 @@ impl Request {
                     shape,
                 })
             }
-            (OPEN, SAMPLING, 0, 0, None) => Ok(Self::Open {
-                port: port()?,
-                shape: Shape::Sampling,
-            }),
+            (OPEN, SAMPLING, 0, sources, None) if (1..=PEER_COUNT as u32).contains(&sources) => {
+                let shape = Shape::Sampling { sources };
+                Ok(Self::Open {
+                    port: port()?,
+                    shape,
+                })
+            }
             (CLOSE, 0, 0, 0, None) => Ok(Self::Close { port: port()? }),
             (COUNTERS, 0, 0, 0, None) if number == 0 => Ok(Self::Counters),
             _ => Err(Malformed::Rubbish),
@@ -381,7 +386,7 @@ mod tests {
             },
             Request::Open {
                 port: port(1),
-                shape: Shape::Sampling,
+                shape: Shape::Sampling { sources: 24 },
             },
             Request::Close { port: port(7) },
             Request::Counters,

@@ -1,5 +1,7 @@
 //! A control process and its clients, each a process of its own: what the tests of both share.
 
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -8,7 +10,7 @@ use tautline::{Node, NodeConfig, Priority, QueuingOptions, status};
 use tautline_lab::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
-use super::{PATIENCE, port};
+use super::{PATIENCE, Side, port};
 
 /// A user that owns nothing and is in no group: the one that Linux keeps for that.
 pub const NOBODY: u32 = 65_534;
@@ -36,6 +38,41 @@ pub fn served(role: &str) -> bool {
         }
     }
     true
+}
+
+/// A control process that is none: a thread of this one.
+pub struct Thread {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    /// Serves the second host's first cable, set up as one side of a pair.
+    pub fn start(hosts: &Hosts, side: Side) -> Self {
+        let config = super::config(hosts, Host::B, side);
+        let mut server = hosts
+            .inside(Host::B, || Server::open(config).unwrap())
+            .unwrap();
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let namespace = hosts.namespace(Host::B);
+        let thread = std::thread::spawn(move || {
+            tautline_lab::child::enter(&namespace).unwrap();
+            server.run(&stopped).unwrap();
+        });
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
 }
 
 /// Starts a control process for the second host's first cable.

@@ -24,6 +24,8 @@ pub struct Pair {
     pub a: Node,
     pub b: Node,
     pub network: Option<Network>,
+    /// The control process of the second node's interface, in a thread of this process.
+    pub control: Option<control::Thread>,
     // Last: the nodes' interfaces.
     pub hosts: Option<Hosts>,
 }
@@ -153,8 +155,24 @@ pub fn pair(a: Side, b: Side) -> Option<Pair> {
         a: open(&hosts, Host::A, a),
         b: open(&hosts, Host::B, b),
         network: None,
+        control: None,
         hosts: Some(hosts),
     })
+}
+
+/// The same, the second node through a control process.
+pub fn controlled_pair(a: Side, b: Side) -> Option<Pair> {
+    let hosts = hosts()?;
+    let control = control::Thread::start(&hosts, b);
+    let pair = Pair {
+        a: open(&hosts, Host::A, a),
+        b: open(&hosts, Host::B, b),
+        network: None,
+        control: Some(control),
+        hosts: Some(hosts),
+    };
+    assert!(pair.b.report().control_process.is_some());
+    Some(pair)
 }
 
 /// Two nodes on a simulated network without faults.
@@ -175,6 +193,7 @@ pub fn sim_pair() -> Pair {
         a: open(1, 2),
         b: open(2, 1),
         network: Some(network),
+        control: None,
         hosts: None,
     }
 }
