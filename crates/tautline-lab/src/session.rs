@@ -12,7 +12,8 @@ use crate::machine::Machine;
 use crate::plot::latency_text;
 use crate::probe::{self, Live, Measured, Plan, Scheduling, Trigger};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
-use crate::trace::{Recorder, Timerlat, TraceError};
+use crate::trace::timerlat::Timerlat;
+use crate::trace::{Recorder, TraceError};
 use crate::{sys, tuning};
 
 /// SCHED_FIFO priority of the probes: above the interrupt threads (50) of a PREEMPT_RT kernel, below the migration and
