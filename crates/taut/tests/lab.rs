@@ -59,25 +59,16 @@ fn result(label: &str, scale: u64) -> LabResult {
     let mut histogram = LatencyHistogram::new();
     (0..20_000).for_each(|index| histogram.record((5_000 + index % 997) * scale));
     let mut result = LabResult::new(label, TimeBase::Real, Machine::default());
-    result.phases.push(Phase {
-        state: State::Untouched,
-        load: "idle".to_owned(),
-        achieved: Vec::new(),
-        duration_ns: 20_000_000_000,
-        series: vec![Series {
-            probe: ProbeKind::Nanosleep,
-            cpu: Some(0),
-            scheduling: "SCHED_FIFO 80".to_owned(),
-            period_ns: 1_000_000,
-            summary: histogram.summary(),
-            buckets: histogram.buckets(),
-            overruns: 0,
-            page_faults: 0,
-            switches_involuntary: 0,
-            cpu_share: 0.0,
-            timeline: Vec::new(),
-        }],
-    });
+    let scheduling = "SCHED_FIFO 80".to_owned();
+    let series = Series::new(
+        ProbeKind::Nanosleep,
+        Some(0),
+        scheduling,
+        1_000_000,
+        &histogram,
+    );
+    let phase = Phase::new(State::Untouched, "idle", 20_000_000_000, vec![series]);
+    result.phases.push(phase);
     result
 }
 
@@ -398,6 +389,102 @@ fn the_kernel_laboratory_gives_the_same_figures_twice() {
     assert_eq!(results[0].machine.preemption.to_string(), "rt");
 }
 
+/// `taut` after `before` was done in a mount namespace of its own.
+fn taut_after(before: &str, arguments: &[&str]) -> Output {
+    Command::new("unshare")
+        .args(["--mount", "sh", "-c"])
+        .arg(format!("{before} && exec \"$0\" \"$@\""))
+        .arg(env!("CARGO_BIN_EXE_taut"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_full_disk_stops_the_load_and_weakens_the_verdict() {
+    if !sys::is_root() || find_program("unshare").is_none() {
+        println!("SKIPPED: needs root, to mount a small file system");
+        return;
+    }
+    let _lab = one_lab();
+    let scratch = Scratch::new("full");
+    let directory = scratch.path(".");
+    let output = taut_after(
+        &format!("mount -t tmpfs -o size=3m tmpfs {directory}"),
+        &[
+            "lab",
+            "run",
+            "--seconds",
+            "0.6",
+            "--untouched-only",
+            "--load",
+            "disk",
+            "--builtin-loads",
+            "--dir",
+            &directory,
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for words in [
+        "(disk full: 3 MiB left, stopped)",
+        "Weaker because: disk load at full strength: disk full",
+    ] {
+        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_missing_qemu_is_named_with_its_package() {
+    let Some(qemu) = find_program("qemu-system-x86_64").filter(|_| sys::is_root()) else {
+        println!("SKIPPED: needs root and QEMU, to take it away in a mount namespace");
+        return;
+    };
+    let output = taut_after(
+        &format!("mount --bind /dev/null {}", qemu.display()),
+        &["lab", "kernels", "--kernel", "linux-image-rt-amd64"],
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    for words in [
+        "qemu-system-x86_64 is not installed",
+        "apt-get install --no-install-recommends qemu-system-x86",
+    ] {
+        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+    }
+}
+
+#[test]
+fn without_privilege_it_measures_what_it_can_and_says_what_is_lacking() {
+    let Some(setpriv) = find_program("setpriv").filter(|_| sys::is_root()) else {
+        println!("SKIPPED: needs root and setpriv, to give the privileges away");
+        return;
+    };
+    let _lab = one_lab();
+    let output = Command::new(setpriv)
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(env!("CARGO_BIN_EXE_taut"))
+        .args(["lab", "run", "--seconds", "0.4", "--load", "idle"])
+        .env_remove("XDG_RUNTIME_DIR")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if text(&output).contains("setpriv: failed to execute") {
+        println!(
+            "SKIPPED: another user may not run {}",
+            env!("CARGO_BIN_EXE_taut")
+        );
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for words in [
+        "lacking: real-time priority",
+        "lacking: real-time throttling off",
+        "nanosleep, CPU 0",
+    ] {
+        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+    }
+}
+
 #[test]
 fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     if find_program("qemu-system-x86_64").is_none() {
@@ -406,20 +493,41 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     }
     let scratch = Scratch::new("nokernel");
     let path = scratch.path("notakernel");
-    fs::write(&path, vec![0x55; 100_000]).unwrap();
-    let output = taut(&[
-        "lab",
-        "kernels",
-        "--kernel",
-        &path,
-        "--time-limit",
-        "5",
-        "--cache",
-        &scratch.path("cache"),
-    ]);
+    let kernels = |arguments: &[&str]| {
+        let cache = scratch.path("cache");
+        let first = ["lab", "kernels", "--kernel", &path, "--cache", &cache];
+        taut(&[&first, arguments].concat())
+    };
+    let mut image = vec![0x55; 100_000];
+    fs::write(&path, &image).unwrap();
+    let output = kernels(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output).contains("notakernel is no kernel image"),
+        "{}",
+        text(&output)
+    );
+    // The mark of a kernel and nothing behind it: it does not boot.
+    image[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    image[0x202..0x208].copy_from_slice(b"HdrS\x0c\x02");
+    fs::write(&path, &image).unwrap();
+    let output = kernels(&["--time-limit", "5"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("notakernel: "), "{}", text(&output));
-    assert!(text(&output).contains("console"));
+    assert!(text(&output).contains("last lines of its console"));
+    for (command, status, words) in [
+        (
+            "taut-no-such-program -x",
+            1,
+            "no program 'taut-no-such-program'",
+        ),
+        ("echo 'one", 2, "missing closing quote"),
+        (" ", 2, "no command"),
+    ] {
+        let output = kernels(&["--guest-command", command]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
+        assert!(text(&output).contains(words), "{}", text(&output));
+    }
 }
 
 /// The page as a browser shows it: laid out, without complaints, with the right figures.

@@ -175,7 +175,7 @@ fn remarks(baseline: &LabResult, other: &LabResult) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::result::{ProbeKind, Series};
+    use crate::result::sleeper;
 
     fn result(scale: u64, samples: u64, time: TimeBase) -> LabResult {
         let mut histogram = LatencyHistogram::new();
@@ -183,25 +183,10 @@ mod tests {
             histogram.record((5_000 + index % 997) * scale);
         }
         let mut result = LabResult::new("x", time, Machine::default());
-        result.phases.push(Phase {
-            state: State::Untouched,
-            load: "idle".to_owned(),
-            achieved: Vec::new(),
-            duration_ns: 1,
-            series: vec![Series {
-                probe: ProbeKind::Nanosleep,
-                cpu: Some(0),
-                scheduling: "SCHED_FIFO 80".to_owned(),
-                period_ns: 1_000_000,
-                summary: histogram.summary(),
-                buckets: histogram.buckets(),
-                overruns: 0,
-                page_faults: 0,
-                switches_involuntary: 0,
-                cpu_share: 0.0,
-                timeline: Vec::new(),
-            }],
-        });
+        let series = vec![sleeper(&histogram)];
+        result
+            .phases
+            .push(Phase::new(State::Untouched, "idle", 1, series));
         result
     }
 

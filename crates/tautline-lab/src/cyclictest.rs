@@ -119,21 +119,10 @@ fn imported_series(
     period_ns: u64,
     priority: Option<u64>,
 ) -> Series {
-    Series {
-        probe: ProbeKind::Imported,
-        cpu,
-        scheduling: priority.map_or("unknown".to_owned(), |priority| {
-            format!("priority {priority}")
-        }),
-        period_ns,
-        summary: histogram.summary(),
-        buckets: histogram.buckets(),
-        overruns: 0,
-        page_faults: 0,
-        switches_involuntary: 0,
-        cpu_share: 0.0,
-        timeline: Vec::new(),
-    }
+    let scheduling = priority.map_or("unknown".to_owned(), |priority| {
+        format!("priority {priority}")
+    });
+    Series::new(ProbeKind::Imported, cpu, scheduling, period_ns, histogram)
 }
 
 fn imported(path: &Path, tool: &str, machine: Machine, series: Vec<Series>) -> Option<LabResult> {
@@ -150,13 +139,9 @@ fn imported(path: &Path, tool: &str, machine: Machine, series: Vec<Series>) -> O
         .map(|series| series.summary.count * series.period_ns)
         .max()
         .unwrap_or(0);
-    result.phases.push(Phase {
-        state: State::Untouched,
-        load: "unknown".to_owned(),
-        achieved: Vec::new(),
-        duration_ns,
-        series,
-    });
+    result
+        .phases
+        .push(Phase::new(State::Untouched, "unknown", duration_ns, series));
     result.notes.push(
         "imported: whole microseconds, load and settings unknown, page faults not counted"
             .to_owned(),

@@ -6,6 +6,8 @@
 //! time: a histogram of fixed size, a time line of [`TIMELINE_SLICES`] slices, and a ring of
 //! [`LIVE_RING_LENGTH`] recent values for whoever shows live figures.
 
+mod record;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -15,11 +17,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::histogram::LatencyHistogram;
-use crate::result::{ProbeKind, Series, Slice};
+use crate::result::{ProbeKind, Series};
 use crate::sys;
-
-/// Slices of a time line. Fewer would hide when in a run a spike was; more than a screen is wide shows nothing.
-pub const TIMELINE_SLICES: usize = 240;
+pub use record::{Record, TIMELINE_SLICES};
 
 /// Recent latencies kept for live figures. At 10 kHz and ten looks a second 1,000 arrive between two looks;
 /// fewer places would lose some of the live figures (never of the result).
@@ -122,6 +122,24 @@ pub enum ProbeError {
     Thread(#[from] io::Error),
 }
 
+/// When a measurement begins, and how long it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The first deadline on CLOCK_MONOTONIC, before the plans' offsets; none to begin as soon as all threads are ready.
+    pub start_ns: Option<u64>,
+    /// How long to measure.
+    pub duration: Duration,
+}
+
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Span {
+        Span {
+            start_ns: None,
+            duration,
+        }
+    }
+}
+
 /// What ends a measurement early: the first latency above a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Trigger {
@@ -194,22 +212,23 @@ impl Live {
     }
 }
 
-/// Runs all `plans` side by side for `duration`, until `stop` is set or the trigger trips. `look` is called
+/// Runs all `plans` side by side for a span, until `stop` is set or the trigger trips. `look` is called
 /// about ten times a second with the share of time gone and the live figures.
 pub fn measure(
     plans: &[Plan],
-    duration: Duration,
+    span: impl Into<Span>,
     stop: &Arc<AtomicBool>,
     trigger: Option<Trigger>,
     look: &mut dyn FnMut(f64, &[Arc<Live>]),
 ) -> Measured {
+    let span = span.into();
     let shared = Arc::new(Shared {
         start_ns: AtomicU64::new(0),
         ready: Barrier::new(plans.len() + 1),
         begin: Barrier::new(plans.len() + 1),
         stop: Arc::clone(stop),
         tripped: AtomicBool::new(false),
-        duration_ns: duration.as_nanos() as u64,
+        duration_ns: span.duration.as_nanos() as u64,
         trigger,
     });
     let live: Vec<Arc<Live>> = plans
@@ -228,7 +247,8 @@ pub fn measure(
         })
         .collect();
     shared.ready.wait();
-    let start_ns = sys::monotonic_ns() + START_DELAY_NS;
+    let soonest_ns = sys::monotonic_ns() + START_DELAY_NS;
+    let start_ns = span.start_ns.unwrap_or(0).max(soonest_ns);
     shared.start_ns.store(start_ns, Ordering::Release);
     shared.begin.wait();
     while threads.iter().any(|thread| !thread.is_finished()) {
@@ -330,19 +350,21 @@ fn probe_thread(live: &Live, shared: &Shared) -> Outcome {
         ProbeKind::Noise => NOISE_WINDOW_NS,
         _ => plan.period_ns,
     };
+    let scheduling = plan.scheduling.name();
     let series = Series {
-        probe: plan.kind,
-        cpu: plan.cpu,
-        scheduling: plan.scheduling.name(),
-        period_ns,
-        summary: record.histogram.summary(),
-        buckets: record.histogram.buckets(),
         overruns: record.overruns,
         page_faults: (after.faults_minor - before.faults_minor)
             + (after.faults_major - before.faults_major),
         switches_involuntary: after.switches_involuntary - before.switches_involuntary,
         cpu_share: (after.cpu_time_ns - before.cpu_time_ns) as f64 / took_ns as f64,
         timeline: record.slices(),
+        ..Series::new(
+            plan.kind,
+            plan.cpu,
+            scheduling,
+            period_ns,
+            &record.histogram,
+        )
     };
     Ok((series, tripped))
 }
@@ -478,46 +500,6 @@ fn spin(record: &mut Record, shared: &Shared, start_ns: u64) {
     }
 }
 
-/// Where a probe keeps what it saw. Fixed size, touched when made.
-struct Record {
-    histogram: LatencyHistogram,
-    overruns: u64,
-    worst: [u64; TIMELINE_SLICES],
-    slice_ns: u64,
-}
-
-impl Record {
-    fn new(duration_ns: u64) -> Box<Record> {
-        let mut histogram = LatencyHistogram::new();
-        histogram.record(1);
-        histogram.clear(); // writes every bucket, and so brings in its pages
-        Box::new(Record {
-            histogram,
-            overruns: 0,
-            worst: [0; TIMELINE_SLICES],
-            slice_ns: (duration_ns / TIMELINE_SLICES as u64).max(1),
-        })
-    }
-
-    fn add(&mut self, since_start_ns: u64, latency_ns: u64) {
-        self.histogram.record(latency_ns);
-        let slice = ((since_start_ns / self.slice_ns) as usize).min(TIMELINE_SLICES - 1);
-        self.worst[slice] = self.worst[slice].max(latency_ns);
-    }
-
-    fn slices(&self) -> Vec<Slice> {
-        self.worst
-            .iter()
-            .enumerate()
-            .filter(|(_, worst)| **worst > 0)
-            .map(|(index, worst)| Slice {
-                start_ns: index as u64 * self.slice_ns,
-                max_ns: *worst,
-            })
-            .collect()
-    }
-}
-
 /// Brings in the pages of the stack below this frame.
 #[inline(never)]
 fn touch_stack() {
@@ -600,18 +582,6 @@ mod tests {
         let tripped = measured.tripped.expect("every latency is above 0");
         assert!(tripped.latency_ns > 0);
         assert!(measured.series[0].summary.count <= 2);
-    }
-
-    #[test]
-    fn a_week_at_ten_kilohertz_fits_in_the_same_memory() {
-        let mut record = Record::new(7 * 24 * 3600 * 1_000_000_000);
-        let occupied = |record: &Record| record.histogram.buckets().capacity();
-        (1..50_000).for_each(|ns| record.add(ns, ns));
-        let before = occupied(&record);
-        record.histogram.record_many(7_000, 7 * 24 * 3600 * 10_000);
-        assert_eq!(occupied(&record), before);
-        assert_eq!(record.histogram.count(), 7 * 24 * 3600 * 10_000 + 49_999);
-        assert!(record.slices().len() <= TIMELINE_SLICES);
     }
 
     #[test]

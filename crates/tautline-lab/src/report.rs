@@ -320,6 +320,12 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
         );
         page.section(&heading("The outlier"), [paragraph(&sentence), trace]);
     }
+    if !result.agreements.is_empty() {
+        page.section(
+            &heading("Probe and cyclictest"),
+            [agreement_table(result).html()],
+        );
+    }
     let loads = load_blocks(result);
     if !loads.is_empty() {
         page.section(&heading("Loads"), loads);
@@ -331,6 +337,47 @@ fn add_details(page: &mut Page, result: &LabResult, named: bool) {
     let mut machine = result.machine.rows();
     machine.push(("Measured by", result.tool.clone()));
     page.section(&heading("Machine"), [key_values(&machine)]);
+}
+
+fn agreement_table(result: &LabResult) -> Table {
+    let mut table = Table::new([
+        "Load",
+        "Who",
+        "Samples",
+        "Average",
+        "Max",
+        "Max of even turns",
+        "Max of odd turns",
+        "Within 10 % or 1 µs",
+    ]);
+    table.caption("Both measured at once. The turns of each one among themselves are the control: two cannot agree better than one with itself.");
+    for agreement in &result.agreements {
+        let holds = if agreement.holds() { "yes" } else { "NO" };
+        for (name, all, halves) in [
+            (
+                "probe",
+                agreement.probe(),
+                agreement.halves(|turn| turn.probe),
+            ),
+            (
+                "cyclictest",
+                agreement.cyclictest(),
+                agreement.halves(|turn| turn.cyclictest),
+            ),
+        ] {
+            table.row([
+                agreement.load.clone(),
+                name.to_owned(),
+                all.count.to_string(),
+                latency_text(all.mean_ns.round() as u64),
+                latency_text(all.max_ns),
+                latency_text(halves[0].max_ns),
+                latency_text(halves[1].max_ns),
+                holds.to_owned(),
+            ]);
+        }
+    }
+    table
 }
 
 fn load_blocks(result: &LabResult) -> Vec<Block> {
@@ -396,7 +443,7 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::result::{Achieved, Change, Missing, Phase, Series, Slice};
+    use crate::result::{Achieved, Change, Missing, Phase, Series, Slice, sleeper};
     use crate::trace::Outlier;
 
     fn result(label: &str, max_ns: u64) -> LabResult {
@@ -404,9 +451,15 @@ mod tests {
         histogram.record_many(5_000, 20_000);
         histogram.record(max_ns);
         let mut result = LabResult::new(label, TimeBase::Virtual, Machine::default());
+        let series = Series {
+            cpu: Some(1),
+            timeline: vec![Slice {
+                start_ns: 0,
+                max_ns,
+            }],
+            ..sleeper(&histogram)
+        };
         result.phases.push(Phase {
-            state: State::Untouched,
-            load: "combined".to_owned(),
             achieved: vec![Achieved {
                 part: "disk".to_owned(),
                 tool: "built-in".to_owned(),
@@ -414,23 +467,7 @@ mod tests {
                 unit: "MiB/s".to_owned(),
                 problem: Some("disk full".to_owned()),
             }],
-            duration_ns: 20_000_000_000,
-            series: vec![Series {
-                probe: ProbeKind::Nanosleep,
-                cpu: Some(1),
-                scheduling: "SCHED_FIFO 80".to_owned(),
-                period_ns: 1_000_000,
-                summary: histogram.summary(),
-                buckets: histogram.buckets(),
-                overruns: 0,
-                page_faults: 0,
-                switches_involuntary: 0,
-                cpu_share: 0.004,
-                timeline: vec![Slice {
-                    start_ns: 0,
-                    max_ns,
-                }],
-            }],
+            ..Phase::new(State::Untouched, "combined", 20_000_000_000, vec![series])
         });
         result
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::{Bucket, LatencyHistogram, Summary};
+use crate::kernels::agreement::Agreement;
 use crate::machine::Machine;
 use crate::trace::Outlier;
 use crate::verdict::Verdict;
@@ -40,6 +41,9 @@ pub struct LabResult {
     pub machine: Machine,
     /// Each state and load that was measured, in order.
     pub phases: Vec<Phase>,
+    /// What cyclictest found in turns with the probe, where it was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agreements: Vec<Agreement>,
     /// What the run changed on the machine, and whether it was put back.
     pub changes: Vec<Change>,
     /// What could not be had, and what that weakens.
@@ -175,7 +179,43 @@ pub struct Series {
     pub timeline: Vec<Slice>,
 }
 
+impl Phase {
+    /// A phase of which no load's figures are known.
+    pub fn new(state: State, load: &str, duration_ns: u64, series: Vec<Series>) -> Phase {
+        Phase {
+            state,
+            load: load.to_owned(),
+            achieved: Vec::new(),
+            duration_ns,
+            series,
+        }
+    }
+}
+
 impl Series {
+    /// What a histogram says; nothing is known yet of the probe's own faults, cost and time line.
+    pub fn new(
+        probe: ProbeKind,
+        cpu: Option<u32>,
+        scheduling: String,
+        period_ns: u64,
+        histogram: &LatencyHistogram,
+    ) -> Series {
+        Series {
+            probe,
+            cpu,
+            scheduling,
+            period_ns,
+            summary: histogram.summary(),
+            buckets: histogram.buckets(),
+            overruns: 0,
+            page_faults: 0,
+            switches_involuntary: 0,
+            cpu_share: 0.0,
+            timeline: Vec::new(),
+        }
+    }
+
     /// The histogram, rebuilt from its buckets; minimum and maximum exact.
     pub fn histogram(&self) -> LatencyHistogram {
         let mut histogram = LatencyHistogram::new();
@@ -306,6 +346,7 @@ impl LabResult {
             started_unix_s: 0,
             machine,
             phases: Vec::new(),
+            agreements: Vec::new(),
             changes: Vec::new(),
             missing: Vec::new(),
             verdict: None,
@@ -432,6 +473,19 @@ fn looks_like_a_result(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[']) && text.contains(&format!("\"{FORMAT}\""))
 }
 
+/// What a sleeper on CPU 0 would have reported, for tests.
+#[cfg(test)]
+pub(crate) fn sleeper(histogram: &LatencyHistogram) -> Series {
+    let scheduling = "SCHED_FIFO 80".to_owned();
+    Series::new(
+        ProbeKind::Nanosleep,
+        Some(0),
+        scheduling,
+        1_000_000,
+        histogram,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,28 +496,16 @@ mod tests {
             .iter()
             .for_each(|ns| histogram.record(*ns));
         let mut result = LabResult::new("bench", TimeBase::Real, Machine::default());
-        result.phases.push(Phase {
-            state: State::Untouched,
-            load: "idle".to_owned(),
-            achieved: Vec::new(),
-            duration_ns: 4_000_000,
-            series: vec![Series {
-                probe: ProbeKind::Nanosleep,
-                cpu: Some(0),
-                scheduling: "SCHED_FIFO 80".to_owned(),
-                period_ns: 1_000_000,
-                summary: histogram.summary(),
-                buckets: histogram.buckets(),
-                overruns: 0,
-                page_faults: 0,
-                switches_involuntary: 0,
-                cpu_share: 0.004,
-                timeline: vec![Slice {
-                    start_ns: 0,
-                    max_ns: 123_457,
-                }],
+        let series = Series {
+            cpu_share: 0.004,
+            timeline: vec![Slice {
+                start_ns: 0,
+                max_ns: 123_457,
             }],
-        });
+            ..sleeper(&histogram)
+        };
+        let phase = Phase::new(State::Untouched, "idle", 4_000_000, vec![series]);
+        result.phases.push(phase);
         result
     }
 

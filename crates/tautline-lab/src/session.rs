@@ -260,13 +260,12 @@ impl<'a> Session<'a> {
             .map(|cpu| self.plan(ProbeKind::Noise, Some(*cpu), 0))
             .collect();
         let measured = self.run_probes(&plans, duration, progress, tell, None);
-        self.result.phases.push(Phase {
-            state: State::Untouched,
-            load: Load::Idle.name().to_owned(),
-            achieved: Vec::new(),
-            duration_ns: measured.duration_ns,
-            series: measured.series,
-        });
+        self.result.phases.push(Phase::new(
+            State::Untouched,
+            Load::Idle.name(),
+            measured.duration_ns,
+            measured.series,
+        ));
         progress.phase += 1;
     }
 
@@ -315,7 +314,7 @@ impl<'a> Session<'a> {
             .filter_map(|part| Some((part, part.problem.as_ref()?)))
         {
             self.result.missing.push(Missing {
-                what: format!("full {} load", problem.0.part),
+                what: format!("{} load at full strength", problem.0.part),
                 reason: problem.1.clone(),
                 remedy: "give the load what it lacked and run again".to_owned(),
                 weakens_verdict: true,
@@ -414,30 +413,18 @@ impl<'a> Session<'a> {
     }
 
     fn run_timerlat(&mut self, duration: Duration) -> Vec<Series> {
-        let mut tracer = match Timerlat::start(&mut lock(self.journal)) {
-            Ok(tracer) => tracer,
+        let started = Timerlat::start(&mut lock(self.journal));
+        match started {
+            Ok(tracer) => {
+                let mut series = tracer.run(duration, self.stop);
+                series.retain(|one| one.cpu.is_some_and(|cpu| self.settings.cpus.contains(&cpu)));
+                series
+            }
             Err(error) => {
                 self.lacks_tracer("timerlat", &error);
-                return Vec::new();
+                Vec::new()
             }
-        };
-        let end = std::time::Instant::now() + duration;
-        while std::time::Instant::now() < end && !self.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(50));
-            tracer.take();
         }
-        tracer
-            .found
-            .iter()
-            .filter(|(cpu, _)| self.settings.cpus.contains(cpu))
-            .flat_map(|(cpu, (interrupt, thread))| {
-                [
-                    (ProbeKind::TimerlatInterrupt, interrupt),
-                    (ProbeKind::TimerlatThread, thread),
-                ]
-                .map(|(kind, histogram)| tracer_series(kind, *cpu, histogram))
-            })
-            .collect()
     }
 
     fn keep_outlier(&mut self, tripped: probe::Tripped) {
@@ -456,22 +443,6 @@ impl<'a> Session<'a> {
             outlier.cpu
         ));
         self.result.outlier = Some(outlier);
-    }
-}
-
-fn tracer_series(probe: ProbeKind, cpu: u32, histogram: &LatencyHistogram) -> Series {
-    Series {
-        probe,
-        cpu: Some(cpu),
-        scheduling: "the kernel's timerlat tracer".to_owned(),
-        period_ns: 1_000_000,
-        summary: histogram.summary(),
-        buckets: histogram.buckets(),
-        overruns: 0,
-        page_faults: 0,
-        switches_involuntary: 0,
-        cpu_share: 0.0,
-        timeline: Vec::new(),
     }
 }
 

@@ -130,6 +130,11 @@ pub fn set_fifo(priority: u8) -> io::Result<()> {
     set_policy(libc::SCHED_FIFO, priority.into())
 }
 
+/// Puts the calling thread back into the ordinary class.
+pub fn set_other() -> io::Result<()> {
+    set_policy(libc::SCHED_OTHER, 0)
+}
+
 /// Puts the calling thread into the class that runs only when nothing else wants the CPU.
 pub fn set_idle_class() -> io::Result<()> {
     set_policy(libc::SCHED_IDLE, 0)

@@ -429,7 +429,7 @@ mod tests {
     use super::*;
     use crate::histogram::LatencyHistogram;
     use crate::machine::{Machine, Reading};
-    use crate::result::{Missing, Phase, Series};
+    use crate::result::{Missing, Phase, sleeper};
 
     fn result(samples: u64, max_ns: u64, is_virtual: bool) -> LabResult {
         let machine = Machine {
@@ -441,25 +441,13 @@ mod tests {
         histogram.record_many(5_000, samples - 1);
         histogram.record(max_ns);
         for load in ["idle", "combined"] {
-            result.phases.push(Phase {
-                state: State::Untouched,
-                load: load.to_owned(),
-                achieved: Vec::new(),
-                duration_ns: STRONG_DURATION_NS,
-                series: vec![Series {
-                    probe: ProbeKind::Nanosleep,
-                    cpu: Some(0),
-                    scheduling: "SCHED_FIFO 80".to_owned(),
-                    period_ns: 1_000_000,
-                    summary: histogram.summary(),
-                    buckets: histogram.buckets(),
-                    overruns: 0,
-                    page_faults: 0,
-                    switches_involuntary: 0,
-                    cpu_share: 0.0,
-                    timeline: Vec::new(),
-                }],
-            });
+            let series = vec![sleeper(&histogram)];
+            result.phases.push(Phase::new(
+                State::Untouched,
+                load,
+                STRONG_DURATION_NS,
+                series,
+            ));
         }
         result
     }

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tautline_lab::kernels::agreement::{Agreement, Figures};
 use tautline_lab::kernels::qemu::Accelerator;
 use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings};
 use tautline_lab::load::Load;
 use tautline_lab::plot::latency_text;
 use tautline_lab::report;
-use tautline_lab::result::{LabResult, TimeBase};
+use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
 use tautline_lab::verdict::parse_duration_ns;
 
 use crate::cli::{CommandError, print, write_file};
@@ -50,6 +51,14 @@ pub struct Arguments {
     /// Run this command in each guest instead of the probe (quote it; the program and its libraries are copied in)
     #[arg(long, value_name = "COMMAND")]
     guest_command: Option<String>,
+    /// Check the probe: run it and cyclictest at once, N times --seconds under each load; exit status 3 if they differ
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        conflicts_with = "guest_command"
+    )]
+    cyclictest_turns: u32,
     /// Copy this file into the guests, at its own path
     #[arg(long = "guest-file", value_name = "FILE")]
     guest_files: Vec<PathBuf>,
@@ -124,14 +133,63 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ))?;
     }
     if arguments.json.as_deref() != Some(Path::new("-")) && arguments.guest_command.is_none() {
-        print(&text(&results))?;
+        if arguments.cyclictest_turns > 0 {
+            print(&agreement_text(&results))?;
+        } else {
+            print(&text(&results))?;
+        }
     }
     eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
-    if all_succeeded {
-        Ok(())
-    } else {
-        Err(CommandError::answer_is_no())
+    let agree = results
+        .iter()
+        .flat_map(|result| &result.agreements)
+        .all(Agreement::holds);
+    match (all_succeeded, agree) {
+        (false, _) => Err(CommandError::answer_is_no()),
+        (_, false) => super::answer(3),
+        _ => Ok(()),
     }
+}
+
+/// What the probe and cyclictest found, and what each one's turns differ by among themselves.
+fn agreement_text(results: &[LabResult]) -> String {
+    let rows = results.iter().flat_map(|result| {
+        result.agreements.iter().map(move |agreement| {
+            let (probe, cyclictest) = (agreement.probe(), agreement.cyclictest());
+            let microseconds = |ns: f64| format!("{:.3}", ns / 1e3);
+            let control = |halves: [Figures; 2]| {
+                let [one, other] = halves.map(|half| microseconds(half.max_ns as f64));
+                format!("{one}, {other}")
+            };
+            vec![
+                format!("{}: {}", result.label, agreement.load),
+                probe.count.to_string(),
+                microseconds(probe.mean_ns),
+                microseconds(cyclictest.mean_ns),
+                microseconds(probe.max_ns as f64),
+                microseconds(cyclictest.max_ns as f64),
+                if agreement.holds() { "agree" } else { "DIFFER" }.to_owned(),
+                control(agreement.halves(|turn| turn.probe)),
+                control(agreement.halves(|turn| turn.cyclictest)),
+            ]
+        })
+    });
+    let mut text = "The probe and cyclictest at once in each guest, on virtual time. They agree if average and maximum are within 10 % or 1 µs.\nThe last columns are the control: the maximum of each one's even and odd turns.\n".to_owned();
+    text += &table::figures(
+        &[
+            "latency in µs",
+            "n",
+            "avg probe",
+            "avg cycl.",
+            "max probe",
+            "max cycl.",
+            "",
+            "halves probe",
+            "halves cycl.",
+        ],
+        rows,
+    );
+    text
 }
 
 fn tell(event: &Event, began: Instant) {
@@ -150,8 +208,13 @@ fn text(results: &[LabResult]) -> String {
         result.phases.iter().flat_map(move |phase| {
             phase.series.iter().map(move |series| {
                 let summary = &series.summary;
+                // The probe's rows are the result; only the tracer's need saying what they are.
+                let probe = match series.probe {
+                    ProbeKind::Nanosleep => String::new(),
+                    other => format!(", {}", other.name()),
+                };
                 let mut row = vec![
-                    format!("{}: {}", result.label, phase.load),
+                    format!("{}: {}{probe}", result.label, phase.load),
                     summary.count.to_string(),
                 ];
                 row.extend(
@@ -256,12 +319,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let command = arguments
         .guest_command
         .as_deref()
-        .map(|text| {
-            text.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        })
-        .filter(|words| !words.is_empty());
+        .map(command_words)
+        .transpose()?;
     Ok(Settings {
         loads: arguments.loads.clone(),
         duration: Duration::from_secs_f64(arguments.seconds.clamp(0.01, 86_400.0)),
@@ -272,6 +331,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             Accelerator::InstructionCount
         },
         command,
+        turns: arguments.cyclictest_turns,
         files: arguments.guest_files.clone(),
         time_limit: Duration::from_secs(arguments.time_limit),
         cache: arguments
@@ -291,6 +351,21 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         foreign_programs,
         workspace: workspace(),
     })
+}
+
+/// The words of a command as a shell would part them; no shell runs it.
+fn command_words(text: &str) -> Result<Vec<String>, CommandError> {
+    match shell_words::split(text) {
+        Ok(words) if !words.is_empty() => Ok(words),
+        Ok(_) => Err(CommandError::usage(
+            "--guest-command: no command",
+            "give one such as \"cyclictest -q -m -p80 -l1000\"",
+        )),
+        Err(error) => Err(CommandError::usage(
+            format!("--guest-command {text}: {error}"),
+            "close every quotation mark; words are parted as a shell does",
+        )),
+    }
 }
 
 /// The sources of this program, if it was started somewhere inside them.

@@ -101,6 +101,15 @@ impl From<KernelsError> for CommandError {
             KernelsError::NoPackage { .. } => {
                 "check the name (apt-cache search linux-image) and the network, or give a .deb file or an image".to_owned()
             }
+            KernelsError::NotAKernel { .. } => {
+                "give a vmlinuz as distributions install it below /boot, or a package".to_owned()
+            }
+            KernelsError::NoGuestCommand { .. } => {
+                "install it, or give its whole path".to_owned()
+            }
+            KernelsError::NoKvm { .. } => {
+                "leave out --kvm: the clock that counts instructions needs none".to_owned()
+            }
             KernelsError::NoReport { .. } => {
                 "try the kernel alone with --kernel, with earlyprintk=serial after a comma".to_owned()
             }

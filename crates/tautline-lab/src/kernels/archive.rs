@@ -15,14 +15,26 @@ const OUTPUT_TAIL_LINES: usize = 6;
 
 /// The kernel image of a job, fetched and unpacked into the cache where it is not there yet.
 pub fn kernel_image(job: &Job, cache: &Path) -> Result<PathBuf, KernelsError> {
-    match &job.kernel.source {
-        KernelSource::Image(path) => {
-            fs::metadata(path).map_err(KernelsError::file(path))?;
-            Ok(path.clone())
-        }
-        KernelSource::PackageFile(path) => unpack(path, cache),
-        KernelSource::PackageName(name) => unpack(&download(name, job.arch, cache)?, cache),
+    let path = match &job.kernel.source {
+        KernelSource::Image(path) => path.clone(),
+        KernelSource::PackageFile(path) => unpack(path, cache)?,
+        KernelSource::PackageName(name) => unpack(&download(name, job.arch, cache)?, cache)?,
+    };
+    let image = fs::read(&path).map_err(KernelsError::file(&path))?;
+    if looks_like_a_kernel(&image, job.arch) {
+        Ok(path)
+    } else {
+        Err(KernelsError::NotAKernel {
+            path,
+            arch: job.arch,
+        })
     }
+}
+
+/// Whether a file has the mark of a kernel image. Only that of x86 is always there (Documentation/arch/x86/boot.rst: `HdrS`
+/// at 0x202); ARM images come in several wrappings, which QEMU knows.
+fn looks_like_a_kernel(image: &[u8], arch: Arch) -> bool {
+    arch != Arch::X86_64 || image.get(0x202..0x206) == Some(b"HdrS")
 }
 
 /// Unpacks the kernel of a package; the file's name carries version and architecture, so it names the copy.
@@ -41,7 +53,7 @@ fn unpack(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
     // Only boot/: the modules are twenty times its size and no guest needs them.
     let mut archive = Command::new(tool);
     archive.arg("--fsys-tarfile").arg(package);
-    let unpacked = pipe_to_tar(archive, &partial);
+    let unpacked = pipe_to_tar(package, archive, &partial);
     let image = unpacked.and_then(|()| {
         image_below(&partial).ok_or(KernelsError::NoKernelInPackage {
             package: package.to_owned(),
@@ -57,7 +69,7 @@ fn unpack(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
     })
 }
 
-fn pipe_to_tar(mut producer: Command, into: &Path) -> Result<(), KernelsError> {
+fn pipe_to_tar(package: &Path, mut producer: Command, into: &Path) -> Result<(), KernelsError> {
     let tar_missing = |source| KernelsError::Tool {
         tool: "tar".to_owned(),
         source,
@@ -78,7 +90,16 @@ fn pipe_to_tar(mut producer: Command, into: &Path) -> Result<(), KernelsError> {
         .stdin(stream)
         .output()
         .map_err(tar_missing)?;
-    let _ = first.wait(); // a broken package shows as tar's failure
+    let read = first.wait().map_err(|source| KernelsError::Tool {
+        tool: "dpkg-deb".to_owned(),
+        source,
+    })?;
+    if !read.success() {
+        return Err(KernelsError::ToolFailed {
+            command: "dpkg-deb --fsys-tarfile".to_owned(),
+            output: format!("{} is no whole Debian package", package.display()),
+        });
+    }
     if second.status.success() {
         return Ok(());
     }

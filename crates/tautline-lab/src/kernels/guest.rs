@@ -12,11 +12,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::agreement::{self, Agreement};
+use crate::journal::Journal;
 use crate::load::{self, Load};
 use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
-use crate::result::{LabResult, Missing, Phase, ProbeKind, State, TimeBase};
+use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
 use crate::sys;
+use crate::trace::timerlat::Timerlat;
 
 /// Where the orders lie in the initramfs.
 pub const ORDERS_PATH: &str = "/lab-orders.json";
@@ -38,6 +41,8 @@ pub struct Orders {
     pub time: TimeBase,
     /// A command to run instead of the probe, under each load.
     pub command: Option<Vec<String>>,
+    /// Turns that the probe takes with cyclictest under each load; none to measure with the probe alone.
+    pub turns: u32,
     /// Kernel modules to load first, as paths in the initramfs.
     pub modules: Vec<PathBuf>,
 }
@@ -66,7 +71,10 @@ pub struct CommandOutput {
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// SCHED_FIFO priority of the probe: above the interrupt threads (50) of a PREEMPT_RT kernel.
-const PRIORITY: u8 = 80;
+pub(super) const PRIORITY: u8 = 80;
+
+/// The timerlat tracer's time, where there is one: this share of the probe's, in addition to it.
+const TIMERLAT_SHARE: f64 = 1.0 / 3.0;
 
 /// Payload of one line of the frame: a serial console's line discipline cuts at 4096.
 const LINE_BYTES: usize = 1024;
@@ -129,7 +137,12 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
         std::thread::sleep(SETTLE);
         match &orders.command {
             Some(command) => outputs.push(run_command(command, *load)?),
-            None => result.phases.push(measure(&orders, *load)),
+            None if orders.turns > 0 => result.agreements.push(take_turns(&orders, *load)?),
+            None => {
+                let mut phase = measure(&orders, *load);
+                phase.series.extend(timerlat(&orders, &mut result.missing));
+                result.phases.push(phase);
+            }
         }
         let achieved = running.stop();
         if let Some(phase) = result.phases.last_mut() {
@@ -199,24 +212,69 @@ fn load_module(path: &Path, missing: &mut Vec<Missing>) {
     }
 }
 
-fn measure(orders: &Orders, load: Load) -> Phase {
-    let plan = Plan {
+/// Interrupt and thread latency apart, by the kernel's own tracer where there is one; under the same load, after the probe,
+/// since the tracer's threads are more urgent than it.
+fn timerlat(orders: &Orders, missing: &mut Vec<Missing>) -> Vec<Series> {
+    let started =
+        Journal::open()
+            .map_err(|error| error.to_string())
+            .and_then(|(mut journal, _)| {
+                let tracer = Timerlat::start(&mut journal).map_err(|error| error.to_string())?;
+                Ok((tracer, journal))
+            });
+    match started {
+        // The journal goes last: it would remove what the tracer uses.
+        Ok((tracer, _journal)) => tracer.run(
+            Duration::from_nanos(orders.duration_ns).mul_f64(TIMERLAT_SHARE),
+            &AtomicBool::new(false),
+        ),
+        Err(reason) => {
+            let what = "interrupt and thread latency apart";
+            if !missing.iter().any(|known| known.what == what) {
+                missing.push(Missing {
+                    what: what.to_owned(),
+                    reason,
+                    remedy: "use a kernel that has the tracer, such as Debian's PREEMPT_RT ones"
+                        .to_owned(),
+                    weakens_verdict: false,
+                });
+            }
+            Vec::new()
+        }
+    }
+}
+
+fn plan(orders: &Orders) -> Plan {
+    Plan {
         kind: ProbeKind::Nanosleep,
         cpu: Some(0),
         scheduling: Scheduling::Fifo(PRIORITY),
         period_ns: orders.period_ns,
         offset_ns: 0,
-    };
+    }
+}
+
+fn measure(orders: &Orders, load: Load) -> Phase {
     let stop = Arc::new(AtomicBool::new(false));
     let duration = Duration::from_nanos(orders.duration_ns);
-    let measured = probe::measure(&[plan], duration, &stop, None, &mut |_, _| {});
-    Phase {
-        state: State::Untouched,
+    let measured = probe::measure(&[plan(orders)], duration, &stop, None, &mut |_, _| {});
+    Phase::new(
+        State::Untouched,
+        load.name(),
+        measured.duration_ns,
+        measured.series,
+    )
+}
+
+/// The probe and cyclictest at once, again and again.
+fn take_turns(orders: &Orders, load: Load) -> io::Result<Agreement> {
+    let duration = Duration::from_nanos(orders.duration_ns);
+    let turns =
+        (0..orders.turns).map(|turn| agreement::take_turn(plan(orders), duration, turn % 2 == 1));
+    Ok(Agreement {
         load: load.name().to_owned(),
-        achieved: Vec::new(),
-        duration_ns: measured.duration_ns,
-        series: measured.series,
-    }
+        turns: turns.collect::<io::Result<_>>()?,
+    })
 }
 
 fn run_command(command: &[String], load: Load) -> io::Result<CommandOutput> {

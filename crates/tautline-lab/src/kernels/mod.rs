@@ -4,6 +4,7 @@
 //! It counts instructions and knows nothing of caches, memory, buses or devices: it tells kernels apart and is
 //! no statement about hardware.
 
+pub mod agreement;
 pub mod archive;
 pub mod guest;
 pub mod initramfs;
@@ -268,6 +269,20 @@ pub enum KernelsError {
         /// The package.
         package: PathBuf,
     },
+    /// A file that QEMU would not know what to do with.
+    #[error("{path} is no kernel image for {arch}")]
+    NotAKernel {
+        /// The file.
+        path: PathBuf,
+        /// The architecture.
+        arch: Arch,
+    },
+    /// The command for the guest is not to be found on the host.
+    #[error("there is no program '{name}' on this machine to run in the guests")]
+    NoGuestCommand {
+        /// The program.
+        name: String,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -294,6 +309,16 @@ pub enum KernelsError {
         /// The end of its console.
         console: String,
     },
+    /// KVM was asked for and does not work here.
+    #[error("{label}: KVM starts no guest on this host{nested}: {what}")]
+    NoKvm {
+        /// Which guest.
+        label: String,
+        /// Whether the host is itself virtual, in words.
+        nested: &'static str,
+        /// What QEMU said.
+        what: String,
+    },
     /// The user ended it.
     #[error("interrupted; finished kernels are kept and the next run goes on from there")]
     Interrupted,
@@ -319,6 +344,8 @@ pub struct Settings {
     pub accelerator: Accelerator,
     /// A command instead of the probe.
     pub command: Option<Vec<String>>,
+    /// Turns that the probe takes with cyclictest under each load, instead of measuring alone; 0 for none.
+    pub turns: u32,
     /// Further files for the guest, copied at their own paths.
     pub files: Vec<PathBuf>,
     /// Host time after which one guest is given up.
@@ -418,6 +445,8 @@ struct Prepared {
 }
 
 fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
+    // First, so that nothing is downloaded in vain.
+    let qemu_version = qemu::version(job.arch)?;
     let kernel = archive::kernel_image(job, &settings.cache)?;
     let label = match job.arch {
         Arch::X86_64 => job.kernel.to_string(),
@@ -433,7 +462,7 @@ fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
         parameters,
         key: String::new(),
     };
-    prepared.key = prepared.content_key(settings)?;
+    prepared.key = prepared.content_key(settings, &qemu_version)?;
     Ok(prepared)
 }
 
@@ -449,6 +478,7 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
             Accelerator::Kvm => TimeBase::Guest,
         },
         command: settings.command.clone(),
+        turns: settings.turns,
         modules: Vec::new(),
     };
     let mut initramfs = Initramfs::default();
@@ -456,14 +486,22 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
     initramfs
         .add_program("/init", &program)
         .map_err(KernelsError::file(&program))?;
+    if settings.turns > 0 {
+        let tool = crate::load::find_program("cyclictest").ok_or(KernelsError::ToolMissing {
+            tool: "cyclictest",
+            package: "rt-tests",
+        })?;
+        initramfs
+            .add_program(agreement::GUEST_PATH, &tool)
+            .map_err(KernelsError::file(&tool))?;
+    }
     if let Some(command) = &settings.command {
         let program = Path::new(&command[0]);
         let found = if program.is_absolute() {
             program.to_owned()
         } else {
-            crate::load::find_program(&command[0]).ok_or_else(|| KernelsError::File {
-                path: program.to_owned(),
-                source: io::Error::from(io::ErrorKind::NotFound),
+            crate::load::find_program(&command[0]).ok_or_else(|| KernelsError::NoGuestCommand {
+                name: command[0].clone(),
             })?
         };
         let inside = if program.is_absolute() {
@@ -502,7 +540,7 @@ impl Prepared {
     }
 
     /// A hash over all that decides the result: kernel, initramfs with probe and orders, QEMU and its arguments.
-    fn content_key(&self, settings: &Settings) -> Result<String, KernelsError> {
+    fn content_key(&self, settings: &Settings, qemu_version: &str) -> Result<String, KernelsError> {
         let kernel = fs::read(&self.kernel).map_err(KernelsError::file(&self.kernel))?;
         let arguments = self
             .guest(Path::new("initramfs"), settings)
@@ -513,7 +551,7 @@ impl Prepared {
             &kernel,
             &self.initramfs,
             arguments.as_bytes(),
-            qemu::version(self.job.arch)?.as_bytes(),
+            qemu_version.as_bytes(),
         ] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);

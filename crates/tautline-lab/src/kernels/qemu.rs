@@ -137,14 +137,24 @@ impl Guest<'_> {
         if let Some(report) = find_report(&text) {
             return Ok(report);
         }
+        let (label, what) = (
+            self.label.to_owned(),
+            what_happened(&text, limit, &complaints),
+        );
+        if self.accelerator == Accelerator::Kvm && text.trim().is_empty() {
+            let nested = match crate::machine::Machine::read().is_virtual.known() {
+                Some(true) => ", which is a virtual machine itself",
+                _ => "",
+            };
+            return Err(KernelsError::NoKvm {
+                label,
+                nested,
+                what,
+            });
+        }
         Err(KernelsError::NoReport {
-            label: self.label.to_owned(),
-            what: match (self.accelerator, what_happened(&text, limit, &complaints)) {
-                (Accelerator::Kvm, what) if text.trim().is_empty() => {
-                    format!("KVM does not start a guest on this host, leave out --kvm: {what}")
-                }
-                (_, what) => what,
-            },
+            label,
+            what,
             console: tail(&text),
         })
     }
@@ -252,7 +262,7 @@ fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> Strin
     match limit {
         Some(Limit::Time(limit)) if console.trim().is_empty() => {
             format!(
-                "it did not boot within {} s and printed nothing: is this a kernel for the architecture?",
+                "it printed nothing within {} s: is this a kernel for the architecture? (on a busy host raise --time-limit)",
                 limit.as_secs()
             )
         }
@@ -319,7 +329,7 @@ mod tests {
         assert!(tail(console).ends_with("CPU: 0"));
         assert!(
             what_happened("", Some(Limit::Time(Duration::from_secs(9))), "")
-                .contains("9 s and printed nothing")
+                .contains("nothing within 9 s")
         );
         assert!(
             what_happened("hello", Some(Limit::Time(Duration::from_secs(9))), "")

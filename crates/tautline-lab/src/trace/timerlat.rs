@@ -1,22 +1,33 @@
 //! The kernel's timerlat tracer: interrupt and thread latency apart, measured by the kernel itself.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::{Instance, TraceError, tracefs};
 use crate::histogram::LatencyHistogram;
 use crate::journal::Journal;
+use crate::result::{ProbeKind, Series};
+
+/// The tracer's own default (`osnoise/timerlat_period_us`).
+const PERIOD_NS: u64 = 1_000_000;
+
+/// Between two looks a CPU writes 100 lines of some 100 bytes: the kernel's buffer of 1.4 MiB holds far more.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The timerlat tracer: interrupt and thread latency of each CPU, measured by the kernel itself.
 #[derive(Debug)]
 pub struct Timerlat {
-    instance: Instance,
+    /// Removed with the tracer; the pipe reads from it.
+    _instance: Instance,
     pipe: File,
+    /// The beginning of a line whose end has not come yet.
     rest: String,
     /// Interrupt and thread latency by CPU.
-    pub found: std::collections::BTreeMap<u32, (LatencyHistogram, LatencyHistogram)>,
+    found: BTreeMap<u32, (LatencyHistogram, LatencyHistogram)>,
 }
 
 impl Timerlat {
@@ -42,15 +53,32 @@ impl Timerlat {
             .open(&path)
             .map_err(|source| TraceError::File { path, source })?;
         Ok(Timerlat {
-            instance,
+            _instance: instance,
             pipe,
             rest: String::new(),
-            found: Default::default(),
+            found: BTreeMap::new(),
         })
     }
 
-    /// Takes what has come since the last call. To be called a few times a second, or the kernel drops lines.
-    pub fn take(&mut self) {
+    /// Measures for a time, or until `stop` is set; then two series for each CPU, interrupt and thread.
+    pub fn run(mut self, duration: Duration, stop: &AtomicBool) -> Vec<Series> {
+        let end = Instant::now() + duration;
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK_INTERVAL);
+            self.take();
+        }
+        self.found
+            .iter()
+            .flat_map(|(cpu, (interrupt, thread))| {
+                [
+                    series(ProbeKind::TimerlatInterrupt, *cpu, interrupt),
+                    series(ProbeKind::TimerlatThread, *cpu, thread),
+                ]
+            })
+            .collect()
+    }
+
+    fn take(&mut self) {
         let mut bytes = [0; 64 * 1024];
         while let Ok(count @ 1..) = self.pipe.read(&mut bytes) {
             self.rest
@@ -68,11 +96,11 @@ impl Timerlat {
             }
         }
     }
+}
 
-    /// Where its instance is, for messages.
-    pub fn path(&self) -> &Path {
-        &self.instance.path
-    }
+fn series(probe: ProbeKind, cpu: u32, histogram: &LatencyHistogram) -> Series {
+    let scheduling = "the kernel's timerlat tracer".to_owned();
+    Series::new(probe, Some(cpu), scheduling, PERIOD_NS, histogram)
 }
 
 /// `  <...>-867 [000] .... 54.029328: #1 context irq timer_latency 932 ns` (Documentation/trace/timerlat-tracer.rst):
