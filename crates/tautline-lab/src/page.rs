@@ -169,6 +169,7 @@ pub struct Table {
     header: Vec<String>,
     rows: Vec<(bool, Vec<String>)>,
     caption: Option<String>,
+    is_prose: bool,
 }
 
 impl Table {
@@ -183,6 +184,12 @@ impl Table {
     /// A line of small print above the table.
     pub fn caption(&mut self, text: impl Into<String>) -> &mut Table {
         self.caption = Some(text.into());
+        self
+    }
+
+    /// Says that the cells are words rather than figures: they stand to the left, and long ones are broken.
+    pub fn prose(&mut self) -> &mut Table {
+        self.is_prose = true;
         self
     }
 
@@ -206,9 +213,10 @@ impl Table {
     /// The table as part of a page. A wide one scrolls sideways under its first column.
     pub fn html(&self) -> Block {
         Block(html! {
+            // Outside the part that scrolls, where a long one would be cut at the edge.
+            @if let Some(caption) = &self.caption { p.caption { (caption) } }
             div.scroll tabindex="0" {
-                table {
-                    @if let Some(caption) = &self.caption { caption { (caption) } }
+                table.prose[self.is_prose] {
                     thead { tr { @for cell in &self.header { th scope="col" { (cell) } } } }
                     tbody {
                         @for (strong, cells) in &self.rows {
@@ -263,12 +271,13 @@ h2{font-size:1.15rem;margin:2rem 0 .6rem}\
 .bad{color:var(--bad);background:var(--bad-bg)}.note{color:var(--note);background:var(--note-bg)}\
 .scroll{overflow-x:auto;margin-bottom:1.25rem;border:1px solid var(--line);border-radius:.35rem}\
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}\
-caption{text-align:left;color:var(--soft);padding:.5rem .7rem}\
+.caption{color:var(--soft);font-size:.92rem;margin:0 0 .4rem}\
 th,td{padding:.4rem .7rem;text-align:right;white-space:nowrap;border-top:1px solid var(--line)}\
 thead th{border-top:0;color:var(--soft);font-weight:600;background:var(--panel)}\
 th:first-child{text-align:left;position:sticky;left:0;background:var(--bg)}\
 thead th:first-child{background:var(--panel)}\
 tbody th{font-weight:500}\
+.prose th,.prose td{text-align:left;white-space:normal;min-width:6rem;overflow-wrap:break-word;vertical-align:top}\
 tr.strong th,tr.strong td{font-weight:700}\
 dl{margin:0 0 1.25rem;border:1px solid var(--line);border-radius:.35rem;font-size:.92rem}\
 dl div{display:grid;grid-template-columns:minmax(8rem,14rem) 1fr;gap:0 1rem;padding:.4rem .7rem}\
@@ -286,7 +295,7 @@ svg.wide{display:none}\
 .legend svg{flex:none}\
 .multiples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:.5rem 1rem}\
 .multiples h3{font-size:.95rem;font-weight:600;margin:.3rem 0 .1rem}\
-@media(max-width:480px){dl div{grid-template-columns:1fr}}\
+@media(max-width:480px){dl div{grid-template-columns:1fr}th:first-child{white-space:normal;max-width:45vw}}\
 @media print{svg.wide{display:block}svg.narrow{display:none}.scroll{overflow:visible}}\
 ";
 

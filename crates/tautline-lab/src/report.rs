@@ -384,6 +384,7 @@ fn load_blocks(result: &LabResult) -> Vec<Block> {
     let mut blocks = Vec::new();
     if result.phases.iter().any(|phase| !phase.achieved.is_empty()) {
         let mut table = Table::new(["Load", "Part", "With", "Achieved", "Shortfall"]);
+        table.prose();
         for phase in &result.phases {
             for part in &phase.achieved {
                 table.row([
@@ -408,6 +409,7 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
     let mut blocks = Vec::new();
     if !result.changes.is_empty() {
         let mut table = Table::new(["Changed for the tuned state", "Before", "Tuned", "Put back"]);
+        table.prose();
         for change in &result.changes {
             let restored = if change.restored { "yes" } else { "NO" };
             table.row([
@@ -421,6 +423,7 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
     }
     if !result.missing.is_empty() {
         let mut table = Table::new(["Could not be had", "Why", "Remedy", "Weakens the verdict"]);
+        table.prose();
         for missing in &result.missing {
             let weakens = if missing.weakens_verdict { "yes" } else { "no" };
             table.row([

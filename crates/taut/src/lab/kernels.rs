@@ -10,7 +10,6 @@ use tautline_lab::kernels::agreement::{Agreement, Figures};
 use tautline_lab::kernels::qemu::Accelerator;
 use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings};
 use tautline_lab::load::Load;
-use tautline_lab::plot::latency_text;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
 use tautline_lab::verdict::parse_duration_ns;
@@ -250,31 +249,8 @@ fn text(results: &[LabResult]) -> String {
         ],
         rows,
     );
-    text += &paper_line(results);
+    text += &super::emblix::line(results);
     text
-}
-
-/// The Emblix paper's figures 1 to 4 beside the same comparison of today's kernels, under the last load of each.
-fn paper_line(results: &[LabResult]) -> String {
-    let here: Vec<String> = results
-        .iter()
-        .filter_map(|result| {
-            let load = &result.phases.last()?.load;
-            let max_ns = result.wakeups(None, Some(load)).summary().max_ns;
-            Some(format!(
-                "{} {} ({load})",
-                result.label,
-                latency_text(max_ns)
-            ))
-        })
-        .collect();
-    if here.len() < 2 {
-        return String::new();
-    }
-    format!(
-        "emblix-fig1-fig4: the paper: worst case of Linux 2.4.18 about 180 ms, with the preemption or the low-latency patch far better, with both below 1 ms; here: {}\n",
-        here.join(", ")
-    )
 }
 
 fn jobs(arguments: &Arguments) -> Vec<Job> {
@@ -321,6 +297,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         .as_deref()
         .map(command_words)
         .transpose()?;
+    let cache = arguments.cache.clone();
+    let defaults = Settings::new(own_program()?, cache.unwrap_or_else(super::cache_directory));
     Ok(Settings {
         loads: arguments.loads.clone(),
         duration: Duration::from_secs_f64(arguments.seconds.clamp(0.01, 86_400.0)),
@@ -334,22 +312,11 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         turns: arguments.cyclictest_turns,
         files: arguments.guest_files.clone(),
         time_limit: Duration::from_secs(arguments.time_limit),
-        cache: arguments
-            .cache
-            .clone()
-            .unwrap_or_else(super::cache_directory),
         reuse_results: !arguments.fresh,
-        parallel: arguments
-            .parallel
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        guest_program: std::env::current_exe().map_err(|error| {
-            CommandError::failed(
-                format!("this program cannot be found: {error}"),
-                "mount /proc",
-            )
-        })?,
+        parallel: arguments.parallel.unwrap_or(defaults.parallel),
         foreign_programs,
         workspace: workspace(),
+        ..defaults
     })
 }
 
@@ -366,6 +333,16 @@ fn command_words(text: &str) -> Result<Vec<String>, CommandError> {
             "close every quotation mark; words are parted as a shell does",
         )),
     }
+}
+
+/// This program, which becomes the guest's first process.
+pub(super) fn own_program() -> Result<PathBuf, CommandError> {
+    std::env::current_exe().map_err(|error| {
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
+    })
 }
 
 /// The sources of this program, if it was started somewhere inside them.

@@ -3,6 +3,7 @@
 //! Exit status: 0 held or no worse, 3 a deadline exceeded or a comparison worse, 4 no verdict (too little was measured,
 //! or it was held on a virtual machine, which says nothing about hardware).
 
+pub mod emblix;
 pub mod files;
 pub mod kernels;
 pub mod run;

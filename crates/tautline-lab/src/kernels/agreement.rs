@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::probe::{self, Plan, Span};
+use crate::result::Series;
 use crate::sys;
 
 /// Average and maximum agree within this share…
@@ -100,7 +101,7 @@ impl Agreement {
 
 /// How far the two are apart. Nearer, and the second would be woken while the first still runs, and so measure the
 /// first; further, and a stretch that delays the first is over when the second is due.
-const DISTANCE_NS: u64 = 6_000;
+const DISTANCE_NS: u64 = 10_000;
 
 /// cyclictest begins at the next full second if it has come so far when 0.9 s of this one are over.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -108,19 +109,23 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Under any load both must begin in time, so they are started at this SCHED_FIFO priority.
 const STARTER_PRIORITY: u8 = 10;
 
-/// One turn of both in the guest, on its only CPU.
+/// One turn of both in the guest, on its only CPU, and the probe's series of it.
 pub(super) fn take_turn(
     plan: Plan,
     duration: Duration,
     cyclictest_first: bool,
-) -> io::Result<Turn> {
+) -> io::Result<(Turn, Series)> {
     sys::set_fifo(STARTER_PRIORITY)?;
     let turn = both_at_once(plan, duration, cyclictest_first);
     sys::set_other()?;
     turn
 }
 
-fn both_at_once(plan: Plan, duration: Duration, cyclictest_first: bool) -> io::Result<Turn> {
+fn both_at_once(
+    plan: Plan,
+    duration: Duration,
+    cyclictest_first: bool,
+) -> io::Result<(Turn, Series)> {
     let (probe_offset_ns, cyclictest_offset_ns) = if cyclictest_first {
         (DISTANCE_NS, 0)
     } else {
@@ -141,17 +146,15 @@ fn both_at_once(plan: Plan, duration: Duration, cyclictest_first: bool) -> io::R
     let stop = Arc::new(AtomicBool::new(false));
     let measured = probe::measure(&[plan], span, &stop, None, &mut |_, _| {});
     let cyclictest = figures_of(cyclictest)?;
-    let series = measured.series.first().ok_or_else(|| {
+    let series = measured.series.into_iter().next().ok_or_else(|| {
         io::Error::other(format!("the probe could not run: {:?}", measured.refused))
     })?;
-    Ok(Turn {
-        probe: Figures {
-            count: series.summary.count,
-            mean_ns: series.summary.mean_ns,
-            max_ns: series.summary.max_ns,
-        },
-        cyclictest,
-    })
+    let probe = Figures {
+        count: series.summary.count,
+        mean_ns: series.summary.mean_ns,
+        max_ns: series.summary.max_ns,
+    };
+    Ok((Turn { probe, cyclictest }, series))
 }
 
 fn start_cyclictest(period_ns: u64, count: u64, offset_ns: u64) -> io::Result<Child> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreement};
+use crate::histogram::LatencyHistogram;
 use crate::journal::Journal;
 use crate::load::{self, Load};
 use crate::machine::Machine;
@@ -137,7 +138,11 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
         std::thread::sleep(SETTLE);
         match &orders.command {
             Some(command) => outputs.push(run_command(command, *load)?),
-            None if orders.turns > 0 => result.agreements.push(take_turns(&orders, *load)?),
+            None if orders.turns > 0 => {
+                let (agreement, phase) = take_turns(&orders, *load)?;
+                result.agreements.push(agreement);
+                result.phases.push(phase);
+            }
             None => {
                 let mut phase = measure(&orders, *load);
                 phase.series.extend(timerlat(&orders, &mut result.missing));
@@ -266,15 +271,31 @@ fn measure(orders: &Orders, load: Load) -> Phase {
     )
 }
 
-/// The probe and cyclictest at once, again and again.
-fn take_turns(orders: &Orders, load: Load) -> io::Result<Agreement> {
+/// The probe and cyclictest at once, again and again; and all that the probe found as one phase.
+fn take_turns(orders: &Orders, load: Load) -> io::Result<(Agreement, Phase)> {
     let duration = Duration::from_nanos(orders.duration_ns);
-    let turns =
-        (0..orders.turns).map(|turn| agreement::take_turn(plan(orders), duration, turn % 2 == 1));
-    Ok(Agreement {
-        load: load.name().to_owned(),
-        turns: turns.collect::<io::Result<_>>()?,
-    })
+    let (mut turns, mut all, mut faults) = (Vec::new(), LatencyHistogram::new(), 0);
+    for turn in 0..orders.turns {
+        let (turn, series) = agreement::take_turn(plan(orders), duration, turn % 2 == 1)?;
+        turns.push(turn);
+        all.add(&series.histogram());
+        faults += series.page_faults;
+    }
+    let scheduling = format!("SCHED_FIFO {PRIORITY}");
+    let series = Series {
+        page_faults: faults,
+        ..Series::new(
+            ProbeKind::Nanosleep,
+            Some(0),
+            scheduling,
+            orders.period_ns,
+            &all,
+        )
+    };
+    let load = load.name().to_owned();
+    let measured_ns = orders.duration_ns * u64::from(orders.turns);
+    let phase = Phase::new(State::Untouched, &load, measured_ns, vec![series]);
+    Ok((Agreement { load, turns }, phase))
 }
 
 fn run_command(command: &[String], load: Load) -> io::Result<CommandOutput> {

@@ -364,6 +364,29 @@ pub struct Settings {
     pub workspace: Option<PathBuf>,
 }
 
+impl Settings {
+    /// What `taut lab kernels` does by itself: the probe for three seconds idle and under the combined load, at 1 kHz, in
+    /// virtual time, with as many guests at once as there are CPUs.
+    pub fn new(guest_program: PathBuf, cache: PathBuf) -> Settings {
+        Settings {
+            loads: vec![Load::Idle, Load::Combined],
+            duration: Duration::from_secs(3),
+            period: Duration::from_millis(1),
+            accelerator: Accelerator::InstructionCount,
+            command: None,
+            turns: 0,
+            files: Vec::new(),
+            time_limit: Duration::from_secs(600),
+            cache,
+            reuse_results: true,
+            parallel: std::thread::available_parallelism().map_or(1, usize::from),
+            guest_program,
+            foreign_programs: Vec::new(),
+            workspace: None,
+        }
+    }
+}
+
 /// One kernel on one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -606,19 +629,6 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0); // absent if it could not be written
     }
-}
-
-/// The worst case of each kernel under a load: the column that the Emblix paper's figures show.
-pub fn worst_cases(results: &[LabResult], load: Load) -> Vec<(String, u64)> {
-    results
-        .iter()
-        .map(|result| {
-            (
-                result.label.clone(),
-                result.wakeups(None, Some(load.name())).summary().max_ns,
-            )
-        })
-        .collect()
 }
 
 #[cfg(test)]
