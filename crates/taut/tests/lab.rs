@@ -383,8 +383,21 @@ fn the_kernel_laboratory_gives_the_same_figures_twice() {
         fs::read_to_string(&two).unwrap()
     );
     let results = LabResult::read_many(Path::new(&one)).unwrap();
-    let summary = results[0].wakeups(None, None).summary();
+    let series = &results[0].phases[0].series;
+    let summary = &series[0].summary;
     assert!((199..=201).contains(&summary.count), "{summary:?}");
+    // This kernel has the tracer; its thread's latency contains that of its interrupt.
+    let kinds: Vec<ProbeKind> = series.iter().map(|one| one.probe).collect();
+    assert_eq!(
+        kinds,
+        [
+            ProbeKind::Nanosleep,
+            ProbeKind::TimerlatInterrupt,
+            ProbeKind::TimerlatThread
+        ]
+    );
+    let [interrupt, thread] = [&series[1].summary, &series[2].summary];
+    assert!(interrupt.count > 20 && interrupt.p50_ns < thread.p50_ns);
     assert_eq!(results[0].time, TimeBase::Virtual);
     assert_eq!(results[0].machine.preemption.to_string(), "rt");
 }

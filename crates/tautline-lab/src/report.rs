@@ -348,11 +348,11 @@ fn agreement_table(result: &LabResult) -> Table {
         "Max",
         "Max of even turns",
         "Max of odd turns",
-        "Within 10 % or 1 µs",
+        "To 10 % or 1 µs",
     ]);
-    table.caption("Both measured at once. The turns of each one among themselves are the control: two cannot agree better than one with itself.");
+    table.caption("Both measured at once. The turns of each one among themselves are the control: two cannot agree better than one with itself, and 'within control' are those no further apart.");
     for agreement in &result.agreements {
-        let holds = if agreement.holds() { "yes" } else { "NO" };
+        let answer = agreement.answer().name();
         for (name, all, halves) in [
             (
                 "probe",
@@ -373,7 +373,7 @@ fn agreement_table(result: &LabResult) -> Table {
                 latency_text(all.max_ns),
                 latency_text(halves[0].max_ns),
                 latency_text(halves[1].max_ns),
-                holds.to_owned(),
+                answer.to_owned(),
             ]);
         }
     }

@@ -4,6 +4,7 @@
 //! of this type, its place in [`ALL`], and a folder `experiments/NAME` for each figure. Everything else (files,
 //! page, table, line, list, completions) comes from the [`Outcome`]s that it returns.
 
+mod emblix;
 mod latency;
 mod place;
 mod receive;
@@ -27,7 +28,11 @@ use crate::echo::EchoError;
 use crate::nodes::NodesError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 2] = [&update::EXPERIMENT, &latency::EXPERIMENT];
+pub const ALL: [&Experiment; 3] = [
+    &update::EXPERIMENT,
+    &latency::EXPERIMENT,
+    &emblix::EXPERIMENT,
+];
 
 /// One figure of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +236,7 @@ impl ExperimentError {
                 "run it where two CPUs are allowed (taskset, the container's limits)".to_owned()
             }
             ExperimentError::Kernels(_) => {
-                "see experiments/emblix/README.md for what it needs".to_owned()
+                "see experiments/emblix-fig1-fig4/README.md for what it needs".to_owned()
             }
             _ => "try again on a quieter machine; `taut doctor` shows what this machine can do"
                 .to_owned(),

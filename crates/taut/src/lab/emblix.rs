@@ -8,10 +8,11 @@ use tautline_lab::kernels::{self, Arch, Event, Job, KernelsError, Settings};
 use tautline_lab::plot::latency_text;
 use tautline_lab::result::LabResult;
 
-use crate::cli::CommandError;
-
 /// What the paper found.
 pub const PAPER_FOUND: &str = "worst case of Linux 2.4.18 about 180 ms, with the preemption or the low-latency patch far better, with both below 1 ms";
+
+/// The kernels that [`run`] compares.
+pub const KERNEL_COUNT: u64 = 4;
 
 /// Runs the paper's four kernels of today, each for `duration` idle and under the combined load. A result for each, in the
 /// order of the figures; finished ones come from the lab's cache.
@@ -19,7 +20,7 @@ pub fn run(
     duration: Duration,
     stop: &AtomicBool,
     tell: &(dyn Fn(Event) + Sync),
-) -> Result<Vec<LabResult>, CommandError> {
+) -> Result<Vec<LabResult>, KernelsError> {
     let settings = Settings {
         duration,
         ..Settings::new(super::kernels::own_program()?, super::cache_directory())
@@ -32,22 +33,30 @@ pub fn run(
             kernel,
         })
         .collect();
-    let reports: Result<_, KernelsError> = kernels::run(&jobs, &settings, stop, tell);
-    Ok(reports?.into_iter().map(|report| report.result).collect())
+    let reports = kernels::run(&jobs, &settings, stop, tell)?;
+    Ok(reports.into_iter().map(|report| report.result).collect())
 }
 
-/// What was found here: the worst case of each kernel under its last load, by the probe that all of them ran.
-pub fn here(results: &[LabResult]) -> String {
-    let worst: Vec<String> = results
+/// The worst case of each kernel under its last load, by the probe that all of them ran; the tracer, where there is one, is
+/// another instrument.
+pub fn worst_ns(results: &[LabResult]) -> Vec<u64> {
+    results
         .iter()
-        .filter_map(|result| {
-            let phase = result.phases.last()?;
-            let max_ns = phase.series.first()?.summary.max_ns;
-            let max = latency_text(max_ns);
-            Some(format!("{} {max} ({})", result.label, phase.load))
+        .filter_map(|result| Some(result.phases.last()?.series.first()?.summary.max_ns))
+        .collect()
+}
+
+/// What was found here, in words.
+pub fn here(results: &[LabResult]) -> String {
+    let texts: Vec<String> = results
+        .iter()
+        .zip(worst_ns(results))
+        .map(|(result, ns)| {
+            let load = result.phases.last().map_or("", |phase| &phase.load);
+            format!("{} {} ({load})", result.label, latency_text(ns))
         })
         .collect();
-    worst.join(", ")
+    texts.join(", ")
 }
 
 /// Paper and here in one line; nothing where there is nothing to compare.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tautline_lab::kernels::agreement::{Agreement, Figures};
+use tautline_lab::kernels::agreement::{Answer, Figures};
 use tautline_lab::kernels::qemu::Accelerator;
-use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings};
+use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, KernelsError, Settings};
 use tautline_lab::load::Load;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
@@ -92,15 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
     let jobs = jobs(arguments);
     let began = Instant::now();
-    let stop = Arc::new(AtomicBool::new(false));
-    let watched = Arc::clone(&stop);
-    // Ends with the process; it only passes the signal's flag on.
-    std::thread::spawn(move || {
-        while interrupt::interrupted().is_none() {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        watched.store(true, Ordering::Relaxed);
-    });
+    let stop = stop_on_interrupt();
     let reports = kernels::run(&jobs, &settings, &stop, &|event| tell(&event, began))?;
     let outputs: Vec<_> = reports
         .iter()
@@ -142,12 +134,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let agree = results
         .iter()
         .flat_map(|result| &result.agreements)
-        .all(Agreement::holds);
+        .all(|agreement| agreement.answer() != Answer::Differ);
     match (all_succeeded, agree) {
         (false, _) => Err(CommandError::answer_is_no()),
         (_, false) => super::answer(3),
         _ => Ok(()),
     }
+}
+
+/// A flag that a signal to this process sets.
+pub fn stop_on_interrupt() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let watched = Arc::clone(&stop);
+    // Ends with the process; it only passes the signal's flag on.
+    std::thread::spawn(move || {
+        while interrupt::interrupted().is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        watched.store(true, Ordering::Relaxed);
+    });
+    stop
 }
 
 /// What the probe and cyclictest found, and what each one's turns differ by among themselves.
@@ -167,13 +173,13 @@ fn agreement_text(results: &[LabResult]) -> String {
                 microseconds(cyclictest.mean_ns),
                 microseconds(probe.max_ns as f64),
                 microseconds(cyclictest.max_ns as f64),
-                if agreement.holds() { "agree" } else { "DIFFER" }.to_owned(),
+                agreement.answer().name().to_owned(),
                 control(agreement.halves(|turn| turn.probe)),
                 control(agreement.halves(|turn| turn.cyclictest)),
             ]
         })
     });
-    let mut text = "The probe and cyclictest at once in each guest, on virtual time. They agree if average and maximum are within 10 % or 1 µs.\nThe last columns are the control: the maximum of each one's even and odd turns.\n".to_owned();
+    let mut text = "The probe and cyclictest at once in each guest, on virtual time. They agree if average and maximum are within 10 % or 1 µs.\nThe last columns are the control, the maximum of each one's even and odd turns: within control are those no further apart than one from itself.\n".to_owned();
     text += &table::figures(
         &[
             "latency in µs",
@@ -336,12 +342,10 @@ fn command_words(text: &str) -> Result<Vec<String>, CommandError> {
 }
 
 /// This program, which becomes the guest's first process.
-pub(super) fn own_program() -> Result<PathBuf, CommandError> {
-    std::env::current_exe().map_err(|error| {
-        CommandError::failed(
-            format!("this program cannot be found: {error}"),
-            "mount /proc",
-        )
+pub(super) fn own_program() -> Result<PathBuf, KernelsError> {
+    std::env::current_exe().map_err(|source| KernelsError::File {
+        path: PathBuf::from("/proc/self/exe"),
+        source,
     })
 }
 

@@ -24,6 +24,28 @@ pub const TOLERANCE_SHARE: f64 = 0.1;
 /// …or within this time, whichever is more.
 pub const TOLERANCE_NS: f64 = 1_000.0;
 
+/// How well the two agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Average and maximum within the tolerance.
+    Agree,
+    /// Beyond the tolerance, and no further apart than one is from itself.
+    NoFurther,
+    /// Further apart than either is from itself.
+    Differ,
+}
+
+impl Answer {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Answer::Agree => "agree",
+            Answer::NoFurther => "within control",
+            Answer::Differ => "DIFFER",
+        }
+    }
+}
+
 /// What both tools found under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
@@ -88,9 +110,30 @@ impl Agreement {
         Figures::of_all(self.turns.iter().map(|turn| turn.cyclictest))
     }
 
-    /// Whether the two agree.
-    pub fn holds(&self) -> bool {
-        self.probe().agrees_with(&self.cyclictest())
+    /// How well the two agree.
+    pub fn answer(&self) -> Answer {
+        let (probe, cyclictest) = (self.probe(), self.cyclictest());
+        if probe.agrees_with(&cyclictest) {
+            return Answer::Agree;
+        }
+        let controls = [
+            self.halves(|turn| turn.probe),
+            self.halves(|turn| turn.cyclictest),
+        ];
+        let is_no_further = |of: fn(&Figures) -> f64| {
+            let between = (of(&probe) - of(&cyclictest)).abs();
+            let within = controls
+                .iter()
+                .map(|[one, other]| (of(one) - of(other)).abs());
+            is_near(of(&probe), of(&cyclictest)) || within.fold(0.0, f64::max) >= between
+        };
+        if is_no_further(|figures| figures.mean_ns)
+            && is_no_further(|figures| figures.max_ns as f64)
+        {
+            Answer::NoFurther
+        } else {
+            Answer::Differ
+        }
     }
 
     /// The control: one tool's even turns and its odd ones.
@@ -259,9 +302,25 @@ mod tests {
         };
         assert_eq!(agreement.probe().mean_ns, 2_500.0);
         assert_eq!(agreement.probe().count, 20);
-        assert!(agreement.holds());
+        assert_eq!(agreement.answer(), Answer::Agree);
         let halves = agreement.halves(|turn| turn.probe);
         assert_eq!([halves[0].max_ns, halves[1].max_ns], [4_000, 9_500]);
         assert!(!halves[0].agrees_with(&halves[1]));
+    }
+
+    #[test]
+    fn what_is_beyond_the_tolerance_is_held_against_the_control() {
+        let answer = |probe: [u64; 2], cyclictest: [u64; 2]| {
+            let turns = (0..2).map(|index| Turn {
+                probe: figures(4_000.0, probe[index]),
+                cyclictest: figures(4_000.0, cyclictest[index]),
+            });
+            let load = "idle".to_owned();
+            let turns = turns.collect();
+            Agreement { load, turns }.answer()
+        };
+        assert_eq!(answer([6_000, 6_500], [6_100, 8_000]), Answer::NoFurther);
+        assert_eq!(answer([6_000, 6_500], [8_100, 8_000]), Answer::Differ);
+        assert_eq!(answer([6_000, 6_500], [6_100, 7_400]), Answer::Agree);
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::load::Load;
-use crate::result::{LabResult, TimeBase, write_whole};
+use crate::result::{TimeBase, write_whole};
 use guest::{GuestReport, ORDERS_PATH, Orders};
 use initramfs::Initramfs;
 use qemu::{Accelerator, Guest};
