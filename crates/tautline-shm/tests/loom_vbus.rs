@@ -124,6 +124,60 @@ fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
+fn of_a_batch_all_is_seen_or_nothing() {
+    bounded(3, || {
+        let connection = Connection::queuing();
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let mut producer = Producer::new(DEPTH);
+                let mut sent = 0;
+                for batch in [[1, 2], [3, 4]] {
+                    let mut staged = 0;
+                    for value in batch {
+                        let taken = &connection.entry.taken;
+                        let Ok(slot) = producer.next(connection.rings(), taken, URGENT) else {
+                            break;
+                        };
+                        slot.copy_in(&[value; PAYLOAD_BYTES]);
+                        producer.stage(connection.rings(), slot, &head(value, URGENT));
+                        staged += 1;
+                    }
+                    producer.publish_staged(&connection.head, connection.rings(), URGENT, staged);
+                    sent += staged as u8;
+                    if staged < 2 {
+                        break;
+                    }
+                }
+                sent
+            })
+        };
+        let mut consumer = Consumer::new();
+        let mut taken = 0;
+        for _ in 0..2 {
+            if let Some(value) = connection.take(&mut consumer) {
+                taken += 1;
+                assert_eq!(value, taken);
+                if value == 1 {
+                    taken += 1;
+                    assert_eq!(
+                        connection.take(&mut consumer),
+                        Some(2),
+                        "its batch is there"
+                    );
+                }
+            }
+        }
+        let sent = sender.join().unwrap();
+        while let Some(value) = connection.take(&mut consumer) {
+            taken += 1;
+            assert_eq!(value, taken);
+        }
+        assert_eq!(taken, sent);
+    });
+}
+
+#[test]
 fn a_ring_wraps_without_loss_or_reordering() {
     bounded(3, || {
         let connection = Connection::queuing();
