@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod echo;
 pub mod experiment;
 pub mod node;
+pub mod output;
 pub mod peer;
 pub mod ping;
 pub mod recv;

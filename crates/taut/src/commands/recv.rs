@@ -1,16 +1,14 @@
 //! `taut recv`: messages or values of a port, for scripts.
 
-use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tautline::{
-    Instant, Message, PortNumber, QueuingPort, Sample, SamplingOptions, SamplingPort, Source,
-};
+use tautline::{Instant, Message, PortNumber, QueuingPort, Sample, SamplingOptions, SamplingPort};
 use tautline_lab::interrupt;
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
+use crate::commands::output::{self, OutputArguments};
 use crate::commands::peer::{self, NodeArguments};
 
 /// How long a wait lasts before the command looks whether it is to end.
@@ -33,12 +31,8 @@ pub struct Arguments {
     /// Open a sampling port: the last value only, each that is new when it is looked for.
     #[arg(long)]
     sampling: bool,
-    /// Write a line of JSON for each message, its bytes in hexadecimal.
-    #[arg(long, conflicts_with = "hex")]
-    json: bool,
-    /// Write the bytes in hexadecimal.
-    #[arg(long)]
-    hex: bool,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 /// Writes each message in a line of its own. Not all came in time: exit status 1.
@@ -64,7 +58,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             ));
         }
         if let Some(found) = source.next(deadline.min(now + LOOK))? {
-            write(&arguments, &found)?;
+            arguments.output.write(found.bytes, found.json)?;
             received += 1;
         }
     }
@@ -141,13 +135,9 @@ impl Inlet {
     }
 }
 
-fn source_json(source: Source) -> Value {
-    json!({ "address": source.address, "port": source.port.get() })
-}
-
 fn message_json(message: &Message) -> Value {
     json!({
-        "source": source_json(message.source),
+        "source": output::source_json(message.source),
         "priority": message.priority.get(),
         "sequence": message.sequence,
         "arrival_ns": message.arrival.as_nanos(),
@@ -157,7 +147,7 @@ fn message_json(message: &Message) -> Value {
 
 fn sample_json(sample: &Sample) -> Value {
     json!({
-        "source": source_json(sample.source),
+        "source": output::source_json(sample.source),
         "priority": sample.priority.get(),
         "sequence": sample.sequence,
         "arrival_ns": sample.arrival.as_nanos(),
@@ -165,32 +155,4 @@ fn sample_json(sample: &Sample) -> Value {
         "age_ns": sample.age.as_nanos() as u64,
         "overwritten": sample.overwritten,
     })
-}
-
-fn write(arguments: &Arguments, found: &Found<'_>) -> Result<(), CommandError> {
-    if arguments.json {
-        let mut line = found.json.clone();
-        line["payload"] = hex(found.bytes).into();
-        return cli::print(&format!("{line}\n"));
-    }
-    if arguments.hex {
-        return cli::print(&(hex(found.bytes) + "\n"));
-    }
-    // The bytes as they are: they need not be text.
-    let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(found.bytes)
-        .and_then(|()| stdout.write_all(b"\n"))
-        .and_then(|()| stdout.flush());
-    match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(
-            format!("cannot write to standard output: {error}"),
-            "check where the output goes to",
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
