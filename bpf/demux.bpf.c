@@ -106,7 +106,7 @@ static __always_inline int check_header(const struct tl_header *header, __u32 av
 
 	if (header->version != TL_VERSION)
 		return TL_UNKNOWN_VERSION;
-	if (header->flags & TL_FLAGS_CRITICAL)
+	if (header->flags & TL_FLAGS_CRITICAL & ~TL_FLAG_BUNDLE)
 		return TL_UNKNOWN_FLAGS;
 	if (destination == 0 || destination > TL_PORT_MAX || source == 0 || source > TL_PORT_MAX)
 		return TL_INVALID_PORT;
@@ -118,7 +118,7 @@ static __always_inline int check_header(const struct tl_header *header, __u32 av
 		return header->fragment_index == 0 && length <= TL_WHOLE_BYTES_MAX ? -1 :
 										    TL_INVALID_FRAGMENT;
 	if (header->fragment_count > TL_FRAGMENT_COUNT_MAX ||
-	    header->fragment_index >= header->fragment_count)
+	    header->fragment_index >= header->fragment_count || header->flags & TL_FLAG_BUNDLE)
 		return TL_INVALID_FRAGMENT;
 	if (header->fragment_index + 1 < header->fragment_count)
 		return length == TL_FRAGMENT_BYTES ? -1 : TL_INVALID_FRAGMENT;
@@ -420,7 +420,8 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 	__u32 sequence = bpf_ntohl(header->sequence);
 	__u32 source_port = bpf_ntohs(header->source_port);
 	__u32 class = header->priority;
-	bool fragment = header->fragment_count != 1;
+	/* A value is one message in one frame. */
+	bool unfit = header->fragment_count != 1 || header->flags & TL_FLAG_BUNDLE;
 	__u32 element = 0, sources;
 	struct tl_control *control;
 	struct tl_peer *peer;
@@ -445,7 +446,7 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 		return XDP_DROP;
 	if (control->identity.kind == TL_KIND_QUEUING) {
 		push(ctx, memory, control, frame, class, length, now);
-	} else if (fragment) {
+	} else if (unfit) {
 		__sync_fetch_and_add(&control->producer.unfit, 1);
 	} else {
 		peer = peer_at(memory, cells);

@@ -10,6 +10,7 @@ const FRAMES: [&str; 3] = [
     include_str!("../../docs/vectors/wire/datagram.jsonl"),
 ];
 const LOSS: &str = include_str!("../../docs/vectors/wire/loss.jsonl");
+const BUNDLES: &str = include_str!("../../docs/vectors/wire/bundles.jsonl");
 const FRAGMENTS: &str = include_str!("../../docs/vectors/wire/fragments.jsonl");
 
 /// The seeds of a target by its name, at least one.
@@ -18,6 +19,9 @@ pub fn of_target(target: &str) -> Vec<Vec<u8>> {
         "wire_frame" => FRAMES.iter().flat_map(|text| frames(text)).collect(),
         "reassembly" => reassembly(),
         "message_plan" => lines(FRAGMENTS).map(|vector| plan(&vector)).collect(),
+        "bundle" => lines(BUNDLES)
+            .map(|vector| bytes(&vector["payload"]))
+            .collect(),
         "loss" => lines(LOSS).map(|vector| sequences(&vector)).collect(),
         #[cfg(feature = "c-interface")]
         "c_interface" => crate::c_interface::seeds(),
@@ -42,15 +46,20 @@ fn lines(text: &str) -> impl Iterator<Item = Value> + '_ {
 }
 
 fn frames(text: &str) -> impl Iterator<Item = Vec<u8>> + '_ {
-    lines(text).map(|vector| {
-        let hex = vector["frame"].as_str().expect("a frame").as_bytes();
-        let (pairs, _) = hex.as_chunks::<2>();
-        let digit = |digit: u8| char::from(digit).to_digit(16).expect("hexadecimal") as u8;
-        let bytes = pairs
-            .iter()
-            .map(|pair| digit(pair[0]) << 4 | digit(pair[1]));
-        bytes.collect()
-    })
+    lines(text).map(|vector| bytes(&vector["frame"]))
+}
+
+fn bytes(hex: &Value) -> Vec<u8> {
+    let (pairs, _) = hex
+        .as_str()
+        .expect("hexadecimal text")
+        .as_bytes()
+        .as_chunks::<2>();
+    let digit = |digit: u8| char::from(digit).to_digit(16).expect("hexadecimal") as u8;
+    let bytes = pairs
+        .iter()
+        .map(|pair| digit(pair[0]) << 4 | digit(pair[1]));
+    bytes.collect()
 }
 
 /// Steps that complete messages of one to six fragments, forwards and backwards, interleaved and

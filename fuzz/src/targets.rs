@@ -12,7 +12,7 @@ use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, FRAGMENT_BYTES, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, MacAddress,
-    PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP, ethernet, udp,
+    PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP, bundle, ethernet, udp,
 };
 
 /// A target's name and function.
@@ -24,6 +24,7 @@ pub const ALL: &[Target] = &[
     ("reassembly", reassembly),
     ("message_plan", message_plan),
     ("loss", loss),
+    ("bundle", bundle),
     ("text", text),
     #[cfg(feature = "c-interface")]
     ("c_interface", crate::c_interface::c_interface),
@@ -258,6 +259,42 @@ pub fn loss(data: &[u8]) {
                 tracker.received() <= seen.len() as u64,
                 "one number counted twice"
             );
+        }
+    }
+}
+
+/// The bytes as the payload of a bundle: what is taken out makes the same bytes again, and nothing
+/// reaches beyond them.
+pub fn bundle(data: &[u8]) {
+    let data = &data[..data.len().min(WHOLE_BYTES_MAX_ETHERNET)];
+    let mut again = [0; WHOLE_BYTES_MAX_ETHERNET];
+    let mut used = 0;
+    let mut steps = bundle::Steps::new(data.len());
+    let read = |offset: usize| {
+        let field = data[offset..]
+            .first_chunk()
+            .expect("asked for within the payload");
+        Some(u16::from_be_bytes(*field))
+    };
+    let mut count = 0;
+    match bundle::messages(data) {
+        Ok(messages) => {
+            for message in messages {
+                let place = steps.step(read).unwrap().expect("as many");
+                assert_eq!(&data[place.offset..place.offset + place.length], message);
+                used = bundle::append(&mut again, used, message).expect("fits as before");
+                count += 1;
+            }
+            assert!(count >= 1 && steps.is_at_end());
+            assert_eq!(steps.step(read), Ok(None));
+            assert_eq!(&again[..used], data);
+        }
+        Err(bundle::MalformedBundle) => {
+            while steps.step(read).is_ok_and(|place| place.is_some()) {
+                count += 1;
+                assert!(count <= data.len() / 2);
+            }
+            assert!(data.is_empty() || !steps.is_at_end() || steps.is_at_start());
         }
     }
 }

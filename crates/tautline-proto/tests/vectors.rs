@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use tautline_proto::fragment::fragments;
 use tautline_proto::loss::LossTracker;
 use tautline_proto::wire::{
-    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Rejected, ethernet, udp,
+    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Rejected, bundle, ethernet,
+    udp,
 };
 
 const FRAME_FILES: [&str; 3] = ["ethernet.jsonl", "udp.jsonl", "datagram.jsonl"];
@@ -217,5 +218,18 @@ fn loss_is_counted_as_written() {
         ] {
             assert_eq!(json!(value), vector[name], "{}: {name}", vector["name"]);
         }
+    }
+}
+
+#[test]
+fn bundles_are_taken_apart_as_the_vectors_say() {
+    for vector in vectors("bundles.jsonl") {
+        let payload = bytes(&vector["payload"]);
+        let answer = match bundle::messages(&payload) {
+            Ok(messages) => json!(messages.map(hex).collect::<Vec<_>>()),
+            Err(bundle::MalformedBundle) => json!("malformed_bundle"),
+        };
+        let expected = vector.get("messages").unwrap_or(&vector["error"]);
+        assert_eq!(answer, *expected, "{}", vector["name"]);
     }
 }

@@ -22,8 +22,9 @@ pub struct PortRef<'m> {
 pub struct Arriving {
     /// Priority, 0 to 7.
     pub class: usize,
-    /// Whether the frame is a part of a larger message.
-    pub fragment: bool,
+    /// Whether the frame is one message: neither a part of a larger one nor a bundle of several. A
+    /// sampling port takes nothing else.
+    pub single: bool,
     /// Sequence number of the frame.
     pub sequence: u32,
     /// Port of the sender.
@@ -56,7 +57,7 @@ pub fn deliver(port: PortRef<'_>, arriving: Arriving, head: &RecordHead, payload
     // What is dropped here has been counted by the discipline that dropped it.
     if control.identity.kind.load(Relaxed) == KIND_QUEUING {
         let _counted = queue::push(control, slots, arriving.class, head, payload);
-    } else if !arriving.fragment {
+    } else if arriving.single {
         let cells = own_cells.unwrap_or(0);
         let _counted = sample::write(control, &peers[cells], slots, cells, head, payload);
     } else {

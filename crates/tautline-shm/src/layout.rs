@@ -362,14 +362,23 @@ impl Slot {
     #[cfg(not(loom))]
     #[inline]
     pub fn read_payload(&self, out: &mut [u8]) {
-        let bytes = out.len().min(SLOT_PAYLOAD_BYTES);
-        let from = self.words[WORD_PAYLOAD].as_ptr().cast::<u8>();
-        // SAFETY: `from` is the start of SLOT_PAYLOAD_BYTES bytes within this slot, `out` of at
-        // least `bytes`, and they are different memory. The caller owns the slot: its discipline
+        self.read_payload_at(0, out);
+    }
+
+    /// The same from an offset on, as far as the payload reaches.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn read_payload_at(&self, offset: usize, out: &mut [u8]) {
+        let offset = offset.min(SLOT_PAYLOAD_BYTES);
+        let bytes = out.len().min(SLOT_PAYLOAD_BYTES - offset);
+        let start = self.words[WORD_PAYLOAD].as_ptr().cast::<u8>();
+        // SAFETY: `start` is the start of SLOT_PAYLOAD_BYTES bytes within this slot, of which
+        // `bytes` follow `offset`, `out` has at least `bytes`, and they are different memory. The
+        // caller owns the slot: its discipline
         // (`queue`, `sample`) has acquired it from the producer, which does not touch it before
         // it is given back. Whole cache lines at a time: word by word, a full frame took 0.1 µs
         // longer.
-        unsafe { core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), bytes) };
+        unsafe { core::ptr::copy_nonoverlapping(start.add(offset), out.as_mut_ptr(), bytes) };
     }
 
     /// The same in a model: word by word, through what loom watches.

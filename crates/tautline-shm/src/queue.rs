@@ -102,6 +102,15 @@ pub struct Record<'m> {
     class: usize,
 }
 
+impl Record<'_> {
+    /// The class that the message is in.
+    #[inline]
+    #[must_use]
+    pub fn class(&self) -> usize {
+        self.class
+    }
+}
+
 impl Consumer {
     /// A consumer of a port of `depth` slots a class, which nobody has consumed from.
     #[must_use]

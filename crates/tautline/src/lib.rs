@@ -54,7 +54,8 @@ pub use node::{
 };
 pub use policing::Policing;
 pub use port::{
-    Destination, Message, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort,
+    Destination, Message, Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions,
+    SamplingPort,
 };
 pub use statistics::{PeerCounters, PortKind, PortStatus};
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};

@@ -43,10 +43,12 @@ impl Counter {
 pub(crate) struct Statistics {
     pub(crate) sent: Counter,
     pub(crate) send_errors: Counter,
+    pub(crate) merged: Counter,
     pub(crate) received: Counter,
     pub(crate) overwritten: Counter,
     pub(crate) void: Counter,
     pub(crate) too_large: Counter,
+    pub(crate) bad_bundles: Counter,
     expired: Counter,
     incomplete_dropped: Counter,
 }
@@ -115,6 +117,8 @@ pub struct PortStatus {
     pub sent: u64,
     /// Sends that failed.
     pub send_errors: u64,
+    /// Of the messages sent, those that shared a frame with others.
+    pub merged: u64,
     /// Frames that the demux delivered or dropped here.
     pub frames: u64,
     /// Messages handed to the application; values that it saw (sampling).
@@ -132,7 +136,7 @@ pub struct PortStatus {
     pub policed: u64,
     /// Frames given up because several CPUs delivered at once.
     pub contended: u64,
-    /// Fragments that came for a sampling port.
+    /// Fragments and bundles that came for a sampling port.
     pub unfit: u64,
     /// Sources that the port keeps a value of (sampling).
     pub sources: Option<u32>,
@@ -140,6 +144,8 @@ pub struct PortStatus {
     pub sources_refused: u64,
     /// Messages larger than the port takes.
     pub too_large: u64,
+    /// Bundles that break the format, dropped whole.
+    pub bad_bundles: u64,
     /// Messages of which fragments were missing at the time limit, or when their sender began anew.
     pub expired: u64,
     /// Fragments dropped for want of a collector, or because they contradict each other.
@@ -264,6 +270,7 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         depth,
         sent: counted.sent.read(),
         send_errors: counted.send_errors.read(),
+        merged: counted.merged.read(),
         frames: frames(memory),
         received: counted.received.read(),
         queued: std::array::from_fn(queued),
@@ -276,6 +283,7 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         sources,
         sources_refused: control.producer.sources_refused.load(Relaxed),
         too_large: counted.too_large.read(),
+        bad_bundles: counted.bad_bundles.read(),
         expired: counted.expired.read(),
         incomplete_dropped: counted.incomplete_dropped.read(),
         void: counted.void.read(),

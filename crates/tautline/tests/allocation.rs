@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{PACKET, Pair, Side, UDP, XDP, pair, port};
-use tautline::{LinkKind, Priority, QueuingOptions, SamplingOptions};
+use tautline::{LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions};
 
 thread_local! {
     /// Calls of this thread that took or gave back memory.
@@ -143,6 +143,29 @@ fn reassembly(pair: &Pair) {
     assert_eq!(calls, 0);
 }
 
+fn merging_and_batches(pair: &Pair) {
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let mut buffer = [0; 1484];
+    let message = [7; 100];
+    let batch = [Outgoing {
+        to,
+        priority: Priority::NORMAL,
+        message: &message,
+    }; 40];
+    let calls = allocations(|| {
+        for _ in 0..40 {
+            sender.merge(to, Priority::NORMAL, &message).unwrap();
+        }
+        sender.flush().unwrap();
+        assert_eq!(sender.send_batch(&batch).unwrap(), 40);
+        for _ in 0..80 {
+            let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(received.unwrap().length, message.len());
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
 fn sampling(pair: &Pair) {
     let options = SamplingOptions {
         sources: 5,
@@ -180,6 +203,7 @@ fn nothing_is_allocated(side: Side) {
     queuing(&pair);
     sleeping(&pair);
     reassembly(&pair);
+    merging_and_batches(&pair);
     sampling(&pair);
 }
 

@@ -15,8 +15,8 @@ use tautline::{
 };
 use tautline_lab::hosts::Host;
 use tautline_proto::wire::{
-    FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, PORT_MAX,
-    ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
+    FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header,
+    MESSAGE_BYTES_MAX, PORT_MAX, ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
 use tautline_shm::{layout, peer, police, queue, sample};
@@ -72,6 +72,11 @@ impl Traffic {
         }
         let mut payload = vec![0; usize::from(header.length)];
         self.random.fill_bytes(&mut payload);
+        if header.is_whole() && self.below(6) == 0 {
+            header.flags = FLAG_BUNDLE;
+            // Small lengths, so that a part of the bundles is well formed.
+            payload.iter_mut().for_each(|byte| *byte %= 2);
+        }
         frame(to, MacAddress([2, 0, 0, 0, 1, station]), &header, &payload)
     }
 
@@ -275,11 +280,12 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 32] = [
+    let same: [(&str, u64); 33] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
         ("TL_FLAGS_CRITICAL", 0x0f),
+        ("TL_FLAG_BUNDLE", FLAG_BUNDLE.into()),
         ("TL_PORT_MAX", PORT_MAX.into()),
         ("TL_PRIORITY_MAX", Priority::HIGHEST.get().into()),
         ("TL_FRAGMENT_BYTES", FRAGMENT_BYTES as u64),
@@ -309,6 +315,7 @@ fn constants_are_the_same() {
         ("TL_SAMPLE_FRESH", sample::FRESH.into()),
         ("TL_SAMPLE_INDEX", sample::INDEX.into()),
     ];
+    assert_eq!(FLAGS_KNOWN, FLAG_BUNDLE, "the kernel side knows this one");
     let mut defines = defines();
     for (name, value) in same {
         assert_eq!(defines.remove(name), Some(value), "{name}");

@@ -10,10 +10,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 use tautline::link::NodeCounters;
-use tautline::{MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort};
+use tautline::{
+    MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
+};
 use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::wire::{
-    ETHERTYPE_DEFAULT, Header, ParseError, PortNumber, Rejected, ethernet, udp,
+    ETHERTYPE_DEFAULT, FLAG_BUNDLE, Header, ParseError, PortNumber, Rejected, bundle, ethernet, udp,
 };
 
 /// The station that the vectors are addressed to.
@@ -124,7 +126,13 @@ fn every_vector_has_its_answer(side: Side, files: &[&str]) {
         assert_eq!(counted, wanted, "{name}");
         if vector["expect"]["fragment_count"] == 1 {
             let payload = bytes(&vector["expect"]["payload"]);
-            assert_eq!(received, [payload], "{name}");
+            if vector["expect"]["flags"].as_u64().unwrap() & u64::from(FLAG_BUNDLE) != 0 {
+                let messages = bundle::messages(&payload);
+                let messages: Vec<_> = messages.into_iter().flatten().collect();
+                assert_eq!(received, messages, "{name}");
+            } else {
+                assert_eq!(received, [payload], "{name}");
+            }
         }
         sequence += 1;
     }
@@ -381,6 +389,76 @@ fn a_flood_on_xdp_generic() {
 #[test]
 fn a_flood_on_packet() {
     a_flood_of_random_frames(PACKET, 500);
+}
+
+/// The vectors of bundles on a real link, good and bad ones in turn, and one for a port that takes
+/// single values only.
+fn bundles(side: Side) {
+    let Some(hosts) = hosts() else { return };
+    become_station(&hosts);
+    let node = open_station(&hosts, side);
+    let (mut receiver, mut reader, mut fence) = hosts
+        .inside(Host::B, || {
+            let receiver = node.queuing_port(port(2), &QueuingOptions::default());
+            let reader = node.sampling_port(port(3), &SamplingOptions::default());
+            (receiver.unwrap(), reader.unwrap(), Fence::open(&node))
+        })
+        .unwrap();
+    let wire = Wire::on(&hosts, Host::A);
+    let mut sequence = 0;
+    let mut send = |to: u16, payload: &[u8]| {
+        let header = Header {
+            flags: FLAG_BUNDLE,
+            ..Header::whole(
+                port(to),
+                port(1),
+                Priority::NORMAL,
+                payload.len() as u16,
+                sequence,
+            )
+        };
+        sequence += 1;
+        let from = MacAddress([2, 0, 0, 0, 0, 0x0a]);
+        assert!(wire.send(&frame(MAC, from, &header, payload)));
+    };
+    let mut buffer = vec![0; 1484];
+    let mut bad = 0;
+    for vector in vectors("bundles.jsonl") {
+        send(2, &bytes(&vector["payload"]));
+        fence.pass(&wire);
+        let mut taken = Vec::new();
+        while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+            taken.push(buffer[..message.length].to_vec());
+        }
+        let expected = match vector.get("messages") {
+            Some(messages) => messages.as_array().unwrap().iter().map(bytes).collect(),
+            None => {
+                bad += 1;
+                Vec::new()
+            }
+        };
+        assert_eq!(taken, expected, "{}", vector["name"]);
+    }
+    send(3, &[0, 1, 7]);
+    fence.pass(&wire);
+    assert_eq!(reader.read(&mut buffer).unwrap(), None);
+    let [queue, sample, _] = &node.status().ports[..] else {
+        panic!("three ports");
+    };
+    assert!(bad > 0);
+    assert_eq!((queue.bad_bundles, queue.queued), (bad, [0; 8]));
+    assert_eq!(sample.unfit, 1);
+    assert_eq!(node.status().counters.malformed_total(), 0);
+}
+
+#[test]
+fn bundles_on_xdp() {
+    bundles(XDP);
+}
+
+#[test]
+fn bundles_on_packet() {
+    bundles(PACKET);
 }
 
 /// Fragments on a real link: in any order, twice, and with one missing.

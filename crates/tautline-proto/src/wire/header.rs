@@ -1,7 +1,7 @@
 //! The 16-byte header that both forms carry.
 
 use super::{
-    FLAGS_CRITICAL, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
+    FLAG_BUNDLE, FLAGS_CRITICAL, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
     MESSAGE_BYTES_MAX, ParseError, PortNumber, Priority, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 
@@ -172,11 +172,17 @@ impl Header {
         self.fragment_index as usize + 1 == self.fragment_count as usize
     }
 
+    /// Whether the payload is a [`bundle`](super::bundle) of messages.
+    #[inline]
+    pub const fn is_bundle(&self) -> bool {
+        self.flags & FLAG_BUNDLE != 0
+    }
+
     /// Checks fragment index, fragment count and length against each other and the limits.
     ///
     /// A whole message has 0 to [`WHOLE_BYTES_MAX_ETHERNET`] bytes, in either form. Of a fragmented
     /// one every frame but the last carries exactly [`FRAGMENT_BYTES`], the last 1 to
-    /// [`FRAGMENT_BYTES`], all together at most [`MESSAGE_BYTES_MAX`].
+    /// [`FRAGMENT_BYTES`], all together at most [`MESSAGE_BYTES_MAX`]. A bundle is never fragmented.
     ///
     /// # Errors
     ///
@@ -186,7 +192,8 @@ impl Header {
         let length = self.length as usize;
         let valid = if self.fragment_count == 1 {
             self.fragment_index == 0 && length <= WHOLE_BYTES_MAX_ETHERNET
-        } else if self.fragment_count as usize > FRAGMENT_COUNT_MAX
+        } else if self.is_bundle()
+            || self.fragment_count as usize > FRAGMENT_COUNT_MAX
             || self.fragment_index >= self.fragment_count
         {
             false
@@ -299,10 +306,11 @@ mod tests {
             assert_eq!(parse_with(6, version), Err(ParseError::UnknownVersion));
         }
         for flags in 0..=255u8 {
-            let expected = if flags & 0x0F == 0 {
-                Ok(())
-            } else {
-                Err(ParseError::UnknownFlags)
+            let expected = match flags & 0x0F {
+                0 => Ok(()),
+                // This frame is a fragment, which no bundle is.
+                FLAG_BUNDLE => Err(ParseError::InvalidFragment),
+                _ => Err(ParseError::UnknownFlags),
             };
             assert_eq!(parse_with(5, flags), expected, "{flags:#x}");
         }

@@ -12,6 +12,7 @@
 //! This module does not reassemble messages (see [`fragment`](crate::fragment)) and does not know
 //! nodes (see [`neighbour`](crate::neighbour)).
 
+pub mod bundle;
 mod error;
 pub mod ethernet;
 mod header;
@@ -103,8 +104,12 @@ pub const FLAGS_CRITICAL: u8 = 0x0F;
 /// Flag bits that a receiver may ignore.
 pub const FLAGS_ADVISORY: u8 = 0xF0;
 
-/// Critical flags that this version defines: none.
-pub const FLAGS_KNOWN: u8 = 0x00;
+/// Critical flag: the payload is a [`bundle`] of messages. A receiver that does not know it would hand
+/// on the lengths as content, hence critical.
+pub const FLAG_BUNDLE: u8 = 0x01;
+
+/// Critical flags that this version defines.
+pub const FLAGS_KNOWN: u8 = FLAG_BUNDLE;
 
 const _: () = {
     assert!(WHOLE_BYTES_MAX_ETHERNET == MTU_BYTES - HEADER_BYTES);

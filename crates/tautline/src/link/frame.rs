@@ -1,23 +1,29 @@
 //! Building the frames that links send, and taking apart those that reach the process.
 
 use std::net::SocketAddrV4;
+use std::os::fd::BorrowedFd;
 
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
-    Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP, ethernet, udp,
+    HEADER_BYTES, Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP,
+    ethernet, udp,
 };
 use tautline_shm::deliver::{Arriving, deliver};
 use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
 
 use super::LinkKind;
-use crate::error::PortError;
+use crate::error::{PortError, SendError};
 use crate::memory::MappedPort;
+use crate::sys::socket::{self, Pieces, SEND_MANY_MAX};
 
 /// Bytes of the largest frame that a link sends or receives: an Ethernet frame without its check
 /// sequence, with one VLAN tag. Lower: full frames are cut off. Higher: memory per port grows.
 pub(crate) const FRAME_BYTES_MAX: usize = 1518;
+
+/// Bytes of the longest headers before a payload: those of the UDP form on a raw link.
+const HEAD_BYTES_MAX: usize = udp::HEADERS_BYTES;
 
 /// The way to one port of one neighbour: everything of a frame that does not change.
 #[derive(Clone, Debug)]
@@ -47,6 +53,33 @@ impl Route {
         match self {
             Self::Ethernet { .. } => WHOLE_BYTES_MAX_ETHERNET,
             Self::UdpRaw { .. } | Self::Udp { .. } => WHOLE_BYTES_MAX_UDP,
+        }
+    }
+
+    /// Writes everything that comes before the payload; how many bytes that is.
+    fn head(&self, header: &Header, into: &mut [u8; HEAD_BYTES_MAX]) -> usize {
+        let mut ours = [0; HEADER_BYTES];
+        let outer: &[u8] = match self {
+            Self::Ethernet { headers } => &headers[..headers.len() - HEADER_BYTES],
+            Self::UdpRaw { template } => {
+                let mut template = template.clone();
+                template.set_header(header);
+                into[..template.bytes.len()].copy_from_slice(&template.bytes);
+                return template.bytes.len();
+            }
+            Self::Udp { .. } => &[],
+        };
+        header.emit(&mut ours);
+        into[..outer.len()].copy_from_slice(outer);
+        into[outer.len()..][..HEADER_BYTES].copy_from_slice(&ours);
+        outer.len() + HEADER_BYTES
+    }
+
+    /// The address of a datagram's receiver, on a way through an ordinary socket.
+    pub(crate) const fn datagrams_to(&self) -> Option<SocketAddrV4> {
+        match self {
+            Self::Udp { address } => Some(*address),
+            _ => None,
         }
     }
 
@@ -139,6 +172,45 @@ impl FrameBuffer {
     }
 }
 
+/// A frame that is to be sent with others.
+#[derive(Clone, Copy, Debug)]
+pub struct OutFrame<'a> {
+    /// The way.
+    pub route: &'a Route,
+    /// Its header.
+    pub header: Header,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// Sends several frames through one socket with one system call for each [`SEND_MANY_MAX`] of them: the
+/// headers are put together here, the kernel takes the payloads from where they are. All ways are of
+/// the kind that the socket serves. How many, from the first on, were taken: at least one.
+pub(crate) fn send_frames(
+    socket: BorrowedFd<'_>,
+    frames: &[OutFrame<'_>],
+) -> Result<usize, SendError> {
+    let mut heads = [[0; HEAD_BYTES_MAX]; SEND_MANY_MAX];
+    let mut bytes = [0; SEND_MANY_MAX];
+    let count = frames.len().min(SEND_MANY_MAX);
+    for (index, frame) in frames[..count].iter().enumerate() {
+        bytes[index] = frame.route.head(&frame.header, &mut heads[index]);
+    }
+    let pieces = std::array::from_fn::<_, SEND_MANY_MAX, _>(|index| match frames.get(index) {
+        Some(frame) => Pieces {
+            head: &heads[index][..bytes[index]],
+            rest: frame.payload,
+            to: frame.route.datagrams_to(),
+        },
+        None => Pieces {
+            head: &[],
+            rest: &[],
+            to: None,
+        },
+    });
+    Ok(socket::send_many(socket, &pieces[..count])?)
+}
+
 /// Puts a frame that reached the process into its port, as the BPF demux would.
 pub(crate) fn deliver_frame(
     memory: &MappedPort,
@@ -156,7 +228,7 @@ pub(crate) fn deliver_frame(
     };
     let arriving = Arriving {
         class: header.priority.index(),
-        fragment: !header.is_whole(),
+        single: header.is_whole() && !header.is_bundle(),
         sequence: header.sequence,
         source_port: header.source.get(),
     };

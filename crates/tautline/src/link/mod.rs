@@ -22,7 +22,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, ParseError, PortNumber};
 use tautline_shm::region::Shape;
 
-pub use frame::Route;
+pub use frame::{OutFrame, Route};
 
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -219,6 +219,23 @@ pub trait PortLink: Inbox {
     /// [`SendError`]; the frame was not sent.
     fn send(&mut self, route: &mut Route, header: &Header, payload: &[u8])
     -> Result<(), SendError>;
+
+    /// Sends several frames in their order, with fewer system calls than one for each where the link
+    /// can. How many, from the first on, it took: at least one, perhaps not all. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; none was sent.
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        let mut sent = 0;
+        for frame in frames {
+            match self.send(&mut frame.route.clone(), &frame.header, frame.payload) {
+                Ok(()) => sent += 1,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
 
     /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of
     /// itself.

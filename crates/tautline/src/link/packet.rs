@@ -15,10 +15,12 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
-use super::frame::{FrameBuffer, is_udp_form};
+use super::frame::{FrameBuffer, is_udp_form, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
-use super::udp::send_datagram;
-use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::udp::{send_datagram, send_datagrams};
+use super::{
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortLink, Route,
+};
 use crate::claim::{Claim, ClaimError};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -199,6 +201,23 @@ impl PortLink for PacketPort {
                 let bytes = self.frame.build(route, header, payload);
                 Ok(socket::send(self.sender.as_fd(), bytes)?)
             }
+        }
+    }
+
+    /// Takes the first frames that go through the same socket.
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        let as_datagram = |frame: &OutFrame<'_>| frame.route.datagrams_to().is_some();
+        let Some(first) = frames.first() else {
+            return Ok(0);
+        };
+        let kind = as_datagram(first);
+        let run = frames
+            .iter()
+            .take_while(|frame| as_datagram(frame) == kind)
+            .count();
+        match self.inlets.get(1) {
+            Some(udp) if kind => send_datagrams(udp.socket(), &frames[..run]),
+            _ => send_frames(self.sender.as_fd(), &frames[..run]),
         }
     }
 }

@@ -10,9 +10,11 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_UDP};
 use tautline_shm::region::Shape;
 
-use super::frame::FrameBuffer;
+use super::frame::{FrameBuffer, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
-use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::{
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortLink, Route,
+};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::{socket, wait};
@@ -116,6 +118,10 @@ impl PortLink for UdpPort {
     ) -> Result<(), SendError> {
         send_datagram(self.inlet.socket(), &mut self.frame, route, header, payload)
     }
+
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        send_datagrams(self.inlet.socket(), frames)
+    }
 }
 
 /// Sends the UDP form through a socket.
@@ -140,5 +146,18 @@ pub(crate) fn send_datagram(
             Ok(socket::send_to(socket, bytes, address)?)
         }
         result => Ok(result?),
+    }
+}
+
+/// Sends several of the UDP form through a socket; as [`send_datagram`].
+pub(crate) fn send_datagrams(
+    socket: BorrowedFd<'_>,
+    frames: &[OutFrame<'_>],
+) -> Result<usize, SendError> {
+    match send_frames(socket, frames) {
+        Err(SendError::Refused {
+            errno: libc::ECONNREFUSED,
+        }) => send_frames(socket, frames),
+        result => result,
     }
 }

@@ -4,55 +4,27 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::fragment::fragments;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, PortNumber, Priority};
+use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
 
+use super::outbox::Outbox;
 use super::waiting::{Waiter, wait_for};
-use super::{DESTINATIONS_MAX, Destination};
+use super::{Destination, Outgoing};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::{ArrivalClock, Inbox, PortLink, Route};
+use crate::link::{ArrivalClock, Inbox, PortLink};
 use crate::node::NodeInner;
 use crate::policing::Policing;
 use crate::statistics::{Registration, Statistics};
-
-/// The way to one port of one peer, and the numbering of what went there.
-#[derive(Debug)]
-struct Flow {
-    name: String,
-    to: PortNumber,
-    route: Route,
-    sequence: u32,
-}
-
-impl Flow {
-    /// Sends one frame under the flow's next number. A frame that was not sent has used its number
-    /// too: the peer counts it as lost, which it is. A number used twice would pass for a duplicate.
-    #[inline]
-    pub(super) fn send(
-        &mut self,
-        link: &mut dyn PortLink,
-        header: Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        let header = Header {
-            sequence: self.sequence,
-            ..header
-        };
-        self.sequence = self.sequence.wrapping_add(1);
-        link.send(&mut self.route, &header, payload)
-    }
-}
 
 /// What both kinds of port have: a number, a link, destinations.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) number: PortNumber,
     pub(super) link: Box<dyn PortLink>,
-    flows: Vec<Flow>,
+    outbox: Outbox,
     pub(super) statistics: Arc<Statistics>,
     spin: Duration,
     /// Whether a receive that finds nothing arms the descriptor.
@@ -86,7 +58,7 @@ impl Endpoint {
         Ok(Self {
             number,
             link,
-            flows: Vec::with_capacity(DESTINATIONS_MAX),
+            outbox: Outbox::new(number),
             statistics,
             spin,
             notify: false,
@@ -100,7 +72,7 @@ impl Endpoint {
         name: &str,
         to: PortNumber,
     ) -> Result<Destination, PortError> {
-        if let Some(known) = self.known(name, to) {
+        if let Some(known) = self.outbox.known(name, to) {
             return Ok(known);
         }
         let neighbours = &self.node.neighbours;
@@ -115,12 +87,12 @@ impl Endpoint {
                     .collect(),
             })?;
         let route = self.node.link.route(neighbour, to, self.number)?;
-        self.add(name.to_owned(), to, route)
+        self.outbox.add(name.to_owned(), to, route)
     }
 
     pub(super) fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
         let name = source.address.to_string();
-        if let Some(known) = self.known(&name, source.port) {
+        if let Some(known) = self.outbox.known(&name, source.port) {
             return Ok(known);
         }
         let neighbour = self
@@ -132,33 +104,7 @@ impl Endpoint {
                 known: Vec::new(),
             })?;
         let route = self.node.link.route(&neighbour, source.port, self.number)?;
-        self.add(name, source.port, route)
-    }
-
-    fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        let position = self
-            .flows
-            .iter()
-            .position(|flow| flow.to == to && flow.name == name);
-        position.map(Destination)
-    }
-
-    fn add(
-        &mut self,
-        name: String,
-        to: PortNumber,
-        route: Route,
-    ) -> Result<Destination, PortError> {
-        if self.flows.len() == DESTINATIONS_MAX {
-            return Err(PortError::TooManyDestinations);
-        }
-        self.flows.push(Flow {
-            name,
-            to,
-            route,
-            sequence: 0,
-        });
-        Ok(Destination(self.flows.len() - 1))
+        self.outbox.add(name, source.port, route)
     }
 
     #[inline]
@@ -168,41 +114,29 @@ impl Endpoint {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let result = self.send_frames(to, priority, message);
-        match result {
-            Ok(()) => self.statistics.sent.add(1),
-            Err(_) => self.statistics.send_errors.add(1),
-        }
-        result
+        let link = self.link.as_mut();
+        self.outbox
+            .send(link, &self.statistics, to, priority, message)
     }
 
-    #[inline]
-    fn send_frames(
+    pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        let link = self.link.as_mut();
+        self.outbox.send_batch(link, &self.statistics, batch)
+    }
+
+    pub(super) fn merge(
         &mut self,
         to: Destination,
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let flow = &mut self.flows[to.0];
-        let whole_bytes_max = flow.route.whole_bytes_max();
-        if message.len() <= whole_bytes_max {
-            let header = Header::whole(flow.to, self.number, priority, message.len() as u16, 0);
-            return flow.send(self.link.as_mut(), header, message);
-        }
-        let parts = fragments(message.len(), whole_bytes_max).map_err(|too_large| {
-            SendError::MessageTooLarge {
-                bytes: too_large.message_bytes,
-            }
-        })?;
-        for part in parts {
-            let header = Header {
-                fragment_index: part.index,
-                fragment_count: part.count,
-                ..Header::whole(flow.to, self.number, priority, part.length, 0)
-            };
-            flow.send(self.link.as_mut(), header, &message[part.range()])?;
-        }
-        Ok(())
+        let link = self.link.as_mut();
+        self.outbox
+            .merge(link, &self.statistics, to, priority, message)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), SendError> {
+        self.outbox.flush(self.link.as_mut(), &self.statistics)
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
@@ -222,6 +156,13 @@ impl Endpoint {
         look: impl FnMut(&mut Self) -> Result<Option<T>, ReceiveError>,
     ) -> Result<Option<T>, ReceiveError> {
         wait_for(self, deadline, look)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // What was merged goes out if it can; who wants to know flushes first.
+        let _unsent = self.flush();
     }
 }
 

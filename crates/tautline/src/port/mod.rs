@@ -5,11 +5,14 @@
 //! allocates, locks or logs after the port is open.
 
 mod endpoint;
+mod outbox;
 mod queuing;
 mod sampling;
 mod waiting;
 
 use std::time::Duration;
+
+use tautline_proto::wire::Priority;
 
 pub use queuing::{Message, QueuingOptions, QueuingPort};
 pub use sampling::{Sample, SamplingOptions, SamplingPort};
@@ -34,3 +37,14 @@ pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
 /// A destination of one port: [`QueuingPort::destination`], [`SamplingPort::destination`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Destination(usize);
+
+/// One message of a batch: [`QueuingPort::send_batch`], [`SamplingPort::send_batch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// Where to.
+    pub to: Destination,
+    /// How urgent.
+    pub priority: Priority,
+    /// Its bytes.
+    pub message: &'a [u8],
+}

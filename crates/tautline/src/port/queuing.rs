@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use tautline_proto::fragment::{Outcome, Reassembler, ReassemblerConfig, SourceId};
 use tautline_proto::time::Instant;
+use tautline_proto::wire::bundle::{self, Steps};
 use tautline_proto::wire::{
     FRAGMENT_BYTES, Header, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
 };
+use tautline_shm::layout::{CLASS_COUNT, RecordHead};
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, SPIN_DEFAULT};
+use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, Outgoing, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::node::NodeInner;
@@ -109,6 +111,8 @@ pub struct Message {
 pub struct QueuingPort {
     endpoint: Endpoint,
     consumer: Consumer,
+    /// How far the bundle at the head of each class has been taken apart.
+    opened: [Steps; CLASS_COUNT],
     message_bytes_max: usize,
     /// Boxed: a port of small messages does without, and stays small itself.
     large: Option<Box<Large>>,
@@ -159,6 +163,7 @@ impl QueuingPort {
         Ok(Self {
             endpoint: Endpoint::open(node, number, name, shape, options.spin, options.policing)?,
             consumer: Consumer::new(options.depth as usize),
+            opened: [Steps::default(); CLASS_COUNT],
             message_bytes_max: options.message_bytes_max,
             large,
         })
@@ -202,6 +207,62 @@ impl QueuingPort {
         self.endpoint.send(to, priority, message)
     }
 
+    /// Sends messages in their order, with one system call for each 32 frames where the link can (`sendmmsg`).
+    /// How many it took: all, unless the driver's transmit queue is full; the rest may be sent again
+    /// later. What was merged before is sent first.
+    ///
+    /// # Errors
+    /// [`SendError`] if it took none.
+    pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        self.endpoint.send_batch(batch)
+    }
+
+    /// Merges small messages into one frame: keeps this one until the frame is full, or a message to
+    /// another place or of another priority comes, or [`QueuingPort::flush`] is called. There is no
+    /// timer: what is merged last waits until somebody flushes. A message too large for that is sent
+    /// alone, as [`QueuingPort::send`] does it. The receiver gets the messages one by one; it must be a
+    /// queuing port that knows bundles (`docs/wire.md`).
+    ///
+    /// ```
+    /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+    /// # let here = [127, 0, 0, 1].into();
+    /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("there", here))?)?;
+    /// # let mut sender = node.queuing_port(2021.try_into()?, &QueuingOptions::default())?;
+    /// # let mut receiver = node.queuing_port(2022.try_into()?, &QueuingOptions::default())?;
+    /// let to = sender.destination("there", receiver.number())?;
+    /// for joint in 0..6_u8 {
+    ///     sender.merge(to, Priority::NORMAL, &[joint; 16])?;
+    /// }
+    /// sender.flush()?;                                         // one frame
+    /// # let mut buffer = [0; 1484];
+    /// for joint in 0..6 {
+    ///     let message = receiver.receive_until(Instant::FAR_FUTURE, &mut buffer)?;
+    ///     assert_eq!(buffer[..message.expect("no deadline").length], [joint; 16]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError`] if a frame had to be sent first and could not: it stays, and this message has not
+    /// been taken. Try again, or give up what is merged with the port.
+    #[inline]
+    pub fn merge(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.endpoint.merge(to, priority, message)
+    }
+
+    /// Sends what is merged, if there is any.
+    ///
+    /// # Errors
+    /// [`SendError`]; it stays merged.
+    pub fn flush(&mut self) -> Result<(), SendError> {
+        self.endpoint.flush()
+    }
+
     /// The most urgent message, if there is one, into `buffer`, which must hold
     /// [`QueuingPort::message_bytes_max`]. Never waits.
     ///
@@ -236,12 +297,20 @@ impl QueuingPort {
         let Self {
             endpoint,
             consumer,
+            opened,
             large,
             message_bytes_max,
         } = self;
         endpoint.wait_for(deadline, |endpoint| {
             endpoint.link.collect()?;
-            Ok(take(endpoint, consumer, large, *message_bytes_max, buffer))
+            Ok(take(
+                endpoint,
+                consumer,
+                opened,
+                large,
+                *message_bytes_max,
+                buffer,
+            ))
         })
     }
 
@@ -265,6 +334,7 @@ impl QueuingPort {
         take(
             &self.endpoint,
             &mut self.consumer,
+            &mut self.opened,
             &mut self.large,
             self.message_bytes_max,
             buffer,
@@ -277,6 +347,7 @@ impl QueuingPort {
 fn take(
     endpoint: &Endpoint,
     consumer: &mut Consumer,
+    opened: &mut [Steps; CLASS_COUNT],
     large: &mut Option<Box<Large>>,
     message_bytes_max: usize,
     buffer: &mut [u8],
@@ -288,14 +359,22 @@ fn take(
         let source = Address::from_word(head.source);
         let header = Header::from_bytes(&head.header);
         let message = match (source, header) {
+            (Some(address), Ok(header)) if header.is_bundle() => {
+                let steps = &mut opened[record.class()];
+                let length = unpack(endpoint, &record, &header, steps, message_bytes_max, buffer);
+                let message = length.map(|length| message_of(address, &header, &head, length));
+                if message.is_some() && !steps.is_at_end() {
+                    endpoint.statistics.received.add(1);
+                    // The record stays, and its class with it, until all are taken.
+                    return message;
+                }
+                *steps = Steps::default();
+                message
+            }
             (Some(address), Ok(header)) => {
                 if let Some(large) = large {
                     large.notice(head.source, &header);
                 }
-                let source = Source {
-                    address,
-                    port: header.source,
-                };
                 let length = usize::from(header.length);
                 let length = if header.is_whole() && length <= message_bytes_max {
                     record.slot.read_payload(&mut buffer[..length]);
@@ -310,13 +389,7 @@ fn take(
                         buffer,
                     )
                 };
-                length.map(|length| Message {
-                    length,
-                    priority: header.priority,
-                    source,
-                    arrival: Instant::from_nanos(head.arrival_ns),
-                    sequence: header.message_sequence(),
-                })
+                length.map(|length| message_of(address, &header, &head, length))
             }
             // A slot that the demux claimed and could not fill, or that somebody scribbled on.
             _ => {
@@ -333,13 +406,64 @@ fn take(
     None
 }
 
+#[inline]
+fn message_of(address: Address, header: &Header, head: &RecordHead, length: usize) -> Message {
+    Message {
+        length,
+        priority: header.priority,
+        source: Source {
+            address,
+            port: header.source,
+        },
+        arrival: Instant::from_nanos(head.arrival_ns),
+        sequence: header.message_sequence(),
+    }
+}
+
+/// Takes the next message out of a bundle that lies in its record; its length. `None` if there is none
+/// that the port takes: then the record is done with. Bounded by the bytes of the bundle.
+fn unpack(
+    endpoint: &Endpoint,
+    record: &Record<'_>,
+    header: &Header,
+    steps: &mut Steps,
+    message_bytes_max: usize,
+    buffer: &mut [u8],
+) -> Option<usize> {
+    let read = |offset: usize| {
+        let mut field = [0; bundle::LENGTH_BYTES];
+        record.slot.read_payload_at(offset, &mut field);
+        Some(u16::from_be_bytes(field))
+    };
+    if steps.is_at_start() {
+        *steps = Steps::new(usize::from(header.length));
+        // All or nothing: a bundle that does not end where it should is dropped whole.
+        let mut ahead = *steps;
+        while let Some(found) = ahead.step(read).transpose() {
+            if found.is_err() {
+                endpoint.statistics.bad_bundles.add(1);
+                return None;
+            }
+        }
+    }
+    while let Ok(Some(place)) = steps.step(read) {
+        if place.length <= message_bytes_max {
+            let bytes = &mut buffer[..place.length];
+            record.slot.read_payload_at(place.offset, bytes);
+            return Some(place.length);
+        }
+        endpoint.statistics.too_large.add(1);
+    }
+    None
+}
+
 /// Adds a frame to its message; the message's length if that completes it.
 #[cold]
 fn reassemble(
     endpoint: &Endpoint,
     large: Option<&mut Large>,
     record: &Record<'_>,
-    head: tautline_shm::layout::RecordHead,
+    head: RecordHead,
     header: &Header,
     buffer: &mut [u8],
 ) -> Option<usize> {

@@ -11,7 +11,7 @@ use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::sample::Reader;
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::{Destination, SOURCES_MAX, SPIN_DEFAULT};
+use super::{Destination, Outgoing, SOURCES_MAX, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::node::NodeInner;
@@ -173,6 +173,14 @@ impl SamplingPort {
         value: &[u8],
     ) -> Result<(), SendError> {
         self.endpoint.send(to, priority, value)
+    }
+
+    /// As [`QueuingPort::send_batch`](super::QueuingPort::send_batch): one value to many, or many values.
+    ///
+    /// # Errors
+    /// [`SendError`] if none was sent.
+    pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        self.endpoint.send_batch(batch)
     }
 
     /// The last value, seen before or not, into `buffer`, which must hold

@@ -16,9 +16,9 @@ use super::{DemuxOwner, PortParts};
 use crate::address::{Address, Source};
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::frame::FrameBuffer;
+use crate::link::frame::{FrameBuffer, send_frames};
 use crate::link::socket::udp_socket;
-use crate::link::{Inbox, PortLink, Route};
+use crate::link::{Inbox, OutFrame, PortLink, Route};
 use crate::memory::MappedPort;
 use crate::sys::{interface, socket, wait};
 
@@ -136,6 +136,10 @@ impl PortLink for XdpPort {
         }
         let bytes = self.frame.build(route, header, payload);
         Ok(socket::send(self.sender.as_fd(), bytes)?)
+    }
+
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        send_frames(self.sender.as_fd(), frames)
     }
 
     /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.

@@ -1,0 +1,352 @@
+//! What a port sends with: the ways to its destinations, the numbering of what went there, and the
+//! bundle that small messages are merged into.
+
+use tautline_proto::fragment::{Fragment, fragments};
+use tautline_proto::wire::{
+    FLAG_BUNDLE, Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
+};
+
+use super::{DESTINATIONS_MAX, Destination, Outgoing};
+use crate::error::{PortError, SendError};
+use crate::link::{OutFrame, PortLink, Route};
+use crate::statistics::Statistics;
+
+/// Frames that are handed to the link at once. Lower: more system calls. Higher: more stack, about 64
+/// bytes each here and 200 in the link.
+const BATCH_FRAMES: usize = 32;
+
+/// The way to one port of one peer, and the numbering of what went there.
+#[derive(Debug)]
+struct Flow {
+    name: String,
+    to: PortNumber,
+    route: Route,
+    sequence: u32,
+}
+
+impl Flow {
+    /// The number of the next frame. A message that could not be sent has used its number too: the peer
+    /// counts it as lost, which it is. A number used twice would pass for a duplicate.
+    #[inline]
+    fn number(&mut self) -> u32 {
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
+        sequence
+    }
+
+    /// Takes back the number of the last frame, which the link has not taken and the caller will send
+    /// again.
+    fn take_back(&mut self) {
+        self.sequence = self.sequence.wrapping_sub(1);
+    }
+}
+
+/// Messages that wait for being sent in one frame.
+#[derive(Debug)]
+struct Pending {
+    to: Destination,
+    priority: Priority,
+    count: u64,
+    used: usize,
+    payload: Box<[u8; WHOLE_BYTES_MAX_ETHERNET]>,
+}
+
+/// What a port sends with.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    number: PortNumber,
+    flows: Vec<Flow>,
+    pending: Pending,
+}
+
+/// A frame of a batch before it is sent.
+#[derive(Clone, Copy)]
+struct Planned<'a> {
+    flow: usize,
+    header: Header,
+    payload: &'a [u8],
+    /// Whether it is the last of its message.
+    last: bool,
+}
+
+/// How far a batch came.
+struct Progress {
+    messages: usize,
+    stopped: Option<SendError>,
+}
+
+impl Outbox {
+    pub(super) fn new(number: PortNumber) -> Self {
+        Self {
+            number,
+            flows: Vec::with_capacity(DESTINATIONS_MAX),
+            pending: Pending {
+                to: Destination(0),
+                priority: Priority::LOWEST,
+                count: 0,
+                used: 0,
+                payload: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
+            },
+        }
+    }
+
+    pub(super) fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
+        let position = self
+            .flows
+            .iter()
+            .position(|flow| flow.to == to && flow.name == name);
+        position.map(Destination)
+    }
+
+    pub(super) fn add(
+        &mut self,
+        name: String,
+        to: PortNumber,
+        route: Route,
+    ) -> Result<Destination, PortError> {
+        if self.flows.len() == DESTINATIONS_MAX {
+            return Err(PortError::TooManyDestinations);
+        }
+        self.flows.push(Flow {
+            name,
+            to,
+            route,
+            sequence: 0,
+        });
+        Ok(Destination(self.flows.len() - 1))
+    }
+
+    /// Sends one message now; what is merged for the same place and priority goes before it.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        if self.pending.count > 0 && (self.pending.to, self.pending.priority) == (to, priority) {
+            self.flush(link, statistics)?;
+        }
+        let result = self.send_frames(link, to, priority, message);
+        match result {
+            Ok(()) => statistics.sent.add(1),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
+    }
+
+    #[inline]
+    fn send_frames(
+        &mut self,
+        link: &mut dyn PortLink,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let flow = &mut self.flows[to.0];
+        if message.len() <= flow.route.whole_bytes_max() {
+            let length = message.len() as u16;
+            let header = Header::whole(flow.to, self.number, priority, length, flow.number());
+            return link.send(&mut flow.route, &header, message);
+        }
+        let one = [Outgoing {
+            to,
+            priority,
+            message,
+        }];
+        match self.send_all(link, &one).stopped {
+            None => Ok(()),
+            Some(error) => {
+                // Nobody sends it again: what is missing is lost.
+                self.flows[to.0].number();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends messages in their order until the link takes no more; how many it took. An error if it is
+    /// none.
+    pub(super) fn send_batch(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        batch: &[Outgoing<'_>],
+    ) -> Result<usize, SendError> {
+        self.flush(link, statistics)?;
+        let Progress { messages, stopped } = self.send_all(link, batch);
+        statistics.sent.add(messages as u64);
+        match stopped {
+            Some(error) if messages == 0 => {
+                statistics.send_errors.add(1);
+                Err(error)
+            }
+            _ => Ok(messages),
+        }
+    }
+
+    fn send_all(&mut self, link: &mut dyn PortLink, batch: &[Outgoing<'_>]) -> Progress {
+        let mut progress = Progress {
+            messages: 0,
+            stopped: None,
+        };
+        let Some(first) = batch.first() else {
+            return progress;
+        };
+        let filler = Planned {
+            flow: first.to.0,
+            header: Header::whole(self.number, self.number, first.priority, 0, 0),
+            payload: &[],
+            last: false,
+        };
+        let mut chunk = [filler; BATCH_FRAMES];
+        let mut planned = 0;
+        let mut too_large = None;
+        'batch: for outgoing in batch {
+            let whole_bytes_max = self.flows[outgoing.to.0].route.whole_bytes_max();
+            let parts = match fragments(outgoing.message.len(), whole_bytes_max) {
+                Ok(parts) => parts,
+                Err(wrong) => {
+                    too_large = Some(SendError::MessageTooLarge {
+                        bytes: wrong.message_bytes,
+                    });
+                    break;
+                }
+            };
+            for part in parts {
+                chunk[planned] = self.plan(outgoing, &part);
+                planned += 1;
+                if planned == BATCH_FRAMES {
+                    self.send_chunk(link, &chunk, &mut progress);
+                    planned = 0;
+                    if progress.stopped.is_some() {
+                        break 'batch;
+                    }
+                }
+            }
+        }
+        self.send_chunk(link, &chunk[..planned], &mut progress);
+        progress.stopped = progress.stopped.or(too_large);
+        progress
+    }
+
+    fn plan<'a>(&mut self, outgoing: &Outgoing<'a>, part: &Fragment) -> Planned<'a> {
+        let flow = &mut self.flows[outgoing.to.0];
+        let (to, priority) = (flow.to, outgoing.priority);
+        Planned {
+            flow: outgoing.to.0,
+            header: Header {
+                fragment_index: part.index,
+                fragment_count: part.count,
+                ..Header::whole(to, self.number, priority, part.length, flow.number())
+            },
+            payload: &outgoing.message[part.range()],
+            last: part.index + 1 == part.count,
+        }
+    }
+
+    /// Sends the frames until the link takes no more. What it has not taken has used no numbers.
+    fn send_chunk(
+        &mut self,
+        link: &mut dyn PortLink,
+        chunk: &[Planned<'_>],
+        progress: &mut Progress,
+    ) {
+        let Some(first) = chunk.first() else { return };
+        let frames: [OutFrame<'_>; BATCH_FRAMES] = std::array::from_fn(|index| {
+            let planned = chunk.get(index).unwrap_or(first);
+            OutFrame {
+                route: &self.flows[planned.flow].route,
+                header: planned.header,
+                payload: planned.payload,
+            }
+        });
+        let mut sent = 0;
+        while sent < chunk.len() {
+            match link.send_many(&frames[sent..chunk.len()]) {
+                Ok(taken @ 1..) => sent += taken,
+                stopped => {
+                    let error = stopped.err().unwrap_or(SendError::TransmitQueueFull);
+                    progress.stopped = Some(error);
+                    break;
+                }
+            }
+        }
+        progress.messages += chunk[..sent].iter().filter(|frame| frame.last).count();
+        for planned in &chunk[sent..] {
+            self.flows[planned.flow].take_back();
+        }
+    }
+
+    /// Puts a message into the bundle, and sends the bundle if that has no room for it or is for
+    /// another place or priority. On an error the message has not been taken; what was merged before
+    /// stays.
+    pub(super) fn merge(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let whole_bytes_max = self.flows[to.0].route.whole_bytes_max();
+        if bundle::LENGTH_BYTES + message.len() > whole_bytes_max {
+            self.flush(link, statistics)?;
+            return self.send(link, statistics, to, priority, message);
+        }
+        let pending = &self.pending;
+        let fits = pending.used + bundle::LENGTH_BYTES + message.len() <= whole_bytes_max;
+        if pending.count > 0 && !(fits && (pending.to, pending.priority) == (to, priority)) {
+            self.flush(link, statistics)?;
+        }
+        let pending = &mut self.pending;
+        (pending.to, pending.priority) = (to, priority);
+        // It fits: that was checked, or the bundle is empty.
+        if let Some(used) = bundle::append(&mut pending.payload[..], pending.used, message) {
+            pending.used = used;
+            pending.count += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends the bundle, if there is one. On an error it stays.
+    pub(super) fn flush(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+    ) -> Result<(), SendError> {
+        let pending = &mut self.pending;
+        if pending.count == 0 {
+            return Ok(());
+        }
+        let flow = &mut self.flows[pending.to.0];
+        // One message needs no bundle, so that a receiver that knows none understands it.
+        let (flags, payload) = match pending.count {
+            1 => (0, &pending.payload[bundle::LENGTH_BYTES..pending.used]),
+            _ => (FLAG_BUNDLE, &pending.payload[..pending.used]),
+        };
+        let length = payload.len() as u16;
+        let header = Header {
+            flags,
+            ..Header::whole(
+                flow.to,
+                self.number,
+                pending.priority,
+                length,
+                flow.number(),
+            )
+        };
+        if let Err(error) = link.send(&mut flow.route, &header, payload) {
+            flow.take_back();
+            statistics.send_errors.add(1);
+            return Err(error);
+        }
+        statistics.sent.add(pending.count);
+        if flags & FLAG_BUNDLE != 0 {
+            statistics.merged.add(pending.count);
+        }
+        (pending.count, pending.used) = (0, 0);
+        Ok(())
+    }
+}
