@@ -329,6 +329,12 @@ impl Hosts {
         command
     }
 
+    /// Runs a program inside a host to its end; what it writes to standard error is in the error if it fails.
+    pub fn run(&self, host: Host, program: &str, arguments: &[&str]) -> Result<(), HostsError> {
+        run(self.command(host, program).args(arguments))?;
+        Ok(())
+    }
+
     /// Writes a setting of a cable's end: a file below `/sys/class/net/IF`, such as `threaded`. It goes with the cable.
     pub fn set_interface(
         &self,
@@ -394,8 +400,8 @@ impl Hosts {
         ])?;
         let settings = self.offloads.settings();
         if !settings.is_empty() {
-            let mut command = self.command(end.host, "ethtool");
-            run(command.args(["-K", &interface]).args(settings))?;
+            let arguments: Vec<&str> = ["-K", &interface].iter().chain(settings).copied().collect();
+            self.run(end.host, "ethtool", &arguments)?;
         }
         Ok(())
     }

@@ -4,12 +4,15 @@
 //! of this type, its place in [`ALL`], and a folder `experiments/NAME` for each figure. Everything else (files,
 //! page, table, line, list, completions) comes from the [`Outcome`]s that it returns.
 
+mod computation;
 mod emblix;
 mod latency;
 mod place;
 mod receive;
 pub mod report;
+mod stream;
 mod update;
+mod window;
 
 use std::io;
 
@@ -28,7 +31,8 @@ use crate::echo::EchoError;
 use crate::nodes::NodesError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 3] = [
+pub const ALL: [&Experiment; 4] = [
+    &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
     &emblix::EXPERIMENT,

@@ -13,6 +13,28 @@ use tautline_lab::hosts::{Host, Hosts};
 use super::ExperimentError;
 use crate::netdev::Netdev;
 
+/// Steers the protocol stack's part to a CPU, where it runs in soft interrupts: receive packet steering
+/// (Documentation/networking/scaling.rst). For an end without a poll of its own.
+pub(super) fn steered(
+    hosts: &Hosts,
+    host: Host,
+    cable: usize,
+    cpu: usize,
+) -> Result<(), ExperimentError> {
+    // Groups of 32 CPUs, the first last, as the kernel's bitmaps are written.
+    let mut mask = format!("{:x}", 1u32 << (cpu % 32));
+    for _ in 0..cpu / 32 {
+        mask.push_str(",00000000");
+    }
+    Ok(hosts.set_interface(host, cable, "queues/rx-0/rps_cpus", &mask)?)
+}
+
+/// Gives a cable's end a poll of its own without a demux: the kernel does so while it merges segments (GRO).
+pub(super) fn with_poll(hosts: &Hosts, host: Host, cable: usize) -> Result<(), ExperimentError> {
+    let interface = hosts.end(host, cable).interface();
+    Ok(hosts.run(host, "ethtool", &["-K", &interface, "gro", "on"])?)
+}
+
 /// Puts the poll of a cable's end into a thread on `cpu`, at `priority` of SCHED_FIFO or as an ordinary thread. There must be a poll
 /// already: after the demux is attached. Says what took effect.
 pub(super) fn in_thread(

@@ -220,10 +220,15 @@ fn settings(outcome: &Outcome) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{ALL, Check};
+    use crate::experiment::{Check, figures};
 
-    fn outcome(index: usize) -> Outcome {
-        let mut outcome = Outcome::of(&ALL[0].figures[index]);
+    fn figure(name: &str) -> &'static Figure {
+        let mut all = figures();
+        all.find(|(_, figure)| figure.name == name).unwrap().1
+    }
+
+    fn outcome(name: &str) -> Outcome {
+        let mut outcome = Outcome::of(figure(name));
         outcome.here = "<here>".to_owned();
         outcome.set("state_bytes", 1024);
         outcome.active = vec![("tcp".to_owned(), "kernel".to_owned())];
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_result_file_has_its_keys() {
-        let json = json(&run(), &outcome(0));
+        let json = json(&run(), &outcome("rtdip-fig4"));
         for key in [
             "experiment",
             "source",
@@ -271,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_missed_target_is_said_as_plainly_as_a_met_one() {
-        let text = text(&run(), &outcome(0));
+        let text = text(&run(), &outcome("rtdip-fig4"));
         assert!(text.contains("MISSED: below: above"), "{text}");
         assert!(text.contains("state bytes 1024"), "{text}");
     }
@@ -279,10 +284,10 @@ mod tests {
     #[test]
     fn drawings_of_one_measurement_stand_once_and_failures_are_named() {
         let failed = Ended::Failed {
-            figure: &ALL[0].figures[2],
+            figure: figure("rtdip-fig6"),
             reason: "no <privilege>".to_owned(),
         };
-        let all = [0, 1].map(|index| Ended::Measured(Box::new(outcome(index))));
+        let all = ["rtdip-fig4", "rtdip-fig5"].map(|name| Ended::Measured(Box::new(outcome(name))));
         let [first, second] = all;
         let html = html(&run(), &[first, second, failed]);
         assert_eq!(html.matches("the plot").count(), 1);
