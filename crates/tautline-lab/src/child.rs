@@ -1,8 +1,7 @@
 //! Child processes that do not outlive us, and threads moved into a network namespace.
 //!
-//! The only unsafe code of the command: what runs between fork and exec, and scheduling calls that
-//! have no safe wrapper.
-#![allow(unsafe_code)] // pre_exec and sched_setscheduler have no safe form
+//! The only unsafe code here: what runs between fork and exec.
+#![allow(unsafe_code)] // pre_exec has no safe form
 
 use std::fs::File;
 use std::io;
@@ -71,19 +70,7 @@ pub fn schedule_fifo(priority: u8) -> io::Result<()> {
 
 /// Gives a thread, which may be the kernel's, the policy SCHED_FIFO with this priority. Number 0 is the calling one.
 pub fn schedule_fifo_of(thread: Pid, priority: u8) -> io::Result<()> {
-    let parameters = libc::sched_param {
-        sched_priority: i32::from(priority),
-    };
-    // SAFETY: the kernel checks the thread's number; the pointer is to a live, initialised
-    // sched_param, which the kernel only reads during the call.
-    let result = unsafe {
-        libc::sched_setscheduler(thread.as_raw(), libc::SCHED_FIFO, &raw const parameters)
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    crate::sys::set_fifo_of(thread.as_raw(), priority)
 }
 
 #[cfg(test)]

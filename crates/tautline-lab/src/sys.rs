@@ -127,25 +127,36 @@ pub fn current_cpu() -> u32 {
 
 /// Gives the calling thread SCHED_FIFO at `priority` (1 to 99).
 pub fn set_fifo(priority: u8) -> io::Result<()> {
-    set_policy(libc::SCHED_FIFO, priority.into())
+    set_fifo_of(0, priority)
+}
+
+/// Gives a thread, by its number, SCHED_FIFO at `priority`; 0 is the calling one.
+pub fn set_fifo_of(thread: libc::pid_t, priority: u8) -> io::Result<()> {
+    set_policy(thread, libc::SCHED_FIFO, priority.into())
 }
 
 /// Puts the calling thread back into the ordinary class.
 pub fn set_other() -> io::Result<()> {
-    set_policy(libc::SCHED_OTHER, 0)
+    set_policy(0, libc::SCHED_OTHER, 0)
 }
 
 /// Puts the calling thread into the class that runs only when nothing else wants the CPU.
 pub fn set_idle_class() -> io::Result<()> {
-    set_policy(libc::SCHED_IDLE, 0)
+    set_policy(0, libc::SCHED_IDLE, 0)
 }
 
 /// The kernel's call and not the C library's, which in musl always answers ENOSYS.
-fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call; pid 0
-    // is the calling thread.
-    let returned =
-        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call; the
+    // kernel checks the thread's number.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            thread,
+            policy,
+            &raw const priority,
+        )
+    };
     check(returned as libc::c_int).map(|_| ())
 }
 
