@@ -295,7 +295,7 @@ svg.wide{display:none}\
 .legend svg{flex:none}\
 .multiples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:.5rem 1rem}\
 .multiples h3{font-size:.95rem;font-weight:600;margin:.3rem 0 .1rem}\
-@media(max-width:480px){dl div{grid-template-columns:1fr}th:first-child{white-space:normal;max-width:45vw}}\
+@media(max-width:480px){dl div{grid-template-columns:1fr}th:first-child{white-space:normal;overflow-wrap:break-word;min-width:8.5rem}}\
 @media print{svg.wide{display:block}svg.narrow{display:none}.scroll{overflow:visible}}\
 ";
 
