@@ -14,3 +14,4 @@ pub mod load;
 pub mod netdev;
 pub mod nodes;
 pub mod table;
+pub mod tune;

@@ -34,6 +34,7 @@ const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NETDEV_CMD_NAPI_GET: u8 = 11;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_IRQ: u16 = 3;
 const NETDEV_A_NAPI_PID: u16 = 4;
 
 /// The XDP features of an interface, as the driver declares them.
@@ -131,6 +132,13 @@ impl Netdev {
     /// The kernel's threads that poll an interface of the caller's network namespace, by number; none where its poll
     /// is not in threads.
     pub fn poll_threads(&self, interface_index: u32) -> io::Result<Vec<u32>> {
+        let polls = self.polls(interface_index)?;
+        Ok(polls.into_iter().filter_map(|poll| poll.thread).collect())
+    }
+
+    /// The polls (NAPI instances) of an interface of the caller's network namespace that is up. A veth has none without
+    /// an XDP program.
+    pub fn polls(&self, interface_index: u32) -> io::Result<Vec<Poll>> {
         let request = message(
             self.family,
             NETDEV_CMD_NAPI_GET,
@@ -139,25 +147,39 @@ impl Netdev {
             NLM_F_REQUEST | NLM_F_DUMP,
         );
         send(self.socket.as_raw_fd(), &request, MsgFlags::empty())?;
-        let mut threads = Vec::new();
+        let mut polls = Vec::new();
         let mut buffer = [0; 8192];
         loop {
             let length = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
                 if u16_at(rest, 4) == Some(NLMSG_DONE) {
-                    return Ok(threads);
+                    return Ok(polls);
                 }
                 let attributes = attributes_of(rest)?;
-                let thread = attribute(&attributes, NETDEV_A_NAPI_PID)
-                    .and_then(|value| value.try_into().ok())
-                    .map(u32::from_ne_bytes);
-                threads.extend(thread);
+                let number = |kind| {
+                    attribute(&attributes, kind)
+                        .and_then(|value| value.try_into().ok())
+                        .map(u32::from_ne_bytes)
+                };
+                polls.push(Poll {
+                    thread: number(NETDEV_A_NAPI_PID),
+                    interrupt: number(NETDEV_A_NAPI_IRQ),
+                });
                 let message_bytes = u32_at(rest, 0).unwrap_or(0).next_multiple_of(4) as usize;
                 rest = rest.get(message_bytes.max(HEADER_BYTES)..).unwrap_or(&[]);
             }
         }
     }
+}
+
+/// One poll of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// The kernel thread that it runs in, if it does.
+    pub thread: Option<u32>,
+    /// The interrupt that sets it off, if the driver told.
+    pub interrupt: Option<u32>,
 }
 
 /// A generic netlink request with one attribute.

@@ -1,8 +1,9 @@
-//! What the lab changed on the machine, written down before it is changed, so that it is put back: at the end, on
-//! ^C, and, when the lab was killed, by its next start.
+//! What was changed on the machine, written down before it is changed, so that it is put back: at the end, on
+//! ^C, and, when whoever changed it was killed, by its next start.
 //!
-//! The journal is one small file in the system's (or the user's) runtime directory, which a restart of the machine
-//! empties together with the settings. One lab at a time holds it.
+//! A journal is one small file in the system's (or the user's) runtime directory, which a restart of the machine
+//! empties together with the settings. One process at a time holds it. The lab has one; so has each interface whose
+//! receive processing is tuned.
 
 use std::fs;
 use std::io;
@@ -11,15 +12,18 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Change, write_whole};
+use crate::setting::Setting;
 use crate::sys;
 
 /// Why settings cannot be changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// Another lab is at work: two would measure each other and restore each other's settings.
-    #[error("another taut lab runs (process {pid}); wait for it, or end it")]
+    /// Another process holds it: two labs would measure each other, and restore each other's settings.
+    #[error("another {what} runs (process {pid}); wait for it, or end it")]
     Busy {
+        /// What holds it.
+        what: &'static str,
         /// Its process.
         pid: u32,
     },
@@ -38,8 +42,8 @@ struct Entries {
     pid: u32,
     /// Start of that process in clock ticks since boot: tells it from a later one with the same number.
     started_ticks: u64,
-    /// Files and what was in them, in the order of the changes.
-    settings: Vec<(PathBuf, String)>,
+    /// Settings and what they were, in the order of the changes.
+    settings: Vec<(Setting, String)>,
     /// Directories to remove with all that is in them.
     directories: Vec<PathBuf>,
     /// Trace instances, which the kernel removes with the directory alone.
@@ -58,6 +62,8 @@ pub struct Journal {
     path: PathBuf,
     entries: Entries,
     changes: Vec<Change>,
+    /// Why settings could not be put back.
+    refused: Vec<String>,
 }
 
 impl Journal {
@@ -68,7 +74,16 @@ impl Journal {
 
     /// The same in a given directory.
     pub fn open_in(directory: &Path) -> Result<(Journal, Vec<String>), JournalError> {
-        let path = directory.join("lab-journal.json");
+        Journal::open_named(directory, "lab-journal.json", "taut lab")
+    }
+
+    /// A journal of this name, for `what` to hold.
+    pub fn open_named(
+        directory: &Path,
+        name: &str,
+        what: &'static str,
+    ) -> Result<(Journal, Vec<String>), JournalError> {
+        let path = directory.join(name);
         let fail = |source| JournalError::File {
             path: path.clone(),
             source,
@@ -78,6 +93,7 @@ impl Journal {
             path: path.clone(),
             entries: Entries::default(),
             changes: Vec::new(),
+            refused: Vec::new(),
         };
         let mut recovered = Vec::new();
         // A journal that is no JSON was cut off by a crash while it was empty: it is written whole or not at all.
@@ -86,7 +102,10 @@ impl Journal {
             .and_then(|text| serde_json::from_slice::<Entries>(&text).ok())
         {
             if left.pid != std::process::id() && start_of(left.pid) == Some(left.started_ticks) {
-                return Err(JournalError::Busy { pid: left.pid });
+                return Err(JournalError::Busy {
+                    what,
+                    pid: left.pid,
+                });
             }
             journal.entries = left;
             recovered = journal.put_back();
@@ -99,25 +118,49 @@ impl Journal {
 
     /// Writes `after` into the setting at `path`, having noted what was there. Nothing is done where it is so already.
     pub fn set(&mut self, path: &Path, after: &str) -> io::Result<()> {
-        let before = fs::read_to_string(path)?.trim().to_owned();
+        self.change(&Setting::File(path.to_owned()), after)
+    }
+
+    /// The same for any setting.
+    pub fn change(&mut self, setting: &Setting, after: &str) -> io::Result<()> {
+        let before = setting.read()?;
         if before == after {
             return Ok(());
         }
         self.entries
             .settings
-            .push((path.to_owned(), before.clone()));
+            .push((setting.clone(), before.clone()));
         self.save()?;
-        if let Err(error) = fs::write(path, after) {
+        if let Err(error) = setting.write(after) {
             self.entries.settings.pop();
             self.save()?;
             return Err(error);
         }
         self.changes.push(Change {
-            what: path.display().to_string(),
+            what: setting.to_string(),
             before,
             after: after.to_owned(),
             restored: false,
         });
+        Ok(())
+    }
+
+    /// What has been changed so far.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// What could not be put back when that was last tried, and why. It stays in the journal.
+    pub fn refused(&self) -> &[String] {
+        &self.refused
+    }
+
+    /// Leaves everything as it was changed, for whoever opens the journal next to put back.
+    pub fn keep(mut self) -> io::Result<()> {
+        // No process has number 0: nobody holds the journal.
+        self.entries.pid = 0;
+        self.save()?;
+        std::mem::take(&mut self.entries);
         Ok(())
     }
 
@@ -151,22 +194,31 @@ impl Journal {
                 .entries
                 .settings
                 .iter()
-                .any(|(path, _)| path.display().to_string() == change.what);
+                .any(|(setting, _)| setting.to_string() == change.what);
             change.restored = !still_noted;
         }
         std::mem::take(&mut self.changes)
     }
 
-    /// The last change first. What cannot be put back stays in the journal for the next start.
-    fn put_back(&mut self) -> Vec<String> {
+    /// Puts everything back, the last change first, and says what. What cannot be put back stays in the journal for
+    /// the next start.
+    pub fn put_back(&mut self) -> Vec<String> {
+        if self.entries.is_empty() && self.entries.pid != std::process::id() {
+            return Vec::new(); // kept, and perhaps another process's by now
+        }
         let mut done = Vec::new();
         let mut settings = std::mem::take(&mut self.entries.settings);
         let mut left = Vec::new();
-        while let Some((path, before)) = settings.pop() {
-            match fs::write(&path, &before) {
-                Ok(()) => done.push(format!("{} set back to {before}", path.display())),
+        self.refused.clear();
+        while let Some((setting, before)) = settings.pop() {
+            match setting.write(&before) {
+                Ok(()) => done.push(format!("{setting} set back to {before}")),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {} // gone with its CPU or device
-                Err(_) => left.push((path, before)),
+                Err(error) => {
+                    self.refused
+                        .push(format!("{setting} is not set back to {before}: {error}"));
+                    left.push((setting, before));
+                }
             }
         }
         left.reverse();
@@ -222,8 +274,8 @@ pub fn runtime_directory() -> PathBuf {
         .unwrap_or_else(|| std::env::temp_dir().join(format!("tautline-{}", sys::user_id())))
 }
 
-/// The 22nd field of `/proc/PID/stat` (proc(5)); the second may contain spaces, so counting begins after it.
-fn start_of(pid: u32) -> Option<u64> {
+/// When a process or thread started, in clock ticks since boot: the 22nd field of `/proc/PID/stat` (proc(5)); the second may contain spaces, so counting begins after it.
+pub fn start_of(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(')')?
         .1
@@ -296,12 +348,31 @@ mod tests {
         journal.save().unwrap();
         assert!(matches!(
             Journal::open_in(&directory),
-            Err(JournalError::Busy { pid: 1 })
+            Err(JournalError::Busy { pid: 1, .. })
         ));
         journal.entries.started_ticks += 1;
         journal.save().unwrap();
         assert!(Journal::open_in(&directory).is_ok());
         drop(journal);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_is_put_back_by_whoever_comes_next() {
+        let directory = scratch("kept");
+        let setting = directory.join("threaded");
+        fs::write(&setting, "0").unwrap();
+        let open = || Journal::open_named(&directory, "tune.json", "tuning").unwrap();
+        let (mut journal, _) = open();
+        journal.set(&setting, "1").unwrap();
+        assert_eq!(journal.changes().len(), 1);
+        journal.keep().unwrap();
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "1");
+        let (journal, recovered) = open();
+        assert_eq!(recovered.len(), 1);
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "0");
+        drop(journal);
+        assert!(!directory.join("tune.json").exists());
         fs::remove_dir_all(directory).unwrap();
     }
 

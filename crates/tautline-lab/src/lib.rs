@@ -8,6 +8,7 @@
 //! * [`probe`]: threads that wait for a moment and look how late they are.
 //! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
 //! * [`result`]: the one schema of all results; [`cyclictest`] imports others' into it.
+//! * [`setting`] and [`journal`]: what is changed on a machine, and how it is put back.
 //! * [`verdict`]: whether a deadline was held, and what that is worth.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
@@ -29,6 +30,7 @@ pub mod probe;
 pub mod report;
 pub mod result;
 pub mod session;
+pub mod setting;
 pub mod surface;
 pub mod sys;
 pub mod timeline;

@@ -145,8 +145,13 @@ pub fn set_idle_class() -> io::Result<()> {
     set_policy(0, libc::SCHED_IDLE, 0)
 }
 
-/// The kernel's call and not the C library's, which in musl always answers ENOSYS.
-fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+/// Gives a thread a scheduling policy and priority; thread 0 is the calling one. The kernel's call and not the C
+/// library's, which in musl always answers ENOSYS.
+pub fn set_policy(
+    thread: libc::pid_t,
+    policy: libc::c_int,
+    priority: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call; the
     // kernel checks the thread's number.
     let returned = unsafe {
@@ -158,6 +163,20 @@ fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -
         )
     };
     check(returned as libc::c_int).map(|_| ())
+}
+
+/// Scheduling policy and priority of a thread.
+pub fn policy_of(thread: i32) -> io::Result<(libc::c_int, libc::c_int)> {
+    let mut priority: libc::c_int = 0;
+    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the calls.
+    let (policy, returned) = unsafe {
+        (
+            libc::syscall(libc::SYS_sched_getscheduler, thread),
+            libc::syscall(libc::SYS_sched_getparam, thread, &raw mut priority),
+        )
+    };
+    check(returned as libc::c_int)?;
+    Ok((check(policy as libc::c_int)?, priority))
 }
 
 /// Has the command's process pinned to one CPU from its start.

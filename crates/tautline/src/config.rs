@@ -36,9 +36,20 @@
 //! ports = [7, "10-19"]
 //! priorities = ["0-5"]        # left out: all
 //! memory_bytes_max = 16777216
+//!
+//! [tune]                      # for `taut node run` and `taut node tune`; each may be left out
+//! threaded = true
+//! priority = 10
+//! cpu = 1
+//! interrupt_cpu = 1
+//! defer_hard_irqs = 2
+//! gro_flush_timeout_ns = 200000
+//! busy_poll_us = 50
+//! busy_read_us = 50
 //! ```
 
 mod allow;
+mod tune;
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -54,6 +65,8 @@ use tautline_proto::wire::{
 };
 use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
+
+pub use tune::TuneConfig;
 
 use crate::control::policy::Rule;
 use crate::error::OpenError;
@@ -80,6 +93,8 @@ pub struct NodeConfig {
     pub ports: Vec<PortConfig>,
     /// What the node's control process gives to other processes. Of no meaning elsewhere.
     pub allow: Vec<Rule>,
+    /// How receive processing is to be scheduled while that process runs. Of no meaning elsewhere.
+    pub tune: Option<TuneConfig>,
 }
 
 /// A port that can be opened by name.
@@ -154,6 +169,7 @@ impl NodeConfig {
             neighbours: NeighbourTable::new(),
             ports: Vec::new(),
             allow: Vec::new(),
+            tune: None,
         }
     }
 
@@ -246,6 +262,7 @@ struct Document {
     port: Vec<Spanned<PortEntry>>,
     #[serde(default)]
     allow: Vec<Spanned<allow::AllowEntry>>,
+    tune: Option<tune::TuneSection>,
 }
 
 #[derive(Deserialize)]
@@ -306,6 +323,7 @@ impl Document {
         }
         let rules = self.allow.into_iter().map(allow::rule);
         config.allow = rules.collect::<Result<_, _>>()?;
+        config.tune = self.tune.map(tune::tune).transpose()?;
         Ok(config)
     }
 }
@@ -513,6 +531,7 @@ mod tests {
         assert_eq!(config.ports.len(), 2);
         assert_eq!(config.allow.len(), 1);
         assert_eq!(config.allow[0].ports, [7..=7, 10..=19]);
+        assert_eq!(config.tune.unwrap().priority, Some(10));
         let PortOptions::Sampling(options) = &config.ports[0].kind else {
             panic!("port `state` is a sampling port");
         };
@@ -529,7 +548,7 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `ethertype`, `address`, `neighbour`, `port`, `allow`"
+             `xdp_mode`, `ethertype`, `address`, `neighbour`, `port`, `allow`, `tune`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -586,5 +605,9 @@ mod tests {
                 "line 3, column 10: expected a port number from 1 to 4095, or a range such as \"3-5\""
             );
         }
+        assert_eq!(
+            error("[tune]\npriority = 100\n"),
+            "line 2, column 12: expected a real-time priority from 1 to 99"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! `taut node`: a node that serves several processes, and how receive processing is scheduled.
 
 mod run;
+mod tune;
 
 use clap::{Args, Subcommand};
 
@@ -17,11 +18,17 @@ pub struct Arguments {
 enum Command {
     /// Own an interface's demux and hand ports to other processes, which need no privilege then.
     Run(run::Arguments),
+    /// Show or change how receive processing on an interface is scheduled.
+    Tune(tune::TuneArguments),
+    /// Put back what `tune` changed, or a killed `run`.
+    Untune(tune::UntuneArguments),
 }
 
 /// Runs the subcommand.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Tune(arguments) => tune::tune(arguments),
+        Command::Untune(arguments) => tune::untune(arguments),
     }
 }

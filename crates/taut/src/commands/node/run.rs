@@ -7,11 +7,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tautline::NodeConfig;
+use tautline::config::TuneConfig;
 use tautline::control::Server;
 use tautline_lab::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;
+use crate::tune::{self, Tuned};
 
 /// Arguments of `taut node run`.
 #[derive(Debug, Args)]
@@ -31,23 +33,51 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
             "raise the limit of open files (ulimit -n)",
         )
     })?;
+    let (interface, wanted) = (config.interface.clone(), config.tune.clone());
     let mut server = Server::open(config).map_err(peer::open_error)?;
+    // After the demux is attached, without which a veth has no poll. Undone before it may be detached.
+    let tuned = tune(interface.as_deref().unwrap_or_default(), wanted)?;
     let mut text = format!("{}\n", server.report());
     match server.taken_over() {
         0 => {}
         ports => text += &format!("taken over from a predecessor: {ports} open ports\n"),
     }
     text += &format!("serving clients by {rules} [[allow]] entries; root needs none\n");
+    if let Some(tuned) = &tuned {
+        text += &tuned.text();
+    }
     cli::print(&text)?;
     if let Err(error) = tell_ready() {
         eprintln!("taut: the service manager was not told that this process is ready: {error}");
     }
-    server.run(&stop).map_err(|error| {
+    let served = server.run(&stop).map_err(|error| {
         CommandError::failed(
             format!("cannot wait for clients: {error}"),
             "`taut doctor` shows what this machine lacks",
         )
-    })
+    });
+    if let Some(tuned) = tuned {
+        let (done, refused) = tuned.put_back();
+        done.iter()
+            .try_for_each(|line| cli::print(&format!("{line}\n")))?;
+        refused.iter().for_each(|line| eprintln!("taut: {line}"));
+    }
+    served
+}
+
+/// Applies the [tune] section, and puts back what a predecessor that was killed left.
+fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, CommandError> {
+    let left = tune::tuned_interfaces()
+        .iter()
+        .any(|name| name == interface);
+    if wanted.is_none() && !left {
+        return Ok(None);
+    }
+    let mut tuned = Tuned::begin(interface).map_err(super::tune::error)?;
+    tuned
+        .apply(&wanted.unwrap_or_default())
+        .map_err(super::tune::error)?;
+    Ok(Some(tuned))
 }
 
 /// Tells the service manager that clients can come, if there is one that wants to know (sd_notify(3)).

@@ -1,0 +1,137 @@
+//! `taut node tune` and `untune`: how receive processing on an interface is scheduled.
+
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+use tautline::NodeConfig;
+use tautline::config::TuneConfig;
+
+use crate::cli::{self, CommandError};
+use crate::commands::peer;
+use crate::tune::{self, TuneError, Tuned};
+
+/// Arguments of `taut node tune`.
+#[derive(Debug, Args)]
+pub(super) struct TuneArguments {
+    /// Interface whose receive processing is scheduled.
+    #[arg(long, value_name = "IF", required_unless_present = "config")]
+    interface: Option<String>,
+    /// Configuration file of the node (TOML); its [tune] section says what to set.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Poll the interface in kernel threads of its own.
+    #[arg(long)]
+    threaded: bool,
+    /// Real-time priority of these threads, 1 to 99 [default with --threaded: 10].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=99))]
+    priority: Option<u8>,
+    /// CPU that these threads run on.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<u32>,
+    /// CPU that the interface's interrupts go to.
+    #[arg(long, value_name = "CPU")]
+    interrupt_cpu: Option<u32>,
+    /// Polls that find nothing before interrupts are on again.
+    #[arg(long, value_name = "N")]
+    defer_hard_irqs: Option<u32>,
+    /// How long interrupts stay off after such a poll.
+    #[arg(long, value_name = "NS")]
+    gro_flush_timeout_ns: Option<u64>,
+    /// How long a poll of sockets looks at the device itself; of the whole machine.
+    #[arg(long, value_name = "US")]
+    busy_poll_us: Option<u32>,
+    /// How long a blocking read of a socket does; of the whole machine.
+    #[arg(long, value_name = "US")]
+    busy_read_us: Option<u32>,
+}
+
+/// Arguments of `taut node untune`.
+#[derive(Debug, Args)]
+pub(super) struct UntuneArguments {
+    /// Interface whose settings are put back [default: every one of this network namespace].
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+}
+
+impl TuneArguments {
+    /// The interface, and what to set on it.
+    fn wanted(&self) -> Result<(String, TuneConfig), CommandError> {
+        let config = match &self.config {
+            Some(file) => NodeConfig::from_file(file).map_err(peer::open_error)?,
+            None => NodeConfig::on(""),
+        };
+        let interface = self.interface.clone().or(config.interface);
+        let interface = interface.filter(|name| !name.is_empty()).ok_or_else(|| {
+            CommandError::usage(
+                "the configuration names no interface",
+                "set `interface` in it, or name one with --interface",
+            )
+        })?;
+        let file = config.tune.unwrap_or_default();
+        let wanted = TuneConfig {
+            threaded: self.threaded.then_some(true).or(file.threaded),
+            priority: self.priority.or(file.priority),
+            cpu: self.cpu.or(file.cpu),
+            interrupt_cpu: self.interrupt_cpu.or(file.interrupt_cpu),
+            defer_hard_irqs: self.defer_hard_irqs.or(file.defer_hard_irqs),
+            gro_flush_timeout_ns: self.gro_flush_timeout_ns.or(file.gro_flush_timeout_ns),
+            busy_poll_us: self.busy_poll_us.or(file.busy_poll_us),
+            busy_read_us: self.busy_read_us.or(file.busy_read_us),
+        };
+        Ok((interface, wanted))
+    }
+}
+
+/// Shows what is in force, and changes what is asked for until `untune`.
+pub(super) fn tune(arguments: TuneArguments) -> Result<(), CommandError> {
+    let (interface, wanted) = arguments.wanted()?;
+    if wanted == TuneConfig::default() {
+        return cli::print(&tune::current(&interface).map_err(error)?);
+    }
+    let mut tuned = Tuned::begin(&interface).map_err(error)?;
+    tuned.apply(&wanted).map_err(error)?;
+    let text = tuned.text();
+    tuned.keep().map_err(|error| {
+        CommandError::failed(
+            format!("the settings cannot be noted, and are put back: {error}"),
+            "make room in /run",
+        )
+    })?;
+    cli::print(&format!(
+        "{text}until: taut node untune --interface {interface}\n"
+    ))
+}
+
+/// Puts back what was changed.
+pub(super) fn untune(arguments: UntuneArguments) -> Result<(), CommandError> {
+    let interfaces = match arguments.interface {
+        Some(interface) => vec![interface],
+        None => tune::tuned_interfaces(),
+    };
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    for interface in interfaces {
+        let (of_it, refused_of_it) = Tuned::begin(&interface).map_err(error)?.put_back();
+        done.extend(of_it);
+        refused.extend(refused_of_it);
+    }
+    if done.is_empty() && refused.is_empty() {
+        done.push("nothing is tuned".to_owned());
+    }
+    cli::print(&format!("{}\n", done.join("\n")))?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(CommandError::failed(
+        refused.join("; "),
+        "bring the interface up, or run this as root; what is left is noted and can be put back later",
+    ))
+}
+
+/// What the command line says of a failure.
+pub(super) fn error(error: TuneError) -> CommandError {
+    let build = match error {
+        TuneError::NoInterface(_) => CommandError::usage,
+        _ => CommandError::failed,
+    };
+    build(error.to_string(), error.remedy().to_owned())
+}

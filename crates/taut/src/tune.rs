@@ -1,0 +1,314 @@
+//! How receive processing on an interface is scheduled: shown, changed on request, and put back.
+//!
+//! Every change goes through a journal of the interface, so that it is undone after a kill too. Nothing here runs
+//! while messages do.
+
+use std::fs;
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tautline::config::TuneConfig;
+use tautline::{LinkKind, Node, NodeConfig};
+use tautline_lab::journal::{Journal, JournalError, runtime_directory};
+use tautline_lab::result::Change;
+use tautline_lab::setting::{Setting, Thread};
+
+use crate::netdev::{Netdev, Poll};
+use crate::table;
+
+/// Real-time priority of the threads that poll, unless another is asked for: above everything ordinary, and below what
+/// applications take. Lower is not possible with room below; higher would put it above some application.
+pub const PRIORITY_DEFAULT: u8 = 10;
+const BUSY_POLL: &str = "/proc/sys/net/core/busy_poll";
+const BUSY_READ: &str = "/proc/sys/net/core/busy_read";
+
+/// Why tuning failed. Whatever had been changed is put back.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// There is no such interface.
+    #[error("there is no interface `{0}` here")]
+    NoInterface(String),
+    /// The interface is not polled at all.
+    #[error("`{0}` is not polled: it is down, or a veth without an XDP program")]
+    NoPoll(String),
+    /// The interface is not polled in threads.
+    #[error("`{0}` is not polled in threads, so there is none to schedule")]
+    NoThreads(String),
+    /// The kernel did not take a value.
+    #[error("the kernel refuses `{value}` for {setting}: {source}")]
+    Refused {
+        /// What was to be set.
+        setting: String,
+        /// To what.
+        value: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel does not tell about polls.
+    #[error("the kernel does not tell who polls `{interface}`: {source}")]
+    NotTold {
+        /// The interface.
+        interface: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The journal cannot be kept.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl TuneError {
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoInterface(_) => "name one of the interfaces of `ip link`",
+            Self::NoPoll(_) => {
+                "bring it up, and let a node or `taut node run` attach the demux first"
+            }
+            Self::NoThreads(_) => "add --threaded (threaded = true)",
+            Self::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "run as root"
+            }
+            Self::Refused { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "leave that setting out: there is none of that name here"
+            }
+            Self::Refused { .. } => {
+                "give a value that exists on this machine; what was set is put back"
+            }
+            Self::NotTold { .. } => "use Linux 6.8 or later; the settings of threads need it",
+            Self::Journal(JournalError::Busy { .. }) => {
+                "end that process: it puts back what it set"
+            }
+            Self::Journal(_) => "run as root, or give the directory to this user",
+        }
+    }
+}
+
+/// An interface whose settings are being changed. Dropped, it puts them back.
+#[derive(Debug)]
+pub struct Tuned {
+    interface: String,
+    journal: Journal,
+    recovered: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Tuned {
+    /// Begins, first putting back what somebody left who did not do that.
+    pub fn begin(interface: &str) -> Result<Tuned, TuneError> {
+        index(interface)?;
+        let (journal, recovered) =
+            Journal::open_named(&runtime_directory(), &journal_name(interface), "taut node")?;
+        Ok(Tuned {
+            interface: interface.to_owned(),
+            journal,
+            recovered,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Applies what is wanted. On an error everything is as it was before.
+    pub fn apply(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
+        let applied = self.try_apply(wanted);
+        if applied.is_err() {
+            self.journal.restore();
+        }
+        applied
+    }
+
+    fn try_apply(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
+        let own = |attribute: &str| Setting::OfInterface {
+            interface: self.interface.clone(),
+            attribute: attribute.to_owned(),
+        };
+        let of_interface = [
+            (
+                own("threaded"),
+                wanted.threaded.map(|on| u64::from(on).to_string()),
+            ),
+            (
+                own("napi_defer_hard_irqs"),
+                wanted.defer_hard_irqs.map(|n| n.to_string()),
+            ),
+            (
+                own("gro_flush_timeout"),
+                wanted.gro_flush_timeout_ns.map(|n| n.to_string()),
+            ),
+            (
+                Setting::File(BUSY_POLL.into()),
+                wanted.busy_poll_us.map(|n| n.to_string()),
+            ),
+            (
+                Setting::File(BUSY_READ.into()),
+                wanted.busy_read_us.map(|n| n.to_string()),
+            ),
+        ];
+        let threads =
+            wanted.threaded == Some(true) || wanted.priority.is_some() || wanted.cpu.is_some();
+        if threads && polls(&self.interface)?.is_empty() {
+            return Err(TuneError::NoPoll(self.interface.clone()));
+        }
+        for (setting, value) in of_interface {
+            if let Some(value) = value {
+                self.change(&setting, &value)?;
+            }
+        }
+        if threads {
+            self.schedule_threads(wanted)?;
+        }
+        if let Some(cpu) = wanted.interrupt_cpu {
+            self.place_interrupts(cpu)?;
+        }
+        Ok(())
+    }
+
+    fn schedule_threads(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
+        let polls = polls(&self.interface)?;
+        let threads: Vec<u32> = polls.iter().filter_map(|poll| poll.thread).collect();
+        if threads.is_empty() {
+            return Err(TuneError::NoThreads(self.interface.clone()));
+        }
+        let policy = format!("fifo {}", wanted.priority.unwrap_or(PRIORITY_DEFAULT));
+        for number in threads {
+            // One that has just ended needs no settings.
+            let Ok(thread) = Thread::now(number) else {
+                continue;
+            };
+            self.change(&Setting::ThreadPolicy(thread), &policy)?;
+            if let Some(cpu) = wanted.cpu {
+                self.change(&Setting::ThreadCpus(thread), &cpu.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place_interrupts(&mut self, cpu: u32) -> Result<(), TuneError> {
+        let polls = polls(&self.interface)?;
+        let interrupts: Vec<u32> = polls.iter().filter_map(|poll| poll.interrupt).collect();
+        if interrupts.is_empty() {
+            let note = format!("`{}` has no interrupts of its own to place", self.interface);
+            self.notes.push(note);
+        }
+        for interrupt in interrupts {
+            let path = PathBuf::from(format!("/proc/irq/{interrupt}/smp_affinity_list"));
+            self.change(&Setting::File(path), &cpu.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, setting: &Setting, value: &str) -> Result<(), TuneError> {
+        self.journal
+            .change(setting, value)
+            .map_err(|source| TuneError::Refused {
+                setting: setting.to_string(),
+                value: value.to_owned(),
+                source,
+            })
+    }
+
+    /// What was changed, what was put back before, and what there was nothing to do about.
+    pub fn text(&self) -> String {
+        let mut text = lines(&self.recovered);
+        text += &changes_text(self.journal.changes());
+        text + &lines(&self.notes)
+    }
+
+    /// Leaves the settings in force for `taut node untune`.
+    pub fn keep(self) -> io::Result<()> {
+        self.journal.keep()
+    }
+
+    /// Puts everything back, and says what came of it: what is so again, and what could not be had.
+    pub fn put_back(mut self) -> (Vec<String>, Vec<String>) {
+        let mut done = self.recovered.clone();
+        done.extend(self.journal.put_back());
+        if !self.journal.refused().is_empty() {
+            // A veth is polled only while it has an XDP program, and takes no settings of its poll otherwise.
+            let config = NodeConfig::on(&self.interface).with_link(LinkKind::Xdp);
+            let _polled = Node::open(config);
+            done.extend(self.journal.put_back());
+        }
+        (done, self.journal.refused().to_vec())
+    }
+}
+
+/// Interfaces of this network namespace that are tuned, or were by somebody who did not put it back.
+pub fn tuned_interfaces() -> Vec<String> {
+    let prefix = journal_name("");
+    let prefix = prefix.trim_end_matches(".json");
+    let entries = fs::read_dir(runtime_directory()).into_iter().flatten();
+    let mut interfaces: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| Some(name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned()))
+        .collect();
+    interfaces.sort();
+    interfaces
+}
+
+/// One journal for each interface of each network namespace.
+fn journal_name(interface: &str) -> String {
+    let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.st_ino());
+    format!("tune-{namespace}-{interface}.json")
+}
+
+/// What is in force now.
+pub fn current(interface: &str) -> Result<String, TuneError> {
+    index(interface)?;
+    let mut settings = Vec::new();
+    for attribute in ["threaded", "napi_defer_hard_irqs", "gro_flush_timeout"] {
+        settings.push(Setting::OfInterface {
+            interface: interface.to_owned(),
+            attribute: attribute.to_owned(),
+        });
+    }
+    settings.extend([BUSY_POLL, BUSY_READ].map(|path| Setting::File(path.into())));
+    // Where the kernel does not tell, the rest is worth showing.
+    for poll in polls(interface).unwrap_or_default() {
+        if let Some(thread) = poll.thread.and_then(|number| Thread::now(number).ok()) {
+            settings.extend([Setting::ThreadPolicy(thread), Setting::ThreadCpus(thread)]);
+        }
+        if let Some(interrupt) = poll.interrupt {
+            let path = format!("/proc/irq/{interrupt}/smp_affinity_list");
+            settings.push(Setting::File(Path::new(&path).to_owned()));
+        }
+    }
+    let rows = settings.iter().map(|setting| {
+        let value = setting.read().unwrap_or_else(|_| "not here".to_owned());
+        vec![setting.to_string(), value]
+    });
+    Ok(table::figures(&["setting", "now"], rows))
+}
+
+fn changes_text(changes: &[Change]) -> String {
+    if changes.is_empty() {
+        return "nothing needed to be changed\n".to_owned();
+    }
+    let rows = changes.iter().map(|change| {
+        vec![
+            change.what.clone(),
+            change.before.clone(),
+            change.after.clone(),
+        ]
+    });
+    table::figures(&["setting", "before", "now"], rows)
+}
+
+fn lines(list: &[String]) -> String {
+    list.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn index(interface: &str) -> Result<u32, TuneError> {
+    nix::net::if_::if_nametoindex(interface)
+        .map_err(|_| TuneError::NoInterface(interface.to_owned()))
+}
+
+fn polls(interface: &str) -> Result<Vec<Poll>, TuneError> {
+    let index = index(interface)?;
+    Netdev::open()
+        .and_then(|netdev| netdev.polls(index))
+        .map_err(|source| TuneError::NotTold {
+            interface: interface.to_owned(),
+            source,
+        })
+}

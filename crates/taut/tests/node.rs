@@ -1,0 +1,251 @@
+//! `taut node run`, `tune` and `untune` as a user runs them, on interfaces of the tests' own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tautline_lab::hosts::{Host, Hosts, HostsOptions};
+
+mod common;
+use common::skipped_without_privilege;
+
+fn taut(hosts: &Hosts, arguments: &[&str]) -> Command {
+    let mut command = hosts.command(Host::A, env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Exit status, standard output and standard error.
+fn run(hosts: &Hosts, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = taut(hosts, arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A configuration file, gone when dropped.
+struct Config(PathBuf);
+
+impl Config {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("taut-{name}-{}.toml", std::process::id()));
+        fs::write(&path, format!("interface = \"taut0\"\n{text}")).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
+    }
+}
+
+/// A control process that serves; killed when dropped.
+struct Control {
+    child: Child,
+}
+
+impl Control {
+    fn start(hosts: &Hosts, config: &Config) -> Self {
+        let mut command = taut(hosts, &["node", "run", "--config", config.path()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let serving = lines.by_ref().map_while(Result::ok);
+        assert!(
+            serving
+                .into_iter()
+                .any(|line| line.starts_with("serving clients")),
+            "it ended before it served"
+        );
+        // What it says later must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child }
+    }
+
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// The values that `taut node tune` shows, without the threads' numbers.
+fn in_force(hosts: &Hosts) -> Vec<String> {
+    let (status, out, error) = run(hosts, &["node", "tune", "--interface", "taut0"]);
+    assert_eq!(status, Some(0), "{error}");
+    out.lines()
+        .filter(|line| line.contains("taut0/") || line.contains(" of thread "))
+        .map(|line| line.split_whitespace().last().unwrap().to_owned())
+        .collect()
+}
+
+fn hosts() -> Option<Hosts> {
+    (!skipped_without_privilege()).then(|| Hosts::create(&HostsOptions::default()).unwrap())
+}
+
+const UNTUNED: [&str; 3] = ["0", "0", "0"];
+
+#[test]
+fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
+    let Some(hosts) = hosts() else { return };
+    let text = "[tune]\nthreaded = true\npriority = 7\ncpu = 0\ndefer_hard_irqs = 3\n";
+    let config = Config::new("run-tunes", text);
+    // The table ends with policy and CPU of the thread: `fifo 7` on 0.
+    let tuned = ["1", "3", "0", "7", "0"];
+    assert_eq!(in_force(&hosts), UNTUNED);
+    let mut control = Control::start(&hosts, &config);
+    assert_eq!(in_force(&hosts), tuned);
+    let (status, _, error) = run(&hosts, &["node", "untune"]);
+    assert_eq!(status, Some(1));
+    let pid = format!("process {}", control.child.id());
+    assert!(error.contains(&pid), "{error}");
+    assert_eq!(control.end(Signal::SIGTERM), Some(0));
+    assert_eq!(in_force(&hosts), UNTUNED);
+
+    // Killed, the veth is not polled any more, and the kernel takes no such setting for it.
+    let mut control = Control::start(&hosts, &config);
+    control.end(Signal::SIGKILL);
+    assert_eq!(in_force(&hosts)[..2], tuned[..2]);
+    let (status, out, error) = run(&hosts, &["node", "untune"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(out.contains("threaded set back to 0"), "{out}");
+    assert_eq!(in_force(&hosts), UNTUNED);
+
+    // Or its successor does, which wants nothing of the kind.
+    let mut control = Control::start(&hosts, &config);
+    control.end(Signal::SIGKILL);
+    let plain = Config::new("run-plain", "");
+    let _successor = Control::start(&hosts, &plain);
+    assert_eq!(in_force(&hosts), UNTUNED);
+}
+
+#[test]
+fn tune_shows_before_and_after_and_untune_puts_back() {
+    let Some(hosts) = hosts() else { return };
+    let tune = |rest: &[&str]| {
+        run(
+            &hosts,
+            &[&["node", "tune", "--interface", "taut0"], rest].concat(),
+        )
+    };
+    let (status, _, error) = tune(&["--threaded"]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("`taut0` is not polled"), "{error}");
+    let config = Config::new("tune", "");
+    let _control = Control::start(&hosts, &config);
+    let (status, _, error) = tune(&["--cpu", "0"]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("not polled in threads"), "{error}");
+
+    let (status, out, error) = tune(&["--threaded", "--cpu", "0", "--interrupt-cpu", "0"]);
+    assert_eq!(status, Some(0), "{error}");
+    for expected in ["before", "fifo 10", "no interrupts of its own", "untune"] {
+        assert!(out.contains(expected), "{expected} in {out}");
+    }
+    let tuned = in_force(&hosts);
+    assert_eq!(tuned, ["1", "0", "0", "10", "0"]);
+    // Again, with something else: what was there before is still known.
+    let (status, _, error) = tune(&["--threaded", "--priority", "20"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert_eq!(in_force(&hosts)[..4], ["1", "0", "0", "20"]);
+    let (status, out, error) = run(&hosts, &["node", "untune", "--interface", "taut0"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(out.contains("threaded set back to 0"), "{out}");
+    assert_eq!(in_force(&hosts), UNTUNED);
+    let (status, out, _) = run(&hosts, &["node", "untune"]);
+    assert_eq!((status, out.as_str()), (Some(0), "nothing is tuned\n"));
+}
+
+#[test]
+fn a_value_that_the_kernel_refuses_undoes_the_rest() {
+    let Some(hosts) = hosts() else { return };
+    let config = Config::new("refused", "");
+    let control = Control::start(&hosts, &config);
+    // The CPU comes last, after threads were made and given a priority.
+    let arguments = [
+        "node",
+        "tune",
+        "--interface",
+        "taut0",
+        "--threaded",
+        "--defer-hard-irqs",
+        "2",
+        "--cpu",
+        "1000",
+    ];
+    let (status, _, error) = run(&hosts, &arguments);
+    assert_eq!(status, Some(1));
+    assert!(
+        error.contains("the kernel refuses `1000` for CPUs of thread"),
+        "{error}"
+    );
+    assert!(error.contains("what was set is put back"), "{error}");
+    assert_eq!(in_force(&hosts), UNTUNED);
+    // In a configuration it keeps the control process from starting.
+    let bad = Config::new("refused-bad", "[tune]\nthreaded = true\ncpu = 1000\n");
+    drop(control);
+    let (status, _, error) = run(&hosts, &["node", "run", "--config", bad.path()]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("the kernel refuses `1000`"), "{error}");
+}
+
+#[test]
+fn two_control_processes_and_wrong_configurations_are_refused() {
+    let Some(hosts) = hosts() else { return };
+    let config = Config::new("two", "");
+    let control = Control::start(&hosts, &config);
+    let (status, _, error) = run(&hosts, &["node", "run", "--config", config.path()]);
+    assert_eq!(status, Some(1));
+    let first = format!(
+        "`taut0` has a control process: process {} (",
+        control.child.id()
+    );
+    assert!(error.contains(&first), "{error}");
+    let unknown = Config::new(
+        "unknown",
+        "[[allow]]\nuser = \"taut-no-such\"\nports = [1]\n",
+    );
+    let (status, _, error) = run(&hosts, &["node", "run", "--config", unknown.path()]);
+    assert_eq!(status, Some(2));
+    assert!(
+        error.contains("[[allow]] entry 1 is for user taut-no-such"),
+        "{error}"
+    );
+    let (status, out, _) = run(&hosts, &["status"]);
+    assert_eq!(status, Some(0));
+    assert!(out.contains("root only"), "{out}");
+}
+
+#[test]
+fn wrong_use_is_told() {
+    for arguments in [
+        &["node"][..],
+        &["node", "run"],
+        &["node", "run", "--config", "/nonexistent.toml"],
+        &["node", "tune"],
+        &["node", "tune", "--interface", "lo", "--priority", "100"],
+        &["node", "tune", "--interface", "taut-none"],
+        &["node", "untune", "--interface", "taut-none"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
