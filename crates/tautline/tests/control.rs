@@ -9,7 +9,7 @@ use common::control::{
     ports_given, served, start_client, start_control,
 };
 use common::{XDP, hosts, open, port};
-use tautline::{PortError, Priority, QueuingOptions, SamplingOptions, SendError};
+use tautline::{Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
 use tautline_lab::hosts::{Host, Hosts};
 use tautline_shm::region::Shape;
 
@@ -116,7 +116,16 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         let priority = |number| Priority::new(number).unwrap();
         first.send(to, priority(3), b"allowed").unwrap();
         let error = first.send(to, priority(4), b"not allowed").unwrap_err();
-        assert_eq!(error, SendError::PriorityNotAllowed { priority: 4 });
+        let refused = SendError::PriorityNotAllowed { priority: 4 };
+        assert_eq!(error, refused);
+        assert_eq!(first.merge(to, priority(4), b"later"), Err(refused));
+        let batch = [3, 4].map(|number| Outgoing {
+            to,
+            priority: priority(number),
+            message: b"one of several",
+        });
+        assert_eq!(first.send_batch(&batch), Ok(1));
+        assert_eq!(first.send_batch(&batch[1..]), Err(refused));
         return;
     }
     let Some(hosts) = hosts() else { return };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, ParseError, PortNumber};
+use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 pub use frame::{OutFrame, Route};
@@ -235,6 +235,15 @@ pub trait PortLink: Inbox {
             }
         }
         Ok(sent)
+    }
+
+    /// Whether this port may send with a priority. [`PortLink::send`] looks itself; this is for what is
+    /// kept to be sent later.
+    ///
+    /// # Errors
+    /// [`SendError::PriorityNotAllowed`].
+    fn check_priority(&self, _priority: Priority) -> Result<(), SendError> {
+        Ok(())
     }
 
     /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of

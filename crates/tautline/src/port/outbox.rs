@@ -290,6 +290,7 @@ impl Outbox {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
+        link.check_priority(priority)?;
         let whole_bytes_max = self.flows[to.0].route.whole_bytes_max();
         if bundle::LENGTH_BYTES + message.len() > whole_bytes_max {
             self.flush(link, statistics)?;

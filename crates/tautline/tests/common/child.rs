@@ -4,6 +4,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 const ROLE: &str = "TAUTLINE_TEST_ROLE";
 
 /// What a child says when it is ready.
@@ -64,13 +67,25 @@ impl Helper {
         self.child.id()
     }
 
-    fn wait_for(&mut self, text: &str) {
+    /// Waits for a line of the child's with this in it.
+    pub fn wait_for(&mut self, text: &str) -> String {
         let mut line = String::new();
         while !line.contains(text) {
             line.clear();
             let bytes = self.output.read_line(&mut line).unwrap();
-            assert!(bytes > 0, "the child ended before it was ready");
+            assert!(bytes > 0, "the child ended before it said `{text}`");
         }
+        line
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Lets a child that waits in [`ready`] go on.
+    pub fn let_go(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     /// Kills it with signal 9 and waits until it is gone.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::{Header, PortNumber};
+use tautline_proto::wire::{Header, PortNumber, Priority};
 use tautline_shm::doorbell;
 use tautline_shm::region::PortMemory;
 
@@ -130,16 +130,28 @@ impl PortLink for XdpPort {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let priority = header.priority.get();
-        if self.priorities & 1 << priority == 0 {
-            return Err(SendError::PriorityNotAllowed { priority });
-        }
+        self.check_priority(header.priority)?;
         let bytes = self.frame.build(route, header, payload);
         Ok(socket::send(self.sender.as_fd(), bytes)?)
     }
 
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        send_frames(self.sender.as_fd(), frames)
+        let mut checked = frames.iter().map(|frame| frame.header.priority);
+        let refused = checked.position(|priority| self.check_priority(priority).is_err());
+        match refused {
+            Some(0) => self.check_priority(frames[0].header.priority).map(|()| 0),
+            Some(allowed) => send_frames(self.sender.as_fd(), &frames[..allowed]),
+            None => send_frames(self.sender.as_fd(), frames),
+        }
+    }
+
+    #[inline]
+    fn check_priority(&self, priority: Priority) -> Result<(), SendError> {
+        let priority = priority.get();
+        if self.priorities & 1 << priority == 0 {
+            return Err(SendError::PriorityNotAllowed { priority });
+        }
+        Ok(())
     }
 
     /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.
