@@ -9,6 +9,7 @@ TAUT := $(TARGET)/release/taut
 
 # Options of the long runs and of the benchmark, to be given on the command line.
 FUZZ_ITERATIONS := 200000000
+FLOOD_SECONDS := 60
 SIM_SEEDS := 100000
 SIM_SECONDS_MAX := 86400
 BENCH_PATHS := sampling,queuing,udp-poll,floor
@@ -21,7 +22,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim test-fresh-root clean
+.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim flood test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -68,6 +69,10 @@ fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,000) seeds
 	@scripts/setup.sh --for build
 	@TAUTLINE_SIM_SEEDS=$(SIM_SEEDS) TAUTLINE_STAGE_SECONDS_MAX=$(SIM_SECONDS_MAX) scripts/test.sh sim
+
+flood: ## long, root: ten unprivileged clients under a flood, killed at random for FLOOD_SECONDS (60)
+	@scripts/setup.sh --for build
+	TAUTLINE_FLOOD_SECONDS=$(FLOOD_SECONDS) cargo test --locked -p tautline --test control_flood -- --nocapture
 
 test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
 	@scripts/fresh-root.sh

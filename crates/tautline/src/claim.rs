@@ -17,6 +17,11 @@ use crate::sys::unix;
 const ATTEMPTS: u32 = 50;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
+/// How often the holder of a claim can be asked who it is. Nobody accepts these connections, since the kernel
+/// answers for the holder; each stays in its queue. Lower: sooner nobody is told any more. Higher: more kernel memory
+/// for one that asks without end.
+const ASKERS_MAX: i32 = 4096;
+
 /// Repeats `take` while it is refused for a reason that passes, a few times.
 pub(crate) fn patiently<T>(
     passing: io::ErrorKind,
@@ -113,7 +118,7 @@ impl Claim {
     pub(crate) fn new(interface_index: u32, ethertype: u16, port: u16) -> Result<Self, ClaimError> {
         let name = name(interface_index, ethertype, port);
         patiently(io::ErrorKind::AddrInUse, || {
-            unix::listen(&name, SocketType::STREAM)
+            unix::listen(&name, SocketType::STREAM, ASKERS_MAX)
         })
         .map(|held| Self { held })
         .map_err(|error| refused(&name, error))
@@ -126,14 +131,14 @@ impl Claim {
         port: u16,
     ) -> Result<Self, ClaimError> {
         let name = name(interface_index, ethertype, port);
-        unix::listen(&name, SocketType::STREAM)
+        unix::listen(&name, SocketType::STREAM, ASKERS_MAX)
             .map(|held| Self { held })
             .map_err(|error| refused(&name, error))
     }
 
     /// Takes over a claim that another process made for this one, whose name it then tells.
     pub(crate) fn handed(held: OwnedFd) -> io::Result<Self> {
-        unix::listen_again(held.as_fd())?;
+        unix::listen_again(held.as_fd(), ASKERS_MAX)?;
         Ok(Self { held })
     }
 }
@@ -144,7 +149,13 @@ impl From<Claim> for OwnedFd {
     }
 }
 
-/// Who has claimed a port, if somebody has.
+/// Whether nobody has claimed a port: whoever can claim it has shown that. Asks nobody.
+pub(crate) fn is_free(interface_index: u32, ethertype: u16, port: u16) -> bool {
+    let name = name(interface_index, ethertype, port);
+    unix::listen(&name, SocketType::STREAM, ASKERS_MAX).is_ok()
+}
+
+/// Who has claimed a port, if that can be told. Nothing follows from it if it cannot.
 pub(crate) fn claimant(
     interface_index: u32,
     ethertype: u16,

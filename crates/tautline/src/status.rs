@@ -20,6 +20,9 @@ use crate::sys::unix;
 
 /// How the sockets' names begin; process id and a serial number follow.
 const NAME: &str = "tautline/node/";
+/// Askers that can wait for a control process to come to them. Lower: some are refused. Higher: a stopped one keeps
+/// more waiting.
+const ASKERS_MAX: i32 = 16;
 /// How long an asker or an asked node may take. Lower: a busy machine's nodes seem dead. Higher:
 /// `taut status` hangs on a stopped process for that long.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -47,7 +50,7 @@ impl StatusServer {
 /// A socket on which whoever asks for the state of a node of this process connects, to be answered
 /// without waiting.
 pub(crate) fn listener() -> io::Result<OwnedFd> {
-    unix::listen(&own_name(), SocketType::STREAM)
+    unix::listen(&own_name(), SocketType::STREAM, ASKERS_MAX)
 }
 
 /// A name that no other node has.

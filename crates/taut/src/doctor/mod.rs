@@ -407,13 +407,17 @@ fn privilege_lines() -> Vec<Line> {
                         AREA,
                         wanted.name,
                         format!("not held; for {purpose}"),
-                        "run as root, or give it with setcap or AmbientCapabilities=",
+                        match without {
+                            Grade::Missing => "run as root, give it with setcap or AmbientCapabilities=, or go through a control process (taut node run)",
+                            _ => "run as root, or give it with setcap or AmbientCapabilities=",
+                        },
                     )
                 },
                 None => Line::limited(AREA, wanted.name, UNKNOWN, "mount /proc"),
             }
         })
         .collect();
+    lines.extend(control_lines(AREA));
     lines.push(memlock_line(AREA));
     lines.push(priority_line(AREA));
     lines.push(if hosts::may_create() {
@@ -427,6 +431,31 @@ fn privilege_lines() -> Vec<Line> {
         )
     });
     lines
+}
+
+/// The control processes of this network namespace's interfaces, through which a process needs no privilege.
+fn control_lines(area: &'static str) -> Vec<Line> {
+    let interfaces = nix::net::if_::if_nameindex();
+    let interfaces = interfaces.iter().flat_map(|list| list.iter());
+    let found = interfaces.filter_map(|interface| {
+        let name = interface.name().to_str().ok()?;
+        let found = tautline::control::look(name)?;
+        let process = format!("process {} serves `{name}`", found.pid);
+        Some(match found.refused {
+            None => Line::good(
+                area,
+                "control process",
+                format!("{process}, and takes this user"),
+            ),
+            Some(why) => Line::limited(
+                area,
+                "control process",
+                format!("{process}, and not this user: {why}"),
+                "have an [[allow]] entry added to its configuration",
+            ),
+        })
+    });
+    found.collect()
 }
 
 fn memlock_line(area: &'static str) -> Line {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
-use tautline_proto::wire::PortNumber;
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
 use tautline_shm::region::Shape;
 
 use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
@@ -17,7 +17,7 @@ use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, DemuxOwner, PortParts};
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
-use crate::sys::{unix, wait};
+use crate::sys::{interface, unix, wait};
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
@@ -26,6 +26,36 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// be a moment from gone.
 const ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
+
+/// A control process, as whoever asks finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// The control process.
+    pub pid: i32,
+    /// Why it does not take this process, if it does not.
+    pub refused: Option<String>,
+}
+
+/// Looks for the control process of an interface, and whether it takes this process as a client. `None`
+/// if there is no such interface in this network namespace, or no control process.
+#[must_use]
+pub fn look(interface: &str) -> Option<Found> {
+    let hello = Hello {
+        interface_index: interface::query(interface).ok()?.index,
+        request: Request::Hello {
+            ethertype: ETHERTYPE_DEFAULT,
+            ip: None,
+            mode: None,
+        },
+    };
+    let mut control = hello.connect().ok()??;
+    let refused = hello.say(&mut control).err();
+    Some(Found {
+        pid: control.pid,
+        refused,
+    })
+}
 
 /// A node's connection to the control process of its interface.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod server;
 
 mod message;
 
+pub use client::{Found, look};
 pub use server::Server;
 
 /// The name that the control process of an interface listens on. In the abstract name space, which is

@@ -3,7 +3,7 @@
 mod clients;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tautline_shm::region::Shape;
 use self::clients::{Client, Clients};
 use super::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
 use super::policy::{Asker, Policy, Taken};
-use crate::claim::{Claim, ClaimError, Holder, claimant};
+use crate::claim::{self, Claim, ClaimError, Holder, claimant};
 use crate::config::NodeConfig;
 use crate::error::{OpenError, PortError};
 use crate::link::XdpMode;
@@ -25,17 +25,24 @@ use crate::link::xdp::demux::{Demux, Setup};
 use crate::node::{OpenReport, Place};
 use crate::status;
 use crate::sys::keeper::Keeper;
-use crate::sys::unix;
+use crate::sys::unix::{self, Credentials};
 
 /// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
 /// the numbers before a rule of theirs stops them.
 const PORTS_OF_CLIENT_MAX: usize = 256;
+/// Connections that wait to be accepted. Lower: a burst of clients is turned away and tries again. Higher: more of them
+/// can be kept waiting by a stopped control process.
+const BACKLOG: i32 = 64;
 /// How long a connection may stay without having said what it wants. Lower: a client that is scheduled
 /// late is turned away. Higher: connections that nobody uses keep others out for longer.
 const HELLO_TIME_LIMIT: Duration = Duration::from_secs(2);
 /// How often clients that belonged to a predecessor are looked for. Lower: more wake-ups. Higher: the
 /// ports of one that died stay taken for longer; they are to be free within a second.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Ports taken from the demux between two looks at who asks. Each waits for the kernel to be done with the old
+/// state (RCU), milliseconds twice. Lower: more looks. Higher: whoever asks waits behind a client that died with
+/// many ports.
+const LEAVING_AT_ONCE: usize = 4;
 /// How long the demux of a predecessor whose last client died may take to be gone.
 const DETACH_TIME_LIMIT: Duration = Duration::from_secs(2);
 const DETACH_INTERVAL: Duration = Duration::from_millis(20);
@@ -45,6 +52,13 @@ const LISTENER: u64 = 0;
 const STATUS: u64 = 1;
 const STOP: u64 = 2;
 const FIRST_CLIENT: u64 = 3;
+
+/// Of a predecessor's client that cannot be asked who it is: no user has this number.
+const UNKNOWN: Credentials = Credentials {
+    pid: 0,
+    uid: u32::MAX,
+    gid: u32::MAX,
+};
 
 /// The control process of an interface: owns its demux, and hands out what ports consist of.
 ///
@@ -70,6 +84,8 @@ pub struct Server {
     epoll: OwnedFd,
     clients: Clients,
     ports: BTreeMap<PortNumber, OpenPort>,
+    /// Ports that are nobody's any more and have not been taken from the demux yet.
+    leaving: BTreeSet<PortNumber>,
     looked: Instant,
 }
 
@@ -131,6 +147,7 @@ impl Server {
             epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
             clients: Clients::new(FIRST_CLIENT),
             ports: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             looked: Instant::now(),
         };
         server.take_ports_over();
@@ -174,6 +191,7 @@ impl Server {
                 }
             }
             self.look();
+            self.withdraw(LEAVING_AT_ONCE);
         }
     }
 
@@ -187,8 +205,15 @@ impl Server {
         )?)
     }
 
-    /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up.
+    /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up or something is left to
+    /// be done.
     fn patience(&self) -> Option<rustix::event::Timespec> {
+        if !self.leaving.is_empty() {
+            return Some(rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            });
+        }
         let someone =
             self.clients.has_silent() || self.ports.values().any(|port| port.client.is_none());
         someone.then(|| rustix::event::Timespec {
@@ -271,6 +296,9 @@ impl Server {
                     .is_some_and(|open| open.client == Some(number))
                 {
                     self.close(port);
+                    // Here, so that it is so when the client hears of it.
+                    self.leaving.remove(&port);
+                    self.demux.close_port(port);
                 }
                 Ok((Answer::Closed, Vec::new()))
             }
@@ -344,6 +372,9 @@ impl Server {
         let claim = claim.map_err(not_claimed)?;
         // Whoever had it before is dead, whether that has been noticed or not.
         self.close(port);
+        if self.leaving.remove(&port) {
+            self.demux.close_port(port);
+        }
         let made = self
             .demux
             .make_port(port, shape)
@@ -375,8 +406,19 @@ impl Server {
         taken
     }
 
+    /// From now on the port is nobody's.
     fn close(&mut self, port: PortNumber) {
         if self.ports.remove(&port).is_some() {
+            self.leaving.insert(port);
+        }
+    }
+
+    /// Takes ports that are nobody's from the demux, so many at most.
+    fn withdraw(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(port) = self.leaving.pop_first() else {
+                return;
+            };
             self.demux.close_port(port);
         }
     }
@@ -403,10 +445,11 @@ impl Server {
             (setup.interface.index, setup.ethertype)
         };
         for (port, memory_bytes) in self.demux.open_ports() {
-            let Some(holder) = claimant(index, ethertype, port.get()) else {
+            if claim::is_free(index, ethertype, port.get()) {
                 self.demux.close_port(port);
                 continue;
-            };
+            }
+            let holder = claimant(index, ethertype, port.get()).unwrap_or(UNKNOWN);
             let asker = Asker {
                 uid: holder.uid,
                 groups: vec![holder.gid],
@@ -438,8 +481,7 @@ impl Server {
             .ports
             .iter()
             .filter(|(_, open)| open.client.is_none())
-            // Whoever can claim the number has shown that nobody else does.
-            .filter(|(port, _)| Claim::attempt(index, ethertype, port.get()).is_ok())
+            .filter(|(port, _)| claim::is_free(index, ethertype, port.get()))
             .map(|(port, _)| *port)
             .collect();
         for port in dead {
@@ -485,7 +527,7 @@ fn not_claimed(error: ClaimError) -> Refusal {
 /// Takes the name of the interface's control process.
 fn listen(name: &str, index: u32) -> Result<OwnedFd, OpenError> {
     let own = super::name(index);
-    unix::listen(&own, SocketType::SEQPACKET).map_err(|error| {
+    unix::listen(&own, SocketType::SEQPACKET, BACKLOG).map_err(|error| {
         if error.kind() != io::ErrorKind::AddrInUse {
             return refused("listening for clients", error);
         }

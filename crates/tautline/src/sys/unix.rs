@@ -12,10 +12,6 @@ use rustix::net::{
 
 /// Descriptors in one message at most.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
-/// Connections that wait to be accepted. Lower: a burst of clients is turned away and tries again.
-/// Higher: more of them can be kept waiting by a stopped listener.
-const BACKLOG: i32 = 64;
-
 /// Who is at the other end of a Unix socket, as it was when it connected (or began to listen).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -34,20 +30,21 @@ fn socket(kind: SocketType) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Listens under an abstract name. `ErrorKind::AddrInUse` if somebody does already.
-pub(crate) fn listen(name: &str, kind: SocketType) -> io::Result<OwnedFd> {
+/// Listens under an abstract name; `backlog` connections can wait to be accepted.
+/// `ErrorKind::AddrInUse` if somebody listens already.
+pub(crate) fn listen(name: &str, kind: SocketType, backlog: i32) -> io::Result<OwnedFd> {
     let listener = socket(kind)?;
     rustix::net::bind(
         &listener,
         &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
     )?;
-    rustix::net::listen(&listener, BACKLOG)?;
+    rustix::net::listen(&listener, backlog)?;
     Ok(listener)
 }
 
 /// Listens anew on a socket that was handed to this process, whose credentials then count.
-pub(crate) fn listen_again(listener: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::net::listen(listener, BACKLOG)?)
+pub(crate) fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, backlog)?)
 }
 
 /// Connects to an abstract name. Never waits: a listener that has too many waiting already is

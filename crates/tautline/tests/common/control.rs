@@ -96,8 +96,16 @@ pub fn start_client(hosts: &Hosts, test: &str, role: &str) -> Helper {
 /// The node of a client: whoever calls this becomes `user` first, without any capability, and is killed
 /// by the kernel if it makes a bpf() call.
 pub fn client_node(user: u32) -> Result<Node, tautline::OpenError> {
-    super::unprivileged::become_user(user);
-    super::unprivileged::forbid_bpf();
+    forbid_and_open(user, &mut false)
+}
+
+/// The same for one that tries again, which has become that user already.
+pub fn forbid_and_open(user: u32, forbidden: &mut bool) -> Result<Node, tautline::OpenError> {
+    if !*forbidden {
+        super::unprivileged::become_user(user);
+        super::unprivileged::forbid_bpf();
+        *forbidden = true;
+    }
     let mut config = NodeConfig::on("taut0");
     config.link = Some(tautline::LinkKind::Xdp);
     Node::open(config)
