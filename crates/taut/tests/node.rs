@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -230,6 +232,27 @@ fn two_control_processes_and_wrong_configurations_are_refused() {
     let (status, out, _) = run(&hosts, &["status"]);
     assert_eq!(status, Some(0));
     assert!(out.contains("root only"), "{out}");
+}
+
+#[test]
+fn the_service_manager_is_told_when_clients_can_come() {
+    let Some(hosts) = hosts() else { return };
+    let config = Config::new("notify", "");
+    let path = config.0.with_extension("socket");
+    let _stale = fs::remove_file(&path);
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut command = taut(&hosts, &["node", "run", "--config", config.path()]);
+    let command = command.env("NOTIFY_SOCKET", &path).stdout(Stdio::null());
+    let child = command.spawn().unwrap();
+    let mut buffer = [0; 64];
+    let told = manager.recv(&mut buffer);
+    let mut control = Control { child };
+    let _gone = fs::remove_file(&path);
+    assert_eq!(&buffer[..told.unwrap()], b"READY=1");
+    assert_eq!(control.end(Signal::SIGINT), Some(0));
 }
 
 #[test]
