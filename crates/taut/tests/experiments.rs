@@ -109,7 +109,13 @@ fn runs_write_raw_data_plots_and_one_page() {
     }
     let scratch = Scratch::new("experiments");
     let out = scratch.0.join("out");
-    let names = ["rtdip-fig3", "rtdip-fig4", "rtdip-fig6", "rtdip-fig7"];
+    let names = [
+        "rtdip-fig3",
+        "rtdip-fig4",
+        "rtdip-fig6",
+        "rtdip-fig7",
+        "rtdip-fig8",
+    ];
     let mut arguments = vec!["run"];
     arguments.extend(names);
     let directory = out.to_string_lossy();
@@ -139,8 +145,8 @@ fn runs_write_raw_data_plots_and_one_page() {
     );
     assert_eq!(
         dom.matches("<svg class=\"plot wide").count(),
-        4,
-        "two plots each of figures 3 and 7"
+        5,
+        "two plots each of figures 3 and 7, one of figure 8"
     );
 }
 

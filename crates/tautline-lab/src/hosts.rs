@@ -398,12 +398,24 @@ impl Hosts {
             "-n", name, "neighbour", "replace", &peer_address, "lladdr", &peer_mac,
             "nud", "permanent", "dev", &interface,
         ])?;
-        let settings = self.offloads.settings();
-        if !settings.is_empty() {
-            let arguments: Vec<&str> = ["-K", &interface].iter().chain(settings).copied().collect();
-            self.run(end.host, "ethtool", &arguments)?;
+        self.offload(end, self.offloads)
+    }
+
+    /// Gives both ends of a cable offload settings of their own.
+    pub fn set_offloads(&self, cable: usize, offloads: Offloads) -> Result<(), HostsError> {
+        Host::BOTH
+            .into_iter()
+            .try_for_each(|host| self.offload(self.end(host, cable), offloads))
+    }
+
+    fn offload(&self, end: CableEnd, offloads: Offloads) -> Result<(), HostsError> {
+        let interface = end.interface();
+        let settings = offloads.settings();
+        if settings.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let arguments: Vec<&str> = ["-K", &interface].iter().chain(settings).copied().collect();
+        self.run(end.host, "ethtool", &arguments)
     }
 }
 

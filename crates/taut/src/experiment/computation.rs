@@ -18,7 +18,7 @@ use tautline_lab::sys::{monotonic_ns, sleep_until};
 use tautline_lab::tuning;
 
 use super::place::{Place, joined, settle};
-use super::stream::{Ends, Receiver, Sender, WINDOW, over_ports, over_tcp, over_udp};
+use super::stream::{Ends, Receiver, Sender, Sends, Usage, over_ports, over_tcp, over_udp};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Scale, go_on, receive};
 use crate::nodes::HostNodes;
 
@@ -34,6 +34,14 @@ const FIGURES: [Figure; 1] = [Figure {
     found: "TCP/IP lengthens the computation by up to 51 %, RTDiP leaves it almost constant",
 }];
 
+/// Messages under way at most, on the paths whose window is ours. A virtual cable holds 256 frames; more would be
+/// dropped while its poll waits for the CPU.
+const WINDOW: u64 = 128;
+/// TCP as the paper's receiver uses it.
+const TCP: Usage = Usage {
+    merges: false,
+    reads_many: false,
+};
 /// Bytes of a message of the stream, as in the paper.
 const MESSAGE_BYTES: usize = 1024;
 /// What p99.9 / min may be beside Tautline's stream, as a multiple of that of the quiet run.
@@ -179,9 +187,15 @@ fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<Vec<Option<Ends>>, Experimen
             let cable = beside.cable();
             Ok(match beside {
                 Beside::Nothing => None,
-                Beside::Tcp => Some(over_tcp(hosts, cable, PORT, true)?),
-                Beside::Udp | Beside::UdpInThread => Some(over_udp(hosts, cable, PORT)?),
-                Beside::Tautline => Some(over_ports(hosts, nodes, 1)?),
+                Beside::Tcp => Some(over_tcp(hosts, cable, PORT, TCP)?),
+                Beside::Udp | Beside::UdpInThread => Some(over_udp(hosts, cable, PORT, WINDOW)?),
+                Beside::Tautline => Some(over_ports(
+                    hosts,
+                    nodes,
+                    1,
+                    WINDOW,
+                    (Sends::OneByOne, Duration::ZERO),
+                )?),
             })
         })
         .collect()

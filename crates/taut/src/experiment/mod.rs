@@ -4,6 +4,7 @@
 //! of this type, its place in [`ALL`], and a folder `experiments/NAME` for each figure. Everything else (files,
 //! page, table, line, list, completions) comes from the [`Outcome`]s that it returns.
 
+mod bandwidth;
 mod computation;
 mod emblix;
 mod latency;
@@ -31,10 +32,11 @@ use crate::echo::EchoError;
 use crate::nodes::NodesError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 4] = [
+pub const ALL: [&Experiment; 5] = [
     &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
+    &bandwidth::EXPERIMENT,
     &emblix::EXPERIMENT,
 ];
 

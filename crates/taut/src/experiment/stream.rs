@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
-use tautline::{Destination, Priority, QueuingOptions, QueuingPort};
+use tautline::{Destination, Outgoing, Priority, QueuingOptions, QueuingPort};
 use tautline_lab::hosts::{Host, Hosts};
 
 use super::ExperimentError;
@@ -16,9 +16,11 @@ use super::window::{Datagrams, Sent, receive_stream, send_stream};
 use crate::echo::tcp;
 use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 
-/// Messages under way at most, on the paths whose window is ours. A virtual cable holds 256 frames; more would be
-/// dropped while its poll waits for the CPU.
-pub(super) const WINDOW: u64 = 128;
+/// Frames of one system call, as [`QueuingPort::send_batch`] sends them.
+const BATCH: usize = 32;
+
+/// Small messages between two flushes of a merging sender: enough for several full frames of the smallest ones.
+const MERGED: usize = 256;
 
 /// How long a blocked end sleeps before it looks whether it is to stop.
 const BLOCKED_LOOK: Duration = Duration::from_millis(20);
@@ -26,23 +28,33 @@ const BLOCKED_LOOK: Duration = Duration::from_millis(20);
 /// Room of a UDP socket: a window of messages of one frame with the kernel's own bytes for each.
 const UDP_ROOM_BYTES: usize = 4 << 20;
 
-/// The sending end.
+/// The sending end. Windows are in messages.
 pub(super) enum Sender {
     Tcp(TcpStream),
-    Datagrams(Box<dyn Datagrams>),
+    Datagrams(Box<dyn Datagrams>, u64),
 }
 
 /// The receiving end.
 pub(super) enum Receiver {
-    Tcp(TcpStream),
-    Datagrams(Box<dyn Datagrams>),
+    Tcp(TcpStream, Usage),
+    Datagrams(Box<dyn Datagrams>, u64),
+}
+
+/// How TCP is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// Whether small messages wait for others or for an acknowledgement, as TCP has it unless told otherwise (Nagle).
+    pub(super) merges: bool,
+    /// Whether the receiver reads as much as there is, up to 64 KiB, and cuts it into messages itself; else one message
+    /// with each system call.
+    pub(super) reads_many: bool,
 }
 
 impl Sender {
     /// Sends copies of `message` as fast as the path takes them, until `stop` is set.
     pub(super) fn run(&mut self, message: &[u8], stop: &AtomicBool) -> io::Result<Sent> {
         match self {
-            Sender::Datagrams(path) => send_stream(path.as_mut(), message, WINDOW, stop),
+            Sender::Datagrams(path, window) => send_stream(path.as_mut(), message, *window, stop),
             Sender::Tcp(stream) => {
                 let mut sent = Sent::default();
                 while write_until(stream, message, stop)? {
@@ -79,14 +91,21 @@ impl Receiver {
         stop: &AtomicBool,
     ) -> io::Result<()> {
         match self {
-            Receiver::Datagrams(path) => receive_stream(path.as_mut(), WINDOW, received, stop),
-            Receiver::Tcp(stream) => {
-                let mut buffer = vec![0; message_bytes];
-                let mut filled = 0;
+            Receiver::Datagrams(path, window) => {
+                receive_stream(path.as_mut(), *window, received, stop)
+            }
+            Receiver::Tcp(stream, usage) => {
+                let mut buffer = vec![0; message_bytes.max(65_536)];
+                let mut part = 0;
                 loop {
-                    match stream.read(&mut buffer[filled..]) {
+                    let room = if usage.reads_many {
+                        buffer.len()
+                    } else {
+                        message_bytes - part
+                    };
+                    match stream.read(&mut buffer[..room]) {
                         Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                        Ok(length) => filled += length,
+                        Ok(length) => part += length,
                         Err(error) if is_nothing_yet(&error) => {
                             if stop.load(Ordering::Relaxed) {
                                 return Ok(());
@@ -94,10 +113,8 @@ impl Receiver {
                         }
                         Err(error) => return Err(error),
                     }
-                    if filled == message_bytes {
-                        filled = 0;
-                        received.fetch_add(1, Ordering::Relaxed);
-                    }
+                    received.fetch_add((part / message_bytes) as u64, Ordering::Relaxed);
+                    part %= message_bytes;
                 }
             }
         }
@@ -107,24 +124,29 @@ impl Receiver {
 /// Both ends of a stream.
 pub(super) type Ends = (Sender, Receiver);
 
-/// Kernel TCP, blocking; `nodelay` sends each message at once instead of merging small ones.
+/// Kernel TCP, blocking.
 pub(super) fn over_tcp(
     hosts: &Hosts,
     cable: usize,
     port: u16,
-    nodelay: bool,
+    usage: Usage,
 ) -> Result<Ends, ExperimentError> {
     let [sending, receiving] = tcp::connect(hosts, cable, port)?;
     sending
-        .set_nodelay(nodelay)
+        .set_nodelay(!usage.merges)
         .and_then(|()| sending.set_write_timeout(Some(BLOCKED_LOOK)))
         .and_then(|()| receiving.set_read_timeout(Some(BLOCKED_LOOK)))
         .map_err(ExperimentError::io("configure a TCP socket"))?;
-    Ok((Sender::Tcp(sending), Receiver::Tcp(receiving)))
+    Ok((Sender::Tcp(sending), Receiver::Tcp(receiving, usage)))
 }
 
 /// Kernel UDP, blocking.
-pub(super) fn over_udp(hosts: &Hosts, cable: usize, port: u16) -> Result<Ends, ExperimentError> {
+pub(super) fn over_udp(
+    hosts: &Hosts,
+    cable: usize,
+    port: u16,
+    window: u64,
+) -> Result<Ends, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, cable).address(), port)));
     let open = |host, own: SocketAddr, peer: SocketAddr| -> Result<Udp, ExperimentError> {
         let open = || -> io::Result<Udp> {
@@ -145,21 +167,34 @@ pub(super) fn over_udp(hosts: &Hosts, cable: usize, port: u16) -> Result<Ends, E
     };
     let ends = (open(Host::A, a, b)?, open(Host::B, b, a)?);
     Ok((
-        Sender::Datagrams(Box::new(ends.0)),
-        Receiver::Datagrams(Box::new(ends.1)),
+        Sender::Datagrams(Box::new(ends.0), window),
+        Receiver::Datagrams(Box::new(ends.1), window),
     ))
 }
 
-/// Queuing ports; a receiver that finds nothing sleeps at once.
+/// How a port sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sends {
+    /// A message with each system call.
+    OneByOne,
+    /// Many frames with each.
+    Batches,
+    /// Small messages merged into frames.
+    Merged,
+}
+
+/// Queuing ports; a receiver that finds nothing looks again for `spin` before it sleeps.
 pub(super) fn over_ports(
     hosts: &Hosts,
     nodes: &HostNodes,
     number: u16,
+    window: u64,
+    (sends, spin): (Sends, Duration),
 ) -> Result<Ends, ExperimentError> {
     let number = port_number(number);
     let options = QueuingOptions {
-        depth: (2 * WINDOW as u32).next_power_of_two(),
-        spin: Duration::ZERO,
+        depth: (2 * window as u32).next_power_of_two(),
+        spin,
         ..QueuingOptions::default()
     };
     let open = |host| -> Result<Port, ExperimentError> {
@@ -169,11 +204,12 @@ pub(super) fn over_ports(
             buffer: vec![0; port.message_bytes_max()],
             port,
             to,
+            sends,
         })
     };
     Ok((
-        Sender::Datagrams(Box::new(open(Host::A)?)),
-        Receiver::Datagrams(Box::new(open(Host::B)?)),
+        Sender::Datagrams(Box::new(open(Host::A)?), window),
+        Receiver::Datagrams(Box::new(open(Host::B)?), window),
     ))
 }
 
@@ -223,19 +259,65 @@ struct Port {
     port: QueuingPort,
     to: Destination,
     buffer: Vec<u8>,
+    sends: Sends,
+}
+
+impl Port {
+    // What has no room now is counted by the port, and sent again by the caller.
+
+    fn send_one_by_one(&mut self, messages: &[u8], message_bytes: usize) -> usize {
+        let sends = messages.chunks(message_bytes);
+        sends
+            .take_while(|message| self.port.send(self.to, Priority::LOWEST, message).is_ok())
+            .count()
+    }
+
+    fn send_batches(&mut self, messages: &[u8], message_bytes: usize) -> usize {
+        let mut sent = 0;
+        for part in messages.chunks(message_bytes * BATCH) {
+            let count = part.len() / message_bytes;
+            let batch: [Outgoing<'_>; BATCH] = std::array::from_fn(|index| Outgoing {
+                to: self.to,
+                priority: Priority::LOWEST,
+                message: part
+                    .get(index * message_bytes..(index + 1) * message_bytes)
+                    .unwrap_or_default(),
+            });
+            let taken = self.port.send_batch(&batch[..count]).unwrap_or(0);
+            sent += taken;
+            if taken < count {
+                break;
+            }
+        }
+        sent
+    }
+
+    fn merge(&mut self, messages: &[u8], message_bytes: usize) -> usize {
+        let merged = messages
+            .chunks(message_bytes)
+            .take_while(|message| self.port.merge(self.to, Priority::LOWEST, message).is_ok())
+            .count();
+        // What stays merged goes with the next ones.
+        let _later = self.port.flush();
+        merged
+    }
 }
 
 impl Datagrams for Port {
     fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
-        let mut sent = 0;
-        for message in messages.chunks(message_bytes) {
-            // What has no room now is counted by the port, and sent again by the caller.
-            if self.port.send(self.to, Priority::LOWEST, message).is_err() {
-                break;
-            }
-            sent += 1;
+        Ok(match self.sends {
+            Sends::OneByOne => self.send_one_by_one(messages, message_bytes),
+            Sends::Batches => self.send_batches(messages, message_bytes),
+            Sends::Merged => self.merge(messages, message_bytes),
+        })
+    }
+
+    fn batch(&self) -> usize {
+        match self.sends {
+            Sends::OneByOne => 1,
+            Sends::Batches => BATCH,
+            Sends::Merged => MERGED,
         }
-        Ok(sent)
     }
 
     fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
