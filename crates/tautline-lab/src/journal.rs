@@ -64,6 +64,8 @@ pub struct Journal {
     changes: Vec<Change>,
     /// Why settings could not be put back.
     refused: Vec<String>,
+    /// Whether the file is this journal's: once removed, it may be another's.
+    written: bool,
 }
 
 impl Journal {
@@ -94,6 +96,7 @@ impl Journal {
             entries: Entries::default(),
             changes: Vec::new(),
             refused: Vec::new(),
+            written: false,
         };
         let mut recovered = Vec::new();
         // A journal that is no JSON was cut off by a crash while it was empty: it is written whole or not at all.
@@ -160,7 +163,8 @@ impl Journal {
         // No process has number 0: nobody holds the journal.
         self.entries.pid = 0;
         self.save()?;
-        std::mem::take(&mut self.entries);
+        self.entries = Entries::default();
+        self.written = false;
         Ok(())
     }
 
@@ -203,8 +207,8 @@ impl Journal {
     /// Puts everything back, the last change first, and says what. What cannot be put back stays in the journal for
     /// the next start.
     pub fn put_back(&mut self) -> Vec<String> {
-        if self.entries.is_empty() && self.entries.pid != std::process::id() {
-            return Vec::new(); // kept, and perhaps another process's by now
+        if self.entries.is_empty() && !self.written {
+            return Vec::new();
         }
         let mut done = Vec::new();
         let mut settings = std::mem::take(&mut self.entries.settings);
@@ -246,15 +250,18 @@ impl Journal {
         );
         if self.entries.is_empty() {
             let _ = fs::remove_file(&self.path); // absent if nothing was ever noted
+            self.written = false;
         } else {
             let _ = self.save(); // the old one still has all of it
         }
         done
     }
 
-    fn save(&self) -> io::Result<()> {
+    fn save(&mut self) -> io::Result<()> {
         let text = serde_json::to_vec(&self.entries).expect("paths and strings");
-        write_whole(&self.path, &text)
+        write_whole(&self.path, &text)?;
+        self.written = true;
+        Ok(())
     }
 }
 

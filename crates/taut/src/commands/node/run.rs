@@ -57,27 +57,34 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         )
     });
     if let Some(tuned) = tuned {
-        let (done, refused) = tuned.put_back();
-        done.iter()
-            .try_for_each(|line| cli::print(&format!("{line}\n")))?;
-        refused.iter().for_each(|line| eprintln!("taut: {line}"));
+        say(tuned.put_back())?;
     }
     served
 }
 
 /// Applies the [tune] section, and puts back what a predecessor that was killed left.
 fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, CommandError> {
-    let left = tune::tuned_interfaces()
-        .iter()
-        .any(|name| name == interface);
-    if wanted.is_none() && !left {
+    let Some(wanted) = wanted else {
+        if tune::tuned_interfaces()
+            .iter()
+            .any(|name| name == interface)
+        {
+            say(Tuned::begin(interface)
+                .map_err(super::tune::error)?
+                .put_back())?;
+        }
         return Ok(None);
-    }
+    };
     let mut tuned = Tuned::begin(interface).map_err(super::tune::error)?;
-    tuned
-        .apply(&wanted.unwrap_or_default())
-        .map_err(super::tune::error)?;
+    tuned.apply(&wanted).map_err(super::tune::error)?;
     Ok(Some(tuned))
+}
+
+/// What was put back, and what could not be.
+fn say((done, refused): (Vec<String>, Vec<String>)) -> Result<(), CommandError> {
+    refused.iter().for_each(|line| eprintln!("taut: {line}"));
+    done.iter()
+        .try_for_each(|line| cli::print(&format!("{line}\n")))
 }
 
 /// Tells the service manager that clients can come, if there is one that wants to know (sd_notify(3)).
