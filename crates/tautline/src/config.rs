@@ -3,8 +3,9 @@
 //!
 //! ```toml
 //! interface = "eth0"          # the link's interface
-//! link = "xdp"                # xdp, packet or udp; left out: the best that works
+//! link = "xdp"                # xdp, packet, udp, or xsk (only if named); left out: the best that works
 //! xdp_mode = "native"         # or "generic"; left out: native, generic where the driver has none
+//! busy_poll_us = 20           # on link xsk, how long a look polls the driver itself; left out: not at all
 //! ethertype = 0x88b5          # of the Ethernet form
 //! address = "10.0.0.1"        # this node's IPv4 address; left out: the interface's first
 //!
@@ -83,6 +84,9 @@ pub struct NodeConfig {
     pub link: Option<LinkKind>,
     /// Mode of link `xdp`; `None` takes native, and generic where the driver has no native one.
     pub xdp_mode: Option<XdpMode>,
+    /// On link `xsk`, how long a look polls the driver itself for what has come; `None` leaves that to the
+    /// kernel's interrupt processing.
+    pub busy_poll: Option<Duration>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,
     /// This node's IPv4 address; `None` takes the interface's first.
@@ -164,6 +168,7 @@ impl NodeConfig {
             interface: Some(interface.to_owned()),
             link: None,
             xdp_mode: None,
+            busy_poll: None,
             ethertype: ETHERTYPE_DEFAULT,
             address: None,
             neighbours: NeighbourTable::new(),
@@ -254,6 +259,7 @@ struct Document {
     interface: Option<String>,
     link: Option<Spanned<String>>,
     xdp_mode: Option<Spanned<String>>,
+    busy_poll_us: Option<u64>,
     ethertype: Option<Spanned<u16>>,
     address: Option<Spanned<String>>,
     #[serde(default)]
@@ -295,6 +301,7 @@ impl Document {
         config.interface = self.interface;
         config.link = self.link.map(link).transpose()?;
         config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
+        config.busy_poll = self.busy_poll_us.map(Duration::from_micros);
         if let Some(ethertype) = self.ethertype {
             if !is_usable_ethertype(*ethertype.get_ref()) {
                 return Err((
@@ -340,11 +347,12 @@ fn parse<T: FromStr>(text: Spanned<String>, expected: &str) -> Result<T, Wrong> 
 fn link(text: Spanned<String>) -> Result<LinkKind, Wrong> {
     match text.get_ref().as_str() {
         "xdp" => Ok(LinkKind::Xdp),
+        "xsk" => Ok(LinkKind::Xsk),
         "packet" => Ok(LinkKind::Packet),
         "udp" => Ok(LinkKind::Udp),
         other => Err((
             text.span(),
-            format!("`{other}` is not a link; expected \"xdp\", \"packet\" or \"udp\""),
+            format!("`{other}` is not a link; expected \"xdp\", \"xsk\", \"packet\" or \"udp\""),
         )),
     }
 }
@@ -548,7 +556,7 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `ethertype`, `address`, `neighbour`, `port`, `allow`, `tune`"
+             `xdp_mode`, `busy_poll_us`, `ethertype`, `address`, `neighbour`, `port`, `allow`, `tune`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -570,7 +578,7 @@ mod tests {
         );
         assert_eq!(
             error("link = \"wifi\""),
-            "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"packet\" or \"udp\""
+            "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"xsk\", \"packet\" or \"udp\""
         );
         assert!(error("interface = [1").starts_with("line 1, column "));
         assert_eq!(

@@ -15,6 +15,7 @@ use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
 use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, XdpLink};
+use crate::link::xsk::XskLink;
 use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
 use crate::statistics::{PortStatus, Ports};
@@ -96,7 +97,13 @@ impl std::fmt::Display for OpenReport {
                 XdpMode::Native => "native",
                 XdpMode::Generic => "generic",
             };
-            write!(formatter, " ({mode})")?;
+            write!(formatter, " ({mode}")?;
+            match self.capabilities.zero_copy {
+                Some(true) => write!(formatter, ", zero-copy")?,
+                Some(false) => write!(formatter, ", copy mode")?,
+                None => {}
+            }
+            write!(formatter, ")")?;
         }
         if let Some(interface) = &self.interface {
             write!(formatter, " on {interface}")?;
@@ -512,12 +519,20 @@ fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
     ];
     match config.link {
         Some(LinkKind::Sim) => return vec![(LinkKind::Sim, XdpMode::Native)],
+        // Never taken unasked: `xdp` has the lower latency.
+        Some(LinkKind::Xsk) => {
+            candidates = vec![
+                (LinkKind::Xsk, XdpMode::Native),
+                (LinkKind::Xsk, XdpMode::Generic),
+            ];
+        }
         Some(asked) => candidates.retain(|(kind, _)| *kind == asked),
         None if place.name.is_none() => candidates.retain(|(kind, _)| *kind == LinkKind::Udp),
         None => {}
     }
     if let Some(mode) = config.xdp_mode {
-        candidates.retain(|(kind, of)| *kind != LinkKind::Xdp || *of == mode);
+        let has_modes = |kind| matches!(kind, LinkKind::Xdp | LinkKind::Xsk);
+        candidates.retain(|(kind, of)| !has_modes(*kind) || *of == mode);
     }
     candidates
 }
@@ -526,6 +541,8 @@ pub(crate) fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
     match (kind, mode) {
         (LinkKind::Xdp, XdpMode::Native) => "xdp (native)".to_owned(),
         (LinkKind::Xdp, XdpMode::Generic) => "xdp (generic)".to_owned(),
+        (LinkKind::Xsk, XdpMode::Native) => "xsk (native)".to_owned(),
+        (LinkKind::Xsk, XdpMode::Generic) => "xsk (generic)".to_owned(),
         (other, _) => other.name().to_owned(),
     }
 }
@@ -541,17 +558,21 @@ fn open_link(
         let found = place.name.as_deref().zip(place.interface.clone());
         found.ok_or_else(missing)
     };
+    let setup = || {
+        let (name, interface) = interface()?;
+        Ok::<_, OpenError>(Setup {
+            name: name.to_owned(),
+            interface,
+            ip: place.ip,
+            ethertype: config.ethertype,
+            mode,
+            shared: false,
+        })
+    };
     match kind {
+        LinkKind::Xsk => Ok(Box::new(XskLink::new(setup()?, config.busy_poll)?)),
         LinkKind::Xdp => {
-            let (name, interface) = interface()?;
-            let setup = Setup {
-                name: name.to_owned(),
-                interface,
-                ip: place.ip,
-                ethertype: config.ethertype,
-                mode,
-                shared: false,
-            };
+            let setup = setup()?;
             let asked = Asked {
                 ip: config.address,
                 mode: config.xdp_mode,

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use common::{PACKET, Pair, Side, UDP, XDP, pair, port};
+use common::{PACKET, Pair, Side, UDP, XDP, XSK, pair, port};
 use tautline::{LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions};
 
 thread_local! {
@@ -218,6 +218,11 @@ fn nothing_is_allocated_on_packet() {
 }
 
 #[test]
+fn nothing_is_allocated_on_xsk() {
+    nothing_is_allocated(XSK);
+}
+
+#[test]
 fn nothing_is_allocated_on_udp() {
     nothing_is_allocated(UDP);
 }
@@ -245,7 +250,7 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn a_port_of_default_depth_costs_at_most_2_mib() {
-    for side in [XDP, PACKET, UDP] {
+    for side in [XDP, XSK, PACKET, UDP] {
         let _alone = alone();
         let Some(pair) = pair(side, side) else { return };
         let before = (map_bytes(), resident_bytes());
@@ -276,7 +281,7 @@ fn cpu_ns() -> u64 {
 
 #[test]
 fn a_waiting_receiver_uses_no_cpu() {
-    for side in [XDP, PACKET, UDP] {
+    for side in [XDP, XSK, PACKET, UDP] {
         let _alone = alone();
         let Some(pair) = pair(side, side) else { return };
         let (_sender, mut receiver, _) = pair.ports(&QueuingOptions::default());

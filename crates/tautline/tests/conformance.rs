@@ -4,7 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PACKET, Pair, UDP, XDP, XDP_GENERIC, controlled_pair, pair, port, sim_pair};
+use common::{
+    PACKET, Pair, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, controlled_pair, pair, port, sim_pair,
+};
 use tautline::link::ArrivalClock;
 use tautline::{
     Form, LinkKind, Outgoing, Policing, PortError, Priority, QueuingOptions, ReceiveError,
@@ -53,6 +55,8 @@ suite! {
     xdp: pair(XDP, XDP);
     xdp_generic: pair(XDP_GENERIC, XDP_GENERIC);
     xdp_through_control: controlled_pair(XDP, XDP);
+    xsk: pair(XSK, XSK);
+    xsk_generic: pair(XSK_GENERIC, XSK_GENERIC);
     packet: pair(PACKET, PACKET);
     udp: pair(UDP, UDP);
     sim: Some(sim_pair());
@@ -60,6 +64,12 @@ suite! {
     xdp_to_packet: pair(XDP, PACKET);
     udp_to_xdp: pair(UDP, XDP.speaking_udp());
     xdp_to_udp: pair(XDP.speaking_udp(), UDP);
+    xsk_to_xdp: pair(XSK, XDP);
+    xdp_to_xsk: pair(XDP, XSK);
+    packet_to_xsk: pair(PACKET, XSK);
+    xsk_to_packet: pair(XSK, PACKET);
+    udp_to_xsk: pair(UDP, XSK.speaking_udp());
+    xsk_to_udp: pair(XSK.speaking_udp(), UDP);
     packet_to_udp: pair(PACKET.speaking_udp(), UDP);
 }
 
@@ -80,9 +90,16 @@ fn capabilities_are_true(pair: &Pair) {
         assert_eq!(can.descriptor, !pair.is_virtual());
         assert_eq!(can.ethernet_form, report.link != LinkKind::Udp);
         assert_eq!(can.delivered_by_kernel, report.link == LinkKind::Xdp);
-        assert_eq!(can.xdp_mode.is_some(), report.link == LinkKind::Xdp);
+        let is_xsk = report.link == LinkKind::Xsk;
+        assert_eq!(
+            can.xdp_mode.is_some(),
+            is_xsk || report.link == LinkKind::Xdp
+        );
+        // A veth has no zero-copy mode, so here the kernel copies, and it is said.
+        assert_eq!(can.zero_copy, is_xsk.then_some(false));
+        assert_eq!(report.to_string().contains("copy mode"), is_xsk);
         let clock = match report.link {
-            LinkKind::Xdp => ArrivalClock::Demux,
+            LinkKind::Xdp | LinkKind::Xsk => ArrivalClock::Demux,
             LinkKind::Sim => ArrivalClock::Virtual,
             _ => ArrivalClock::SocketTimestamp,
         };

@@ -30,7 +30,7 @@ pub struct NodeArguments {
     /// Configuration file of the node (TOML).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Link to use: xdp, packet or udp [default: the best that works].
+    /// Link to use: xdp, xsk, packet or udp [default: the best that works; xsk only if named].
     #[arg(long, value_name = "LINK", value_parser = link)]
     link: Option<LinkKind>,
     /// This node's own IPv4 address [default: the interface's first]. With --link udp it is enough.
@@ -39,10 +39,15 @@ pub struct NodeArguments {
 }
 
 fn link(name: &str) -> Result<LinkKind, String> {
-    [LinkKind::Xdp, LinkKind::Packet, LinkKind::Udp]
-        .into_iter()
-        .find(|link| link.name() == name)
-        .ok_or_else(|| "expected xdp, packet or udp".to_owned())
+    [
+        LinkKind::Xdp,
+        LinkKind::Xsk,
+        LinkKind::Packet,
+        LinkKind::Udp,
+    ]
+    .into_iter()
+    .find(|link| link.name() == name)
+    .ok_or_else(|| "expected xdp, xsk, packet or udp".to_owned())
 }
 
 /// Reads a port number.

@@ -66,7 +66,11 @@ fn list(value: &Value) -> &[Value] {
 fn node_text(node: &Value) -> String {
     let mode = match &node["capabilities"]["xdp_mode"] {
         Value::Null => String::new(),
-        mode => format!(" ({})", plain(mode)),
+        mode => match &node["capabilities"]["zero_copy"] {
+            Value::Bool(true) => format!(" ({}, zero-copy)", plain(mode)),
+            Value::Bool(false) => format!(" ({}, copy mode)", plain(mode)),
+            _ => format!(" ({})", plain(mode)),
+        },
     };
     let place: String = [(" on ", "interface"), (", ", "mac"), (", ", "ip")]
         .iter()
@@ -83,7 +87,7 @@ fn node_text(node: &Value) -> String {
         "node of process"
     };
     let mut text = format!(
-        "{what} {} ({})\n  link {}{mode}{place}{through}{}\n  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
+        "{what} {} ({})\n  link {}{mode}{place}{through}{}\n  copies of a message: {} in, {} out\n  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
         plain(&node["pid"]),
         plain(&node["command"]),
         plain(&node["link"]),
@@ -92,6 +96,8 @@ fn node_text(node: &Value) -> String {
         } else {
             ""
         },
+        plain(&node["capabilities"]["receive_copies"]),
+        plain(&node["capabilities"]["send_copies"]),
         plain(&node["counters"]["no_port"]),
         sum(&node["counters"]["malformed"]),
         plain(&node["counters"]["socket_full"]),

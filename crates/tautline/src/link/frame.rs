@@ -14,8 +14,10 @@ use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
 
 use super::LinkKind;
+use crate::address::{Address, Source};
 use crate::error::{PortError, SendError};
 use crate::memory::MappedPort;
+use crate::sys::interface::{self, Interface};
 use crate::sys::socket::{self, Pieces, SEND_MANY_MAX};
 
 /// Bytes of the largest frame that a link sends or receives: an Ethernet frame without its check
@@ -23,7 +25,7 @@ use crate::sys::socket::{self, Pieces, SEND_MANY_MAX};
 pub(crate) const FRAME_BYTES_MAX: usize = 1518;
 
 /// Bytes of the longest headers before a payload: those of the UDP form on a raw link.
-const HEAD_BYTES_MAX: usize = udp::HEADERS_BYTES;
+pub(crate) const HEAD_BYTES_MAX: usize = udp::HEADERS_BYTES;
 
 /// The way to one port of one neighbour: everything of a frame that does not change.
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ impl Route {
     }
 
     /// Writes everything that comes before the payload; how many bytes that is.
-    fn head(&self, header: &Header, into: &mut [u8; HEAD_BYTES_MAX]) -> usize {
+    pub(crate) fn head(&self, header: &Header, into: &mut [u8; HEAD_BYTES_MAX]) -> usize {
         let mut ours = [0; HEADER_BYTES];
         let outer: &[u8] = match self {
             Self::Ethernet { headers } => &headers[..headers.len() - HEADER_BYTES],
@@ -98,6 +100,37 @@ impl Route {
         Self::Ethernet { headers }
     }
 
+    /// Either form on a raw link, as the neighbour's entry says.
+    pub(crate) fn raw(
+        link: LinkKind,
+        own: RawAddress<'_>,
+        neighbour: &Neighbour,
+        to: PortNumber,
+        from: PortNumber,
+    ) -> Result<Self, PortError> {
+        let RawAddress { interface, ip, .. } = own;
+        if !is_udp_form(neighbour) {
+            return Ok(Self::ethernet(interface.mac, neighbour, own.ethertype));
+        }
+        let lacks = |lacks| PortError::NeighbourIncomplete {
+            name: neighbour.name.clone(),
+            lacks,
+            link: link.name(),
+        };
+        if neighbour.mac.is_unspecified() {
+            return Err(lacks("MAC address (its own, or the router's)"));
+        }
+        let endpoints = udp::Endpoints {
+            destination: neighbour.mac,
+            source: interface.mac,
+            destination_ip: ip_of(link, neighbour)?,
+            source_ip: ip.ok_or_else(|| lacks("use: this node has no IPv4 address,"))?,
+        };
+        Ok(Self::UdpRaw {
+            template: udp::UdpTemplate::new(&endpoints, to, from),
+        })
+    }
+
     /// The UDP form through a socket.
     pub(crate) fn udp(
         link: LinkKind,
@@ -108,6 +141,14 @@ impl Route {
             address: SocketAddrV4::new(ip_of(link, neighbour)?, to.udp_port()),
         })
     }
+}
+
+/// Where frames of a raw link come from.
+#[derive(Clone, Copy)]
+pub(crate) struct RawAddress<'a> {
+    pub(crate) interface: &'a Interface,
+    pub(crate) ip: Option<std::net::Ipv4Addr>,
+    pub(crate) ethertype: u16,
 }
 
 /// The neighbour's IPv4 address, or an error that says that it is missing.
@@ -209,6 +250,19 @@ pub(crate) fn send_frames(
         },
     });
     Ok(socket::send_many(socket, &pieces[..count])?)
+}
+
+/// An entry by which a raw link answers a source. Of the UDP form a port keeps the IPv4 address only: the MAC
+/// address is the kernel's to know.
+pub(crate) fn learnt_neighbour(source: Source) -> Option<Neighbour> {
+    let neighbour = source.address.neighbour();
+    match source.address {
+        Address::Ethernet(_) => Some(neighbour),
+        Address::Udp(address) => Some(Neighbour {
+            mac: interface::mac_of(*address.ip())?,
+            ..neighbour
+        }),
+    }
 }
 
 /// Puts a frame that reached the process into its port, as the BPF demux would.

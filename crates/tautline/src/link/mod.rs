@@ -11,6 +11,7 @@ pub mod sim;
 pub(crate) mod socket;
 pub mod udp;
 pub mod xdp;
+pub mod xsk;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ use crate::sys::clock;
 pub enum LinkKind {
     /// BPF demux in the driver's poll, straight into the port's memory.
     Xdp,
+    /// AF_XDP sockets: frames of an interface's queues in this process's own memory.
+    Xsk,
     /// Packet sockets: past the protocol stack, without BPF.
     Packet,
     /// Ordinary UDP sockets: no privilege.
@@ -50,6 +53,7 @@ impl LinkKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Xdp => "xdp",
+            Self::Xsk => "xsk",
             Self::Packet => "packet",
             Self::Udp => "udp",
             Self::Sim => "sim",
@@ -109,6 +113,9 @@ pub struct Capabilities {
     pub receive_copies: u8,
     /// The same on the way out.
     pub send_copies: u8,
+    /// On `xsk`, whether the driver works in this process's memory; otherwise the kernel copies each frame in
+    /// and out of it.
+    pub zero_copy: Option<bool>,
     /// Whether a port has a descriptor for epoll.
     pub descriptor: bool,
 }

@@ -92,6 +92,7 @@ impl Link for PacketLink {
             whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             receive_copies: 3,
             send_copies: 2,
+            zero_copy: None,
             descriptor: true,
         }
     }

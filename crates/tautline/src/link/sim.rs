@@ -128,6 +128,7 @@ impl Link for SimLink {
             whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             receive_copies: 3,
             send_copies: 2,
+            zero_copy: None,
             descriptor: false,
         }
     }

@@ -51,6 +51,7 @@ impl Link for UdpLink {
             whole_bytes_max: WHOLE_BYTES_MAX_UDP,
             receive_copies: 3,
             send_copies: 2,
+            zero_copy: None,
             descriptor: true,
         }
     }

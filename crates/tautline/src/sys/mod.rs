@@ -4,6 +4,7 @@
 
 pub(crate) mod bpf;
 pub(crate) mod clock;
+pub(crate) mod event;
 pub(crate) mod interface;
 pub(crate) mod keeper;
 pub(crate) mod memory;
@@ -12,6 +13,7 @@ pub(crate) mod packet;
 pub(crate) mod socket;
 pub(crate) mod unix;
 pub(crate) mod wait;
+pub(crate) mod xsk;
 
 use std::io;
 

@@ -109,6 +109,14 @@ pub const XDP_GENERIC: Side = Side {
     mode: Some(XdpMode::Generic),
     ..XDP
 };
+pub const XSK: Side = Side {
+    link: LinkKind::Xsk,
+    ..XDP
+};
+pub const XSK_GENERIC: Side = Side {
+    link: LinkKind::Xsk,
+    ..XDP_GENERIC
+};
 pub const PACKET: Side = Side {
     link: LinkKind::Packet,
     mode: None,

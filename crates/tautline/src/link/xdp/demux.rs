@@ -57,9 +57,14 @@ impl Setup {
 
     /// Loads the demux without attaching it.
     pub(super) fn load(&self) -> Result<Ebpf, OpenError> {
+        self.load_object(DEMUX)
+    }
+
+    /// Loads an object that takes the demux's configuration.
+    pub(in crate::link) fn load_object(&self, object: &[u8]) -> Result<Ebpf, OpenError> {
         EbpfLoader::new()
             .override_global("config", &self.config_bytes(), true)
-            .load(DEMUX)
+            .load(object)
             .map_err(|error| not_loaded(error.into()))
     }
 }
@@ -102,10 +107,10 @@ impl Demux {
     /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
     pub(crate) fn attach(setup: Setup) -> Result<Self, OpenError> {
         let mut ebpf = setup.load()?;
-        let link = attach(&mut ebpf, &setup)?;
+        let link = attach(&mut ebpf, program_of(setup.mode), &setup)?;
         let attached = if setup.shared {
             Attached::Shared {
-                link: link_of(program(&mut ebpf, setup.mode)?)?,
+                link: link_of(program(&mut ebpf, program_of(setup.mode))?)?,
             }
         } else {
             Attached::Here { _link: link }
@@ -238,8 +243,13 @@ impl DemuxOwner for Demux {
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-fn attach(ebpf: &mut Ebpf, setup: &Setup) -> Result<FdLink, OpenError> {
-    let program = program(ebpf, setup.mode)?;
+/// Attaches the program of this name.
+pub(in crate::link) fn attach(
+    ebpf: &mut Ebpf,
+    name: &str,
+    setup: &Setup,
+) -> Result<FdLink, OpenError> {
+    let program = program(ebpf, name)?;
     program.load().map_err(|error| not_loaded(error.into()))?;
     let flags = match setup.mode {
         XdpMode::Native => aya::programs::XdpMode::Driver,
@@ -258,9 +268,9 @@ fn attach(ebpf: &mut Ebpf, setup: &Setup) -> Result<FdLink, OpenError> {
         .map_err(|_| not_loaded("this kernel has no BPF links for XDP (needs Linux 5.9)".into()))
 }
 
-fn program(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&mut Xdp, OpenError> {
-    ebpf.program_mut(program_of(mode))
-        .ok_or_else(|| not_loaded("the demux is not in its object".into()))?
+fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Xdp, OpenError> {
+    ebpf.program_mut(name)
+        .ok_or_else(|| not_loaded(format!("`{name}` is not in its object").into()))?
         .try_into()
         .map_err(|error: ProgramError| not_loaded(error.into()))
 }

@@ -16,12 +16,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::{PortNumber, WHOLE_BYTES_MAX_ETHERNET, udp};
+use tautline_proto::wire::{PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::demux::{Demux, Setup};
 use self::port::XdpPort;
-use super::frame::{ip_of, is_udp_form};
+use super::frame::RawAddress;
 use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route, XdpMode};
 use crate::claim::Claim;
 use crate::control::client::Connection;
@@ -115,6 +115,7 @@ pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities 
         whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
         receive_copies: 2,
         send_copies: 2,
+        zero_copy: None,
         descriptor: true,
     }
 }
@@ -148,32 +149,12 @@ impl Link for XdpLink {
         to: PortNumber,
         from: PortNumber,
     ) -> Result<Route, PortError> {
-        if !is_udp_form(neighbour) {
-            return Ok(Route::ethernet(
-                self.interface.mac,
-                neighbour,
-                self.ethertype,
-            ));
-        }
-        let lacks = |lacks| PortError::NeighbourIncomplete {
-            name: neighbour.name.clone(),
-            lacks,
-            link: "xdp",
+        let own = RawAddress {
+            interface: &self.interface,
+            ip: self.ip,
+            ethertype: self.ethertype,
         };
-        if neighbour.mac.is_unspecified() {
-            return Err(lacks("MAC address (its own, or the router's)"));
-        }
-        let endpoints = udp::Endpoints {
-            destination: neighbour.mac,
-            source: self.interface.mac,
-            destination_ip: ip_of(LinkKind::Xdp, neighbour)?,
-            source_ip: self
-                .ip
-                .ok_or_else(|| lacks("use: this node has no IPv4 address,"))?,
-        };
-        Ok(Route::UdpRaw {
-            template: udp::UdpTemplate::new(&endpoints, to, from),
-        })
+        Route::raw(self.kind(), own, neighbour, to, from)
     }
 
     fn counters(&self) -> NodeCounters {

@@ -13,14 +13,14 @@ use tautline_shm::region::PortMemory;
 
 use super::doorbell::Doorbell;
 use super::{DemuxOwner, PortParts};
-use crate::address::{Address, Source};
+use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::frame::{FrameBuffer, send_frames};
+use crate::link::frame::{FrameBuffer, learnt_neighbour, send_frames};
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PortLink, Route};
 use crate::memory::MappedPort;
-use crate::sys::{interface, socket, wait};
+use crate::sys::{socket, wait};
 
 /// The port's half.
 #[derive(Debug)]
@@ -154,15 +154,7 @@ impl PortLink for XdpPort {
         Ok(())
     }
 
-    /// Of the UDP form the port keeps the IPv4 address only: the MAC address is the kernel's to know.
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        let neighbour = source.address.neighbour();
-        match source.address {
-            Address::Ethernet(_) => Some(neighbour),
-            Address::Udp(address) => Some(Neighbour {
-                mac: interface::mac_of(*address.ip())?,
-                ..neighbour
-            }),
-        }
+        learnt_neighbour(source)
     }
 }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The program of link `xsk`: picks the frames that are for this node's open ports, stamps their arrival
+ * and hands them to the node's AF_XDP socket of the queue that they came on. The process does the
+ * rest (crates/tautline/src/link/xsk.rs). Everything else passes to Linux untouched.
+ *
+ * It looks no further than the port: what is wrong behind that is found, dropped and counted by
+ * the process.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "tautline.h"
+
+#define IP_FRAGMENT_BITS 0x3fff /* more fragments, or an offset: not ours */
+#define TPID_8021Q 0x8100
+#define XSK_QUEUES_MAX 64
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+const volatile struct tl_config config = {};
+
+/* Queue to the socket that has it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, XSK_QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+/* Port number to whether it is open; element 0 counts frames for ports that are not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_PORT_MAX + 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} open_ports SEC(".maps");
+
+static __always_inline bool is_open(__u32 port)
+{
+	__u64 *open = bpf_map_lookup_elem(&open_ports, &port);
+
+	return port != 0 && open && *open != 0;
+}
+
+static __always_inline bool is_for_us(const __u8 mac[6])
+{
+	return (mac[0] & 1) || (mac[0] == config.mac[0] && mac[1] == config.mac[1] &&
+				mac[2] == config.mac[2] && mac[3] == config.mac[3] &&
+				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
+}
+
+/* A frame too short for a header is ours too: malformed, and to be counted. */
+static __always_inline bool wants_ethernet(void *data, void *data_end, __u32 offset)
+{
+	struct tl_header *header = data + offset;
+	__u32 counter = 0, port;
+	__u64 *count;
+
+	if ((void *)(header + 1) > data_end)
+		return true;
+	port = bpf_ntohs(header->destination_port);
+	if (port == 0 || port > TL_PORT_MAX || is_open(port))
+		return true;
+	count = bpf_map_lookup_elem(&open_ports, &counter);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	return false;
+}
+
+static __always_inline bool wants_udp(void *data, void *data_end, __u32 offset)
+{
+	struct iphdr *ip = data + offset;
+	struct udphdr *udp;
+	__u32 port;
+
+	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
+	    ip->ihl < 5 || ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
+		return false;
+	udp = (void *)ip + ip->ihl * 4;
+	if ((void *)&udp->len > data_end)
+		return false;
+	port = bpf_ntohs(udp->dest);
+	return port > TL_UDP_PORT_BASE && port <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
+	       is_open(port - TL_UDP_PORT_BASE);
+}
+
+SEC("xdp")
+int tautline_xsk(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	__u32 offset = sizeof(*ethernet);
+	__u64 *arrival;
+	__be16 type;
+
+	if ((void *)(ethernet + 1) > data_end)
+		return XDP_PASS;
+	type = ethernet->h_proto;
+	if (type == bpf_htons(TPID_8021Q)) {
+		__be16 *tag = data + offset;
+
+		/* VLAN 0 is a priority tag on untagged traffic; any other VLAN is not this node's. */
+		if ((void *)(tag + 2) > data_end || tag[0] & bpf_htons(0x0fff))
+			return XDP_PASS;
+		type = tag[1];
+		offset += 4;
+	}
+	if (!is_for_us(ethernet->h_dest))
+		return XDP_PASS;
+	if (type == config.ethertype) {
+		if (!wants_ethernet(data, data_end, offset))
+			return XDP_PASS;
+	} else if (type != bpf_htons(ETH_P_IP) || !config.ip ||
+		   !wants_udp(data, data_end, offset)) {
+		return XDP_PASS;
+	}
+	/* Before the frame, where the process finds it. */
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*arrival)))
+		return XDP_PASS;
+	arrival = (void *)(long)ctx->data_meta;
+	if ((void *)(arrival + 1) > (void *)(long)ctx->data)
+		return XDP_PASS;
+	*arrival = bpf_ktime_get_ns();
+	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+}

@@ -1,0 +1,138 @@
+//! What is particular to link `xsk`: one socket a queue for all ports of a node, batches, busy polling.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{XDP, XSK, config, hosts, open, pair, port};
+use tautline::{Node, OpenError, Outgoing, Priority, QueuingOptions};
+use tautline_lab::hosts::Host;
+
+#[test]
+fn a_second_node_is_told_whose_interface_it_is() {
+    let Some(hosts) = hosts() else { return };
+    let first = open(&hosts, Host::A, XSK);
+    for side in [XSK, XDP] {
+        let config = config(&hosts, Host::A, side);
+        let second = hosts.inside(Host::A, || Node::open(config)).unwrap();
+        match second {
+            Err(OpenError::XdpTaken { name, .. }) => {
+                assert_eq!(name.as_deref(), Some("tautline_xsk"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(first);
+}
+
+/// Closing is asynchronous in the kernel: the queue is busy for a moment longer.
+#[test]
+fn the_queues_can_be_taken_again_at_once() {
+    let Some(hosts) = hosts() else { return };
+    for _ in 0..10 {
+        drop(open(&hosts, Host::A, XSK));
+    }
+}
+
+#[test]
+fn a_batch_beyond_one_call_arrives_whole_and_in_order() {
+    let Some(pair) = pair(XSK, XSK) else { return };
+    let options = QueuingOptions {
+        depth: 256,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let payloads: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();
+    let messages: Vec<_> = payloads
+        .iter()
+        .map(|message| Outgoing {
+            to,
+            priority: Priority::NORMAL,
+            message,
+        })
+        .collect();
+    let mut sent = 0;
+    while sent < messages.len() {
+        sent += sender.send_batch(&messages[sent..]).unwrap();
+    }
+    let mut buffer = [0; 1484];
+    for payload in payloads {
+        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = message.expect("arrives");
+        assert_eq!(buffer[..message.length], payload);
+    }
+    let status = &pair.b.status().ports[0];
+    assert_eq!((status.peers[0].lost, status.peers[0].duplicates), (0, 0));
+}
+
+/// Whoever looks brings the frames of all ports: a port that sleeps is woken for its own all the same.
+#[test]
+fn ports_that_share_a_queue_are_each_woken() {
+    let Some(pair) = pair(XSK, XSK) else { return };
+    let options = QueuingOptions {
+        spin: Duration::ZERO,
+        ..QueuingOptions::default()
+    };
+    let mut sender = pair
+        .on_a(|node| node.queuing_port(port(1), &options))
+        .unwrap();
+    const ROUNDS: u32 = 200;
+    let numbers = [21, 22, 23];
+    let to = numbers.map(|number| sender.destination("peer", port(number)).unwrap());
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = numbers
+            .iter()
+            .map(|number| {
+                let mut reader = pair
+                    .on_b(|node| node.queuing_port(port(*number), &options))
+                    .unwrap();
+                let soon = pair.soon() + Duration::from_secs(15);
+                scope.spawn(move || {
+                    let mut buffer = [0; 1484];
+                    for round in 0..ROUNDS {
+                        let message = reader.receive_until(soon, &mut buffer).unwrap();
+                        assert!(message.is_some(), "round {round}");
+                        assert_eq!(buffer[..4], round.to_be_bytes());
+                    }
+                })
+            })
+            .collect();
+        for round in 0..ROUNDS {
+            for to in to {
+                sender
+                    .send(to, Priority::NORMAL, &round.to_be_bytes())
+                    .unwrap();
+            }
+            // Sometimes they all sleep, sometimes not.
+            if round % 8 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn busy_polling_can_be_asked_for() {
+    let Some(hosts) = hosts() else { return };
+    let polling = |host| {
+        let mut config = config(&hosts, host, XSK);
+        config.busy_poll = Some(Duration::from_micros(20));
+        hosts.inside(host, || Node::open(config).unwrap()).unwrap()
+    };
+    let (a, b) = (polling(Host::A), polling(Host::B));
+    let options = QueuingOptions::default();
+    let open = |host, node: &Node, number| {
+        let opened = hosts.inside(host, || node.queuing_port(port(number), &options));
+        opened.unwrap().unwrap()
+    };
+    let (mut sender, mut receiver) = (open(Host::A, &a, 1), open(Host::B, &b, 2));
+    let to = sender.destination("peer", port(2)).unwrap();
+    sender.send(to, Priority::HIGHEST, b"polled").unwrap();
+    let mut buffer = [0; 1484];
+    let deadline = tautline::now() + common::PATIENCE;
+    let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+    assert_eq!(&buffer[..message.expect("arrives").length], b"polled");
+}
