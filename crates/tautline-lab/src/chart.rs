@@ -28,7 +28,7 @@ pub enum Unit {
     Time,
     /// Bytes.
     Bytes,
-    /// Bits a second, shown in the unit that suits.
+    /// Bits a second, shown with the prefix that suits: the label says the unit, for which an axis has no room.
     BitRate,
     /// A plain number.
     Number,
@@ -44,9 +44,9 @@ impl Unit {
             Unit::Bytes => format!("{} B", digits(value)),
             Unit::Number => digits(value).to_string(),
             Unit::BitRate => match value {
-                v if v >= 999.5e6 => format!("{} Gbit/s", digits(v / 1e9)),
-                v if v >= 999.5e3 => format!("{} Mbit/s", digits(v / 1e6)),
-                v => format!("{} kbit/s", digits(v / 1e3)),
+                v if v >= 999.5e6 => format!("{} G", digits(v / 1e9)),
+                v if v >= 999.5e3 => format!("{} M", digits(v / 1e6)),
+                v => format!("{} k", digits(v / 1e3)),
             },
         }
     }
@@ -431,8 +431,8 @@ mod tests {
 
     #[test]
     fn values_have_their_unit_and_names_are_escaped() {
-        assert_eq!(Unit::BitRate.text(4.5e9), "4.5 Gbit/s");
-        assert_eq!(Unit::BitRate.text(2e7), "20 Mbit/s");
+        assert_eq!(Unit::BitRate.text(4.5e9), "4.5 G");
+        assert_eq!(Unit::BitRate.text(2e7), "20 M");
         assert_eq!(Unit::Bytes.text(1450.0), "1450 B");
         assert_eq!(Unit::Time.text(2e6), "2 ms");
         assert_eq!(Unit::Number.text(1.5), "1.5");

@@ -245,9 +245,8 @@ fn settings(outcome: &mut Outcome, turns: u64, length: Duration, place: Place) {
 fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Found>]) {
     let rate = |path: Path, index: usize| found[path as usize][index].rate();
     outcome.rows = rows(sizes, found);
-    let mut header = vec!["bytes"];
+    let mut header = vec!["bytes: Mbit/s", "port / better tcp"];
     header.extend(Path::ALL.map(Path::name));
-    header.push("port / better tcp");
     let best = |index: usize| {
         let ours = if sizes[index] <= MERGED_BYTES_MAX {
             Path::Merge
@@ -259,9 +258,8 @@ fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Found>]) {
         rate(ours, index) / tcp.max(1.0)
     };
     let cells = (0..sizes.len()).map(|index| {
-        let mut cells = vec![sizes[index].to_string()];
+        let mut cells = vec![sizes[index].to_string(), format!("{:.2}", best(index))];
         cells.extend(Path::ALL.map(|path| rate_text(rate(path, index))));
-        cells.push(format!("{:.2}", best(index)));
         cells
     });
     outcome.table = (header, cells.collect());
@@ -315,12 +313,11 @@ fn rows(sizes: &[usize], found: &[Vec<Found>]) -> Vec<Value> {
         .collect()
 }
 
+/// Megabits a second, without the unit.
 fn rate_text(bits_per_s: f64) -> String {
-    if bits_per_s >= 1e9 {
-        format!("{:.2} Gbit/s", bits_per_s / 1e9)
-    } else {
-        format!("{:.1} Mbit/s", bits_per_s / 1e6)
-    }
+    let rate = bits_per_s / 1e6;
+    let digits = usize::from(rate < 99.95);
+    format!("{rate:.digits$}")
 }
 
 fn chart(sizes: &[usize], found: &[Vec<Found>]) -> Chart {
@@ -332,7 +329,7 @@ fn chart(sizes: &[usize], found: &[Vec<Found>]) -> Chart {
     Chart {
         caption: "Payload delivered".to_owned(),
         across: Axis::logarithmic("message", Unit::Bytes),
-        up: Axis::logarithmic("bandwidth", Unit::BitRate),
+        up: Axis::logarithmic("bit/s", Unit::BitRate),
         lines: Path::ALL.map(line).into(),
     }
 }

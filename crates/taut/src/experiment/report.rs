@@ -200,12 +200,15 @@ fn table_block(outcome: &Outcome) -> Block {
 }
 
 fn checks(outcome: &Outcome) -> Block {
-    let mut table = page::Table::new(["Target", "Found", "Met"]);
-    for check in &outcome.checks {
-        let met = if check.met { "✓ yes" } else { "✗ no" };
-        table.row([check.target.as_str(), &check.found, met]);
-    }
-    table.html()
+    let rows: Vec<(&str, String)> = outcome
+        .checks
+        .iter()
+        .map(|check| {
+            let met = if check.met { "✓ met" } else { "✗ missed" };
+            (check.target.as_str(), format!("{met}: {}", check.found))
+        })
+        .collect();
+    page::key_values(&rows)
 }
 
 fn settings(outcome: &Outcome) -> Block {
