@@ -255,7 +255,12 @@ fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Found>]) {
         };
         // The better of TCP's two ways at this size.
         let tcp = rate(Path::Tcp, index).max(rate(Path::TcpAtOnce, index));
-        rate(ours, index) / tcp.max(1.0)
+        // A turn too short for TCP to deliver anything tells nothing.
+        if tcp > 0.0 {
+            rate(ours, index) / tcp
+        } else {
+            0.0
+        }
     };
     let cells = (0..sizes.len()).map(|index| {
         let mut cells = vec![sizes[index].to_string(), format!("{:.2}", best(index))];

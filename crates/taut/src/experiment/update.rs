@@ -664,7 +664,7 @@ impl Measured {
     }
 
     fn surfaces(&self, moment: Moment) -> Surfaces {
-        let label = |ns: &u64| format!("{} ms", ns / 1_000_000);
+        let label = |ns: &u64| (ns / 1_000_000).to_string();
         let labels: Vec<String> = self.plan.periods.iter().map(label).collect();
         let count = labels.len();
         let surface = |path: usize| {
@@ -684,8 +684,8 @@ impl Measured {
         };
         Surfaces {
             caption: format!("What an update {when} cost, medians"),
-            across: ("sent every", labels.clone()),
-            up: ("updated every", labels),
+            across: ("sent every, ms", labels.clone()),
+            up: ("updated every, ms", labels),
             surfaces: (0..PATHS.len()).map(surface).collect(),
         }
     }
