@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use tautline::{Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions};
@@ -181,9 +181,13 @@ fn a_program_can_be_linked_with_the_static_library() {
         .output()
         .unwrap();
     succeeded("cc", &output);
+    let _ports = COMMAND_QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     // Without the shared library in reach.
     assert!(output_of(&mut Command::new(&program)).starts_with("priority 7: emergency stop\n"));
 }
+
+/// The ports of the example `command_queue`, which two tests run.
+static COMMAND_QUEUE: Mutex<()> = Mutex::new(());
 
 /// Standard output of a program that must succeed.
 fn output_of(command: &mut Command) -> String {
@@ -220,6 +224,7 @@ fn the_most_urgent_command_comes_first() {
                     priority 3: turn to 90 degrees\n\
                     priority 3: turn to 45 degrees\n\
                     priority 0: log your temperature\n";
+    let _ports = COMMAND_QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(output_of(&mut IMAGE.run(&program)), expected);
     assert_eq!(output_of(&mut IMAGE.under_valgrind(&program)), expected);
 }
