@@ -44,6 +44,16 @@ fn wrong_uses_are_answered_with_what_to_do() {
         "the possible names are listed"
     );
     assert_eq!(experiment(&["run"]).status.code(), Some(2));
+    for (names, set, part) in [
+        ("redd-fig2-fig3", "smalest=4", "smallest (smallest message"),
+        ("redd-fig2-fig3", "largest=1473", "1 to 1472"),
+        ("redd-fig2-fig3", "step=x", "NAME=VALUE"),
+        ("rtdip-fig7", "count=1", "nothing can be set"),
+    ] {
+        let output = experiment(&["run", names, "--set", set]);
+        assert_eq!(output.status.code(), Some(2), "{set}");
+        assert!(text(&output.stderr).contains(part), "{set}");
+    }
     let nowhere = experiment(&["run", "rtdip-fig7", "--out", "/proc/no/such"]);
     assert_eq!(nowhere.status.code(), Some(1));
     let error = text(&nowhere.stderr);
@@ -148,6 +158,55 @@ fn runs_write_raw_data_plots_and_one_page() {
         5,
         "two plots each of figures 3 and 7, one of figure 8"
     );
+}
+
+#[test]
+fn udp_experiments_measure_what_is_set() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let scratch = Scratch::new("experiments-udp");
+    let directory = scratch.0.to_string_lossy();
+    let names = ["redd-fig2-fig3", "redd-bandwidth", "ssrtudp-fig7-fig8"];
+    let mut arguments = vec!["run"];
+    arguments.extend(names);
+    arguments.extend([
+        "--tiny",
+        "--set",
+        "largest=90",
+        "--set",
+        "step=30",
+        "--out",
+        &directory,
+    ]);
+    let output = experiment(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in names {
+        check_result(name, &result(&scratch.0, name));
+    }
+    let round_trips = result(&scratch.0, names[0]);
+    let sizes: Vec<_> = round_trips["rows"].as_array().unwrap().iter().collect();
+    let sizes = sizes.iter().filter(|row| row["path"] == "queuing");
+    let sizes: Vec<_> = sizes
+        .map(|row| row["payload_bytes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(sizes, [50, 80, 90]);
+    for row in result(&scratch.0, names[1])["rows"].as_array().unwrap() {
+        assert_eq!(row["messages"], 300);
+        assert!(row["messages_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let rows = result(&scratch.0, names[2]);
+    let largest = |row: &&Value| row["payload_bytes"] == 65_507;
+    assert!(
+        rows["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(largest)
+            .count()
+            >= 2
+    );
+    assert!(rows["rows"][0]["round_trip"]["count"].as_u64().unwrap() > 0);
 }
 
 #[test]

@@ -10,7 +10,10 @@ use tautline_lab::Machine;
 
 use crate::cli::{self, CommandError};
 use crate::experiment::report::{self, Ended, Run};
-use crate::experiment::{self, Experiment, ExperimentError, Figure, Outcome, Scale};
+use crate::experiment::{
+    self, Assignment, Experiment, ExperimentError, Figure, Outcome, Parameter, Request, Scale,
+    Values,
+};
 
 /// Stands for every experiment.
 const EVERYTHING: &str = "all";
@@ -51,6 +54,9 @@ struct RunArguments {
     /// Measure next to nothing: for tests.
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
+    /// Set a parameter of an experiment; may be given several times. A wrong name is answered with those that there are.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<Assignment>,
     /// Directory for NAME.json (raw data), NAME.svg (plots) and report.html; it is made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "taut-experiments")]
     out: PathBuf,
@@ -77,12 +83,17 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 
 fn list(arguments: &ListArguments) -> Result<(), CommandError> {
     if arguments.json {
-        let all = experiment::figures().map(|(_, figure)| {
+        let all = experiment::figures().map(|(experiment, figure)| {
+            let parameters = experiment.parameters.iter().map(|one| {
+                let (least, most) = one.range;
+                json!({"name": one.name, "meaning": one.meaning, "least": least, "most": most})
+            });
             json!({
                 "name": figure.name,
                 "source": figure.source,
                 "title": figure.title,
                 "paper": figure.found,
+                "parameters": Value::from_iter(parameters),
             })
         });
         return cli::print(&format!("{:#}\n", Value::from_iter(all)));
@@ -101,6 +112,7 @@ fn list(arguments: &ListArguments) -> Result<(), CommandError> {
 }
 
 fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
+    let request = request(arguments)?;
     // Before anything is measured, so that nothing is measured in vain.
     std::fs::create_dir_all(&arguments.out).map_err(|error| {
         CommandError::failed(
@@ -116,11 +128,6 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
         command: command_line(),
         quick: arguments.quick,
     };
-    let scale = match (arguments.quick, arguments.tiny) {
-        (true, _) => Scale::Quick,
-        (_, true) => Scale::Tiny,
-        _ => Scale::Full,
-    };
     let prints = arguments.json.as_deref() != Some(Path::new("-"));
     let mut all = Vec::new();
     let mut failed = None;
@@ -133,7 +140,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
         if wanted.is_empty() {
             continue;
         }
-        match measure(experiment, scale) {
+        match measure(experiment, &request) {
             Ok(outcomes) => {
                 let outcomes = outcomes
                     .into_iter()
@@ -170,6 +177,28 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
     }
 }
 
+/// What is to be measured, checked against what the experiments named can do.
+fn request(arguments: &RunArguments) -> Result<Request, CommandError> {
+    let parameters: Vec<&'static Parameter> = experiment::ALL
+        .into_iter()
+        .filter(|one| {
+            one.figures
+                .iter()
+                .any(|figure| is_wanted(&arguments.names, figure))
+        })
+        .flat_map(|one| one.parameters)
+        .collect();
+    let values = Values::of(&arguments.set, &parameters).map_err(|error| {
+        CommandError::usage(error.to_string(), "give --set NAME=VALUE with one of these")
+    })?;
+    let scale = match (arguments.quick, arguments.tiny) {
+        (true, _) => Scale::Quick,
+        (_, true) => Scale::Tiny,
+        _ => Scale::Full,
+    };
+    Ok(Request { scale, values })
+}
+
 fn is_wanted(names: &[String], figure: &Figure) -> bool {
     names
         .iter()
@@ -183,14 +212,14 @@ fn command_line() -> String {
     format!("taut{}", words.collect::<String>())
 }
 
-fn measure(experiment: &Experiment, scale: Scale) -> Result<Vec<Outcome>, ExperimentError> {
+fn measure(experiment: &Experiment, request: &Request) -> Result<Vec<Outcome>, ExperimentError> {
     // Drawn on standard error, and only if that is a terminal.
     let style = ProgressStyle::with_template("{prefix} {bar:40} {percent:>3} %, {eta} left")
         .expect("the template is a constant");
     let bar = ProgressBar::new(0)
         .with_style(style)
         .with_prefix(experiment.figures[0].name);
-    let outcomes = (experiment.run)(scale, &mut |done, total| {
+    let outcomes = (experiment.run)(request, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

@@ -20,11 +20,12 @@ use tautline_lab::sys::monotonic_ns;
 
 use super::place::{Place, joined};
 use super::stream::{Ends, Sends, Usage, over_ports, over_tcp, over_udp};
-use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Scale, go_on};
+use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on};
 use crate::nodes::HostNodes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
+    parameters: &[],
     run,
 };
 
@@ -118,7 +119,8 @@ impl Found {
     }
 }
 
-fn run(scale: Scale, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
+fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
+    let scale = request.scale;
     let sizes: &[usize] = scale.pick(
         &[1, 4, 16, 64, 128, 256, 512, 768, 1024, 1200, 1450],
         &[1, 16, 64, 256, 512, 1024, 1450],

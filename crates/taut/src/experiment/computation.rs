@@ -19,11 +19,14 @@ use tautline_lab::tuning;
 
 use super::place::{Place, joined, settle};
 use super::stream::{Ends, Receiver, Sender, Sends, Usage, over_ports, over_tcp, over_udp};
-use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Scale, go_on, receive};
+use super::{
+    Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
+};
 use crate::nodes::HostNodes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
+    parameters: &[],
     run,
 };
 
@@ -127,9 +130,9 @@ struct Found {
     measured_ns: u64,
 }
 
-fn run(scale: Scale, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
+fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let place = Place::find()?;
-    let plan = Plan::of(scale);
+    let plan = Plan::of(request.scale);
     let hosts = Hosts::create(&HostsOptions {
         cable_count: 3,
         ..HostsOptions::default()

@@ -10,11 +10,12 @@ use tautline_lab::kernels::{Event, KernelsError};
 use tautline_lab::plot::{self, latency_text};
 use tautline_lab::result::{LabResult, Phase};
 
-use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Scale};
+use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request};
 use crate::lab::{emblix, kernels};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
+    parameters: &[],
     run,
 };
 
@@ -25,8 +26,8 @@ const FIGURES: [Figure; 1] = [Figure {
     found: emblix::PAPER_FOUND,
 }];
 
-fn run(scale: Scale, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
-    let duration = scale.pick(
+fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
+    let duration = request.scale.pick(
         Duration::from_secs(10),
         Duration::from_secs(3),
         Duration::from_millis(100),

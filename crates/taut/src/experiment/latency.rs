@@ -8,12 +8,13 @@ use tautline_lab::child;
 use tautline_lab::hosts::{Hosts, HostsOptions};
 use tautline_lab::plot::latency_text;
 
-use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Scale};
+use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request};
 use crate::bench::rtt::{self, Row, RttError, Settings};
 use crate::echo::Path;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
+    parameters: &[],
     run,
 };
 
@@ -32,19 +33,19 @@ const TARGETS: [(Path, &str, f64); 2] = [
     (Path::TcpPoll, "TCP busy-polled", 0.50),
 ];
 
-fn run(scale: Scale, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
-    let sizes: &[usize] = scale.pick(
+fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
+    let sizes: &[usize] = request.scale.pick(
         &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1200, 1450],
         &[1, 4, 16, 64, 128, 256, 512, 768, 1024, 1450],
         &[1, 1450],
     );
     let mut settings = Settings {
-        slice: scale.pick(500, 250, 20),
+        slice: request.scale.pick(500, 250, 20),
         one_way: true,
         ..Settings::new(
             PATHS.to_vec(),
             sizes.to_vec(),
-            scale.pick(20_000, 3_000, 40),
+            request.scale.pick(20_000, 3_000, 40),
         )
     };
     let remark = settings

@@ -7,12 +7,19 @@
 mod bandwidth;
 mod computation;
 mod emblix;
+mod ends;
 mod latency;
+mod parameter;
 mod place;
 mod receive;
+mod redd_bandwidth;
+mod redd_rtt;
 pub mod report;
+mod round_trips;
+mod ssrtudp_size;
 mod stream;
 mod update;
+mod volley;
 mod window;
 
 use std::io;
@@ -27,17 +34,22 @@ use tautline_lab::page::Block;
 use tautline_lab::surface::Surfaces;
 use thiserror::Error;
 
+pub use parameter::{Assignment, Parameter, ParameterError, Values};
+
 use crate::bench::rtt::RttError;
 use crate::echo::EchoError;
 use crate::nodes::NodesError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 5] = [
+pub const ALL: [&Experiment; 8] = [
     &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
     &bandwidth::EXPERIMENT,
     &emblix::EXPERIMENT,
+    &redd_rtt::EXPERIMENT,
+    &redd_bandwidth::EXPERIMENT,
+    &ssrtudp_size::EXPERIMENT,
 ];
 
 /// One figure of a paper.
@@ -58,8 +70,10 @@ pub struct Figure {
 pub struct Experiment {
     /// The figures that it makes.
     pub figures: &'static [Figure],
+    /// What the user may set.
+    pub parameters: &'static [Parameter],
     /// Measures, and returns an outcome for each figure, in the same order.
-    pub run: fn(Scale, &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError>,
+    pub run: fn(&Request, &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError>,
 }
 
 /// Called with what is done and what there is to do, in steps of the experiment's own.
@@ -86,6 +100,15 @@ impl Scale {
             Scale::Tiny => tiny,
         }
     }
+}
+
+/// What is asked of an experiment.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// How much is measured.
+    pub scale: Scale,
+    /// What the user set; of these an experiment looks at those that are among its parameters.
+    pub values: Values,
 }
 
 /// What a figure came to.
@@ -215,6 +238,9 @@ pub enum ExperimentError {
         /// What the kernel answered.
         source: io::Error,
     },
+    /// What the user set contradicts itself.
+    #[error("{0}")]
+    Settings(String),
     /// The user ended the run.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
@@ -241,6 +267,7 @@ impl ExperimentError {
             ExperimentError::Cpus { .. } => {
                 "run it where two CPUs are allowed (taskset, the container's limits)".to_owned()
             }
+            ExperimentError::Settings(_) => "give other values with --set".to_owned(),
             ExperimentError::Kernels(_) => {
                 "see experiments/emblix-fig1-fig4/README.md for what it needs".to_owned()
             }

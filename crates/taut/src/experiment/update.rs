@@ -22,12 +22,15 @@ use tautline_lab::sys::{monotonic_ns, sleep_until};
 use tautline_lab::tuning;
 
 use super::place::{Place, joined, settle};
-use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Scale, go_on, receive};
+use super::{
+    Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
+};
 use crate::echo::tcp;
 use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
+    parameters: &[],
     run,
 };
 
@@ -167,9 +170,9 @@ impl Moment {
 #[derive(Clone, Debug, Default)]
 struct Found([Vec<(u64, u32)>; 2]);
 
-fn run(scale: Scale, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
+fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let place = Place::find()?;
-    let plan = Plan::of(scale);
+    let plan = Plan::of(request.scale);
     let hosts = Hosts::create(&HostsOptions::default())?;
     let nodes = HostNodes::open(&hosts, 0, LinkKind::Xdp, Some(XdpMode::Native))?;
     // Above the readers, as an interrupt would be: a state that has come is there when they look.
@@ -204,7 +207,7 @@ fn run(scale: Scale, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, Experi
         .enumerate()
         .map(|(path, figure)| {
             let mut outcome = Outcome::of(figure);
-            settings(&mut outcome, scale, &measured.plan, clock_ns, place);
+            settings(&mut outcome, request.scale, &measured.plan, clock_ns, place);
             outcome.set(
                 "idle_states",
                 match &idle {

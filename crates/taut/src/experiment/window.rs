@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a receiver waits before it looks whether it is to stop, and a sender before it takes what is under way for
 /// lost. Lower: a stall of a shared machine passes for loss. Higher: a stop takes longer.
@@ -36,11 +36,12 @@ pub(super) struct Sent {
     pub(super) lost: u64,
 }
 
-/// Sends copies of `message` as fast as credits come, until `stop` is set.
+/// Sends copies of `message` as fast as credits come, at most `most` of them, until `stop` is set.
 pub(super) fn send_stream(
     path: &mut dyn Datagrams,
     message: &[u8],
     window: u64,
+    most: u64,
     stop: &AtomicBool,
 ) -> io::Result<Sent> {
     let batch = path.batch().clamp(1, (window / 4).max(1) as usize);
@@ -50,7 +51,7 @@ pub(super) fn send_stream(
     let mut credited = 0;
     let mut sent = Sent::default();
     // Relaxed: the flag carries nothing else, and is seen at one of the next looks.
-    while !stop.load(Ordering::Relaxed) {
+    while sent.messages < most && !stop.load(Ordering::Relaxed) {
         let under_way = sent.messages.saturating_sub(sent.lost + credited);
         let room = window.saturating_sub(under_way);
         let closed = room < batch as u64;
@@ -66,24 +67,31 @@ pub(super) fn send_stream(
                 continue;
             }
         }
-        sent.messages += path.send(&messages, message.len())? as u64;
+        let rest = usize::try_from(most - sent.messages).unwrap_or(batch);
+        let now = &messages[..batch.min(rest) * message.len()];
+        sent.messages += path.send(now, message.len())? as u64;
     }
     Ok(sent)
 }
 
-/// Receives a stream and returns credits, until `stop` is set and nothing comes any more. Counts in `received`.
+/// Receives a stream and returns credits, until `stop` is set and nothing comes any more. Counts in `received`; returns when
+/// the last message came, if any did.
 pub(super) fn receive_stream(
     path: &mut dyn Datagrams,
     window: u64,
     received: &AtomicU64,
     stop: &AtomicBool,
-) -> io::Result<()> {
+) -> io::Result<Option<Instant>> {
     let mut count = 0;
     let mut credited = 0;
+    let mut last = None;
     loop {
         let came = path.receive(PATIENCE, &mut |_| {})?;
         if came == 0 && stop.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(last);
+        }
+        if came > 0 {
+            last = Some(Instant::now());
         }
         count += came;
         // Relaxed: a figure that is read while it grows.
@@ -105,7 +113,6 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::{Arc, Mutex};
     use std::thread;
-    use std::time::Instant;
 
     use super::*;
 
@@ -162,7 +169,8 @@ mod tests {
         let received = AtomicU64::new(0);
         let [sending, receiving] = [(); 2].map(|()| AtomicBool::new(false));
         let sent = thread::scope(|scope| {
-            let sender = scope.spawn(|| send_stream(&mut a, b"message", window, &sending).unwrap());
+            let sender = scope
+                .spawn(|| send_stream(&mut a, b"message", window, u64::MAX, &sending).unwrap());
             scope.spawn(|| receive_stream(&mut b, window, &received, &receiving).unwrap());
             thread::sleep(Duration::from_millis(50));
             sending.store(true, Ordering::Relaxed);
@@ -182,6 +190,18 @@ mod tests {
             assert_eq!((received, sent.lost), (sent.messages, 0));
             assert!(most as u64 <= window, "{most} of {window}");
         }
+    }
+
+    #[test]
+    fn a_stream_of_a_given_length_has_it() {
+        let wire = Arc::new(Mutex::new(Wire::default()));
+        let mut end = End(Arc::clone(&wire), 0);
+        let sent = send_stream(&mut end, b"message", 100, 8, &AtomicBool::new(false)).unwrap();
+        assert_eq!(
+            (sent.messages, wire.lock().unwrap().queues[1].len()),
+            (8, 8),
+            "no multiple of the batch"
+        );
     }
 
     #[test]

@@ -1,0 +1,249 @@
+//! Ends of paths that carry datagrams from host A to host B and back: kernel UDP, and Tautline's queuing ports.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
+use tautline::{Destination, Outgoing, Priority, QueuingOptions, QueuingPort};
+use tautline_lab::hosts::{Host, Hosts};
+
+use super::ExperimentError;
+use super::stream::is_nothing_yet;
+use super::window::Datagrams;
+use crate::nodes::{HostNodes, NodesError, PEER, port_number};
+
+/// Room of a UDP socket: a window of messages of one frame with the kernel's own bytes for each.
+const UDP_ROOM_BYTES: usize = 4 << 20;
+/// Empty looks between two looks at the clock. Lower slows the spin down by a clock read, higher only delays giving up.
+const LOOKS_PER_CLOCK: u32 = 64;
+/// Frames of one system call, as [`QueuingPort::send_batch`] sends them.
+const BATCH: usize = 32;
+/// Small messages between two flushes of a merging sender: enough for several full frames of the smallest ones.
+const MERGED: usize = 256;
+
+/// How an end waits for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Sleep,
+    Spin,
+}
+
+/// How a port sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sends {
+    /// A message with each system call.
+    OneByOne,
+    /// Many frames with each.
+    Batches,
+    /// Small messages merged into frames.
+    Merged,
+}
+
+type Ends = [Box<dyn Datagrams>; 2];
+
+/// Kernel UDP.
+pub(super) fn kernel_udp(
+    hosts: &Hosts,
+    cable: usize,
+    port: u16,
+    waiting: Waiting,
+) -> Result<Ends, ExperimentError> {
+    let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, cable).address(), port)));
+    let open = |host, own: SocketAddr, peer: SocketAddr| -> Result<Box<dyn Datagrams>, _> {
+        let open = || -> io::Result<Box<dyn Datagrams>> {
+            let socket = UdpSocket::bind(own)?;
+            socket.connect(peer)?;
+            // Forced where permitted, else as far as the limit allows.
+            setsockopt(&socket, sockopt::RcvBufForce, &UDP_ROOM_BYTES)
+                .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &UDP_ROOM_BYTES))?;
+            Ok(Box::new(Udp {
+                socket,
+                buffer: vec![0; 65_536],
+                waiting,
+                limit: Duration::ZERO,
+            }))
+        };
+        hosts
+            .inside(host, open)?
+            .map_err(ExperimentError::io("open a UDP socket"))
+    };
+    Ok([open(Host::A, a, b)?, open(Host::B, b, a)?])
+}
+
+/// Options of a port for `depth` frames at once, whose receiver looks for `spin` before it sleeps.
+pub(super) fn port_options(spin: Duration, depth: u32) -> QueuingOptions {
+    QueuingOptions {
+        depth: depth.next_power_of_two(),
+        spin,
+        ..QueuingOptions::default()
+    }
+}
+
+/// Queuing ports.
+pub(super) fn queuing(
+    hosts: &Hosts,
+    nodes: &HostNodes,
+    number: u16,
+    options: &QueuingOptions,
+    sends: Sends,
+) -> Result<Ends, ExperimentError> {
+    let number = port_number(number);
+    let open = |host| -> Result<Box<dyn Datagrams>, ExperimentError> {
+        let mut port = nodes.port(hosts, host, |node| node.queuing_port(number, options))?;
+        let to = port.destination(PEER, number).map_err(NodesError::from)?;
+        Ok(Box::new(Port {
+            buffer: vec![0; port.message_bytes_max()],
+            port,
+            to,
+            sends,
+        }))
+    };
+    Ok([open(Host::A)?, open(Host::B)?])
+}
+
+struct Udp {
+    socket: UdpSocket,
+    buffer: Vec<u8>,
+    waiting: Waiting,
+    /// The socket's time limit, which is set only when it changes.
+    limit: Duration,
+}
+
+impl Udp {
+    fn look(&mut self, flags: MsgFlags, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+        match recv(self.socket.as_raw_fd(), &mut self.buffer, flags) {
+            Ok(length) => {
+                take(&self.buffer[..length]);
+                Ok(1)
+            }
+            Err(error) => match io::Error::from(error) {
+                error if is_nothing_yet(&error) => Ok(0),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn spin(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK {
+                let came = self.look(MsgFlags::MSG_DONTWAIT, take)?;
+                if came > 0 {
+                    return Ok(came);
+                }
+            }
+            if start.elapsed() >= limit {
+                return Ok(0);
+            }
+        }
+    }
+}
+
+impl Datagrams for Udp {
+    fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        for (index, message) in messages.chunks(message_bytes).enumerate() {
+            match self.socket.send(message) {
+                Ok(_) => {}
+                Err(error) if is_nothing_yet(&error) => return Ok(index),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(messages.len() / message_bytes)
+    }
+
+    fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+        if limit.is_zero() {
+            return self.look(MsgFlags::MSG_DONTWAIT, take);
+        }
+        if self.waiting == Waiting::Spin {
+            return self.spin(limit, take);
+        }
+        if limit != self.limit {
+            self.socket.set_read_timeout(Some(limit))?;
+            self.limit = limit;
+        }
+        self.look(MsgFlags::empty(), take)
+    }
+}
+
+struct Port {
+    port: QueuingPort,
+    to: Destination,
+    buffer: Vec<u8>,
+    sends: Sends,
+}
+
+impl Port {
+    // What has no room now is counted by the port, and sent again by the caller.
+
+    fn send_one_by_one(&mut self, messages: &[u8], message_bytes: usize) -> usize {
+        let sends = messages.chunks(message_bytes);
+        sends
+            .take_while(|message| self.port.send(self.to, Priority::LOWEST, message).is_ok())
+            .count()
+    }
+
+    fn send_batches(&mut self, messages: &[u8], message_bytes: usize) -> usize {
+        let mut sent = 0;
+        for part in messages.chunks(message_bytes * BATCH) {
+            let count = part.len() / message_bytes;
+            let batch: [Outgoing<'_>; BATCH] = std::array::from_fn(|index| Outgoing {
+                to: self.to,
+                priority: Priority::LOWEST,
+                message: part
+                    .get(index * message_bytes..(index + 1) * message_bytes)
+                    .unwrap_or_default(),
+            });
+            let taken = self.port.send_batch(&batch[..count]).unwrap_or(0);
+            sent += taken;
+            if taken < count {
+                break;
+            }
+        }
+        sent
+    }
+
+    fn merge(&mut self, messages: &[u8], message_bytes: usize) -> usize {
+        let merged = messages
+            .chunks(message_bytes)
+            .take_while(|message| self.port.merge(self.to, Priority::LOWEST, message).is_ok())
+            .count();
+        // What stays merged goes with the next ones.
+        let _later = self.port.flush();
+        merged
+    }
+}
+
+impl Datagrams for Port {
+    fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        Ok(match self.sends {
+            Sends::OneByOne => self.send_one_by_one(messages, message_bytes),
+            Sends::Batches => self.send_batches(messages, message_bytes),
+            Sends::Merged => self.merge(messages, message_bytes),
+        })
+    }
+
+    fn batch(&self) -> usize {
+        match self.sends {
+            Sends::OneByOne => 1,
+            Sends::Batches => BATCH,
+            Sends::Merged => MERGED,
+        }
+    }
+
+    fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+        let message = if limit.is_zero() {
+            self.port.receive(&mut self.buffer)
+        } else {
+            let deadline = tautline::now() + limit;
+            self.port.receive_until(deadline, &mut self.buffer)
+        };
+        let message = message.map_err(io::Error::other)?;
+        Ok(message.map_or(0, |message| {
+            take(&self.buffer[..message.length]);
+            1
+        }))
+    }
+}
