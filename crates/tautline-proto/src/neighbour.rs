@@ -29,6 +29,8 @@ pub enum Form {
     Ethernet,
     /// In UDP datagrams: through routers, or to a node without privileges.
     Udp,
+    /// By its name, over a bus on the same machine: no addresses.
+    Bus,
 }
 
 impl FromStr for Form {
@@ -49,6 +51,7 @@ impl fmt::Display for Form {
         formatter.pad(match self {
             Self::Ethernet => "ethernet",
             Self::Udp => "udp",
+            Self::Bus => "bus",
         })
     }
 }

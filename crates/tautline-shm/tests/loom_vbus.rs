@@ -63,7 +63,7 @@ impl Connection {
             .next(self.rings(), &self.entry.taken, class)
             .inspect_err(|Full| producer.give_up(&self.head, class))?;
         slot.copy_in(&[value; PAYLOAD_BYTES]);
-        producer.publish(&self.head, slot, &head(value, class));
+        producer.publish(&self.head, self.rings(), &head(value, class));
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Connection {
     fn write(&self, writer: &mut Writer, kicker: &mut Kicker, value: u8) {
         let cell = writer.next(self.cells(), &self.entry.reading);
         cell.copy_in(&[value; PAYLOAD_BYTES]);
-        writer.publish(&self.head.latest, cell, &head(value, 0));
+        writer.publish(&self.head.latest, self.cells(), &head(value, 0));
         kicker.wanted(&self.head.kick, &self.wait);
     }
 

@@ -6,6 +6,8 @@ use serde::Serialize;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::layout::{source_form, source_parts, source_word};
+use tautline_shm::vbus::handshake::is_name;
+use tautline_shm::vbus::layout::NAME_BYTES;
 
 /// A node's address, as it stood on the wire. Anybody can write anything there: it tells where an
 /// answer goes, it proves nothing.
@@ -16,6 +18,70 @@ pub enum Address {
     Ethernet(MacAddress),
     /// The message came in the UDP form.
     Udp(SocketAddrV4),
+    /// The message came over a bus, from the node of this name.
+    Bus(NodeName),
+}
+
+/// The name of a node on a bus: 1 to 31 letters, digits, `-`, `_` or `.` that do not begin with a
+/// dot.
+///
+/// ```
+/// let name: tautline::NodeName = "motor-1".parse()?;
+/// assert_eq!(name.as_str(), "motor-1");
+/// assert!("motor/1".parse::<tautline::NodeName>().is_err());
+/// # Ok::<(), tautline::BadNodeName>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeName([u8; NAME_BYTES]);
+
+/// The text is not the name of a node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a node's name: 1 to 31 letters, digits, `-`, `_` or `.`, no dot first")]
+pub struct BadNodeName(String);
+
+impl NodeName {
+    /// The name that stands in these bytes, ended by zeros.
+    pub(crate) fn from_bytes(bytes: [u8; NAME_BYTES]) -> Option<Self> {
+        is_name(&bytes).then_some(Self(bytes))
+    }
+
+    /// The name, ended by zeros.
+    pub(crate) fn bytes(self) -> [u8; NAME_BYTES] {
+        self.0
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        let length = self.0.iter().position(|byte| *byte == 0);
+        // A name is of ASCII characters.
+        str::from_utf8(&self.0[..length.unwrap_or(NAME_BYTES)]).unwrap_or_default()
+    }
+}
+
+impl std::str::FromStr for NodeName {
+    type Err = BadNodeName;
+
+    fn from_str(text: &str) -> Result<Self, BadNodeName> {
+        let mut bytes = [0; NAME_BYTES];
+        bytes
+            .get_mut(..text.len())
+            .map(|start| start.copy_from_slice(text.as_bytes()))
+            .and_then(|()| Self::from_bytes(bytes))
+            .ok_or_else(|| BadNodeName(text.to_owned()))
+    }
+}
+
+impl std::fmt::Display for NodeName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+impl std::fmt::Debug for NodeName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:?}", self.as_str())
+    }
 }
 
 impl std::fmt::Display for Address {
@@ -23,6 +89,7 @@ impl std::fmt::Display for Address {
         match self {
             Self::Ethernet(mac) => mac.fmt(formatter),
             Self::Udp(address) => address.fmt(formatter),
+            Self::Bus(node) => node.fmt(formatter),
         }
     }
 }
@@ -75,6 +142,7 @@ impl Address {
                 form: Form::Ethernet,
             },
             Self::Udp(address) => crate::neighbour(&self.to_string(), *address.ip()),
+            Self::Bus(node) => crate::bus_neighbour(node),
         }
     }
 
@@ -87,6 +155,8 @@ impl Address {
                 let [high, low] = address.port().to_be_bytes();
                 source_word([a, b, c, d, high, low], source_form::UDP)
             }
+            // Frames do not come from a bus.
+            Self::Bus(_) => source_word([0; 6], source_form::VOID),
         }
     }
 }
@@ -103,5 +173,7 @@ mod tests {
             assert_eq!(Address::from_word(address.word()), Some(address));
         }
         assert_eq!(Address::from_word(0), None);
+        let bus = Address::Bus("motor".parse().unwrap());
+        assert_eq!(Address::from_word(bus.word()), None, "no frame's");
     }
 }

@@ -3,11 +3,15 @@
 //!
 //! ```toml
 //! interface = "eth0"          # the link's interface
-//! link = "xdp"                # xdp, packet, udp, or xsk (only if named); left out: the best that works
+//! link = "xdp"                # xdp, packet, udp, or, only if named, xsk or vbus; left out: the best that works
 //! xdp_mode = "native"         # or "generic"; left out: native, generic where the driver has none
 //! busy_poll_us = 20           # on link xsk, how long a look polls the driver itself; left out: not at all
 //! ethertype = 0x88b5          # of the Ethernet form
 //! address = "10.0.0.1"        # this node's IPv4 address; left out: the interface's first
+//! bus = "cell"                # link vbus: the bus, a name or a directory
+//! node = "controller"         # link vbus: this node's name on the bus; peers are neighbours by name
+//! bus_mode = 0o770            # link vbus: who may use the bus, if this node makes it; left out: 0o700
+//! bus_group = "control"       # link vbus: whose group, name or number; left out: this process's
 //!
 //! [[neighbour]]
 //! name = "motor"
@@ -67,6 +71,7 @@ use tautline_proto::wire::{
 use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
+use crate::address::NodeName;
 pub use tune::TuneConfig;
 
 use crate::control::policy::Rule;
@@ -91,6 +96,8 @@ pub struct NodeConfig {
     pub ethertype: u16,
     /// This node's IPv4 address; `None` takes the interface's first.
     pub address: Option<Ipv4Addr>,
+    /// The bus, for link `vbus`.
+    pub bus: Option<BusConfig>,
     /// The peers that ports of this node can send to.
     pub neighbours: NeighbourTable,
     /// Ports that can be opened by name.
@@ -99,6 +106,34 @@ pub struct NodeConfig {
     pub allow: Vec<Rule>,
     /// How receive processing is to be scheduled while that process runs. Of no meaning elsewhere.
     pub tune: Option<TuneConfig>,
+}
+
+/// A bus, and a node's place on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusConfig {
+    /// The bus: a name, which is looked for under `/run/tautline/vbus` and then among the user's own, or the
+    /// path of a directory.
+    pub name: String,
+    /// This node's name on it. Several processes may share one, as they share a host's address;
+    /// each port belongs to one of them.
+    pub node: NodeName,
+    /// Who may use the bus, as the mode of its directory, if this node makes it.
+    pub mode: u32,
+    /// Whose group it belongs to, by name or number, if this node makes it.
+    pub group: Option<String>,
+}
+
+impl BusConfig {
+    /// A bus for processes of this user.
+    #[must_use]
+    pub fn new(name: &str, node: NodeName) -> Self {
+        Self {
+            name: name.to_owned(),
+            node,
+            mode: 0o700,
+            group: None,
+        }
+    }
 }
 
 /// A port that can be opened by name.
@@ -171,6 +206,7 @@ impl NodeConfig {
             busy_poll: None,
             ethertype: ETHERTYPE_DEFAULT,
             address: None,
+            bus: None,
             neighbours: NeighbourTable::new(),
             ports: Vec::new(),
             allow: Vec::new(),
@@ -185,6 +221,17 @@ impl NodeConfig {
             interface: None,
             link: Some(LinkKind::Udp),
             address: Some(address),
+            ..Self::on("")
+        }
+    }
+
+    /// A node on the `vbus` link.
+    #[must_use]
+    pub fn vbus(bus: BusConfig) -> Self {
+        Self {
+            interface: None,
+            link: Some(LinkKind::Vbus),
+            bus: Some(bus),
             ..Self::on("")
         }
     }
@@ -262,6 +309,10 @@ struct Document {
     busy_poll_us: Option<u64>,
     ethertype: Option<Spanned<u16>>,
     address: Option<Spanned<String>>,
+    bus: Option<Spanned<String>>,
+    node: Option<Spanned<String>>,
+    bus_mode: Option<Spanned<u32>>,
+    bus_group: Option<String>,
     #[serde(default)]
     neighbour: Vec<Spanned<NeighbourEntry>>,
     #[serde(default)]
@@ -315,9 +366,10 @@ impl Document {
             .address
             .map(|text| parse(text, "an IPv4 address such as \"10.0.0.1\""))
             .transpose()?;
+        config.bus = bus(self.bus, self.node, self.bus_mode, self.bus_group)?;
         for entry in self.neighbour {
             let span = entry.span();
-            let neighbour = neighbour(entry)?;
+            let neighbour = neighbour(entry, config.link)?;
             let name = neighbour.name.clone();
             config
                 .neighbours
@@ -344,15 +396,56 @@ fn parse<T: FromStr>(text: Spanned<String>, expected: &str) -> Result<T, Wrong> 
     })
 }
 
+fn bus(
+    name: Option<Spanned<String>>,
+    node: Option<Spanned<String>>,
+    mode: Option<Spanned<u32>>,
+    group: Option<String>,
+) -> Result<Option<BusConfig>, Wrong> {
+    let (name, node) = match (name, node) {
+        (None, None) => return Ok(None),
+        (Some(name), Some(node)) => (name, node),
+        (Some(name), None) => {
+            let message = "a bus needs the `node` that this is on it";
+            return Err((name.span(), message.to_owned()));
+        }
+        (None, Some(node)) => {
+            return Err((
+                node.span(),
+                "a `node` needs the `bus` that it is on".to_owned(),
+            ));
+        }
+    };
+    let is_name = !name.get_ref().is_empty() && !name.get_ref().starts_with('.');
+    if !is_name {
+        let message = "the name or the path of a bus is neither empty nor begins with a dot";
+        return Err((name.span(), message.to_owned()));
+    }
+    let expected = "a node's name: 1 to 31 letters, digits, `-`, `_` or `.`, no dot first";
+    let mut config = BusConfig::new(name.get_ref(), parse(node, expected)?);
+    if let Some(mode) = mode {
+        if *mode.get_ref() > 0o777 || mode.get_ref() & 0o700 != 0o700 {
+            let message = "bus_mode is 0o700 to 0o777: who makes a bus must be able to use it";
+            return Err((mode.span(), message.to_owned()));
+        }
+        config.mode = mode.into_inner();
+    }
+    config.group = group;
+    Ok(Some(config))
+}
+
 fn link(text: Spanned<String>) -> Result<LinkKind, Wrong> {
     match text.get_ref().as_str() {
         "xdp" => Ok(LinkKind::Xdp),
         "xsk" => Ok(LinkKind::Xsk),
         "packet" => Ok(LinkKind::Packet),
         "udp" => Ok(LinkKind::Udp),
+        "vbus" => Ok(LinkKind::Vbus),
         other => Err((
             text.span(),
-            format!("`{other}` is not a link; expected \"xdp\", \"xsk\", \"packet\" or \"udp\""),
+            format!(
+                "`{other}` is not a link; expected \"xdp\", \"xsk\", \"packet\", \"udp\" or \"vbus\""
+            ),
         )),
     }
 }
@@ -368,7 +461,7 @@ fn xdp_mode(text: Spanned<String>) -> Result<XdpMode, Wrong> {
     }
 }
 
-fn neighbour(entry: Spanned<NeighbourEntry>) -> Result<Neighbour, Wrong> {
+fn neighbour(entry: Spanned<NeighbourEntry>, link: Option<LinkKind>) -> Result<Neighbour, Wrong> {
     let entry = entry.into_inner();
     let mac: Option<MacAddress> = entry
         .mac
@@ -380,6 +473,7 @@ fn neighbour(entry: Spanned<NeighbourEntry>) -> Result<Neighbour, Wrong> {
         .transpose()?;
     let form = match entry.form {
         Some(text) => parse(text, "a form; expected \"ethernet\" or \"udp\"")?,
+        None if link == Some(LinkKind::Vbus) && mac.is_none() && ip.is_none() => Form::Bus,
         None if mac.is_none() => Form::Udp,
         None => Form::Ethernet,
     };
@@ -493,11 +587,13 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         let message = "a sampling port has no depth, expected a queuing port";
         return Err((depth.span(), message.to_owned()));
     }
-    if let Some(bytes) = &entry.message_bytes_max {
-        let message = "a sampling port has no message_bytes_max: its values are of one frame";
-        return Err((bytes.span(), message.to_owned()));
-    }
     let mut options = SamplingOptions::default();
+    if let Some(bytes) = &entry.message_bytes_max {
+        options.value_bytes_max = *bytes.get_ref();
+        options
+            .check()
+            .map_err(|error| (bytes.span(), error.to_string()))?;
+    }
     if let Some(period) = &entry.refresh_period_us {
         options.refresh_period = Duration::from_micros(*period.get_ref());
     }
@@ -556,7 +652,8 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `busy_poll_us`, `ethertype`, `address`, `neighbour`, `port`, `allow`, `tune`"
+             `xdp_mode`, `busy_poll_us`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
+             `neighbour`, `port`, `allow`, `tune`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -578,7 +675,7 @@ mod tests {
         );
         assert_eq!(
             error("link = \"wifi\""),
-            "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"xsk\", \"packet\" or \"udp\""
+            "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"xsk\", \"packet\", \"udp\" or \"vbus\""
         );
         assert!(error("interface = [1").starts_with("line 1, column "));
         assert_eq!(

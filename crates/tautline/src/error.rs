@@ -80,6 +80,9 @@ pub enum OpenError {
         /// Whom it names.
         who: String,
     },
+    /// The configuration names no bus, and link `vbus` needs one.
+    #[error("link `vbus` needs a bus, and the name of this node on it")]
+    BusMissing,
     /// The link needs a privilege that this process lacks.
     #[error("link `{link}` needs {needs}")]
     NotPermitted {
@@ -113,6 +116,7 @@ impl OpenError {
             Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
             Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
+            Self::BusMissing => "set `bus` and `node` in the configuration",
             Self::XdpTaken { .. } => {
                 "detach that program (ip link set dev INTERFACE xdp off), or use link = \"packet\""
             }
@@ -240,6 +244,14 @@ pub enum PortError {
         /// Frames at once.
         burst: u32,
     },
+    /// The link cannot give the port what was asked for.
+    #[error("link `{link}` has no {what}")]
+    NotOnLink {
+        /// The link.
+        link: &'static str,
+        /// What it does not have.
+        what: &'static str,
+    },
     /// Nobody of that name or address is in the neighbour table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
@@ -312,6 +324,7 @@ impl PortError {
             Self::BadPolicing { .. } => {
                 "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
             }
+            Self::NotOnLink { .. } => "leave it out, or use another link",
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"
             }
@@ -354,6 +367,23 @@ pub enum SendError {
     /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
     #[error("transmit queue is full")]
     TransmitQueueFull,
+    /// Nobody has the port open, or who had it is gone (link `vbus`).
+    #[error("nobody has the peer's port open")]
+    PeerGone,
+    /// The receiver's class is full: it is slower than we are, for the moment (link `vbus`).
+    #[error("the receiver's class is full")]
+    ReceiverFull,
+    /// The receiving port takes smaller messages (link `vbus`).
+    #[error("message of {bytes} bytes is larger than the {largest} that the receiver takes")]
+    LargerThanReceiver {
+        /// Its size.
+        bytes: usize,
+        /// What the receiver's port was opened for.
+        largest: usize,
+    },
+    /// The link does not lend memory.
+    #[error("this link does not lend memory")]
+    NotLending,
     /// The interface is down.
     #[error("interface is down")]
     InterfaceDown,
@@ -397,6 +427,9 @@ pub enum ReceiveError {
         /// Bytes that the port's largest message has.
         needed: usize,
     },
+    /// The link does not lend messages: it copies them.
+    #[error("this link does not lend messages")]
+    NotLending,
     /// The interface is down. The port stays open and works again when it comes up.
     #[error("interface is down")]
     InterfaceDown,

@@ -44,8 +44,8 @@ mod statistics;
 pub mod status;
 mod sys;
 
-pub use address::{Address, Source};
-pub use config::NodeConfig;
+pub use address::{Address, BadNodeName, NodeName, Source};
+pub use config::{BusConfig, NodeConfig};
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
 pub use node::{
@@ -54,8 +54,8 @@ pub use node::{
 };
 pub use policing::Policing;
 pub use port::{
-    Destination, Message, Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions,
-    SamplingPort,
+    Destination, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing, QueuingOptions,
+    QueuingPort, Sample, SamplingOptions, SamplingPort,
 };
 pub use statistics::{PeerCounters, PortKind, PortStatus};
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
@@ -70,6 +70,17 @@ pub fn neighbour(name: &str, ip: std::net::Ipv4Addr) -> Neighbour {
         mac: MacAddress::UNSPECIFIED,
         ip: Some(ip),
         form: Form::Udp,
+    }
+}
+
+/// A neighbour on a bus, which is reached by the name of its node.
+#[must_use]
+pub fn bus_neighbour(node: NodeName) -> Neighbour {
+    Neighbour {
+        name: node.to_string(),
+        mac: MacAddress::UNSPECIFIED,
+        ip: None,
+        form: Form::Bus,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::config::{NodeConfig, PortConfig, PortOptions};
 use crate::error::{OpenError, PortError};
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
+use crate::link::vbus::{BusLink, place_of_bus};
 use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, XdpLink};
 use crate::link::xsk::XskLink;
@@ -72,6 +73,10 @@ pub struct OpenReport {
     pub mac: Option<String>,
     /// This node's IPv4 address, which peers send the UDP form to.
     pub ip: Option<Ipv4Addr>,
+    /// The directory of the bus, on link `vbus`.
+    pub bus: Option<String>,
+    /// This node's name on the bus, which peers send to.
+    pub node: Option<String>,
     /// What the link does here.
     pub capabilities: Capabilities,
     /// Better links that were tried, and why each did not work.
@@ -116,6 +121,9 @@ impl std::fmt::Display for OpenReport {
         }
         if let Some(pid) = self.control_process {
             write!(formatter, ", through control process {pid}")?;
+        }
+        if let (Some(bus), Some(node)) = (&self.bus, &self.node) {
+            write!(formatter, " at {bus}, node {node}")?;
         }
         for better in &self.not_better {
             write!(formatter, "\n  not {}: {}", better.link, better.why)?;
@@ -280,12 +288,19 @@ impl Node {
         not_better: Vec<NotBetter>,
     ) -> Self {
         let limits = limits(&place);
+        let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
             link: link.kind(),
             control_process: link.control_process(),
             interface: place.name,
             mac: place.interface.map(|interface| interface.mac.to_string()),
             ip: link.address().or(place.ip),
+            bus: config.bus.as_ref().filter(|_| on_bus).map(place_of_bus),
+            node: config
+                .bus
+                .as_ref()
+                .filter(|_| on_bus)
+                .map(|bus| bus.node.to_string()),
             capabilities: link.capabilities(),
             not_better,
             limits,
@@ -296,8 +311,8 @@ impl Node {
             neighbours: config.neighbours,
             ports: Ports::default(),
             configured: config.ports,
-            // A simulated network is in no namespace.
-            namespace: (link_kind != LinkKind::Sim)
+            // A simulated network and a bus are in no network namespace.
+            namespace: (!matches!(link_kind, LinkKind::Sim | LinkKind::Vbus))
                 .then(namespace::current)
                 .flatten(),
             report,
@@ -452,12 +467,14 @@ impl NodeInner {
         let index = match address {
             Address::Ethernet(mac) => self.neighbours.source_of_frame(mac, None),
             Address::Udp(address) => self.neighbours.by_ip(*address.ip()),
+            Address::Bus(node) => self.neighbours.by_name(node.as_str()),
         }?;
         let neighbour = self.neighbours.get(index)?.clone();
         // The answer takes the form that the question had.
         let form = match address {
             Address::Ethernet(_) => tautline_proto::neighbour::Form::Ethernet,
             Address::Udp(_) => tautline_proto::neighbour::Form::Udp,
+            Address::Bus(_) => tautline_proto::neighbour::Form::Bus,
         };
         Some(Neighbour { form, ..neighbour })
     }
@@ -518,7 +535,7 @@ fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
         (LinkKind::Udp, XdpMode::Native),
     ];
     match config.link {
-        Some(LinkKind::Sim) => return vec![(LinkKind::Sim, XdpMode::Native)],
+        Some(other @ (LinkKind::Sim | LinkKind::Vbus)) => return vec![(other, XdpMode::Native)],
         // Never taken unasked: `xdp` has the lower latency.
         Some(LinkKind::Xsk) => {
             candidates = vec![
@@ -593,6 +610,10 @@ fn open_link(
                 interface: place.name.clone(),
             })?;
             Ok(Box::new(UdpLink::new(ip)))
+        }
+        LinkKind::Vbus => {
+            let bus = config.bus.as_ref().ok_or(OpenError::BusMissing)?;
+            Ok(Box::new(BusLink::open(bus)?))
         }
         LinkKind::Sim => Err(OpenError::Refused {
             doing: "opening link `sim`".to_owned(),

@@ -10,9 +10,12 @@ use tautline_shm::deliver::{PortRef, frames};
 use tautline_shm::layout::{CLASS_COUNT, peer_key_parts};
 use tautline_shm::peer::load_loss;
 use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::vbus::shape::Kind;
 
 use crate::address::Address;
 use crate::error::PortError;
+use crate::link::PortHalf;
+use crate::link::vbus::{InletShared, PeerFigures};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 
@@ -49,6 +52,8 @@ pub(crate) struct Statistics {
     pub(crate) void: Counter,
     pub(crate) too_large: Counter,
     pub(crate) bad_bundles: Counter,
+    /// Messages that peers had not taken when they went (link `vbus`).
+    pub(crate) undelivered: Counter,
     expired: Counter,
     incomplete_dropped: Counter,
 }
@@ -156,6 +161,10 @@ pub struct PortStatus {
     pub peers_evicted: u64,
     /// Times that the reader was woken.
     pub doorbells: u64,
+    /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
+    pub abandoned: u64,
+    /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
+    pub undelivered: u64,
     /// Who sent.
     pub peers: Vec<PeerCounters>,
 }
@@ -176,8 +185,24 @@ struct Entry {
 #[derive(Debug)]
 struct OpenPort {
     name: Option<String>,
-    memory: Arc<MappedPort>,
+    memory: OpenMemory,
     statistics: Arc<Statistics>,
+}
+
+/// Where what a port receives lies, for the status page.
+#[derive(Debug)]
+pub(crate) enum OpenMemory {
+    Frames(Arc<MappedPort>),
+    Bus(Arc<InletShared>),
+}
+
+impl OpenMemory {
+    pub(crate) fn of(half: &PortHalf) -> Self {
+        match half {
+            PortHalf::Frames(frames) => Self::Frames(Arc::clone(&frames.memory)),
+            PortHalf::Bus(bus) => Self::Bus(Arc::clone(&bus.inlet.shared)),
+        }
+    }
 }
 
 /// Keeps a number until the port is open, or failed to.
@@ -219,13 +244,13 @@ impl Reservation {
     pub(crate) fn fill(
         self,
         name: Option<&str>,
-        memory: &Arc<MappedPort>,
+        memory: OpenMemory,
         statistics: &Arc<Statistics>,
     ) -> Registration {
         let Self { registration } = self;
         let port = OpenPort {
             name: name.map(str::to_owned),
-            memory: Arc::clone(memory),
+            memory,
             statistics: Arc::clone(statistics),
         };
         for entry in lock(&registration.open).iter_mut() {
@@ -250,9 +275,66 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
-    let memory = port.memory.port();
+    match &port.memory {
+        OpenMemory::Frames(memory) => frame_status(number, port, memory),
+        OpenMemory::Bus(inlet) => bus_status(number, port, inlet),
+    }
+}
+
+fn bus_status(number: PortNumber, port: &OpenPort, inlet: &InletShared) -> PortStatus {
+    let figures = inlet.figures();
+    let counted = &port.statistics;
+    let dropped: u64 = figures.totals.dropped_full.iter().sum();
+    let (kind, depth, sources) = match inlet.shape.kind {
+        Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
+        Kind::Sampling => (PortKind::Sampling, None, Some(inlet.sources_max() as u32)),
+    };
+    let peer = |peer: &PeerFigures| PeerCounters {
+        address: Address::Bus(peer.node),
+        port: peer.port,
+        received: peer.received,
+        lost: peer.lost,
+        duplicates: 0,
+        restarts: peer.restarts,
+    };
+    PortStatus {
+        number,
+        name: port.name.clone(),
+        kind,
+        memory_bytes: figures.memory_bytes,
+        memory_resident: inlet.is_resident(),
+        depth,
+        sent: counted.sent.read(),
+        send_errors: counted.send_errors.read(),
+        frames: figures.totals.published.wrapping_add(dropped),
+        received: counted.received.read(),
+        queued: figures.queued,
+        dropped_full: figures.totals.dropped_full,
+        overwritten: counted.overwritten.read(),
+        policing: None,
+        policed: 0,
+        contended: 0,
+        unfit: 0,
+        sources,
+        sources_refused: figures.refused,
+        too_large: 0,
+        expired: 0,
+        incomplete_dropped: 0,
+        void: figures.totals.corrupt,
+        bad_bundles: 0,
+        merged: 0,
+        peers_evicted: 0,
+        doorbells: figures.totals.kicks,
+        abandoned: figures.totals.abandoned,
+        undelivered: counted.undelivered.read(),
+        peers: figures.peers.iter().map(peer).collect(),
+    }
+}
+
+fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> PortStatus {
+    let memory = mapped.port();
     let control = memory.control;
-    let (kind, depth, sources) = match port.memory.shape() {
+    let (kind, depth, sources) = match mapped.shape() {
         Shape::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
         Shape::Sampling { sources } => (PortKind::Sampling, None, Some(sources)),
     };
@@ -265,8 +347,8 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         number,
         name: port.name.clone(),
         kind,
-        memory_bytes: port.memory.shape().bytes(),
-        memory_resident: port.memory.is_resident(),
+        memory_bytes: mapped.shape().bytes(),
+        memory_resident: mapped.is_resident(),
         depth,
         sent: counted.sent.read(),
         send_errors: counted.send_errors.read(),
@@ -289,6 +371,8 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
         void: counted.void.read(),
         peers_evicted: control.producer.peers_evicted.load(Relaxed),
         doorbells: control.producer.doorbells.load(Relaxed),
+        abandoned: 0,
+        undelivered: 0,
         peers: peers(&memory),
     }
 }

@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    PACKET, Pair, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, controlled_pair, pair, port, sim_pair,
+    PACKET, Pair, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, bus_pair, controlled_pair, pair, port,
+    sim_pair,
 };
 use tautline::link::ArrivalClock;
 use tautline::{
@@ -60,6 +61,7 @@ suite! {
     packet: pair(PACKET, PACKET);
     udp: pair(UDP, UDP);
     sim: Some(sim_pair());
+    vbus: Some(bus_pair());
     packet_to_xdp: pair(PACKET, XDP);
     xdp_to_packet: pair(XDP, PACKET);
     udp_to_xdp: pair(UDP, XDP.speaking_udp());
@@ -88,7 +90,12 @@ fn capabilities_are_true(pair: &Pair) {
         let report = node.report();
         let can = &report.capabilities;
         assert_eq!(can.descriptor, !pair.is_virtual());
-        assert_eq!(can.ethernet_form, report.link != LinkKind::Udp);
+        let bus = report.link == LinkKind::Vbus;
+        assert_eq!(can.ethernet_form, !bus && report.link != LinkKind::Udp);
+        assert_eq!(
+            (can.lends, can.answers_sender, can.polices),
+            (bus, bus, !bus)
+        );
         assert_eq!(can.delivered_by_kernel, report.link == LinkKind::Xdp);
         let is_xsk = report.link == LinkKind::Xsk;
         assert_eq!(
@@ -101,11 +108,17 @@ fn capabilities_are_true(pair: &Pair) {
         let clock = match report.link {
             LinkKind::Xdp | LinkKind::Xsk => ArrivalClock::Demux,
             LinkKind::Sim => ArrivalClock::Virtual,
+            LinkKind::Vbus => ArrivalClock::Sender,
             _ => ArrivalClock::SocketTimestamp,
         };
         assert_eq!(can.arrival_clock, clock);
         assert!(report.not_better.is_empty(), "{report}");
     }
+}
+
+/// Whether the sender is told what the receiver could not take.
+fn answers_sender(pair: &Pair) -> bool {
+    pair.a.report().capabilities.answers_sender
 }
 
 fn has_descriptor(pair: &Pair) -> bool {
@@ -180,7 +193,11 @@ fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&options);
     sender.send(to, Priority::HIGHEST, &[100]).unwrap();
     for number in 0..12u8 {
-        sender.send(to, Priority::LOWEST, &[number]).unwrap();
+        let expected = match answers_sender(pair) && number >= 8 {
+            true => Err(SendError::ReceiverFull),
+            false => Ok(()),
+        };
+        assert_eq!(sender.send(to, Priority::LOWEST, &[number]), expected);
     }
     sender.send(to, Priority::NORMAL, &[101]).unwrap();
     settle(pair);
@@ -242,8 +259,16 @@ fn what_is_too_large_is_refused(pair: &Pair) {
             needed: 100
         })
     );
-    sender.send(to, Priority::NORMAL, &[1; 101]).unwrap();
-    sender.send(to, Priority::NORMAL, &[2; 3000]).unwrap();
+    for message in [&[1; 101][..], &[2; 3000]] {
+        let expected = match answers_sender(pair) {
+            true => Err(SendError::LargerThanReceiver {
+                bytes: message.len(),
+                largest: 100,
+            }),
+            false => Ok(()),
+        };
+        assert_eq!(sender.send(to, Priority::NORMAL, message), expected);
+    }
     sender.send(to, Priority::NORMAL, &[3; 100]).unwrap();
     let message = receiver
         .receive_until(pair.soon(), &mut buffer)
@@ -251,13 +276,21 @@ fn what_is_too_large_is_refused(pair: &Pair) {
         .unwrap();
     assert_eq!((message.length, buffer[0]), (100, 3));
     let counted = pair.b.status().ports[0].too_large;
-    assert_eq!(counted, 1 + 3, "one whole frame, three fragments");
+    let expected = if answers_sender(pair) { 0 } else { 1 + 3 };
+    assert_eq!(counted, expected, "one whole frame, three fragments");
 }
 
 fn merged_messages_come_out_one_by_one(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
     let mut buffer = buffer();
     sender.flush().unwrap();
+    if !pair.a.report().capabilities.merges {
+        sender.merge(to, Priority::NORMAL, b"at once").unwrap();
+        let message = receiver.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!(&buffer[..message.length], b"at once");
+        assert_eq!(pair.a.status().ports[0].merged, 0);
+        return;
+    }
     for number in 0..5u8 {
         let message = pattern(usize::from(number) * 10, number);
         sender.merge(to, Priority::NORMAL, &message).unwrap();
@@ -344,7 +377,7 @@ fn merged_messages_come_out_one_by_one(pair: &Pair) {
 fn a_batch_arrives_in_its_order(pair: &Pair) {
     let options = QueuingOptions {
         depth: 256,
-        message_bytes_max: 65_536,
+        message_bytes_max: 10_000,
         ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.ports(&options);
@@ -379,7 +412,13 @@ fn a_batch_arrives_in_its_order(pair: &Pair) {
         assert!(buffer[..length] == expected[..], "message {number}");
     }
     let received = &pair.b.status().ports[0];
-    assert_eq!(received.frames, 1 + 99 + 8);
+    // The large one goes in eight, where there are frames.
+    let of_large = if pair.a.report().capabilities.merges {
+        8
+    } else {
+        1
+    };
+    assert_eq!(received.frames, 1 + 99 + of_large);
     assert_eq!(received.peers[0].lost, 0);
 
     // What comes before a message that cannot be sent is sent.
@@ -451,11 +490,13 @@ fn the_last_value_is_kept(pair: &Pair) {
         .unwrap();
     assert_eq!(&buffer[..new.length], b"new");
     assert!(new.new && new.valid && new.overwritten == 0);
-    // Fragments have no place in a sampling port.
-    publisher.send(to, Priority::NORMAL, &[0; 2000]).unwrap();
+    // What is larger than a value has no place in a sampling port, nor have its fragments.
+    let large = publisher.send(to, Priority::NORMAL, &[0; 2000]);
+    assert_eq!(large.is_err(), answers_sender(pair));
     settle(pair);
     assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
-    assert_eq!(pair.b.status().ports[0].unfit, 2);
+    let unfit = if answers_sender(pair) { 0 } else { 2 };
+    assert_eq!(pair.b.status().ports[0].unfit, unfit);
 }
 
 fn each_source_has_its_own_value(pair: &Pair) {
@@ -478,7 +519,11 @@ fn each_source_has_its_own_value(pair: &Pair) {
         .collect();
     let mut publish = |index: usize, value: &[u8]| {
         let (publisher, to) = &mut publishers[index];
-        publisher.send(*to, Priority::NORMAL, value).unwrap();
+        let expected = match answers_sender(pair) && value == b"refused" {
+            true => Err(SendError::PeerGone),
+            false => Ok(()),
+        };
+        assert_eq!(publisher.send(*to, Priority::NORMAL, value), expected);
         if let Some(network) = &pair.network {
             network.advance(Duration::from_micros(100));
         }
@@ -546,11 +591,15 @@ fn each_source_has_its_own_value(pair: &Pair) {
         .unwrap();
     assert_eq!((&buffer[..2], next.source.port), (&b"b3"[..], port(32)));
     let status = &pair.b.status().ports[0];
-    assert_eq!((status.sources, status.sources_refused), (Some(3), 2));
-    assert_eq!(
-        (status.frames, status.received, status.overwritten),
-        (9, 6, 1)
-    );
+    assert_eq!(status.sources, Some(3));
+    assert_eq!((status.received, status.overwritten), (6, 1));
+    if answers_sender(pair) {
+        // The fourth is refused as often as it tries to connect, and sends nothing.
+        assert!(status.sources_refused > 0);
+        assert_eq!(status.frames, 7);
+    } else {
+        assert_eq!((status.frames, status.sources_refused), (9, 2));
+    }
     assert_eq!(status.peers.len(), 3);
     assert!(status.peers.iter().all(|peer| peer.lost == 0));
     for sources in [0, 49] {
@@ -572,6 +621,14 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
         policing: Some(strict),
         ..QueuingOptions::default()
     };
+    if !pair.b.report().capabilities.polices {
+        let refused = pair.on_b(|node| node.queuing_port(port(12), &options));
+        assert!(matches!(
+            refused,
+            Err(PortError::NotOnLink { link: "vbus", .. })
+        ));
+        return;
+    }
     let (mut sender, mut receiver, to) = pair.ports(&options);
     for number in 0..12 {
         let priority = Priority::ALL[usize::from(number % 8)];
@@ -802,7 +859,9 @@ fn counters_add_up(pair: &Pair) {
         Form::Ethernet
     };
     let spoken = pair.a.neighbours().iter().next().unwrap().1.form;
+    let by_name = pair.a.report().link == LinkKind::Vbus;
     assert!(form == Form::Ethernet || spoken == Form::Udp);
+    assert_eq!(spoken == Form::Bus, by_name);
 }
 
 fn a_port_can_be_opened_again(pair: &Pair) {

@@ -49,13 +49,20 @@ impl Writer {
         // Acquire: partner is the Release in `Reader::read`; its reads of the pair that it has left
         // are done. Whatever stands there, the lowest bit is a pair.
         self.pair = !consumer.reading.load(Acquire) & 1;
+        self.last(cells)
+    }
+
+    /// The cell that [`Writer::next`] gave last.
+    #[inline]
+    fn last<'m>(&self, cells: Slots<'m>) -> Slot<'m> {
         cell(cells, self.pair, 1 - last_of(self.word, self.pair))
     }
 
     /// Makes the cell that [`Writer::next`] gave last the newest value. Must be followed by a full
     /// barrier before the next [`Writer::next`]: [`crate::vbus::wait::Kicker::wanted`] is one.
     #[inline]
-    pub fn publish(&mut self, latest: &LatestLine, slot: Slot<'_>, message: &MessageHead) {
+    pub fn publish(&mut self, latest: &LatestLine, cells: Slots<'_>, message: &MessageHead) {
+        let slot = self.last(cells);
         let pair = self.pair;
         let number = (self.word >> NUMBER_SHIFT).wrapping_add(1);
         slot.describe(message);
@@ -102,6 +109,14 @@ impl Reader {
     #[must_use]
     pub fn fresh(&self, latest: &LatestLine) -> bool {
         latest.latest.load(Relaxed) != self.word
+    }
+
+    /// The cell that the reader has, without a look for a newer one; `None` while there has never been a
+    /// value.
+    #[inline]
+    #[must_use]
+    pub fn held<'m>(&self, cells: Slots<'m>) -> Option<Slot<'m>> {
+        (self.word != 0).then(|| cell(cells, self.pair, self.index))
     }
 
     /// The newest value; `None` while there has never been one.

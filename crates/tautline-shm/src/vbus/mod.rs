@@ -11,6 +11,7 @@
 //!   integers, a magic number and a version, no pointers, so that C and a guest can read it too.
 //! * [`shape`] computes where everything lies from what a port is to hold, and checks what a peer's
 //!   memory says of itself.
+//! * [`handshake`] holds the messages by which the two find each other.
 //! * [`ring`] passes messages, one ring a priority.
 //! * [`cell`] passes the newest value: Simpson's four slots.
 //! * [`wait`] is how a consumer sleeps without missing a message, and is woken once.
@@ -24,6 +25,7 @@
 //! The models in `tests/loom_vbus.rs` run these very functions.
 
 pub mod cell;
+pub mod handshake;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod region;

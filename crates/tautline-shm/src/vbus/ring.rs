@@ -69,8 +69,9 @@ impl Producer {
     /// Publishes the slot that [`Producer::next`] gave last for this class, with its payload in it.
     /// Afterwards ask [`crate::vbus::wait::Kicker::wanted`].
     #[inline]
-    pub fn publish(&mut self, own: &ProducerHead, slot: Slot<'_>, message: &MessageHead) {
+    pub fn publish(&mut self, own: &ProducerHead, slots: Slots<'_>, message: &MessageHead) {
         let class = message.class as usize % CLASS_COUNT;
+        let slot = slots.slot(class, self.next[class]);
         slot.describe(message);
         let after = self.next[class].wrapping_add(1);
         self.next[class] = after;

@@ -257,7 +257,7 @@ pub(crate) fn send_frames(
 pub(crate) fn learnt_neighbour(source: Source) -> Option<Neighbour> {
     let neighbour = source.address.neighbour();
     match source.address {
-        Address::Ethernet(_) => Some(neighbour),
+        Address::Ethernet(_) | Address::Bus(_) => Some(neighbour),
         Address::Udp(address) => Some(Neighbour {
             mac: interface::mac_of(*address.ip())?,
             ..neighbour

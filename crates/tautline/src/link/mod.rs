@@ -10,6 +10,7 @@ pub mod packet;
 pub mod sim;
 pub(crate) mod socket;
 pub mod udp;
+pub mod vbus;
 pub mod xdp;
 pub mod xsk;
 
@@ -24,6 +25,7 @@ use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 pub use frame::{OutFrame, Route};
+use vbus::BusPort;
 
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -43,6 +45,8 @@ pub enum LinkKind {
     Packet,
     /// Ordinary UDP sockets: no privilege.
     Udp,
+    /// Memory shared with other processes of this machine.
+    Vbus,
     /// A network in memory, on virtual time.
     Sim,
 }
@@ -56,6 +60,7 @@ impl LinkKind {
             Self::Xsk => "xsk",
             Self::Packet => "packet",
             Self::Udp => "udp",
+            Self::Vbus => "vbus",
             Self::Sim => "sim",
         }
     }
@@ -88,6 +93,9 @@ pub enum ArrivalClock {
     /// moved to CLOCK_MONOTONIC when it was read. A step of the realtime clock between the two
     /// shifts it.
     SocketTimestamp,
+    /// The sender, when it published the message: CLOCK_MONOTONIC, which the processes of a machine
+    /// share.
+    Sender,
     /// Virtual time of the simulated network.
     Virtual,
 }
@@ -118,6 +126,17 @@ pub struct Capabilities {
     pub zero_copy: Option<bool>,
     /// Whether a port has a descriptor for epoll.
     pub descriptor: bool,
+    /// Whether messages can be filled in place and looked at where they lie, without a copy.
+    pub lends: bool,
+    /// Whether a send fails that the receiver could not take: nobody has the port open, its class is full,
+    /// or the message is larger than the port's largest. On other links such a message is sent, dropped
+    /// by the receiver, and counted there.
+    pub answers_sender: bool,
+    /// Whether a port can be policed.
+    pub polices: bool,
+    /// Whether [merged](crate::QueuingPort::merge) messages wait to be sent in one frame. Where there are no
+    /// frames each is sent at once.
+    pub merges: bool,
 }
 
 /// Frames that were ours and reached no port, since the node opened.
@@ -163,7 +182,7 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`PortError::Taken`], [`PortError::Refused`].
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError>;
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError>;
 
     /// The way to a neighbour's port.
     ///
@@ -178,6 +197,77 @@ pub trait Link: Send + Sync + std::fmt::Debug {
 
     /// Frames that reached no port.
     fn counters(&self) -> NodeCounters;
+}
+
+/// What a port is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct PortRequest {
+    /// Its number.
+    pub number: PortNumber,
+    /// Its kind, and how much it holds.
+    pub shape: Shape,
+    /// Bytes of its largest message.
+    pub message_bytes_max: usize,
+}
+
+/// A port's half of a link, of either sort.
+#[derive(Debug)]
+pub enum PortHalf {
+    /// Frames come into the port's memory.
+    Frames(FramePort),
+    /// Messages lie in the memories of those who sent them.
+    Bus(Box<BusPort>),
+}
+
+/// A port's half of a link whose frames come into the port's memory.
+#[derive(Debug)]
+pub struct FramePort {
+    /// The link's part.
+    pub(crate) link: Box<dyn PortLink>,
+    /// The port's memory: as the link says, but a load and not a call through a table.
+    pub(crate) memory: Arc<MappedPort>,
+}
+
+impl PortHalf {
+    pub(crate) fn frames(link: impl PortLink + 'static) -> Self {
+        Self::Frames(FramePort {
+            memory: Arc::clone(link.memory()),
+            link: Box::new(link),
+        })
+    }
+
+    /// As [`Inbox::now`].
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Self::Frames(frames) => frames.link.now(),
+            Self::Bus(bus) => bus.now(),
+        }
+    }
+
+    /// As [`Inbox::arm`], for a wait on the descriptor.
+    pub(crate) fn arm_descriptor(&mut self) {
+        match self {
+            Self::Frames(frames) => frames.link.arm(),
+            Self::Bus(bus) => bus.arm(true),
+        }
+    }
+
+    /// As [`Inbox::descriptor`].
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Frames(frames) => frames.link.descriptor(),
+            Self::Bus(bus) => Some(bus.descriptor()),
+        }
+    }
+
+    /// As [`PortLink::neighbour_of`].
+    pub(crate) fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        match self {
+            Self::Frames(frames) => frames.link.neighbour_of(source),
+            Self::Bus(_) => Some(source.address.neighbour()),
+        }
+    }
 }
 
 /// Where a port's messages arrive, and how to wait for them: the receiving side of a port's half of a link.

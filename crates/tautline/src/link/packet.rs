@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
-use tautline_shm::region::Shape;
 
 use super::frame::{FrameBuffer, is_udp_form, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::udp::{send_datagram, send_datagrams};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortLink, Route,
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortHalf, PortLink,
+    PortRequest, Route,
 };
 use crate::claim::{Claim, ClaimError};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
@@ -94,10 +94,19 @@ impl Link for PacketLink {
             send_copies: 2,
             zero_copy: None,
             descriptor: true,
+            lends: false,
+            answers_sender: false,
+            polices: true,
+            merges: true,
         }
     }
 
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
+        let PortRequest {
+            number: port,
+            shape,
+            ..
+        } = request;
         let claim = claim(&self.interface, self.ethertype, port)?;
         let refused = |source| PortError::refused("opening the port's packet sockets", source);
         let form = SocketForm::Ethernet {
@@ -114,7 +123,7 @@ impl Link for PacketLink {
         let sender = packet::sender(self.interface.index).map_err(refused)?;
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
-        Ok(Box::new(PacketPort {
+        Ok(PortHalf::frames(PacketPort {
             inlets,
             descriptor,
             sender,

@@ -15,11 +15,13 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{
     Header, MacAddress, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet,
 };
-use tautline_shm::region::Shape;
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
-use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::{
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortHalf, PortLink,
+    PortRequest, Route,
+};
 use crate::address::Address;
 use crate::config::NodeConfig;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -130,15 +132,24 @@ impl Link for SimLink {
             send_copies: 2,
             zero_copy: None,
             descriptor: false,
+            lends: false,
+            answers_sender: false,
+            polices: true,
+            merges: true,
         }
     }
 
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
+        let PortRequest {
+            number: port,
+            shape,
+            ..
+        } = request;
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         let memory = Arc::new(memory);
         lock(&self.ports).push((port, Arc::clone(&memory)));
-        Ok(Box::new(SimPort {
+        Ok(PortHalf::frames(SimPort {
             number: port,
             memory,
             network: self.network.clone(),

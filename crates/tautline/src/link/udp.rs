@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_UDP};
-use tautline_shm::region::Shape;
 
 use super::frame::{FrameBuffer, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortLink, Route,
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortHalf, PortLink,
+    PortRequest, Route,
 };
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -53,15 +53,24 @@ impl Link for UdpLink {
             send_copies: 2,
             zero_copy: None,
             descriptor: true,
+            lends: false,
+            answers_sender: false,
+            polices: true,
+            merges: true,
         }
     }
 
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
+        let PortRequest {
+            number: port,
+            shape,
+            ..
+        } = request;
         let inlet = Inlet::new(udp_socket(self.ip, port)?, SocketForm::Udp { port })
             .map_err(|error| PortError::refused("preparing the port's UDP socket", error))?;
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
-        Ok(Box::new(UdpPort {
+        Ok(PortHalf::frames(UdpPort {
             inlet,
             memory: Arc::new(memory),
             frame: FrameBuffer::new(),

@@ -22,13 +22,16 @@ use tautline_proto::wire::{
     Header, PORT_MAX, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet, udp,
 };
 use tautline_shm::doorbell;
-use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::region::PortMemory;
 
 use super::frame::{HEAD_BYTES_MAX, OutFrame, RawAddress, deliver_frame, learnt_neighbour};
 use super::packet::claim;
 use super::socket::{Counters, udp_socket};
 use super::xdp::demux::{Setup, attach};
-use super::{ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortLink, Route};
+use super::{
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortHalf, PortLink,
+    PortRequest, Route,
+};
 use crate::address::{Address, Source};
 use crate::claim::{Claim, patiently};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
@@ -186,10 +189,19 @@ impl Link for XskLink {
             send_copies: 1 + kernel,
             zero_copy: Some(self.zero_copy),
             descriptor: true,
+            lends: false,
+            answers_sender: false,
+            polices: true,
+            merges: true,
         }
     }
 
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
+        let PortRequest {
+            number: port,
+            shape,
+            ..
+        } = request;
         let refused = |error| PortError::refused("preparing the port", error);
         let claim = claim(&self.setup.interface, self.setup.ethertype, port)?;
         let reserved = self.setup.ip.map(|ip| udp_socket(ip, port)).transpose()?;
@@ -203,7 +215,7 @@ impl Link for XskLink {
         });
         self.shared.pump().ports[port.index()] = Some(Arc::clone(&place));
         self.shared.open_ports.store(port.index(), 1, Relaxed);
-        Ok(Box::new(XskPort {
+        Ok(PortHalf::frames(XskPort {
             place,
             descriptor,
             _reserved: reserved,

@@ -9,21 +9,22 @@ use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
 
+use super::lent::Loan;
 use super::outbox::Outbox;
-use super::waiting::{Waiter, wait_for};
-use super::{Destination, Outgoing};
+use super::waiting::{Bell, Waiter, wait_for};
+use super::{Destination, Outgoing, VALUE_BYTES_DEFAULT};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::{ArrivalClock, Inbox, PortLink};
+use crate::link::{ArrivalClock, PortHalf, PortRequest};
 use crate::node::NodeInner;
 use crate::policing::Policing;
-use crate::statistics::{Registration, Statistics};
+use crate::statistics::{OpenMemory, Registration, Statistics};
 
 /// What both kinds of port have: a number, a link, destinations.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) number: PortNumber,
-    pub(super) link: Box<dyn PortLink>,
+    pub(super) link: PortHalf,
     outbox: Outbox,
     pub(super) statistics: Arc<Statistics>,
     spin: Duration,
@@ -39,22 +40,40 @@ impl Endpoint {
         node: &Arc<NodeInner>,
         number: PortNumber,
         name: Option<&str>,
-        shape: Shape,
+        (shape, message_bytes_max): (Shape, usize),
         spin: Duration,
         policing: Option<Policing>,
     ) -> Result<Self, PortError> {
         let bucket = policing.map(|policing| policing.bucket()).transpose()?;
         node.check_namespace()?;
         let reservation = node.ports.reserve(number)?;
-        let link = node.link.open_port(number, shape)?;
-        police::set(link.memory().port().control, bucket);
-        let spin = match node.link.capabilities().arrival_clock {
+        let capabilities = node.link.capabilities();
+        let lacking = |what| PortError::NotOnLink {
+            link: node.link.kind().name(),
+            what,
+        };
+        if bucket.is_some() && !capabilities.polices {
+            return Err(lacking("policing: each sender has a ring of its own"));
+        }
+        let value_bytes_max = capabilities.whole_bytes_max.max(VALUE_BYTES_DEFAULT);
+        if matches!(shape, Shape::Sampling { .. }) && message_bytes_max > value_bytes_max {
+            return Err(lacking("values of more than one frame"));
+        }
+        let link = node.link.open_port(PortRequest {
+            number,
+            shape,
+            message_bytes_max,
+        })?;
+        if let PortHalf::Frames(frames) = &link {
+            police::set(frames.memory.port().control, bucket);
+        }
+        let spin = match capabilities.arrival_clock {
             // Spinning does not move virtual time.
             ArrivalClock::Virtual => Duration::ZERO,
             _ => spin,
         };
         let statistics = Arc::new(Statistics::default());
-        let registration = reservation.fill(name, link.memory(), &statistics);
+        let registration = reservation.fill(name, OpenMemory::of(&link), &statistics);
         Ok(Self {
             number,
             link,
@@ -72,7 +91,7 @@ impl Endpoint {
         name: &str,
         to: PortNumber,
     ) -> Result<Destination, PortError> {
-        if let Some(known) = self.outbox.known(name, to) {
+        if let Some(known) = self.known(name, to) {
             return Ok(known);
         }
         let neighbours = &self.node.neighbours;
@@ -86,13 +105,16 @@ impl Endpoint {
                     .map(|(_, peer)| peer.name.clone())
                     .collect(),
             })?;
+        if let PortHalf::Bus(bus) = &mut self.link {
+            return bus.add(name, to).map(Destination);
+        }
         let route = self.node.link.route(neighbour, to, self.number)?;
         self.outbox.add(name.to_owned(), to, route)
     }
 
     pub(super) fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
         let name = source.address.to_string();
-        if let Some(known) = self.outbox.known(&name, source.port) {
+        if let Some(known) = self.known(&name, source.port) {
             return Ok(known);
         }
         let neighbour = self
@@ -103,8 +125,18 @@ impl Endpoint {
                 name: name.clone(),
                 known: Vec::new(),
             })?;
+        if let PortHalf::Bus(bus) = &mut self.link {
+            return bus.add(&name, source.port).map(Destination);
+        }
         let route = self.node.link.route(&neighbour, source.port, self.number)?;
         self.outbox.add(name, source.port, route)
+    }
+
+    fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
+        match &self.link {
+            PortHalf::Frames(_) => self.outbox.known(name, to),
+            PortHalf::Bus(bus) => bus.known(name, to).map(Destination),
+        }
     }
 
     #[inline]
@@ -114,14 +146,38 @@ impl Endpoint {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let link = self.link.as_mut();
-        self.outbox
-            .send(link, &self.statistics, to, priority, message)
+        match &mut self.link {
+            PortHalf::Frames(frames) => {
+                let link = frames.link.as_mut();
+                self.outbox
+                    .send(link, &self.statistics, to, priority, message)
+            }
+            PortHalf::Bus(bus) => bus.send(&self.statistics, to.0, priority, message),
+        }
     }
 
     pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        let link = self.link.as_mut();
-        self.outbox.send_batch(link, &self.statistics, batch)
+        match &mut self.link {
+            PortHalf::Frames(frames) => {
+                let link = frames.link.as_mut();
+                self.outbox.send_batch(link, &self.statistics, batch)
+            }
+            PortHalf::Bus(bus) => bus.send_batch(&self.statistics, batch),
+        }
+    }
+
+    /// Lends the place of the next message.
+    #[inline]
+    pub(super) fn lend(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        length: usize,
+    ) -> Result<Loan<'_>, SendError> {
+        match &mut self.link {
+            PortHalf::Frames(_) => Err(SendError::NotLending),
+            PortHalf::Bus(bus) => bus.lend(&self.statistics, to.0, priority, length),
+        }
     }
 
     pub(super) fn merge(
@@ -130,13 +186,21 @@ impl Endpoint {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let link = self.link.as_mut();
-        self.outbox
-            .merge(link, &self.statistics, to, priority, message)
+        match &mut self.link {
+            PortHalf::Frames(frames) => {
+                let link = frames.link.as_mut();
+                self.outbox
+                    .merge(link, &self.statistics, to, priority, message)
+            }
+            PortHalf::Bus(bus) => bus.send(&self.statistics, to.0, priority, message),
+        }
     }
 
     pub(super) fn flush(&mut self) -> Result<(), SendError> {
-        self.outbox.flush(self.link.as_mut(), &self.statistics)
+        match &mut self.link {
+            PortHalf::Frames(frames) => self.outbox.flush(frames.link.as_mut(), &self.statistics),
+            PortHalf::Bus(_) => Ok(()),
+        }
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
@@ -144,7 +208,7 @@ impl Endpoint {
     pub(super) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         if !self.notify {
             self.notify = true;
-            self.link.arm();
+            self.link.arm_descriptor();
         }
         self.link.descriptor()
     }
@@ -167,8 +231,8 @@ impl Drop for Endpoint {
 }
 
 impl Waiter for Endpoint {
-    fn inbox(&mut self) -> &mut dyn Inbox {
-        self.link.as_mut()
+    fn inbox(&mut self) -> Bell<'_> {
+        (&mut self.link).into()
     }
 
     fn spin(&self) -> Duration {

@@ -5,6 +5,7 @@
 //! allocates, locks or logs after the port is open.
 
 mod endpoint;
+mod lent;
 mod outbox;
 mod queuing;
 mod sampling;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use tautline_proto::wire::Priority;
 
+pub use lent::{LentBytes, LentMessage, LentSample, Loan};
 pub use queuing::{Message, QueuingOptions, QueuingPort};
 pub use sampling::{Sample, SamplingOptions, SamplingPort};
 
@@ -26,6 +28,8 @@ pub const DEPTH_MAX: u32 = 4096;
 /// Most sources that a sampling port keeps a value of. Lower: a fleet needs several ports. Higher: the
 /// words about them no longer fit the port's control element (`docs/memory.md`).
 pub const SOURCES_MAX: usize = tautline_shm::layout::PEER_COUNT;
+/// Bytes of the largest value of a sampling port, unless configured: a full frame, as every link carries.
+pub const VALUE_BYTES_DEFAULT: usize = tautline_proto::wire::WHOLE_BYTES_MAX_ETHERNET;
 /// Destinations of one port. Lower: a publisher cannot reach a fleet. Higher: memory of every port
 /// grows (80 bytes each).
 pub const DESTINATIONS_MAX: usize = 64;
@@ -37,6 +41,13 @@ pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
 /// A destination of one port: [`QueuingPort::destination`], [`SamplingPort::destination`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Destination(usize);
+
+impl Destination {
+    /// Its place among the port's destinations.
+    pub(crate) fn place(self) -> usize {
+        self.0
+    }
+}
 
 /// One message of a batch: [`QueuingPort::send_batch`], [`SamplingPort::send_batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

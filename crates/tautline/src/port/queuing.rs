@@ -15,12 +15,16 @@ use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::endpoint::{Endpoint, check_buffer};
+use super::lent::{LentMessage, Loan};
 use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, Outgoing, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::PortHalf;
+use crate::memory::MappedPort;
 use crate::node::NodeInner;
 use crate::policing::Policing;
 use crate::restarts::Restarts;
+use crate::statistics::Statistics;
 
 /// Messages under way that a port of large messages can reassemble at once. Lower: two peers that
 /// send large messages at the same time lose one. Higher: 64 KiB each.
@@ -161,7 +165,14 @@ impl QueuingPort {
             })
         });
         Ok(Self {
-            endpoint: Endpoint::open(node, number, name, shape, options.spin, options.policing)?,
+            endpoint: Endpoint::open(
+                node,
+                number,
+                name,
+                (shape, options.message_bytes_max),
+                options.spin,
+                options.policing,
+            )?,
             consumer: Consumer::new(options.depth as usize),
             opened: [Steps::default(); CLASS_COUNT],
             message_bytes_max: options.message_bytes_max,
@@ -263,6 +274,68 @@ impl QueuingPort {
         self.endpoint.flush()
     }
 
+    /// Lends the place of the next message of `length` bytes, to be filled and sent without a copy. Link
+    /// `vbus` only.
+    ///
+    /// # Errors
+    /// [`SendError::NotLending`] on other links; otherwise as [`QueuingPort::send`].
+    #[inline]
+    pub fn lend(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        length: usize,
+    ) -> Result<Loan<'_>, SendError> {
+        self.endpoint.lend(to, priority, length)
+    }
+
+    /// The most urgent message where it lies, if there is one: looked at without a copy, and given back
+    /// when dropped. Never waits. Link `vbus` only.
+    ///
+    /// # Errors
+    /// [`ReceiveError::NotLending`] on other links.
+    #[inline]
+    pub fn receive_lent(&mut self) -> Result<Option<LentMessage<'_>>, ReceiveError> {
+        if self.endpoint.notify && !self.has_message()? {
+            self.endpoint.link.arm_descriptor();
+        }
+        let PortHalf::Bus(bus) = &mut self.endpoint.link else {
+            return Err(ReceiveError::NotLending);
+        };
+        let lent = bus.take_lent();
+        let received = &self.endpoint.statistics.received;
+        received.add(u64::from(lent.is_some()));
+        Ok(lent)
+    }
+
+    /// As [`QueuingPort::receive_lent`]; waits for a message until `deadline`, spinning first and then
+    /// sleeping.
+    ///
+    /// # Errors
+    /// As [`QueuingPort::receive_lent`].
+    pub fn receive_lent_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
+        let found = self.endpoint.wait_for(deadline, |endpoint| {
+            let PortHalf::Bus(bus) = &mut endpoint.link else {
+                return Err(ReceiveError::NotLending);
+            };
+            Ok(bus.inlet.peek().map(drop))
+        })?;
+        match found {
+            Some(()) => self.receive_lent(),
+            None => Ok(None),
+        }
+    }
+
+    fn has_message(&mut self) -> Result<bool, ReceiveError> {
+        match &mut self.endpoint.link {
+            PortHalf::Bus(bus) => Ok(bus.inlet.peek().is_some()),
+            PortHalf::Frames(_) => Err(ReceiveError::NotLending),
+        }
+    }
+
     /// The most urgent message, if there is one, into `buffer`, which must hold
     /// [`QueuingPort::message_bytes_max`]. Never waits.
     ///
@@ -271,16 +344,14 @@ impl QueuingPort {
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max)?;
-        self.endpoint.link.collect()?;
-        if let Some(message) = self.take(buffer) {
+        if let Some(message) = self.look(buffer)? {
             return Ok(Some(message));
         }
         if !self.endpoint.notify {
             return Ok(None);
         }
-        self.endpoint.link.arm();
-        self.endpoint.link.collect()?;
-        Ok(self.take(buffer))
+        self.endpoint.link.arm_descriptor();
+        self.look(buffer)
     }
 
     /// The most urgent message; waits for one until `deadline`, spinning first and then sleeping.
@@ -302,15 +373,14 @@ impl QueuingPort {
             message_bytes_max,
         } = self;
         endpoint.wait_for(deadline, |endpoint| {
-            endpoint.link.collect()?;
-            Ok(take(
+            look(
                 endpoint,
                 consumer,
                 opened,
                 large,
                 *message_bytes_max,
                 buffer,
-            ))
+            )
         })
     }
 
@@ -330,9 +400,9 @@ impl QueuingPort {
     }
 
     #[inline]
-    fn take(&mut self, buffer: &mut [u8]) -> Option<Message> {
-        take(
-            &self.endpoint,
+    fn look(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
+        look(
+            &mut self.endpoint,
             &mut self.consumer,
             &mut self.opened,
             &mut self.large,
@@ -342,17 +412,51 @@ impl QueuingPort {
     }
 }
 
+/// Brings in what has arrived, and takes the most urgent message.
+#[inline]
+fn look(
+    endpoint: &mut Endpoint,
+    consumer: &mut Consumer,
+    opened: &mut [Steps; CLASS_COUNT],
+    large: &mut Option<Box<Large>>,
+    message_bytes_max: usize,
+    buffer: &mut [u8],
+) -> Result<Option<Message>, ReceiveError> {
+    let statistics = &endpoint.statistics;
+    match &mut endpoint.link {
+        PortHalf::Bus(bus) => {
+            let message = bus.take(buffer);
+            statistics.received.add(u64::from(message.is_some()));
+            Ok(message)
+        }
+        PortHalf::Frames(frames) => {
+            frames.link.collect()?;
+            let memory = &frames.memory;
+            Ok(take(
+                memory,
+                statistics,
+                consumer,
+                opened,
+                large,
+                message_bytes_max,
+                buffer,
+            ))
+        }
+    }
+}
+
 /// Takes records until one completes a message. Bounded by the slots of the port.
 #[inline]
 fn take(
-    endpoint: &Endpoint,
+    memory: &MappedPort,
+    statistics: &Statistics,
     consumer: &mut Consumer,
     opened: &mut [Steps; CLASS_COUNT],
     large: &mut Option<Box<Large>>,
     message_bytes_max: usize,
     buffer: &mut [u8],
 ) -> Option<Message> {
-    let port = endpoint.link.memory().port();
+    let port = memory.port();
     for _ in 0..port.slots.len() {
         let record = consumer.peek(port.slots)?;
         let head = record.slot.head();
@@ -361,10 +465,17 @@ fn take(
         let message = match (source, header) {
             (Some(address), Ok(header)) if header.is_bundle() => {
                 let steps = &mut opened[record.class()];
-                let length = unpack(endpoint, &record, &header, steps, message_bytes_max, buffer);
+                let length = unpack(
+                    statistics,
+                    &record,
+                    &header,
+                    steps,
+                    message_bytes_max,
+                    buffer,
+                );
                 let message = length.map(|length| message_of(address, &header, &head, length));
                 if message.is_some() && !steps.is_at_end() {
-                    endpoint.statistics.received.add(1);
+                    statistics.received.add(1);
                     // The record stays, and its class with it, until all are taken.
                     return message;
                 }
@@ -381,7 +492,7 @@ fn take(
                     Some(length)
                 } else {
                     reassemble(
-                        endpoint,
+                        statistics,
                         large.as_deref_mut(),
                         &record,
                         head,
@@ -393,13 +504,13 @@ fn take(
             }
             // A slot that the demux claimed and could not fill, or that somebody scribbled on.
             _ => {
-                endpoint.statistics.void.add(1);
+                statistics.void.add(1);
                 None
             }
         };
         consumer.release(port.control, record);
         if message.is_some() {
-            endpoint.statistics.received.add(1);
+            statistics.received.add(1);
             return message;
         }
     }
@@ -423,7 +534,7 @@ fn message_of(address: Address, header: &Header, head: &RecordHead, length: usiz
 /// Takes the next message out of a bundle that lies in its record; its length. `None` if there is none
 /// that the port takes: then the record is done with. Bounded by the bytes of the bundle.
 fn unpack(
-    endpoint: &Endpoint,
+    statistics: &Statistics,
     record: &Record<'_>,
     header: &Header,
     steps: &mut Steps,
@@ -441,7 +552,7 @@ fn unpack(
         let mut ahead = *steps;
         while let Some(found) = ahead.step(read).transpose() {
             if found.is_err() {
-                endpoint.statistics.bad_bundles.add(1);
+                statistics.bad_bundles.add(1);
                 return None;
             }
         }
@@ -452,7 +563,7 @@ fn unpack(
             record.slot.read_payload_at(place.offset, bytes);
             return Some(place.length);
         }
-        endpoint.statistics.too_large.add(1);
+        statistics.too_large.add(1);
     }
     None
 }
@@ -460,7 +571,7 @@ fn unpack(
 /// Adds a frame to its message; the message's length if that completes it.
 #[cold]
 fn reassemble(
-    endpoint: &Endpoint,
+    statistics: &Statistics,
     large: Option<&mut Large>,
     record: &Record<'_>,
     head: RecordHead,
@@ -468,7 +579,7 @@ fn reassemble(
     buffer: &mut [u8],
 ) -> Option<usize> {
     let Some(large) = large else {
-        endpoint.statistics.too_large.add(1);
+        statistics.too_large.add(1);
         return None;
     };
     let part = &mut large.part[..usize::from(header.length)];
@@ -484,6 +595,6 @@ fn reassemble(
         }
         _ => None,
     };
-    endpoint.statistics.reassembly(large.reassembler.counters());
+    statistics.reassembly(large.reassembler.counters());
     length
 }

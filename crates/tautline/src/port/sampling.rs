@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{Header, MESSAGE_BYTES_MAX, PortNumber, Priority};
 use tautline_shm::peer;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::sample::Reader;
+use tautline_shm::vbus::layout::PRODUCERS_MAX;
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::{Destination, Outgoing, SOURCES_MAX, SPIN_DEFAULT};
+use super::lent::{LentSample, Loan};
+use super::{Destination, Outgoing, SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::{FramePort, PortHalf};
 use crate::node::NodeInner;
 use crate::policing::Policing;
+use crate::statistics::Statistics;
 
-/// How a sampling port is to be. Its values are of one frame, 1,484 bytes (1,456 in the UDP form).
+/// How a sampling port is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplingOptions {
     /// How often a new value is due. A value older than this is no longer valid.
@@ -27,6 +31,9 @@ pub struct SamplingOptions {
     /// its first frame until the port closes; who comes when all places are taken is refused and
     /// counted ([`PortStatus::sources_refused`](crate::PortStatus::sources_refused)). Each source takes 4.5 KiB.
     pub sources: usize,
+    /// Bytes of the largest value. Values are of one frame: 1,484 bytes (1,456 in the UDP form); on link
+    /// `vbus` up to 65,536.
+    pub value_bytes_max: usize,
     /// How long a wait for a new value spins before it sleeps.
     pub spin: Duration,
     /// How much the port takes before the rest is dropped at its door; `None`: everything.
@@ -38,6 +45,7 @@ impl Default for SamplingOptions {
         Self {
             refresh_period: Duration::from_secs(1),
             sources: 1,
+            value_bytes_max: VALUE_BYTES_DEFAULT,
             spin: SPIN_DEFAULT,
             policing: None,
         }
@@ -48,7 +56,7 @@ impl SamplingOptions {
     /// Checks the options against their limits.
     ///
     /// # Errors
-    /// [`PortError::BadSources`], [`PortError::BadPolicing`].
+    /// [`PortError::BadSources`], [`PortError::BadMessageSize`], [`PortError::BadPolicing`].
     pub fn check(&self) -> Result<(), PortError> {
         if let Some(policing) = self.policing {
             policing.check()?;
@@ -56,6 +64,12 @@ impl SamplingOptions {
         if !(1..=SOURCES_MAX).contains(&self.sources) {
             return Err(PortError::BadSources {
                 sources: self.sources,
+            });
+        }
+        if !(1..=MESSAGE_BYTES_MAX).contains(&self.value_bytes_max) {
+            return Err(PortError::BadMessageSize {
+                bytes: self.value_bytes_max,
+                why: "1 to 65,536 bytes",
             });
         }
         Ok(())
@@ -113,14 +127,24 @@ pub struct Sample {
 #[derive(Debug)]
 pub struct SamplingPort {
     endpoint: Endpoint,
-    /// One for each source.
+    /// One for each source; none over a bus, where each sender has its cells.
     readers: Box<[Reader]>,
+    /// Whether the port keeps one value for all.
+    is_single: bool,
+    value_bytes_max: usize,
     refresh_period: Duration,
 }
 
+/// Most places of values in a port, on any link.
+const PLACES_MAX: usize = if PRODUCERS_MAX > SOURCES_MAX {
+    PRODUCERS_MAX
+} else {
+    SOURCES_MAX
+};
+
 impl SamplingPort {
-    /// Bytes of the largest value: one frame.
-    pub const VALUE_BYTES_MAX: usize = WHOLE_BYTES_MAX_ETHERNET;
+    /// Bytes of the largest value, unless configured: one frame.
+    pub const VALUE_BYTES_MAX: usize = VALUE_BYTES_DEFAULT;
 
     pub(crate) fn open(
         node: &Arc<NodeInner>,
@@ -132,9 +156,23 @@ impl SamplingPort {
         let shape = Shape::Sampling {
             sources: options.sources as u32,
         };
+        let endpoint = Endpoint::open(
+            node,
+            number,
+            name,
+            (shape, options.value_bytes_max),
+            options.spin,
+            options.policing,
+        )?;
+        let readers = match endpoint.link {
+            PortHalf::Frames(_) => options.sources,
+            PortHalf::Bus(_) => 0,
+        };
         Ok(Self {
-            endpoint: Endpoint::open(node, number, name, shape, options.spin, options.policing)?,
-            readers: (0..options.sources).map(Reader::new).collect(),
+            endpoint,
+            readers: (0..readers).map(Reader::new).collect(),
+            is_single: options.sources == 1,
+            value_bytes_max: options.value_bytes_max,
             refresh_period: options.refresh_period,
         })
     }
@@ -143,6 +181,12 @@ impl SamplingPort {
     #[must_use]
     pub fn number(&self) -> PortNumber {
         self.endpoint.number
+    }
+
+    /// Bytes of the largest value that the port takes.
+    #[must_use]
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
     }
 
     /// As [`QueuingPort::destination`](super::QueuingPort::destination).
@@ -183,8 +227,47 @@ impl SamplingPort {
         self.endpoint.send_batch(batch)
     }
 
+    /// Lends the place of the next message of `length` bytes, to be filled and sent without a copy. Link
+    /// `vbus` only.
+    ///
+    /// # Errors
+    /// [`SendError::NotLending`] on other links; otherwise as [`QueuingPort::send`](crate::QueuingPort::send).
+    #[inline]
+    pub fn lend(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        length: usize,
+    ) -> Result<Loan<'_>, SendError> {
+        self.endpoint.lend(to, priority, length)
+    }
+
+    /// The last value where it lies, seen before or not; `None` while there has never been one. It stays
+    /// there until the port is used again. Never waits, never retries. Link `vbus` only.
+    ///
+    /// # Errors
+    /// [`ReceiveError::NotLending`] on other links.
+    #[inline]
+    pub fn read_lent(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
+        let Self { endpoint, .. } = self;
+        let PortHalf::Bus(bus) = &mut endpoint.link else {
+            return Err(ReceiveError::NotLending);
+        };
+        if !bus.inlet.refresh_values() && endpoint.notify {
+            bus.arm(true);
+            bus.inlet.refresh_values();
+        }
+        let Some(sample) = bus.inlet.newest().and_then(|place| bus.lend_value(place)) else {
+            return Ok(None);
+        };
+        let statistics = &endpoint.statistics;
+        statistics.received.add(u64::from(sample.new));
+        statistics.overwritten.add(sample.overwritten);
+        Ok(Some(sample))
+    }
+
     /// The last value, seen before or not, into `buffer`, which must hold
-    /// [`SamplingPort::VALUE_BYTES_MAX`]; `None` while there has never been one. Of several sources' values
+    /// [`SamplingPort::value_bytes_max`]; `None` while there has never been one. Of several sources' values
     /// it is the one that arrived last; the others stay new. Never waits, never retries: the same
     /// small price always, whatever arrives meanwhile.
     ///
@@ -193,11 +276,8 @@ impl SamplingPort {
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         self.look(buffer)?;
-        if let [_] = *self.readers {
-            return Ok(self.take(0, buffer));
-        }
-        let last = self.arrivals(|_| true).max();
-        Ok(last.and_then(|(_, index)| self.take(index, buffer)))
+        let last = self.newest();
+        Ok(last.and_then(|place| self.take(place, buffer)))
     }
 
     /// The last value of one source, as [`SamplingPort::read`]; `None` if it has never sent one. On a port
@@ -211,20 +291,26 @@ impl SamplingPort {
         buffer: &mut [u8],
     ) -> Result<Option<Sample>, ReceiveError> {
         self.look(buffer)?;
-        let index = match *self.readers {
-            [_] => self.source_of(0).filter(|of| *of == source).map(|_| 0),
-            _ => peer::source_known(
-                self.endpoint.link.memory().port().control,
+        let is_asked = |of: &Source| *of == source;
+        let place = match &self.endpoint.link {
+            _ if self.is_single => self
+                .newest()
+                .filter(|place| self.source_of(*place).as_ref().is_some_and(is_asked)),
+            PortHalf::Frames(frames) => peer::source_known(
+                frames.memory.port().control,
                 source.address.word(),
                 source.port.get(),
                 self.readers.len(),
             ),
+            PortHalf::Bus(bus) => (0..bus.inlet.value_count())
+                .filter(|place| self.source_of(*place).as_ref().is_some_and(is_asked))
+                .max_by_key(|place| bus.inlet.value(*place)),
         };
-        Ok(index.and_then(|index| self.take(index, buffer)))
+        Ok(place.and_then(|place| self.take(place, buffer)))
     }
 
     /// All values that have not been read, the one that arrived first at first: each is copied into
-    /// `buffer`, which must hold [`SamplingPort::VALUE_BYTES_MAX`], and `each` is called with it and
+    /// `buffer`, which must hold [`SamplingPort::value_bytes_max`], and `each` is called with it and
     /// its bytes. How many they were, at most one for each source. Never waits.
     ///
     /// # Errors
@@ -235,16 +321,11 @@ impl SamplingPort {
         mut each: impl FnMut(&Sample, &[u8]),
     ) -> Result<usize, ReceiveError> {
         self.look(buffer)?;
-        let mut order = [(0, 0); SOURCES_MAX];
-        let mut count = 0;
-        for (place, new) in order.iter_mut().zip(self.arrivals(Reader::holds_new)) {
-            *place = new;
-            count += 1;
-        }
+        let (mut order, count) = self.unread();
         order[..count].sort_unstable();
         let mut handed = 0;
-        for (_, index) in &order[..count] {
-            if let Some(sample) = self.take(*index, buffer) {
+        for (_, place) in &order[..count] {
+            if let Some(sample) = self.take(*place, buffer) {
                 each(&sample, &buffer[..sample.length]);
                 handed += 1;
             }
@@ -263,7 +344,7 @@ impl SamplingPort {
         buffer: &mut [u8],
         each: impl FnMut(&Sample, &[u8]),
     ) -> Result<usize, ReceiveError> {
-        check_buffer(buffer, Self::VALUE_BYTES_MAX)?;
+        check_buffer(buffer, self.value_bytes_max)?;
         if self.wait_for_new(deadline)? {
             return self.read_newer(buffer, each);
         }
@@ -281,19 +362,14 @@ impl SamplingPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Sample>, ReceiveError> {
-        check_buffer(buffer, Self::VALUE_BYTES_MAX)?;
+        check_buffer(buffer, self.value_bytes_max)?;
         if !self.wait_for_new(deadline)? {
             return Ok(None);
         }
         self.refresh();
-        let first = match *self.readers {
-            [_] => Some(0),
-            _ => self
-                .arrivals(Reader::holds_new)
-                .min()
-                .map(|(_, index)| index),
-        };
-        Ok(first.and_then(|index| self.take(index, buffer)))
+        let (order, count) = self.unread();
+        let first = order[..count].iter().min();
+        Ok(first.and_then(|(_, place)| self.take(*place, buffer)))
     }
 
     /// Whether there is a value that this port has not seen. One load for each source on a link that
@@ -301,14 +377,19 @@ impl SamplingPort {
     #[inline]
     #[must_use]
     pub fn fresh(&self) -> bool {
-        let control = self.endpoint.link.memory().port().control;
-        self.readers.iter().any(|reader| reader.fresh(control))
+        match &self.endpoint.link {
+            PortHalf::Frames(frames) => {
+                let control = frames.memory.port().control;
+                self.readers.iter().any(|reader| reader.fresh(control))
+            }
+            PortHalf::Bus(bus) => bus.inlet.fresh(),
+        }
     }
 
     /// The sources whose values the port keeps, in no order. A port that keeps one value for all
     /// has at most the one who sent it.
     pub fn sources(&self) -> impl Iterator<Item = Source> {
-        (0..self.readers.len()).filter_map(|index| self.source_of(index))
+        (0..self.place_count()).filter_map(|place| self.source_of(place))
     }
 
     /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a
@@ -320,21 +401,36 @@ impl SamplingPort {
     /// Brings in what has arrived, and makes each source's newest value the reader's own.
     #[inline]
     fn look(&mut self, buffer: &[u8]) -> Result<(), ReceiveError> {
-        check_buffer(buffer, Self::VALUE_BYTES_MAX)?;
-        self.endpoint.link.collect()?;
+        check_buffer(buffer, self.value_bytes_max)?;
+        self.collect()?;
         if self.endpoint.notify && !self.fresh() {
-            self.endpoint.link.arm();
-            self.endpoint.link.collect()?;
+            self.endpoint.link.arm_descriptor();
+            self.collect()?;
         }
         self.refresh();
         Ok(())
     }
 
     #[inline]
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        match &mut self.endpoint.link {
+            PortHalf::Frames(frames) => frames.link.collect(),
+            PortHalf::Bus(_) => Ok(()),
+        }
+    }
+
+    #[inline]
     fn refresh(&mut self) {
-        let port = self.endpoint.link.memory().port();
-        for reader in &mut self.readers {
-            reader.refresh(port.control, port.slots);
+        match &mut self.endpoint.link {
+            PortHalf::Frames(frames) => {
+                let port = frames.memory.port();
+                for reader in &mut self.readers {
+                    reader.refresh(port.control, port.slots);
+                }
+            }
+            PortHalf::Bus(bus) => {
+                bus.inlet.refresh_values();
+            }
         }
     }
 
@@ -343,65 +439,147 @@ impl SamplingPort {
             endpoint, readers, ..
         } = self;
         let fresh = endpoint.wait_for(deadline, |endpoint| {
-            endpoint.link.collect()?;
-            let control = endpoint.link.memory().port().control;
-            let fresh = readers.iter().any(|reader| reader.fresh(control));
+            let fresh = match &mut endpoint.link {
+                PortHalf::Frames(frames) => {
+                    frames.link.collect()?;
+                    let control = frames.memory.port().control;
+                    readers.iter().any(|reader| reader.fresh(control))
+                }
+                PortHalf::Bus(bus) => bus.inlet.refresh_values(),
+            };
             Ok(fresh.then_some(()))
         })?;
         Ok(fresh.is_some())
     }
 
-    /// Arrival and index of the sources that have a value and are `wanted`.
-    fn arrivals(&self, wanted: impl Fn(&Reader) -> bool) -> impl Iterator<Item = (u64, usize)> {
-        let slots = self.endpoint.link.memory().port().slots;
-        let readers = self.readers.iter().enumerate();
-        readers.filter_map(move |(index, reader)| {
-            let cell = reader.current(slots).filter(|_| wanted(reader))?;
-            Some((cell.head().arrival_ns, index))
-        })
+    /// Places where a value can be.
+    fn place_count(&self) -> usize {
+        match &self.endpoint.link {
+            PortHalf::Frames(_) => self.readers.len(),
+            PortHalf::Bus(bus) => bus.inlet.value_count(),
+        }
     }
 
-    /// Who sent the reader's own value.
-    fn source_of(&self, index: usize) -> Option<Source> {
-        let slots = self.endpoint.link.memory().port().slots;
-        let head = self.readers[index].current(slots)?.head();
-        Some(Source {
-            address: Address::from_word(head.source)?,
-            port: Header::from_bytes(&head.header).ok()?.source,
-        })
+    /// When the value in a place arrived, and whether it is unread.
+    fn arrival_of(&self, place: usize) -> Option<(u64, bool)> {
+        match &self.endpoint.link {
+            PortHalf::Frames(frames) => {
+                let reader = &self.readers[place];
+                let cell = reader.current(frames.memory.port().slots)?;
+                Some((cell.head().arrival_ns, reader.holds_new()))
+            }
+            PortHalf::Bus(bus) => bus.inlet.value(place),
+        }
+    }
+
+    /// The place of the value that arrived last.
+    #[inline]
+    fn newest(&mut self) -> Option<usize> {
+        if let [_] = *self.readers {
+            return Some(0);
+        }
+        if let PortHalf::Bus(bus) = &mut self.endpoint.link {
+            return bus.inlet.newest();
+        }
+        let arrivals =
+            (0..self.place_count()).filter_map(|place| Some((self.arrival_of(place)?.0, place)));
+        arrivals.max().map(|(_, place)| place)
+    }
+
+    /// Arrival and place of the values that have not been read, in no order; on a port that keeps one
+    /// for all, of the last.
+    fn unread(&mut self) -> ([(u64, usize); PLACES_MAX], usize) {
+        let mut order = [(0, 0); PLACES_MAX];
+        let only = if self.is_single { self.newest() } else { None };
+        let unread = (0..self.place_count())
+            .filter(|place| !self.is_single || only == Some(*place))
+            .filter_map(|place| {
+                let (arrival, unread) = self.arrival_of(place)?;
+                unread.then_some((arrival, place))
+            });
+        let mut count = 0;
+        for (slot, found) in order.iter_mut().zip(unread) {
+            *slot = found;
+            count += 1;
+        }
+        (order, count)
+    }
+
+    /// Who sent the value in a place.
+    fn source_of(&self, place: usize) -> Option<Source> {
+        match &self.endpoint.link {
+            PortHalf::Frames(frames) => {
+                let slots = frames.memory.port().slots;
+                let head = self.readers[place].current(slots)?.head();
+                Some(Source {
+                    address: Address::from_word(head.source)?,
+                    port: Header::from_bytes(&head.header).ok()?.source,
+                })
+            }
+            PortHalf::Bus(bus) => {
+                bus.inlet.value(place)?;
+                let (node, port) = bus.inlet.source(place)?;
+                let address = Address::Bus(node);
+                Some(Source { address, port })
+            }
+        }
     }
 
     #[inline]
-    fn take(&mut self, index: usize, buffer: &mut [u8]) -> Option<Sample> {
-        let port = self.endpoint.link.memory().port();
-        let sample = self.readers[index].hand(port.slots)?;
-        let head = sample.cell.head();
-        let (Some(address), Ok(header)) = (
-            Address::from_word(head.source),
-            Header::from_bytes(&head.header),
-        ) else {
-            self.endpoint.statistics.void.add(1);
-            return None;
+    fn take(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
+        let now = self.endpoint.link.now();
+        let sample = match &mut self.endpoint.link {
+            PortHalf::Frames(frames) => {
+                let reader = &mut self.readers[place];
+                take_frame(frames, reader, &self.endpoint.statistics, buffer)?
+            }
+            PortHalf::Bus(bus) => bus.take_value(place, buffer)?,
         };
-        let length = usize::from(header.length).min(Self::VALUE_BYTES_MAX);
-        sample.cell.read_payload(&mut buffer[..length]);
-        let arrival = Instant::from_nanos(head.arrival_ns);
-        let age = self.endpoint.link.now().saturating_duration_since(arrival);
-        self.endpoint.statistics.received.add(u64::from(sample.new));
-        self.endpoint.statistics.overwritten.add(sample.overwritten);
+        let statistics = &self.endpoint.statistics;
+        statistics.received.add(u64::from(sample.new));
+        statistics.overwritten.add(sample.overwritten);
+        let age = now.saturating_duration_since(sample.arrival);
         Some(Sample {
-            length,
-            priority: header.priority,
-            source: Source {
-                address,
-                port: header.source,
-            },
-            arrival,
             age,
             valid: age <= self.refresh_period,
-            sequence: header.sequence,
-            overwritten: sample.overwritten,
-            new: sample.new,
+            ..sample
         })
     }
+}
+
+/// Reads the value of one source; its age is not known yet.
+#[inline]
+fn take_frame(
+    frames: &FramePort,
+    reader: &mut Reader,
+    statistics: &Statistics,
+    buffer: &mut [u8],
+) -> Option<Sample> {
+    let port = frames.memory.port();
+    let sample = reader.hand(port.slots)?;
+    let head = sample.cell.head();
+    let (Some(address), Ok(header)) = (
+        Address::from_word(head.source),
+        Header::from_bytes(&head.header),
+    ) else {
+        statistics.void.add(1);
+        return None;
+    };
+    let length = usize::from(header.length).min(VALUE_BYTES_DEFAULT);
+    let length = length.min(buffer.len());
+    sample.cell.read_payload(&mut buffer[..length]);
+    Some(Sample {
+        length,
+        priority: header.priority,
+        source: Source {
+            address,
+            port: header.source,
+        },
+        arrival: Instant::from_nanos(head.arrival_ns),
+        age: Duration::ZERO,
+        valid: false,
+        sequence: header.sequence,
+        overwritten: sample.overwritten,
+        new: sample.new,
+    })
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tautline_proto::time::Instant;
 
 use crate::error::ReceiveError;
-use crate::link::Inbox;
+use crate::link::vbus::BusPort;
+use crate::link::{Inbox, PortHalf};
 
 /// How long a spinning thread keeps the kernel's receive processing off its CPU at most. Lower: what
 /// arrives soon, as most does, is found later by the call's 0.2 µs. Higher: what was put off waits for longer.
@@ -16,10 +17,61 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
 const LOOKS_PER_PAUSE: u32 = 8;
 
+/// What a waiting port sleeps on.
+pub(super) enum Bell<'w> {
+    /// What the link has.
+    Inbox(&'w mut dyn Inbox),
+    /// Words in its peers' memories.
+    Bus(&'w mut BusPort),
+}
+
+impl<'w> From<&'w mut PortHalf> for Bell<'w> {
+    fn from(half: &'w mut PortHalf) -> Self {
+        match half {
+            PortHalf::Frames(frames) => Self::Inbox(frames.link.as_mut()),
+            PortHalf::Bus(bus) => Self::Bus(bus),
+        }
+    }
+}
+
+impl Bell<'_> {
+    /// As [`Inbox::now`].
+    fn now(&self) -> Instant {
+        match self {
+            Self::Inbox(inbox) => inbox.now(),
+            Self::Bus(bus) => bus.now(),
+        }
+    }
+
+    /// As [`Inbox::arm`].
+    fn arm(self) {
+        match self {
+            Self::Inbox(inbox) => inbox.arm(),
+            Self::Bus(bus) => bus.arm(false),
+        }
+    }
+
+    /// As [`Inbox::wait`].
+    fn wait(self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        match self {
+            Self::Inbox(inbox) => inbox.wait(timeout),
+            Self::Bus(bus) => bus.wait(timeout),
+        }
+    }
+
+    /// As [`Inbox::let_kernel_in`]. Over a bus nothing waits for the kernel.
+    fn let_kernel_in(self) {
+        match self {
+            Self::Inbox(inbox) => inbox.let_kernel_in(),
+            Self::Bus(_) => {}
+        }
+    }
+}
+
 /// Somebody who looks into an inbox.
 pub(super) trait Waiter {
-    /// The inbox.
-    fn inbox(&mut self) -> &mut dyn Inbox;
+    /// What it sleeps on.
+    fn inbox(&mut self) -> Bell<'_>;
 
     /// How long it spins before it sleeps.
     fn spin(&self) -> Duration;

@@ -31,6 +31,13 @@ impl Event {
     }
 }
 
+impl From<OwnedFd> for Event {
+    /// One that another process has made.
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -10,6 +10,8 @@ pub(crate) mod keeper;
 pub(crate) mod memory;
 pub(crate) mod namespace;
 pub(crate) mod packet;
+pub(crate) mod seqpacket;
+pub(crate) mod shared;
 pub(crate) mod socket;
 pub(crate) mod unix;
 pub(crate) mod wait;

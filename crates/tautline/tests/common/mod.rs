@@ -6,13 +6,14 @@ pub mod control;
 pub mod unprivileged;
 pub mod wire;
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use tautline::link::XdpMode;
 use tautline::link::sim::Network;
 use tautline::{
-    Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingOptions,
-    QueuingPort,
+    BusConfig, Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber,
+    QueuingOptions, QueuingPort, bus_neighbour,
 };
 use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
 
@@ -201,6 +202,33 @@ pub fn sim_pair() -> Pair {
         a: open(1, 2),
         b: open(2, 1),
         network: Some(network),
+        control: None,
+        hosts: None,
+    }
+}
+
+/// A bus of the calling test's own.
+pub fn bus(test: &str) -> BusConfig {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let serial = SERIAL.fetch_add(1, Relaxed);
+    let name = format!("taut-{test}-{}-{serial}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    BusConfig::new(path.to_str().unwrap(), "peer".parse().unwrap())
+}
+
+/// Two nodes on one bus. They share a name, as two processes of one host share its address: so
+/// each has the other's ports as those of its neighbour `peer`.
+pub fn bus_pair() -> Pair {
+    let bus = bus("conformance");
+    let open = || {
+        let config = NodeConfig::vbus(bus.clone());
+        let config = config.with_neighbour(bus_neighbour(bus.node)).unwrap();
+        Node::open(config).unwrap()
+    };
+    Pair {
+        a: open(),
+        b: open(),
+        network: None,
         control: None,
         hosts: None,
     }

@@ -32,6 +32,8 @@ pub(super) fn opened(
         interface: place.name,
         mac: Some(setup.interface.mac.to_string()),
         ip: setup.ip,
+        bus: None,
+        node: None,
         capabilities: capabilities(setup.mode, setup.ip),
         not_better: not_better
             .into_iter()

@@ -22,7 +22,9 @@ use tautline_shm::region::Shape;
 use self::demux::{Demux, Setup};
 use self::port::XdpPort;
 use super::frame::RawAddress;
-use super::{ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortLink, Route, XdpMode};
+use super::{
+    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, Route, XdpMode,
+};
 use crate::claim::Claim;
 use crate::control::client::Connection;
 use crate::error::{OpenError, PortError};
@@ -117,6 +119,10 @@ pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities 
         send_copies: 2,
         zero_copy: None,
         descriptor: true,
+        lends: false,
+        answers_sender: false,
+        polices: true,
+        merges: true,
     }
 }
 
@@ -137,10 +143,15 @@ impl Link for XdpLink {
         self.ip
     }
 
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<Box<dyn PortLink>, PortError> {
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
+        let PortRequest {
+            number: port,
+            shape,
+            ..
+        } = request;
         let parts = self.owner.open_port(port, shape)?;
         let owner = Arc::clone(&self.owner);
-        Ok(Box::new(XdpPort::new(port, parts, self.ip, owner)?))
+        Ok(PortHalf::frames(XdpPort::new(port, parts, self.ip, owner)?))
     }
 
     fn route(

@@ -1,0 +1,267 @@
+//! The messages by which a producer and a consumer find each other's memory. Bytes only: who
+//! carries them, and the descriptors that go with some, is the link's business.
+
+use super::layout::NAME_BYTES;
+
+/// Marks a message of this kind: "TLH1".
+pub const MAGIC: u32 = 0x544c_4831;
+/// Version of the messages, and of what they promise.
+pub const VERSION: u16 = 1;
+/// Bytes of each message.
+pub const MESSAGE_BYTES: usize = 72;
+/// `index` of the view of a consumer's own memory.
+pub const INDEX_CONSUMER: u32 = super::layout::PRODUCERS_MAX as u32;
+
+/// What a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Step {
+    /// A producer wants to send to the port.
+    Connect = 1,
+    /// The consumer hands over its memory and an event descriptor, with epoch and entry.
+    Offer = 2,
+    /// The producer hands over its memory, made for that epoch.
+    Here = 3,
+    /// The consumer has mapped it.
+    Accepted = 4,
+    /// One of the two will not; see [`Refusal`].
+    Refused = 5,
+    /// A watcher wants to see the port.
+    Observe = 6,
+    /// The consumer hands over one memory to look at.
+    View = 7,
+    /// There are no more.
+    End = 8,
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// The port has as many producers as it can have.
+    Full = 1,
+    /// The peer speaks another version.
+    Version = 2,
+    /// The memory is not as it must be.
+    Memory = 3,
+    /// The message is for another port, or out of turn.
+    NotHere = 4,
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is for.
+    pub step: Step,
+    /// The connection's epoch.
+    pub epoch: u64,
+    /// The connection's entry in the consumer's memory.
+    pub index: u32,
+    /// A [`Refusal`]'s number.
+    pub reason: u32,
+    /// The sender's port.
+    pub port: u16,
+    /// The receiver's port.
+    pub peer_port: u16,
+    /// The sender's process.
+    pub process: u32,
+    /// Bytes of the memory that is handed over.
+    pub memory_bytes: u64,
+    /// The sender's node.
+    pub node: [u8; NAME_BYTES],
+}
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeError {
+    /// Not as long as messages are.
+    Length {
+        /// Their number.
+        bytes: usize,
+    },
+    /// Not a message of V-Bus.
+    NotBus,
+    /// Of another version.
+    OtherVersion {
+        /// Its version.
+        version: u16,
+    },
+    /// For nothing that this version knows.
+    UnknownStep {
+        /// Its number.
+        step: u16,
+    },
+    /// The node's name is not one.
+    BadName,
+}
+
+impl core::fmt::Display for HandshakeError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Length { bytes } => write!(formatter, "{bytes} bytes, not {MESSAGE_BYTES}"),
+            Self::NotBus => write!(formatter, "not a message of V-Bus"),
+            Self::OtherVersion { version } => write!(formatter, "version {version}, not {VERSION}"),
+            Self::UnknownStep { step } => write!(formatter, "step {step} is not known"),
+            Self::BadName => write!(formatter, "not a node's name"),
+        }
+    }
+}
+
+impl core::error::Error for HandshakeError {}
+
+impl Message {
+    /// A message with nothing in it but its step and who sends it.
+    #[must_use]
+    pub fn new(step: Step, node: [u8; NAME_BYTES], port: u16, process: u32) -> Self {
+        Self {
+            step,
+            epoch: 0,
+            index: 0,
+            reason: 0,
+            port,
+            peer_port: 0,
+            process,
+            memory_bytes: 0,
+            node,
+        }
+    }
+
+    /// The bytes of the message.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut bytes = [0; MESSAGE_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&VERSION.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(self.step as u16).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.epoch.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&self.index.to_ne_bytes());
+        bytes[20..24].copy_from_slice(&self.reason.to_ne_bytes());
+        bytes[24..26].copy_from_slice(&self.port.to_ne_bytes());
+        bytes[26..28].copy_from_slice(&self.peer_port.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&self.process.to_ne_bytes());
+        bytes[32..40].copy_from_slice(&self.memory_bytes.to_ne_bytes());
+        bytes[40..].copy_from_slice(&self.node);
+        bytes
+    }
+
+    /// Reads a message; any bytes may come.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, HandshakeError> {
+        let bytes: &[u8; MESSAGE_BYTES] =
+            bytes.try_into().map_err(|_| HandshakeError::Length {
+                bytes: bytes.len(),
+            })?;
+        if u32::from_ne_bytes(part(bytes, 0)) != MAGIC {
+            return Err(HandshakeError::NotBus);
+        }
+        let version = u16::from_ne_bytes(part(bytes, 4));
+        if version != VERSION {
+            return Err(HandshakeError::OtherVersion { version });
+        }
+        let node = part(bytes, 40);
+        if !is_name(&node) {
+            return Err(HandshakeError::BadName);
+        }
+        Ok(Self {
+            step: step(u16::from_ne_bytes(part(bytes, 6)))?,
+            epoch: u64::from_ne_bytes(part(bytes, 8)),
+            index: u32::from_ne_bytes(part(bytes, 16)),
+            reason: u32::from_ne_bytes(part(bytes, 20)),
+            port: u16::from_ne_bytes(part(bytes, 24)),
+            peer_port: u16::from_ne_bytes(part(bytes, 26)),
+            process: u32::from_ne_bytes(part(bytes, 28)),
+            memory_bytes: u64::from_ne_bytes(part(bytes, 32)),
+            node,
+        })
+    }
+}
+
+fn part<const N: usize>(bytes: &[u8; MESSAGE_BYTES], at: usize) -> [u8; N] {
+    core::array::from_fn(|index| bytes[at + index])
+}
+
+fn step(number: u16) -> Result<Step, HandshakeError> {
+    Ok(match number {
+        1 => Step::Connect,
+        2 => Step::Offer,
+        3 => Step::Here,
+        4 => Step::Accepted,
+        5 => Step::Refused,
+        6 => Step::Observe,
+        7 => Step::View,
+        8 => Step::End,
+        step => return Err(HandshakeError::UnknownStep { step }),
+    })
+}
+
+/// Whether these bytes are a node's name: 1 to 31 letters, digits, `-`, `_` or `.` that do not begin
+/// with a dot, and zeros after them. So it can be part of a file's name.
+#[must_use]
+pub fn is_name(bytes: &[u8; NAME_BYTES]) -> bool {
+    let length = bytes.iter().position(|byte| *byte == 0);
+    let Some(length @ 1..) = length else {
+        return false;
+    };
+    let (name, rest) = bytes.split_at(length);
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    name[0] != b'.' && name.iter().all(allowed) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> [u8; NAME_BYTES] {
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_documentation() {
+        let message = Message {
+            epoch: 0x0102,
+            index: 3,
+            peer_port: 12,
+            memory_bytes: 4096,
+            ..Message::new(Step::Offer, name("motor"), 11, 77)
+        };
+        let bytes = message.to_bytes();
+        if cfg!(target_endian = "little") {
+            let expected = [
+                b'1', b'H', b'L', b'T', 1, 0, 2, 0, // magic, version, step
+                2, 1, 0, 0, 0, 0, 0, 0, // epoch
+                3, 0, 0, 0, 0, 0, 0, 0, // index, reason
+                11, 0, 12, 0, 77, 0, 0, 0, // port, peer_port, process
+                0, 16, 0, 0, 0, 0, 0, 0, // memory_bytes
+                b'm', b'o', b't', b'o', b'r', 0, // node
+            ];
+            assert_eq!(bytes[..46], expected);
+        }
+        assert_eq!(Message::from_bytes(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn what_is_not_a_message_is_named() {
+        let good = Message::new(Step::Connect, name("a"), 1, 2).to_bytes();
+        let wrong = |place: usize, value: u8| {
+            let mut bytes = good;
+            bytes[place] = value;
+            Message::from_bytes(&bytes).unwrap_err()
+        };
+        assert_eq!(
+            Message::from_bytes(&good[..71]),
+            Err(HandshakeError::Length { bytes: 71 })
+        );
+        assert_eq!(wrong(0, 0), HandshakeError::NotBus);
+        assert_eq!(wrong(4, 2), HandshakeError::OtherVersion { version: 2 });
+        assert_eq!(wrong(6, 9), HandshakeError::UnknownStep { step: 9 });
+        for (place, value) in [(40, 0), (40, b'/'), (40, b'.'), (42, b'x'), (71, 1)] {
+            assert_eq!(wrong(place, value), HandshakeError::BadName);
+        }
+        assert!(is_name(&name("robot-1_arm.left")));
+        assert!(!is_name(&[b'a'; NAME_BYTES]), "nothing ends it");
+    }
+}

@@ -1,0 +1,417 @@
+//! The `vbus` link: ports between the processes of one machine, through memory that each side writes on
+//! its own pages only (`docs/vbus.md`). No system call on the way of a message while the receiver is
+//! awake.
+//!
+//! * [`directory`] is a bus in the file system: who is there, and under which name.
+//! * [`service`] is the one thread of a node that makes connections and sees them end.
+//! * [`inlet`] and [`outlet`] are the two ends of a connection, in the thread of a port.
+
+mod directory;
+mod inlet;
+mod outlet;
+mod service;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{PortNumber, Priority};
+use tautline_shm::vbus::layout::{MESSAGE_BYTES_MAX, PRODUCERS_MAX};
+use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
+
+use self::directory::{BindError, Directory, socket_name};
+pub(crate) use self::inlet::{Inlet, InletShared, PeerFigures};
+pub(crate) use self::outlet::Outlet;
+use self::service::{Command, HANDSHAKE_LIMIT, Service};
+use super::{
+    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, Route,
+};
+use crate::address::{Address, NodeName, Source};
+use crate::config::BusConfig;
+use crate::error::{OpenError, PortError, ReceiveError, SendError};
+use crate::port::{
+    DESTINATIONS_MAX, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing, Sample,
+};
+use crate::statistics::Statistics;
+use crate::sys::clock;
+
+/// The node's half.
+#[derive(Debug)]
+pub struct BusLink {
+    node: NodeName,
+    // Before the directory: the thread has descriptors there.
+    service: Arc<Service>,
+    directory: Arc<Directory>,
+}
+
+impl BusLink {
+    /// Joins a bus, or makes it.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`].
+    pub(crate) fn open(config: &BusConfig) -> Result<Self, OpenError> {
+        let refused = |source: std::io::Error| OpenError::Refused {
+            doing: format!("joining bus `{}`", config.name),
+            source: source.into(),
+        };
+        let directory = Arc::new(Directory::open(config).map_err(refused)?);
+        let service = Service::start(config.node, Arc::clone(&directory)).map_err(refused)?;
+        Ok(Self {
+            node: config.node,
+            service: Arc::new(service),
+            directory,
+        })
+    }
+}
+
+/// The directory of a bus, for people to read.
+pub(crate) fn place_of_bus(config: &BusConfig) -> String {
+    directory::path_of(&config.name).display().to_string()
+}
+
+/// A number that no other connection has: stale memory is recognised by it.
+fn epoch() -> u64 {
+    // The standard library's hasher begins at random.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(clock::monotonic().as_nanos());
+    hasher.finish().max(1)
+}
+
+impl Link for BusLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Vbus
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            arrival_clock: ArrivalClock::Sender,
+            xdp_mode: None,
+            delivered_by_kernel: false,
+            ethernet_form: false,
+            udp_form: false,
+            whole_bytes_max: MESSAGE_BYTES_MAX,
+            receive_copies: 1,
+            send_copies: 1,
+            zero_copy: None,
+            descriptor: true,
+            lends: true,
+            answers_sender: true,
+            polices: false,
+            merges: false,
+        }
+    }
+
+    fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
+        let number = request.number;
+        let shape = shape_of(&request)?;
+        let sources = match request.shape {
+            tautline_shm::region::Shape::Sampling { sources } => sources as usize,
+            tautline_shm::region::Shape::Queuing { .. } => 1,
+        };
+        if sources > PRODUCERS_MAX {
+            return Err(PortError::NotOnLink {
+                link: "vbus",
+                what: "places for more than 32 sources",
+            });
+        }
+        let name = socket_name(self.node, number);
+        let socket = self.directory.bind(&name).map_err(|error| match error {
+            BindError::Taken(holder) => PortError::Taken {
+                port: number,
+                holder,
+            },
+            BindError::Io(error) => PortError::refused("taking the port's name on the bus", error),
+        })?;
+        let shared = InletShared::new(self.node, number, shape, sources)
+            .map_err(|error| PortError::refused("taking the port's memory", error))?;
+        let shared = Arc::new(shared);
+        let listen = Command::Listen(Arc::clone(&shared), socket);
+        self.service.handle.command(listen);
+        Ok(PortHalf::Bus(Box::new(BusPort {
+            inlet: Inlet::new(shared),
+            flows: Vec::with_capacity(DESTINATIONS_MAX),
+            name,
+            directory: Arc::clone(&self.directory),
+            service: Arc::clone(&self.service),
+        })))
+    }
+
+    fn route(
+        &self,
+        _neighbour: &Neighbour,
+        _to: PortNumber,
+        _from: PortNumber,
+    ) -> Result<Route, PortError> {
+        // Ports on a bus find their peers themselves.
+        Err(PortError::NotOnLink {
+            link: "vbus",
+            what: "frames",
+        })
+    }
+
+    fn counters(&self) -> NodeCounters {
+        NodeCounters::default()
+    }
+}
+
+fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
+    use tautline_shm::region::Shape as Asked;
+    let kind = match request.shape {
+        Asked::Queuing { depth } => Kind::Queuing { depth },
+        Asked::Sampling { .. } => Kind::Sampling,
+    };
+    let bytes = request.message_bytes_max;
+    let shape = Shape {
+        kind,
+        message_bytes_max: u32::try_from(bytes).unwrap_or(u32::MAX),
+    };
+    shape.check().map_err(|error| PortError::BadMessageSize {
+        bytes,
+        why: match error {
+            LayoutError::OtherShape {
+                field: "memory_bytes",
+                ..
+            } => "a connection would take more than 64 MiB; lower the depth",
+            _ => "1 to 65,536 bytes",
+        },
+    })
+}
+
+/// The way to one port of one peer, and the numbering of what went there.
+#[derive(Debug)]
+struct Flow {
+    name: String,
+    to: PortNumber,
+    outlet: Outlet,
+    sequence: u32,
+}
+
+/// A port's half: what it receives through, and its ways to others.
+#[derive(Debug)]
+pub struct BusPort {
+    pub(crate) inlet: Inlet,
+    flows: Vec<Flow>,
+    name: String,
+    directory: Arc<Directory>,
+    service: Arc<Service>,
+}
+
+impl BusPort {
+    /// CLOCK_MONOTONIC.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        clock::monotonic()
+    }
+
+    /// As [`super::Inbox::arm`].
+    pub(crate) fn arm(&mut self, for_descriptor: bool) {
+        self.inlet.arm(for_descriptor);
+    }
+
+    /// As [`super::Inbox::wait`].
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        self.inlet.wait(timeout)
+    }
+
+    /// As [`super::Inbox::descriptor`].
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inlet.shared.event()
+    }
+}
+
+impl BusPort {
+    /// The place of the way to this port, if there is one.
+    pub(crate) fn known(&self, name: &str, to: PortNumber) -> Option<usize> {
+        let is_meant = |flow: &Flow| flow.to == to && flow.name == name;
+        self.flows.iter().position(is_meant)
+    }
+
+    /// Makes a way to a port of a node, which need not be there yet.
+    pub(crate) fn add(&mut self, name: &str, to: PortNumber) -> Result<usize, PortError> {
+        if self.flows.len() == DESTINATIONS_MAX {
+            return Err(PortError::TooManyDestinations);
+        }
+        let node = name.parse().map_err(|_| PortError::NeighbourIncomplete {
+            name: name.to_owned(),
+            lacks: "name that a node on a bus can have",
+            link: "vbus",
+        })?;
+        let from = self.inlet.shared.number;
+        let outlet = Outlet::new(&self.service.handle, from, node, to, HANDSHAKE_LIMIT);
+        self.flows.push(Flow {
+            name: name.to_owned(),
+            to,
+            outlet,
+            sequence: 0,
+        });
+        Ok(self.flows.len() - 1)
+    }
+
+    /// Sends one message. What could not be sent has used its number too: it is lost.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        statistics: &Statistics,
+        to: usize,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let flow = &mut self.flows[to];
+        let sequence = flow.sequence;
+        flow.sequence = sequence.wrapping_add(1);
+        let result = flow.outlet.send(priority, sequence, message);
+        match result {
+            Ok(()) => statistics.sent.add(1),
+            Err(_) => {
+                statistics.send_errors.add(1);
+                statistics.undelivered.add(flow.outlet.take_undelivered());
+            }
+        }
+        result
+    }
+
+    /// Sends messages in their order until one cannot be sent; how many were, or why not even the first.
+    /// Those that go to one place with one priority, one after the other, are a batch.
+    pub(crate) fn send_batch(
+        &mut self,
+        statistics: &Statistics,
+        batch: &[Outgoing<'_>],
+    ) -> Result<usize, SendError> {
+        let mut sent = 0;
+        for run in batch.chunk_by(|one, next| (one.to, one.priority) == (next.to, next.priority)) {
+            let flow = &mut self.flows[run[0].to.place()];
+            let messages = run.iter().map(|outgoing| outgoing.message);
+            let (count, result) =
+                flow.outlet
+                    .send_batch(run[0].priority, &mut flow.sequence, messages);
+            sent += count;
+            statistics.sent.add(count as u64);
+            statistics.undelivered.add(flow.outlet.take_undelivered());
+            match result {
+                Ok(()) => {}
+                Err(error) if sent == 0 => {
+                    statistics.send_errors.add(1);
+                    return Err(error);
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Lends the place of the next message.
+    #[inline]
+    pub(crate) fn lend<'p>(
+        &'p mut self,
+        statistics: &'p Statistics,
+        to: usize,
+        priority: Priority,
+        length: usize,
+    ) -> Result<Loan<'p>, SendError> {
+        let flow = &mut self.flows[to];
+        Loan::new(
+            &mut flow.outlet,
+            &mut flow.sequence,
+            statistics,
+            priority,
+            length,
+        )
+    }
+
+    /// The most urgent message, copied into `buffer`, which holds the port's largest.
+    #[inline]
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> Option<Message> {
+        let found = self.inlet.peek()?;
+        let length = found.head.length as usize;
+        found.slot.copy_out(&mut buffer[..length]);
+        let message = Message {
+            length,
+            priority: Priority::ALL[found.class],
+            source: Source {
+                address: Address::Bus(found.node),
+                port: found.port,
+            },
+            arrival: Instant::from_nanos(found.head.arrival_ns),
+            sequence: found.head.sequence,
+        };
+        let place = Inlet::place(&found);
+        self.inlet.release(place);
+        Some(message)
+    }
+
+    /// The most urgent message where it lies.
+    #[inline]
+    pub(crate) fn take_lent(&mut self) -> Option<LentMessage<'_>> {
+        let found = self.inlet.peek()?;
+        let place = Inlet::place(&found);
+        let length = found.head.length as usize;
+        let priority = Priority::ALL[found.class];
+        let source = Source {
+            address: Address::Bus(found.node),
+            port: found.port,
+        };
+        let arrival = Instant::from_nanos(found.head.arrival_ns);
+        let sequence = found.head.sequence;
+        Some(LentMessage {
+            bus: self,
+            place,
+            priority,
+            source,
+            arrival,
+            sequence,
+            length,
+        })
+    }
+
+    /// The value in a place where it lies.
+    #[inline]
+    pub(crate) fn lend_value(&mut self, place: usize) -> Option<LentSample<'_>> {
+        let handed = self.inlet.hand(place)?;
+        Some(LentSample {
+            bytes: LentBytes::new(handed.slot, handed.head.length as usize),
+            priority: Priority::ALL[handed.head.class as usize],
+            source: Source {
+                address: Address::Bus(handed.node),
+                port: handed.port,
+            },
+            arrival: Instant::from_nanos(handed.head.arrival_ns),
+            sequence: handed.head.sequence,
+            overwritten: handed.overwritten,
+            new: handed.new,
+        })
+    }
+
+    /// The value in a place, copied into `buffer`, which holds the port's largest; its age is not known
+    /// yet.
+    #[inline]
+    pub(crate) fn take_value(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
+        let handed = self.inlet.hand(place)?;
+        let length = handed.head.length as usize;
+        handed.slot.copy_out(&mut buffer[..length]);
+        Some(Sample {
+            length,
+            priority: Priority::ALL[handed.head.class as usize],
+            source: Source {
+                address: Address::Bus(handed.node),
+                port: handed.port,
+            },
+            arrival: Instant::from_nanos(handed.head.arrival_ns),
+            age: Duration::ZERO,
+            valid: false,
+            sequence: handed.head.sequence,
+            overwritten: handed.overwritten,
+            new: handed.new,
+        })
+    }
+}
+
+impl Drop for BusPort {
+    fn drop(&mut self) {
+        self.directory.unbind(&self.name);
+        let close = Command::Close(Arc::clone(&self.inlet.shared));
+        self.service.handle.command(close);
+    }
+}

@@ -1,0 +1,468 @@
+//! The sending side: one port's way to one port of a peer.
+#![allow(unsafe_code)] // Lays the layout over the mappings that it holds, and writes its own.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tautline_proto::wire::{PortNumber, Priority};
+use tautline_shm::vbus::cell;
+use tautline_shm::vbus::layout::{CLASS_COUNT, MESSAGE_BYTES_MAX, MessageHead, Slot};
+use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
+use tautline_shm::vbus::ring;
+use tautline_shm::vbus::shape::{Kind, Shape};
+use tautline_shm::vbus::wait::{Kicker, Manner};
+
+use super::service::{Command, ServiceHandle};
+use crate::address::NodeName;
+use crate::error::SendError;
+use crate::sys::clock;
+use crate::sys::event::Event;
+use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+
+/// Messages of a batch that are shown to the consumer at once. Lower: producer and consumer get into each
+/// other's lines more often. Higher: the first of a large batch waits for longer. Rings may be
+/// shallower than this: then a batch is shown when they are full.
+const BATCH_SHOWN_MAX: u32 = 32;
+
+/// Both memories of a connection, as the producer has them.
+#[derive(Debug)]
+pub(crate) struct Established {
+    own: OwnMemory,
+    peer: PeerMemory,
+    event: Event,
+    shape: Shape,
+    index: usize,
+}
+
+impl Established {
+    /// A connection to the port whose memory is `peer`, which has been checked to be a consumer's.
+    pub(crate) fn new(
+        own: OwnMemory,
+        peer: PeerMemory,
+        event: OwnedFd,
+        shape: Shape,
+        index: usize,
+    ) -> Self {
+        debug_assert!(own.bytes() >= shape.producer_bytes());
+        Self {
+            own,
+            peer,
+            event: event.into(),
+            shape,
+            index,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> ProducerMemory<'_> {
+        // SAFETY: the mapping has `shape.producer_bytes()` bytes, is ours and writable, stays as long as
+        // `self`, and is accessed through this alone.
+        unsafe { ProducerMemory::at(self.own.base().as_ptr(), self.shape) }
+    }
+
+    pub(crate) fn own(&self) -> &OwnMemory {
+        &self.own
+    }
+
+    pub(crate) fn consumer(&self) -> ConsumerMemory<'_> {
+        // SAFETY: the mapping has `consumer_bytes()` bytes (it was mapped as exactly those), stays as
+        // long as `self`, and is accessed through this alone.
+        unsafe { ConsumerMemory::at(self.peer.base().as_ptr()) }
+    }
+
+    /// Messages that were published and that the consumer has not taken.
+    fn outstanding(&self) -> u64 {
+        let Kind::Queuing { depth } = self.shape.kind else {
+            return 0;
+        };
+        let taken = &self.consumer().connections[self.index].taken.taken;
+        let published = &self.memory().head.published.count;
+        (0..CLASS_COUNT)
+            .map(|class| {
+                let published = published[class].load(Relaxed) as u32;
+                // The consumer may write anything there.
+                published
+                    .wrapping_sub(taken[class].load(Acquire))
+                    .min(depth)
+            })
+            .map(u64::from)
+            .sum()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    established: Option<Arc<Established>>,
+    /// The first attempt has come to something, or to nothing.
+    settled: bool,
+}
+
+/// What the port's thread and the service thread share.
+#[derive(Debug)]
+pub(crate) struct OutletShared {
+    /// The sending port.
+    pub(crate) from: PortNumber,
+    /// Where to.
+    pub(crate) node: NodeName,
+    pub(crate) to: PortNumber,
+    generation: AtomicU32,
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+impl OutletShared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Service: the connection is there, or no longer.
+    pub(crate) fn set(&self, established: Option<Arc<Established>>) {
+        let mut state = self.state();
+        state.established = established;
+        state.settled = true;
+        // Release: partner is the Acquire in `Outlet::refresh`.
+        self.generation.fetch_add(1, Release);
+        drop(state);
+        self.settled.notify_all();
+    }
+
+    /// Service: the attempt came to nothing.
+    pub(crate) fn settle(&self) {
+        self.state().settled = true;
+        self.settled.notify_all();
+    }
+
+    /// Waits until the first attempt has come to something.
+    fn wait_settled(&self, limit: Duration) {
+        let state = self.state();
+        let waited = self
+            .settled
+            .wait_timeout_while(state, limit, |state| !state.settled);
+        drop(waited);
+    }
+}
+
+/// Where the producer is in a connection.
+#[derive(Debug)]
+struct Active {
+    connection: Arc<Established>,
+    place: Place,
+    kicker: Kicker,
+}
+
+#[derive(Debug)]
+enum Place {
+    Ring(ring::Producer),
+    Cells(cell::Writer),
+}
+
+/// One way of a port. Gone with its flow.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    shared: Arc<OutletShared>,
+    service: Arc<ServiceHandle>,
+    generation: u32,
+    active: Option<Active>,
+    /// Messages that were published to peers that are gone, and that they had not taken.
+    undelivered: u64,
+}
+
+impl Outlet {
+    /// Asks the service thread for a connection, and waits for what comes of the first attempt.
+    pub(crate) fn new(
+        service: &Arc<ServiceHandle>,
+        from: PortNumber,
+        node: NodeName,
+        to: PortNumber,
+        limit: Duration,
+    ) -> Self {
+        let shared = Arc::new(OutletShared {
+            from,
+            node,
+            to,
+            generation: AtomicU32::new(0),
+            state: Mutex::default(),
+            settled: Condvar::new(),
+        });
+        service.command(Command::Connect(Arc::clone(&shared)));
+        shared.wait_settled(limit);
+        Self {
+            shared,
+            service: Arc::clone(service),
+            generation: 0,
+            active: None,
+            undelivered: 0,
+        }
+    }
+
+    /// What was published to peers that are gone and had not taken it, since the last call.
+    pub(crate) fn take_undelivered(&mut self) -> u64 {
+        std::mem::take(&mut self.undelivered)
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        // Acquire: partner is the Release in `OutletShared::set`.
+        self.generation = self.shared.generation.load(Acquire);
+        if let Some(old) = self.active.take() {
+            self.undelivered += old.connection.outstanding();
+        }
+        // The service thread keeps the old connection until we have let go of it, so nothing is
+        // unmapped here.
+        let established = self.shared.state().established.clone();
+        self.active = established.map(|connection| Active {
+            place: match connection.shape.kind {
+                Kind::Queuing { depth } => Place::Ring(ring::Producer::new(depth)),
+                Kind::Sampling => Place::Cells(cell::Writer::new()),
+            },
+            connection,
+            kicker: Kicker::new(),
+        });
+    }
+
+    #[inline]
+    fn active(&mut self, bytes: usize) -> Result<&mut Active, SendError> {
+        if self.shared.generation.load(Relaxed) != self.generation {
+            self.refresh();
+        }
+        let active = self.active.as_mut().ok_or(SendError::PeerGone)?;
+        active.check(bytes)?;
+        Ok(active)
+    }
+
+    /// Sends one message.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        priority: Priority,
+        sequence: u32,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let active = self.active(message.len())?;
+        let arrival_ns = clock::monotonic().as_nanos();
+        active.put(priority.index(), sequence, arrival_ns, message)?;
+        active.kick();
+        Ok(())
+    }
+
+    /// Sends messages until one cannot be sent; the clock is read once, and the peer woken once. How
+    /// many were sent, and why not the next.
+    pub(crate) fn send_batch<'b>(
+        &mut self,
+        priority: Priority,
+        sequence: &mut u32,
+        messages: impl Iterator<Item = &'b [u8]>,
+    ) -> (usize, Result<(), SendError>) {
+        let mut batch = Batch {
+            class: priority.index(),
+            arrival_ns: clock::monotonic().as_nanos(),
+            staged: 0,
+        };
+        // One connection for the whole batch: what is staged belongs to it.
+        let active = match self.active(0) {
+            Ok(active) => active,
+            Err(error) => return (0, Err(error)),
+        };
+        let mut sent = 0;
+        let mut result = Ok(());
+        for message in messages {
+            let own = *sequence;
+            *sequence = own.wrapping_add(1);
+            result = active
+                .check(message.len())
+                .and_then(|()| active.add(&mut batch, own, message));
+            if result.is_err() {
+                // The caller knows, and may send it again.
+                *sequence = own;
+                break;
+            }
+            sent += 1;
+        }
+        if sent > 0 {
+            active.show(&mut batch);
+            active.kick();
+        }
+        (sent, result)
+    }
+
+    /// Lends the place of the next message: the start of `length` bytes that only we can write, until
+    /// the outlet is used again.
+    #[inline]
+    pub(crate) fn lend(&mut self, priority: Priority, length: usize) -> Result<*mut u8, SendError> {
+        let slot = self.active(length)?.next(priority.index())?;
+        debug_assert!(length <= slot.capacity());
+        Ok(slot.payload())
+    }
+
+    /// Publishes what was lent last.
+    #[inline]
+    pub(crate) fn publish_lent(
+        &mut self,
+        priority: Priority,
+        length: usize,
+        sequence: u32,
+    ) -> Result<(), SendError> {
+        // The connection may have ended meanwhile: then the message goes nowhere, as it would have a
+        // moment later.
+        let active = self.active.as_mut().ok_or(SendError::PeerGone)?;
+        let message = MessageHead {
+            length: length as u32,
+            arrival_ns: clock::monotonic().as_nanos(),
+            sequence,
+            class: priority.index() as u32,
+        };
+        active.publish(&message);
+        active.kick();
+        Ok(())
+    }
+}
+
+/// Messages of one class that are sent together.
+struct Batch {
+    class: usize,
+    arrival_ns: u64,
+    /// Messages that the consumer does not see yet.
+    staged: u32,
+}
+
+impl Active {
+    /// Whether the receiver takes messages of this size.
+    #[inline]
+    fn check(&self, bytes: usize) -> Result<(), SendError> {
+        let largest = self.connection.shape.message_bytes_max as usize;
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(SendError::MessageTooLarge { bytes });
+        }
+        if bytes > largest {
+            return Err(SendError::LargerThanReceiver { bytes, largest });
+        }
+        Ok(())
+    }
+
+    /// Adds one message to a batch.
+    #[inline]
+    fn add(&mut self, batch: &mut Batch, sequence: u32, message: &[u8]) -> Result<(), SendError> {
+        let head = MessageHead {
+            length: message.len() as u32,
+            arrival_ns: batch.arrival_ns,
+            sequence,
+            class: batch.class as u32,
+        };
+        if batch.staged == BATCH_SHOWN_MAX {
+            self.show(batch);
+        }
+        let Self {
+            connection, place, ..
+        } = self;
+        let memory = connection.memory();
+        let entry = &connection.consumer().connections[connection.index];
+        if let Place::Ring(ring) = place
+            && let Ok(slot) = ring.next(memory.slots, &entry.taken, batch.class)
+        {
+            slot.copy_in(message);
+            ring.stage(memory.slots, slot, &head);
+            batch.staged += 1;
+            return Ok(());
+        }
+        // The ring is full, and says so; or a value, after which a barrier must come.
+        self.put(batch.class, sequence, batch.arrival_ns, message)?;
+        self.kick();
+        Ok(())
+    }
+
+    /// Shows the consumer what has been added.
+    fn show(&mut self, batch: &mut Batch) {
+        let Self {
+            connection, place, ..
+        } = self;
+        let memory = connection.memory();
+        if let Place::Ring(ring) = place {
+            let staged = std::mem::take(&mut batch.staged);
+            ring.publish_staged(memory.head, memory.slots, batch.class, staged);
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, class: usize) -> Result<Slot<'_>, SendError> {
+        let Self {
+            connection, place, ..
+        } = self;
+        let memory = connection.memory();
+        let entry = &connection.consumer().connections[connection.index];
+        match place {
+            Place::Ring(ring) => match ring.next(memory.slots, &entry.taken, class) {
+                Ok(slot) => Ok(slot),
+                Err(ring::Full) => {
+                    ring.give_up(memory.head, class);
+                    Err(SendError::ReceiverFull)
+                }
+            },
+            Place::Cells(writer) => Ok(writer.next(memory.slots, &entry.reading)),
+        }
+    }
+
+    #[inline]
+    fn put(
+        &mut self,
+        class: usize,
+        sequence: u32,
+        arrival_ns: u64,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.next(class)?.copy_in(message);
+        self.publish(&MessageHead {
+            length: message.len() as u32,
+            arrival_ns,
+            sequence,
+            class: class as u32,
+        });
+        Ok(())
+    }
+
+    /// Publishes the place that [`Active::next`] gave last for this class.
+    #[inline]
+    fn publish(&mut self, head: &MessageHead) {
+        let Self {
+            connection, place, ..
+        } = self;
+        let memory = connection.memory();
+        match place {
+            Place::Ring(ring) => ring.publish(memory.head, memory.slots, head),
+            Place::Cells(writer) => {
+                writer.publish(&memory.head.latest, memory.slots, head);
+                count_value(memory);
+            }
+        }
+    }
+
+    /// Wakes the consumer if it sleeps. A full barrier, which sampling needs.
+    #[inline]
+    fn kick(&mut self) {
+        let head = self.connection.memory().head;
+        let wait = &self.connection.consumer().head.wait;
+        match self.kicker.wanted(&head.kick, wait) {
+            None => {}
+            Some(Manner::Futex) => wake(&head.kick.kick, true),
+            Some(Manner::Descriptor) => self.connection.event.ring(),
+        }
+    }
+}
+
+/// For watchers.
+#[inline]
+fn count_value(memory: ProducerMemory<'_>) {
+    let count = &memory.head.published.count[0];
+    count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.active = None;
+        self.service
+            .command(Command::Disconnect(Arc::clone(&self.shared)));
+    }
+}
