@@ -500,6 +500,7 @@ impl<'m> Slots<'m> {
     /// # Safety
     /// `base` is the start of at least `shape.producer_bytes()` mapped bytes, aligned to a cache line,
     /// that stay for `'m`; in the owner's process they are writable, and nobody else there writes them.
+    #[inline]
     #[must_use]
     pub unsafe fn at(base: *mut u8, shape: crate::vbus::shape::Shape) -> Self {
         Self {

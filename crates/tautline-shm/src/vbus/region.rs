@@ -22,6 +22,7 @@ impl ProducerMemory<'_> {
     /// `base` is the start of at least `shape.producer_bytes()` mapped bytes, aligned to a page, that
     /// stay for the life of the result and are accessed in this process only through it. In the
     /// owner's process they are writable. Anybody else's process may write them at any time.
+    #[inline]
     #[must_use]
     pub unsafe fn at(base: *mut u8, shape: Shape) -> Self {
         // SAFETY: the caller promises size, alignment and life; every bit pattern is a valid
@@ -49,6 +50,7 @@ impl ConsumerMemory<'_> {
     ///
     /// # Safety
     /// As for [`ProducerMemory::at`], with [`super::shape::consumer_bytes`] bytes.
+    #[inline]
     #[must_use]
     pub unsafe fn at(base: *mut u8) -> Self {
         // SAFETY: the caller promises size, alignment and life; every bit pattern is a valid

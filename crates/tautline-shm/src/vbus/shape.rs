@@ -133,6 +133,7 @@ impl Shape {
     }
 
     /// Classes that there are.
+    #[inline]
     #[must_use]
     pub const fn class_count(self) -> usize {
         match self.kind {
@@ -142,6 +143,7 @@ impl Shape {
     }
 
     /// Slots of a class, or cells.
+    #[inline]
     #[must_use]
     pub const fn depth(self) -> u32 {
         match self.kind {
@@ -151,18 +153,21 @@ impl Shape {
     }
 
     /// Bytes from one slot of a class to the next.
+    #[inline]
     #[must_use]
     pub const fn slot_bytes(self) -> usize {
         (SLOT_HEAD_BYTES + self.message_bytes_max as usize).next_multiple_of(SLOT_ALIGN)
     }
 
     /// Bytes from one class to the next.
+    #[inline]
     #[must_use]
     pub const fn class_bytes(self) -> usize {
         self.slot_bytes() * self.depth() as usize + CLASS_STAGGER_BYTES
     }
 
     /// Bytes of a producer's memory.
+    #[inline]
     #[must_use]
     pub const fn producer_bytes(self) -> usize {
         (FIRST_SLOT + self.class_bytes() * self.class_count()).next_multiple_of(PAGE_BYTES)

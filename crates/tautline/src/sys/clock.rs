@@ -33,6 +33,7 @@ pub(crate) fn realtime_to_monotonic_ns() -> i64 {
     best.1
 }
 
+#[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -71,6 +71,7 @@ impl Incoming {
         }
     }
 
+    #[inline]
     pub(crate) fn memory(&self) -> ProducerMemory<'_> {
         // SAFETY: the mapping has `shape.producer_bytes()` bytes (`PeerMemory::map` was asked for
         // exactly those), stays as long as `self`, and is accessed through this alone.
@@ -161,6 +162,7 @@ impl InletShared {
         Ok(inlet)
     }
 
+    #[inline]
     pub(crate) fn memory(&self) -> ConsumerMemory<'_> {
         // SAFETY: the mapping has `consumer_bytes()` bytes, is ours and writable, stays as long as
         // `self`, and is accessed through this alone.

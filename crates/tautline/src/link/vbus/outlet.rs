@@ -58,6 +58,7 @@ impl Established {
         }
     }
 
+    #[inline]
     pub(crate) fn memory(&self) -> ProducerMemory<'_> {
         // SAFETY: the mapping has `shape.producer_bytes()` bytes, is ours and writable, stays as long as
         // `self`, and is accessed through this alone.
@@ -68,6 +69,7 @@ impl Established {
         &self.own
     }
 
+    #[inline]
     pub(crate) fn consumer(&self) -> ConsumerMemory<'_> {
         // SAFETY: the mapping has `consumer_bytes()` bytes (it was mapped as exactly those), stays as
         // long as `self`, and is accessed through this alone.
@@ -243,8 +245,9 @@ impl Outlet {
         message: &[u8],
     ) -> Result<(), SendError> {
         let active = self.active(message.len())?;
-        let arrival_ns = clock::monotonic().as_nanos();
-        active.put(priority.index(), sequence, arrival_ns, message)?;
+        // The clock after the copy: the slot's lines come while it is read.
+        let now = || clock::monotonic().as_nanos();
+        active.put(priority.index(), sequence, now, message)?;
         active.kick();
         Ok(())
     }
@@ -368,8 +371,10 @@ impl Active {
             batch.staged += 1;
             return Ok(());
         }
-        // The ring is full, and says so; or a value, after which a barrier must come.
-        self.put(batch.class, sequence, batch.arrival_ns, message)?;
+        // The ring was full a moment ago, or this is a value, after which a barrier must come. What is staged must be
+        // shown before anything is published.
+        self.show(batch);
+        self.put(batch.class, sequence, || batch.arrival_ns, message)?;
         self.kick();
         Ok(())
     }
@@ -410,13 +415,13 @@ impl Active {
         &mut self,
         class: usize,
         sequence: u32,
-        arrival_ns: u64,
+        now: impl FnOnce() -> u64,
         message: &[u8],
     ) -> Result<(), SendError> {
         self.next(class)?.copy_in(message);
         self.publish(&MessageHead {
             length: message.len() as u32,
-            arrival_ns,
+            arrival_ns: now(),
             sequence,
             class: class as u32,
         });
