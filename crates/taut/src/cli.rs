@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, node, ping, recv, send, status,
+    bench, completions, demo, doctor, echo, experiment, node, ping, recv, send, status, vbus,
 };
 use crate::lab;
 use tautline_lab::interrupt;
@@ -53,6 +53,8 @@ pub enum Command {
     Send(send::Arguments),
     /// Wait for messages and write them to standard output.
     Recv(recv::Arguments),
+    /// Look at the buses of this machine: ports between its processes.
+    Vbus(vbus::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -155,6 +157,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Ping(arguments) => ping::run(arguments),
         Command::Send(arguments) => send::run(arguments),
         Command::Recv(arguments) => recv::run(arguments),
+        Command::Vbus(arguments) => vbus::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -48,6 +48,7 @@ pub use address::{Address, BadNodeName, NodeName, Source};
 pub use config::{BusConfig, NodeConfig};
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
+pub use link::vbus::observe as vbus;
 pub use node::{
     ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, Node, NodeStatus, NotBetter,
     OpenReport, RuleStatus, now,

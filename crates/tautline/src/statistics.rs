@@ -78,6 +78,17 @@ pub enum PortKind {
     Sampling,
 }
 
+impl PortKind {
+    /// The name in tables and result files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queuing => "queuing",
+            Self::Sampling => "sampling",
+        }
+    }
+}
+
 /// What one peer's port sent to this port, and what was lost on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

@@ -13,3 +13,4 @@ pub mod ping;
 pub mod recv;
 pub mod send;
 pub mod status;
+pub mod vbus;

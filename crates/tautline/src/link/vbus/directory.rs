@@ -1,7 +1,7 @@
 //! A bus in the file system: a directory with one socket for each open port. Who comes first makes
 //! it, who leaves last removes it, and what a dead process left is cleared by whoever comes next.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -64,6 +64,11 @@ pub(crate) fn path_of(bus: &str) -> PathBuf {
     user_base().join(bus)
 }
 
+/// Where buses may be: the system's, and the user's.
+pub(crate) fn bases() -> [PathBuf; 2] {
+    [PathBuf::from(SYSTEM), user_base()]
+}
+
 fn user_base() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(directory) if !directory.is_empty() => {
@@ -83,6 +88,25 @@ pub(crate) fn socket_name(node: NodeName, port: PortNumber) -> String {
     format!("{node}.{port}")
 }
 
+/// The name of a node's presence.
+fn presence_name(node: NodeName, process: u32, serial: u32) -> OsString {
+    OsString::from(format!(".{node}.{process}.{serial}"))
+}
+
+/// The node and the process in the name of a presence, if it is one.
+pub(crate) fn parse_presence_name(name: &OsStr) -> Option<(NodeName, u32)> {
+    let (name, serial) = name.to_str()?.strip_prefix('.')?.rsplit_once('.')?;
+    let _serial: u32 = serial.parse().ok()?;
+    let (node, process) = name.rsplit_once('.')?;
+    Some((node.parse().ok()?, process.parse().ok()?))
+}
+
+/// The node and the port in the name of a port's socket, if it is one.
+pub(crate) fn parse_socket_name(name: &OsStr) -> Option<(NodeName, PortNumber)> {
+    let (node, port) = name.to_str()?.rsplit_once('.')?;
+    Some((node.parse().ok()?, PortNumber::new(port.parse().ok()?)?))
+}
+
 impl Directory {
     /// Opens or makes the bus, and clears what dead processes have left in it.
     pub(crate) fn open(config: &BusConfig) -> io::Result<Self> {
@@ -96,7 +120,7 @@ impl Directory {
         }
         let group = config.group.as_deref().map(group_id).transpose()?;
         let (process, serial) = (std::process::id(), SERIAL.fetch_add(1, Relaxed));
-        let presence = OsString::from(format!(".{}.{process}.{serial}", config.node));
+        let presence = presence_name(config.node, process, serial);
         for _ in 0..ATTEMPTS {
             make(&path, config.mode, group)?;
             let Some(_locked) = lock(&path)? else {
@@ -295,5 +319,24 @@ mod tests {
         directory.unbind("motor.8");
         drop(socket);
         assert!(!directory.socket("motor.8").exists());
+    }
+
+    #[test]
+    fn names_in_a_bus_are_ports_or_presences() {
+        let node: NodeName = "arm.left".parse().unwrap();
+        let name = socket_name(node, PortNumber::MIN);
+        assert_eq!(name, "arm.left.1");
+        assert_eq!(
+            parse_socket_name(OsStr::new(&name)),
+            Some((node, PortNumber::MIN))
+        );
+        assert_eq!(
+            parse_presence_name(&presence_name(node, 12, 3)),
+            Some((node, 12))
+        );
+        for other in ["motor", "motor.", "motor.0", "motor.x", ".motor.1", "4096"] {
+            assert_eq!(parse_socket_name(OsStr::new(other)), None, "{other}");
+            assert_eq!(parse_presence_name(OsStr::new(other)), None, "{other}");
+        }
     }
 }

@@ -4,10 +4,12 @@
 //!
 //! * [`directory`] is a bus in the file system: who is there, and under which name.
 //! * [`service`] is the one thread of a node that makes connections and sees them end.
+//! * [`observe`] looks at it all without taking part.
 //! * [`inlet`] and [`outlet`] are the two ends of a connection, in the thread of a port.
 
 mod directory;
 mod inlet;
+pub mod observe;
 mod outlet;
 mod service;
 

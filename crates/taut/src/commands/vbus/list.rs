@@ -1,0 +1,111 @@
+//! `taut vbus list`: buses, members, ports.
+
+use clap::Args;
+use serde_json::{Value, json};
+use tautline::vbus::{Bus, Observer, PortFigures, PortName};
+
+use super::BusArguments;
+use crate::cli::{self, CommandError};
+use crate::table;
+
+/// Arguments of `taut vbus list`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    bus: BusArguments,
+    /// Write JSON to standard output in place of the tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints each bus with its ports. A port that does not show itself is named on standard error.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let buses = arguments.bus.buses()?;
+    if arguments.json {
+        let buses: Vec<Value> = buses.iter().map(bus_json).collect();
+        return cli::print(&format!("{:#}\n", json!({ "buses": buses })));
+    }
+    if buses.is_empty() {
+        return cli::print("there is no bus, or none for this user\n");
+    }
+    let texts: Vec<String> = buses.iter().map(bus_text).collect();
+    cli::print(&texts.join("\n"))
+}
+
+/// What each port shows, or why it does not.
+fn ports(bus: &Bus) -> Vec<(PortName, Result<PortFigures, String>)> {
+    let path = bus.path.to_string_lossy();
+    let look = |port: &PortName| {
+        let figures = Observer::open(&path, *port).map(|observer| observer.figures());
+        (*port, figures.map_err(|error| error.to_string()))
+    };
+    bus.ports.iter().map(look).collect()
+}
+
+fn bus_json(bus: &Bus) -> Value {
+    let mut json = serde_json::to_value(bus).expect("a bus is plain data");
+    json["mode"] = format!("{:o}", bus.mode).into();
+    let port = |(name, figures): (PortName, Result<PortFigures, String>)| match figures {
+        Ok(figures) => serde_json::to_value(figures).expect("figures are plain data"),
+        Err(error) => json!({ "port": name.to_string(), "error": error }),
+    };
+    json["ports"] = ports(bus).into_iter().map(port).collect();
+    json
+}
+
+fn bus_text(bus: &Bus) -> String {
+    let members: Vec<String> = bus
+        .members
+        .iter()
+        .map(|member| format!("{} (process {})", member.node, member.process))
+        .collect();
+    let members = if members.is_empty() {
+        "none".to_owned()
+    } else {
+        members.join(", ")
+    };
+    let mut text = format!(
+        "bus {} in {}, mode {:o}, user {}, group {}\n  members: {members}\n",
+        bus.name,
+        bus.path.display(),
+        bus.mode,
+        bus.user,
+        bus.group,
+    );
+    let rows: Vec<Vec<String>> = ports(bus)
+        .into_iter()
+        .filter_map(|(name, figures)| match figures {
+            Ok(figures) => Some(row(&figures)),
+            Err(error) => {
+                eprintln!("taut: {name}: {error}");
+                None
+            }
+        })
+        .collect();
+    text += &if rows.is_empty() {
+        "  no open ports\n".to_owned()
+    } else {
+        table::figures(&["port", "kind", "depth", "bytes", "process", "from"], rows)
+    };
+    text
+}
+
+fn row(figures: &PortFigures) -> Vec<String> {
+    let from: Vec<String> = figures
+        .producers
+        .iter()
+        .map(|producer| format!("{} ({})", producer.from, producer.process))
+        .collect();
+    vec![
+        figures.port.to_string(),
+        figures.kind.name().to_owned(),
+        figures.depth.to_string(),
+        figures.message_bytes_max.to_string(),
+        figures.process.to_string(),
+        if from.is_empty() {
+            "–".to_owned()
+        } else {
+            from.join(", ")
+        },
+    ]
+}

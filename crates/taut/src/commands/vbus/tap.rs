@@ -1,0 +1,139 @@
+//! `taut vbus tap`: the messages of a port, as its receiver gets them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+use tautline::vbus::{ObserveError, Observer, PortName, Tap, Tapped};
+use tautline_lab::interrupt;
+
+use super::{BusArguments, explain};
+use crate::cli::CommandError;
+use crate::commands::output::{self, OutputArguments};
+
+/// Pause between two looks that find nothing. Lower takes processor time from whom it watches, higher misses more of
+/// what is fast.
+const PAUSE: Duration = Duration::from_micros(200);
+/// Time between two looks at who sends.
+const REFRESH: Duration = Duration::from_millis(100);
+
+/// Arguments of `taut vbus tap`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The port: its node's name, a dot and its number, such as motor.7.
+    name: PortName,
+    #[command(flatten)]
+    bus: BusArguments,
+    /// End after so many messages [default: never].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds [default: never].
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    timeout: Option<f64>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Writes each message in a line of its own. Not all came in time, or the port has closed: exit status 1.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let deadline = deadline(arguments.timeout)?;
+    let mut tap = Tap::new(open(arguments)?);
+    eprintln!("watching {}", arguments.name);
+    let mut buffer = vec![0; tap.observer().message_bytes_max()];
+    let mut seen = 0;
+    let ended = watch(arguments, deadline, &mut tap, &mut buffer, &mut seen);
+    eprintln!("{seen} seen, {} missed", tap.missed());
+    ended
+}
+
+fn watch(
+    arguments: &Arguments,
+    deadline: Option<Instant>,
+    tap: &mut Tap,
+    buffer: &mut [u8],
+    seen: &mut u64,
+) -> Result<(), CommandError> {
+    let mut refreshed = Instant::now();
+    while arguments.count.is_none_or(|count| *seen < count) {
+        if interrupt::interrupted().is_some() {
+            // Ending it is how it ends, unless a number was asked for.
+            return arguments.count.map_or(Ok(()), |_| too_few(*seen));
+        }
+        if let Some(tapped) = tap.look(buffer) {
+            let json = tapped_json(&tapped);
+            arguments.output.write(&buffer[..tapped.length], json)?;
+            *seen += 1;
+            continue;
+        }
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return arguments.count.map_or(Ok(()), |_| too_few(*seen));
+        }
+        if now >= refreshed + REFRESH {
+            refreshed = now;
+            match tap.refresh() {
+                // Busy or stopped: its memory can be watched all the same.
+                Ok(()) | Err(ObserveError::Silent { .. }) => {}
+                Err(error) => return Err(explain(&error)),
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn too_few(seen: u64) -> Result<(), CommandError> {
+    Err(CommandError::failed(
+        format!("only {seen} messages came in time"),
+        "wait longer with --timeout; `taut vbus top` shows which ports are busy",
+    ))
+}
+
+fn deadline(timeout: Option<f64>) -> Result<Option<Instant>, CommandError> {
+    let Some(seconds) = timeout else {
+        return Ok(None);
+    };
+    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        CommandError::usage(
+            format!("--timeout {seconds} is no length of time"),
+            "give seconds, such as 2.5",
+        )
+    })?;
+    Ok(Instant::now().checked_add(timeout))
+}
+
+/// The port, on the bus that is named or on the only one that has it.
+fn open(arguments: &Arguments) -> Result<Observer, CommandError> {
+    let buses = arguments.bus.buses()?;
+    let with_port: Vec<String> = buses
+        .iter()
+        .filter(|bus| bus.ports.contains(&arguments.name))
+        .map(|bus| bus.path.to_string_lossy().into_owned())
+        .collect();
+    match with_port.as_slice() {
+        [bus] => Observer::open(bus, arguments.name).map_err(|error| explain(&error)),
+        [] => Err(CommandError::failed(
+            format!("no bus has a port {}", arguments.name),
+            "`taut vbus list` shows the ports that there are",
+        )),
+        several => Err(CommandError::usage(
+            format!(
+                "there is a port {} on {}",
+                arguments.name,
+                several.join(" and ")
+            ),
+            "say which with --bus",
+        )),
+    }
+}
+
+fn tapped_json(tapped: &Tapped) -> serde_json::Value {
+    json!({
+        "source": output::source_json(tapped.source),
+        "priority": tapped.priority.get(),
+        "sequence": tapped.sequence,
+        "published_ns": tapped.published.as_nanos(),
+        "bytes": tapped.length,
+    })
+}

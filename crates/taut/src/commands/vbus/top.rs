@@ -1,0 +1,261 @@
+//! `taut vbus top`: how busy the ports are, again and again.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+use tautline::vbus::{Bus, Observer, PortFigures, ProducerFigures};
+use tautline_lab::interrupt;
+
+use super::BusArguments;
+use crate::cli::{self, CommandError};
+use crate::table;
+
+/// How long a pause lasts before the command looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Arguments of `taut vbus top`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    bus: BusArguments,
+    /// Seconds between two looks, which rates are taken over.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    interval: f64,
+    /// Print once, after one interval, and end.
+    #[arg(long)]
+    once: bool,
+    /// Write JSON in place of the table: one line for each look.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints until it is ended.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let interval = Duration::try_from_secs_f64(arguments.interval)
+        .ok()
+        .filter(|interval| !interval.is_zero());
+    let Some(interval) = interval else {
+        return Err(CommandError::usage(
+            format!("--interval {} is no length of time", arguments.interval),
+            "give seconds, such as 0.5",
+        ));
+    };
+    let live = !arguments.json && !arguments.once && io::stdout().is_terminal();
+    let mut before = Look::take(&arguments.bus.buses()?);
+    loop {
+        if let Some(signal) = pause(interval) {
+            // Ending it is how it ends.
+            return if arguments.once {
+                Err(CommandError::interrupted(signal))
+            } else {
+                Ok(())
+            };
+        }
+        let after = Look::take(&arguments.bus.buses()?);
+        let rows = after.since(&before);
+        let text = if arguments.json {
+            format!("{}\n", json!({ "rows": rows, "silent": after.silent }))
+        } else if live {
+            // Home, and clear what is below.
+            format!("\x1b[H\x1b[J{}", text(&rows, &after))
+        } else {
+            text(&rows, &after)
+        };
+        cli::print(&text)?;
+        if arguments.once {
+            return Ok(());
+        }
+        before = after;
+    }
+}
+
+/// The signal that ended the pause, if one did.
+fn pause(length: Duration) -> Option<i32> {
+    let end = Instant::now() + length;
+    loop {
+        if let Some(signal) = interrupt::interrupted() {
+            return Some(signal);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}
+
+/// All ports at one moment.
+struct Look {
+    at: Instant,
+    ports: Vec<(String, PortFigures)>,
+    silent: Vec<String>,
+}
+
+/// One connection, or a port without any.
+#[derive(Debug, Serialize)]
+struct Row {
+    bus: String,
+    port: String,
+    kind: &'static str,
+    from: Option<String>,
+    /// Messages published a second.
+    published_per_second: f64,
+    /// Messages that were not sent because their class was full, a second.
+    dropped_per_second: f64,
+    /// Kicks a second.
+    kicks_per_second: f64,
+    published: u64,
+    dropped_full: u64,
+    queued: u64,
+    corrupt: u64,
+    newest_age_ns: Option<u64>,
+    longest_wait_ns: Option<u64>,
+    sleeps: bool,
+}
+
+impl Look {
+    fn take(buses: &[Bus]) -> Look {
+        let mut look = Look {
+            at: Instant::now(),
+            ports: Vec::new(),
+            silent: Vec::new(),
+        };
+        for bus in buses {
+            for port in &bus.ports {
+                match Observer::open(&bus.path.to_string_lossy(), *port) {
+                    Ok(observer) => look.ports.push((bus.name.clone(), observer.figures())),
+                    Err(error) => look.silent.push(error.to_string()),
+                }
+            }
+        }
+        look
+    }
+
+    /// Connections by what never changes of them.
+    fn known(&self) -> BTreeMap<u64, &ProducerFigures> {
+        let producers = self.ports.iter().flat_map(|(_, port)| &port.producers);
+        producers
+            .map(|producer| (producer.epoch, producer))
+            .collect()
+    }
+
+    fn since(&self, before: &Look) -> Vec<Row> {
+        let seconds = (self.at - before.at).as_secs_f64();
+        let known = before.known();
+        let mut rows = Vec::new();
+        for (bus, port) in &self.ports {
+            if port.producers.is_empty() {
+                rows.push(empty_row(bus, port));
+            }
+            for producer in &port.producers {
+                let was = known.get(&producer.epoch).copied();
+                rows.push(Row {
+                    from: Some(producer.from.to_string()),
+                    ..row(bus, port, producer, was, seconds)
+                });
+            }
+        }
+        rows
+    }
+}
+
+fn empty_row(bus: &str, port: &PortFigures) -> Row {
+    Row {
+        bus: bus.to_owned(),
+        port: port.port.to_string(),
+        kind: port.kind.name(),
+        from: None,
+        published_per_second: 0.0,
+        dropped_per_second: 0.0,
+        kicks_per_second: 0.0,
+        published: 0,
+        dropped_full: 0,
+        queued: 0,
+        corrupt: 0,
+        newest_age_ns: None,
+        longest_wait_ns: None,
+        sleeps: port.sleeps,
+    }
+}
+
+fn row(
+    bus: &str,
+    port: &PortFigures,
+    is: &ProducerFigures,
+    was: Option<&ProducerFigures>,
+    seconds: f64,
+) -> Row {
+    let published = sum(&is.published);
+    let dropped_full = sum(&is.dropped_full);
+    let per_second = |now: u64, then: u64| now.wrapping_sub(then) as f64 / seconds;
+    Row {
+        published_per_second: per_second(published, was.map_or(0, |was| sum(&was.published))),
+        dropped_per_second: per_second(dropped_full, was.map_or(0, |was| sum(&was.dropped_full))),
+        kicks_per_second: f64::from(is.kicks.wrapping_sub(was.map_or(0, |was| was.kicks)))
+            / seconds,
+        published,
+        dropped_full,
+        queued: is.queued.iter().map(|waiting| u64::from(*waiting)).sum(),
+        corrupt: is.corrupt,
+        newest_age_ns: is.newest_age_ns,
+        longest_wait_ns: is.longest_wait_ns,
+        ..empty_row(bus, port)
+    }
+}
+
+/// A peer may write anything into its counters, hence no overflow.
+fn sum(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+}
+
+fn text(rows: &[Row], look: &Look) -> String {
+    let mut text = if rows.is_empty() {
+        "no port is open on any bus, or none for this user\n".to_owned()
+    } else {
+        let header = [
+            "port",
+            "bus",
+            "kind",
+            "from",
+            "messages/s",
+            "waiting",
+            "waits ms",
+            "age ms",
+            "full/s",
+            "full",
+            "corrupt",
+            "kicks/s",
+            "receiver",
+        ];
+        table::figures(&header, rows.iter().map(cells))
+    };
+    for silent in &look.silent {
+        text += &format!("  {silent}\n");
+    }
+    text
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let milliseconds =
+        |age: Option<u64>| age.map_or("–".to_owned(), |ns| format!("{:.3}", ns as f64 / 1e6));
+    vec![
+        row.port.clone(),
+        row.bus.clone(),
+        row.kind.to_owned(),
+        row.from.clone().unwrap_or("–".to_owned()),
+        format!("{:.0}", row.published_per_second),
+        row.queued.to_string(),
+        milliseconds(row.longest_wait_ns),
+        milliseconds(row.newest_age_ns),
+        format!("{:.0}", row.dropped_per_second),
+        row.dropped_full.to_string(),
+        row.corrupt.to_string(),
+        format!("{:.0}", row.kicks_per_second),
+        if row.sleeps { "sleeps" } else { "awake" }.to_owned(),
+    ]
+}

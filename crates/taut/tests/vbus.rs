@@ -1,0 +1,401 @@
+//! `taut vbus` beside nodes in processes of their own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Far longer than any step takes; only ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn taut(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    taut(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A place for a bus and the configurations of its nodes, gone when dropped.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("taut-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    fn bus(&self) -> String {
+        self.0.join("cell").to_str().unwrap().to_owned()
+    }
+
+    /// A configuration file for this node, which knows the node `motor`.
+    fn config(&self, node: &str) -> String {
+        let path = self.0.join(format!("{node}.toml"));
+        let text = format!(
+            "link = \"vbus\"\nbus = \"{}\"\nnode = \"{node}\"\n\n[[neighbour]]\nname = \"motor\"\n",
+            self.bus()
+        );
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// A receiver on port 7 of the node `motor`, once it listens.
+    fn receiver(&self, more: &[&str]) -> Process {
+        let config = self.config("motor");
+        let arguments = [&["recv", "7", "--config", &config], more].concat();
+        let process = Process::start(&arguments);
+        let socket = self.0.join("cell/motor.7");
+        await_that(|| socket.exists());
+        process
+    }
+
+    fn send(&self, node: &str, text: &str) {
+        let config = self.config(node);
+        let mut child = taut(&["send", "motor", "7", "--config", &config, "--priority", "5"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        drop(input);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running command; killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(arguments: &[&str]) -> Process {
+        Process::of(&mut taut(arguments))
+    }
+
+    fn of(command: &mut Command) -> Process {
+        Process(
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    /// Waits until it says this on standard error.
+    fn await_said(&mut self, text: &str) {
+        let mut lines = BufReader::new(self.0.stderr.as_mut().unwrap());
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "it ended first");
+        }
+    }
+
+    /// What it writes until it ends, and whether it succeeded.
+    fn end(mut self) -> (String, bool) {
+        let mut said = String::new();
+        let mut output = self.0.stdout.take().unwrap();
+        output.read_to_string(&mut said).unwrap();
+        (said, self.0.wait().unwrap().success())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn await_that(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(
+            Instant::now() < deadline,
+            "nothing happened for {PATIENCE:?}"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn list_shows_a_bus_its_members_and_its_ports() {
+    let place = Place::new("list");
+    let receiver = place.receiver(&["--count", "9"]);
+    let found = json(&run(&["vbus", "list", "--bus", &place.bus(), "--json"]));
+    let bus = &found["buses"][0];
+    assert_eq!(bus["name"], "cell");
+    assert_eq!(bus["path"], place.bus());
+    assert_eq!(bus["mode"], "700");
+    assert_eq!(bus["members"][0]["node"], "motor");
+    assert_eq!(bus["members"][0]["process"], receiver.0.id());
+    let port = &bus["ports"][0];
+    assert_eq!(port["port"], "motor.7");
+    assert_eq!(port["kind"], "queuing");
+    assert_eq!(port["process"], receiver.0.id());
+    assert_eq!(port["producers"].as_array().unwrap().len(), 0);
+    let table = stdout(&run(&["vbus", "list", "--bus", &place.bus()]));
+    assert!(table.contains("motor.7"), "{table}");
+    assert!(table.contains("mode 700"), "{table}");
+    drop(receiver);
+    // Killed: what it left behind is no port any more.
+    let found = json(&run(&["vbus", "list", "--bus", &place.bus(), "--json"]));
+    assert_eq!(found["buses"][0]["ports"], Value::Array(Vec::new()));
+    assert_eq!(found["buses"][0]["members"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
+    let place = Place::new("tap");
+    let receiver = place.receiver(&["--count", "3", "--timeout", "30"]);
+    let bus = place.bus();
+    let mut tap = Process::start(&[
+        "vbus",
+        "tap",
+        "motor.7",
+        "--bus",
+        &bus,
+        "--count",
+        "3",
+        "--timeout",
+        "30",
+        "--json",
+    ]);
+    tap.await_said("watching motor.7");
+    for (node, text) in [("arm", "one"), ("leg", "two"), ("arm", "three")] {
+        place.send(node, text);
+        // `send` leaves again: the tap must have looked at who sends meanwhile.
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (received, went_well) = receiver.end();
+    assert!(went_well);
+    assert_eq!(received, "one\ntwo\nthree\n");
+    drop(tap);
+}
+
+#[test]
+fn tap_of_a_sender_that_stays_sees_every_message() {
+    let place = Place::new("stays");
+    let receiver = place.receiver(&["--count", "40", "--timeout", "30"]);
+    let sender = c_sender(&place);
+    let mut sender = Process::of(
+        Command::new(&sender)
+            .args([place.bus().as_str(), "motor", "7", "6"])
+            .stdin(Stdio::piped()),
+    );
+    let mut input = sender.0.stdin.take().unwrap();
+    // The first message is there once the sender has connected.
+    input.write_all(b"0\n").unwrap();
+    let bus = place.bus();
+    let connected = || {
+        let list = json(&run(&["vbus", "list", "--bus", &bus, "--json"]));
+        let port = &list["buses"][0]["ports"][0];
+        port["producers"][0]["published"][6] == 1
+    };
+    await_that(connected);
+    let mut tap = Process::start(&[
+        "vbus",
+        "tap",
+        "motor.7",
+        "--bus",
+        &bus,
+        "--count",
+        "39",
+        "--timeout",
+        "30",
+        "--json",
+    ]);
+    tap.await_said("watching motor.7");
+    for number in 1..40 {
+        writeln!(input, "{number}").unwrap();
+    }
+    let (tapped, all) = tap.end();
+    assert!(all, "{tapped}");
+    for (number, line) in (1..40).zip(tapped.lines()) {
+        let message: Value = serde_json::from_str(line).unwrap();
+        let text = format!("{number}");
+        let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(message["payload"], hex.as_str());
+        assert_eq!(message["sequence"], number);
+        assert_eq!(message["priority"], 6);
+        assert_eq!(message["source"]["port"], 1);
+        assert_eq!(message["bytes"], text.len());
+    }
+    // The receiver has got them all, the tap notwithstanding.
+    let (received, went_well) = receiver.end();
+    assert!(went_well);
+    let expected: String = (0..40).map(|number| format!("{number}\n")).collect();
+    assert_eq!(received, expected);
+}
+
+/// The C example, which connects to a port as any program may.
+fn c_sender(place: &Place) -> PathBuf {
+    let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c");
+    let program = place.0.join("vbus_send");
+    let output = Command::new("cc")
+        .args([
+            "-std=c99",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-I",
+        ])
+        .arg(&bindings)
+        .arg(bindings.join("examples/vbus_send.c"))
+        .arg(bindings.join("examples/vbus_linux.c"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    program
+}
+
+#[test]
+fn top_shows_rates_and_what_waits() {
+    let place = Place::new("top");
+    let receiver = place.receiver(&["--count", "1000", "--timeout", "60"]);
+    let sender = c_sender(&place);
+    let mut sender = Process::of(
+        Command::new(&sender)
+            .args([place.bus().as_str(), "motor", "7", "6"])
+            .stdin(Stdio::piped()),
+    );
+    let mut input = sender.0.stdin.take().unwrap();
+    input.write_all(b"first\n").unwrap();
+    let bus = place.bus();
+    let top = || {
+        json(&run(&[
+            "vbus",
+            "top",
+            "--bus",
+            &bus,
+            "--once",
+            "--interval",
+            "0.05",
+            "--json",
+        ]))
+    };
+    await_that(|| top()["rows"][0]["published"] == 1);
+    // Stopped, the receiver takes nothing.
+    let pid = nix::unistd::Pid::from_raw(receiver.0.id() as i32);
+    let one = json(&run(&["vbus", "list", "--bus", &bus, "--json"]));
+    assert_eq!(
+        one["buses"][0]["ports"][0]["producers"][0]["from"],
+        "c-example.1"
+    );
+    let row = &top()["rows"][0];
+    assert_eq!(row["port"], "motor.7");
+    assert_eq!(row["kind"], "queuing");
+    assert_eq!(row["from"], "c-example.1");
+    assert_eq!(row["queued"], 0);
+    assert!(row["newest_age_ns"].as_u64().unwrap() > 0);
+    let table = stdout(&run(&[
+        "vbus",
+        "top",
+        "--bus",
+        &bus,
+        "--once",
+        "--interval",
+        "0.05",
+    ]));
+    assert!(table.contains("messages/s"), "{table}");
+    assert!(table.contains("motor.7"), "{table}");
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    // A port whose process is stopped is named, after a second, and the rest is shown.
+    let stopped = top();
+    assert_eq!(stopped["rows"], Value::Array(Vec::new()));
+    let silent = stopped["silent"][0].as_str().unwrap();
+    assert!(silent.contains("motor.7"), "{silent}");
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+}
+
+#[test]
+fn wrong_use_is_answered_with_what_to_do() {
+    let place = Place::new("wrong");
+    let receiver = place.receiver(&[]);
+    let bus = place.bus();
+    let nowhere = place.0.join("nowhere").to_str().unwrap().to_owned();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (
+            &["vbus", "tap", "motor", "--bus", &bus],
+            2,
+            "does not name a port",
+        ),
+        (
+            &["vbus", "tap", "motor.8", "--bus", &bus],
+            1,
+            "no bus has a port motor.8",
+        ),
+        (
+            &["vbus", "tap", "motor.7", "--bus", &nowhere],
+            1,
+            "there is no bus",
+        ),
+        (&["vbus", "list", "--bus", &nowhere], 1, "there is no bus"),
+        (&["vbus", "top", "--interval", "0"], 2, "no length of time"),
+        (
+            &["vbus", "tap", "motor.7", "--bus", &bus, "--timeout", "-1"],
+            2,
+            "no length of time",
+        ),
+        (
+            &[
+                "vbus",
+                "tap",
+                "motor.7",
+                "--bus",
+                &bus,
+                "--count",
+                "1",
+                "--timeout",
+                "0.05",
+            ],
+            1,
+            "only 0 messages came in time",
+        ),
+    ];
+    for (arguments, status, reason) in cases {
+        let output = run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(reason),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+    drop(receiver);
+}

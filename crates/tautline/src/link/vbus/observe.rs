@@ -1,0 +1,765 @@
+//! Watching buses without taking part: which there are, who is on them, and what passes through a port.
+//!
+//! A watcher asks a port's service thread for read-only descriptors of the port's memory and of those who send to it, maps
+//! them, and hangs up. Whoever is watched does nothing more for it, and cannot tell. What a watcher reads may
+//! change while it reads; figures may therefore be a moment apart, and a message that was overwritten while it was
+//! copied is recognised and counted as missed.
+#![allow(unsafe_code)] // Lays the layout over the mappings that it holds.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{
+    Ordering::{Acquire, Relaxed},
+    fence,
+};
+use std::time::Duration;
+
+use serde::Serialize;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{PortNumber, Priority};
+use tautline_shm::vbus::handshake::{INDEX_CONSUMER, MESSAGE_BYTES, Message, Step};
+use tautline_shm::vbus::layout::{
+    CELL_COUNT, CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER,
+    ROLE_PRODUCER, Slot,
+};
+use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
+use tautline_shm::vbus::shape::{self, Kind, LayoutError, Shape, consumer_bytes};
+
+use super::directory::{
+    bases, is_dead, parse_presence_name, parse_socket_name, path_of, socket_name,
+};
+use crate::address::{Address, NodeName, Source};
+use crate::statistics::PortKind;
+use crate::sys::seqpacket::{self, Received};
+use crate::sys::shared::PeerMemory;
+use crate::sys::{clock, wait as poll};
+
+/// How long a port may take to show itself. Lower: a busy machine's ports seem stopped. Higher: a stopped one holds up
+/// a list of all for longer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// Attempts to copy a value that is being replaced all the time. Each that fails means that at least one newer value
+/// has come, so a few suffice.
+const VALUE_ATTEMPTS: u32 = 8;
+
+/// A bus that there is.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Bus {
+    /// Its name: the last part of its path.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Who may use it: the permission bits of its directory.
+    pub mode: u32,
+    /// The user to whom it belongs, by number.
+    pub user: u32,
+    /// The group, by number.
+    pub group: u32,
+    /// Nodes that take part, with their processes.
+    pub members: Vec<Member>,
+    /// Ports that are open.
+    pub ports: Vec<PortName>,
+}
+
+/// A node on a bus.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its name.
+    pub node: String,
+    /// Its process.
+    pub process: u32,
+}
+
+/// A port on a bus: its node and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortName {
+    /// The node.
+    pub node: NodeName,
+    /// The port.
+    pub port: PortNumber,
+}
+
+impl std::fmt::Display for PortName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.pad(&socket_name(self.node, self.port))
+    }
+}
+
+impl std::str::FromStr for PortName {
+    type Err = BadPortName;
+
+    fn from_str(text: &str) -> Result<Self, BadPortName> {
+        let (node, port) =
+            parse_socket_name(text.as_ref()).ok_or_else(|| BadPortName(text.to_owned()))?;
+        Ok(PortName { node, port })
+    }
+}
+
+impl Serialize for PortName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The text does not name a port on a bus.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` does not name a port: a node's name, a dot, and a number from 1 to 4095, such as motor.7"
+)]
+pub struct BadPortName(String);
+
+/// Why a port cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// Nobody has opened this port on this bus.
+    #[error("there is no port {port} on bus {bus}")]
+    NoPort {
+        /// The port.
+        port: PortName,
+        /// The bus's path.
+        bus: String,
+    },
+    /// The bus does not let this user in.
+    #[error("port {port} on bus {bus}: permission denied")]
+    Denied {
+        /// The port.
+        port: PortName,
+        /// The bus's path.
+        bus: String,
+    },
+    /// Its process does not answer: it may be stopped.
+    #[error("port {port} does not answer")]
+    Silent {
+        /// The port.
+        port: PortName,
+    },
+    /// It shows something that is no port's memory of this version.
+    #[error("port {port} shows a memory that makes no sense: {source}")]
+    Layout {
+        /// The port.
+        port: PortName,
+        /// What is wrong.
+        source: LayoutError,
+    },
+    /// It breaks the rules of the handshake.
+    #[error("port {port} answers what makes no sense")]
+    Nonsense {
+        /// The port.
+        port: PortName,
+    },
+    /// The kernel refused.
+    #[error("cannot watch port {port}: {source}")]
+    Io {
+        /// The port.
+        port: PortName,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+}
+
+/// The buses that there are: of the system, and of this user; `also` is the path of one more.
+///
+/// ```
+/// for bus in tautline::vbus::buses(None)? {
+///     println!("{} in {}: {} ports", bus.name, bus.path.display(), bus.ports.len());
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of reading a directory; one that is not there, or not for this user, is left out.
+pub fn buses(also: Option<&Path>) -> io::Result<Vec<Bus>> {
+    let mut paths = Vec::new();
+    for base in bases() {
+        match std::fs::read_dir(&base) {
+            Ok(entries) => {
+                for entry in entries {
+                    let entry = entry?;
+                    if entry.file_type()?.is_dir() {
+                        paths.push(entry.path());
+                    }
+                }
+            }
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    paths.extend(also.map(Path::to_owned));
+    paths.sort();
+    paths.dedup();
+    let mut buses = Vec::new();
+    for path in paths {
+        match bus(&path) {
+            Ok(found) => buses.push(found),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(buses)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// The directory of a bus, by its name or path.
+#[must_use]
+pub fn path(bus: &str) -> PathBuf {
+    path_of(bus)
+}
+
+/// What there is of one bus.
+fn bus(path: &Path) -> io::Result<Bus> {
+    let metadata = std::fs::metadata(path)?;
+    let mut found = Bus {
+        name: path
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        path: path.to_owned(),
+        mode: metadata.mode() & 0o7777,
+        user: metadata.uid(),
+        group: metadata.gid(),
+        members: Vec::new(),
+        ports: Vec::new(),
+    };
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if let Some((node, process)) = parse_presence_name(&name) {
+            if !is_dead(&entry.path()) {
+                let node = node.to_string();
+                found.members.push(Member { node, process });
+            }
+        } else if let Some((node, port)) = parse_socket_name(&name)
+            && !is_dead(&entry.path())
+        {
+            found.ports.push(PortName { node, port });
+        }
+    }
+    found.members.sort();
+    found.ports.sort_by(|one, other| {
+        (one.node.as_str(), one.port).cmp(&(other.node.as_str(), other.port))
+    });
+    Ok(found)
+}
+
+/// A port's memories, mapped for reading.
+#[derive(Debug)]
+pub struct Observer {
+    name: PortName,
+    bus: PathBuf,
+    identity: Identity,
+    shape: Shape,
+    consumer: PeerMemory,
+    connections: Vec<Watched>,
+}
+
+/// One who sends to the port.
+#[derive(Debug)]
+struct Watched {
+    memory: PeerMemory,
+    shape: Shape,
+    index: usize,
+    epoch: u64,
+    node: NodeName,
+    port: PortNumber,
+    process: u32,
+}
+
+impl Watched {
+    fn memory(&self) -> ProducerMemory<'_> {
+        // SAFETY: the mapping has `shape.producer_bytes()` bytes (`PeerMemory::map` was asked for exactly those), stays
+        // as long as `self`, and is read through this alone.
+        unsafe { ProducerMemory::at(self.memory.base().as_ptr(), self.shape) }
+    }
+}
+
+/// What a port has done so far, as far as a watcher can see.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct PortFigures {
+    /// The port.
+    pub port: PortName,
+    /// Queuing or sampling.
+    pub kind: PortKind,
+    /// The receiving process.
+    pub process: u32,
+    /// Slots of each class; cells of a sampling port.
+    pub depth: u32,
+    /// Bytes of the largest message.
+    pub message_bytes_max: u32,
+    /// Whether the receiver sleeps or waits for its descriptor.
+    pub sleeps: bool,
+    /// Those who send to it.
+    pub producers: Vec<ProducerFigures>,
+}
+
+/// The same of one who sends.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ProducerFigures {
+    /// The sending port.
+    pub from: PortName,
+    /// Its process.
+    pub process: u32,
+    /// The connection's number; a peer that comes back gets another.
+    pub epoch: u64,
+    /// Messages published, per class; of values, all in class 0.
+    pub published: [u64; CLASS_COUNT],
+    /// Messages that were not sent because their class was full, per class.
+    pub dropped_full: [u64; CLASS_COUNT],
+    /// Messages that wait, per class.
+    pub queued: [u32; CLASS_COUNT],
+    /// Slots that made no sense to the receiver, who skipped them.
+    pub corrupt: u64,
+    /// Times that the sender has kicked the receiver.
+    pub kicks: u32,
+    /// How long ago the newest message or value was published, in nanoseconds.
+    pub newest_age_ns: Option<u64>,
+    /// How long the message that has waited longest has waited, in nanoseconds.
+    pub longest_wait_ns: Option<u64>,
+}
+
+impl Observer {
+    /// Asks a port to be shown. `bus` is a name or a path.
+    ///
+    /// # Errors
+    /// [`ObserveError`].
+    pub fn open(bus: &str, name: PortName) -> Result<Observer, ObserveError> {
+        let path = path_of(bus);
+        let io = |source| ObserveError::Io { port: name, source };
+        let socket = path.join(name.to_string());
+        let socket = seqpacket::connect(&socket).map_err(|error| {
+            let bus = path.display().to_string();
+            match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    ObserveError::NoPort { port: name, bus }
+                }
+                io::ErrorKind::PermissionDenied => ObserveError::Denied { port: name, bus },
+                io::ErrorKind::WouldBlock => ObserveError::Silent { port: name },
+                _ => io(error),
+            }
+        })?;
+        let process = std::process::id();
+        let observe = Message {
+            peer_port: name.port.get(),
+            // Who watches has no name and no port; its process says who it is.
+            ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
+        };
+        seqpacket::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
+        let views = views(&socket, name)?;
+        Self::map(path, name, views)
+    }
+
+    fn map(
+        bus: PathBuf,
+        name: PortName,
+        views: Vec<(Message, OwnedFd)>,
+    ) -> Result<Observer, ObserveError> {
+        let nonsense = || ObserveError::Nonsense { port: name };
+        let io = |source| ObserveError::Io { port: name, source };
+        let layout = |source| ObserveError::Layout { port: name, source };
+        let mut views = views.into_iter();
+        let (first, file) = views.next().ok_or_else(nonsense)?;
+        if first.index != INDEX_CONSUMER {
+            return Err(nonsense());
+        }
+        let consumer = PeerMemory::map(file, consumer_bytes()).map_err(io)?;
+        let identity = consumer_at(&consumer).head.identity.read();
+        let shape =
+            shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64).map_err(layout)?;
+        let mut connections = Vec::new();
+        for (view, file) in views {
+            let memory = PeerMemory::map(file, shape.producer_bytes()).map_err(io)?;
+            let node = NodeName::from_bytes(view.node).ok_or_else(nonsense)?;
+            let port = PortNumber::new(view.port).ok_or_else(nonsense)?;
+            let index = view.index as usize;
+            if index >= PRODUCERS_MAX || connections.len() >= PRODUCERS_MAX {
+                return Err(nonsense());
+            }
+            let watched = Watched {
+                memory,
+                shape,
+                index,
+                epoch: view.epoch,
+                node,
+                port,
+                process: view.process,
+            };
+            let says = watched.memory().head.identity.read();
+            let found = shape::check(&says, ROLE_PRODUCER, shape.producer_bytes() as u64);
+            if found.map_err(layout)? != shape {
+                return Err(nonsense());
+            }
+            connections.push(watched);
+        }
+        Ok(Observer {
+            name,
+            bus,
+            identity,
+            shape,
+            consumer,
+            connections,
+        })
+    }
+
+    /// Looks anew at who sends, keeping the port.
+    ///
+    /// # Errors
+    /// [`ObserveError`]; what was watched before stays.
+    pub fn refresh(&mut self) -> Result<(), ObserveError> {
+        let bus = self.bus.display().to_string();
+        *self = Observer::open(&bus, self.name)?;
+        Ok(())
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn name(&self) -> PortName {
+        self.name
+    }
+
+    /// Queuing or sampling.
+    #[must_use]
+    pub fn kind(&self) -> PortKind {
+        match self.shape.kind {
+            Kind::Queuing { .. } => PortKind::Queuing,
+            Kind::Sampling => PortKind::Sampling,
+        }
+    }
+
+    /// Bytes of the largest message.
+    #[must_use]
+    pub fn message_bytes_max(&self) -> usize {
+        self.shape.message_bytes_max as usize
+    }
+
+    fn entry(&self, watched: &Watched) -> &ConnectionEntry {
+        &consumer_at(&self.consumer).connections[watched.index]
+    }
+
+    /// What the port has done so far.
+    #[must_use]
+    pub fn figures(&self) -> PortFigures {
+        let now_ns = clock::monotonic().as_nanos();
+        let producers = self.connections.iter();
+        let waiting = &consumer_at(&self.consumer).head.wait.waiting;
+        PortFigures {
+            port: self.name,
+            kind: self.kind(),
+            process: self.identity.process,
+            depth: self.shape.depth(),
+            message_bytes_max: self.shape.message_bytes_max,
+            sleeps: waiting.load(Relaxed) & tautline_shm::vbus::wait::MANNER != 0,
+            producers: producers
+                .map(|watched| self.producer_figures(watched, now_ns))
+                .collect(),
+        }
+    }
+
+    fn producer_figures(&self, watched: &Watched, now_ns: u64) -> ProducerFigures {
+        let memory = watched.memory();
+        let entry = self.entry(watched);
+        let read = |line: &tautline_shm::vbus::layout::PerClassLine| {
+            std::array::from_fn(|class| line.count[class].load(Relaxed))
+        };
+        let published: [u64; CLASS_COUNT] = read(&memory.head.published);
+        let age = |slot: Slot<'_>| now_ns.saturating_sub(slot.message().arrival_ns);
+        let mut queued = [0; CLASS_COUNT];
+        let mut newest_age_ns = None::<u64>;
+        let mut longest_wait_ns = None::<u64>;
+        if let Kind::Queuing { depth } = self.shape.kind {
+            for class in 0..CLASS_COUNT {
+                let after = published[class] as u32;
+                if published[class] > 0 {
+                    let newest = age(memory.slots.slot(class, after.wrapping_sub(1)));
+                    newest_age_ns = Some(newest_age_ns.map_or(newest, |other| other.min(newest)));
+                }
+                let taken = entry.taken.taken[class].load(Relaxed);
+                // Either word may be of a moment later, or anything.
+                let waits = after.wrapping_sub(taken);
+                if (1..=depth).contains(&waits) {
+                    queued[class] = waits;
+                    let longest = age(memory.slots.slot(class, taken));
+                    longest_wait_ns = longest_wait_ns.max(Some(longest));
+                }
+            }
+        } else {
+            let word = memory.head.latest.latest.load(Acquire);
+            newest_age_ns = (word != 0).then(|| age(newest_cell(memory, word)));
+        }
+        ProducerFigures {
+            from: PortName {
+                node: watched.node,
+                port: watched.port,
+            },
+            process: watched.process,
+            epoch: watched.epoch,
+            published,
+            dropped_full: read(&memory.head.dropped_full),
+            queued,
+            corrupt: entry.taken.corrupt.load(Relaxed),
+            kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
+            newest_age_ns,
+            longest_wait_ns,
+        }
+    }
+}
+
+fn consumer_at(memory: &PeerMemory) -> ConsumerMemory<'_> {
+    debug_assert!(memory.bytes() >= consumer_bytes());
+    // SAFETY: the mapping has the bytes of a consumer's memory, stays as long as what is borrowed, and is read through
+    // this alone.
+    unsafe { ConsumerMemory::at(memory.base().as_ptr()) }
+}
+
+/// The cell of the newest value, by the writer's word.
+fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
+    let pair = (word & 1) as u32;
+    let index = (word >> (1 + pair)) as u32 & 1;
+    memory.slots.slot(0, (pair * 2 + index) % CELL_COUNT as u32)
+}
+
+/// What a port shows, in the order of its messages.
+fn views(socket: &OwnedFd, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+    let nonsense = || ObserveError::Nonsense { port: name };
+    let io = |source| ObserveError::Io { port: name, source };
+    let deadline = std::time::Instant::now() + ANSWER_LIMIT;
+    let mut views = Vec::new();
+    let mut buffer = [0; MESSAGE_BYTES + 1];
+    // The port itself, each producer, and the end.
+    for _ in 0..PRODUCERS_MAX + 2 {
+        let (bytes, descriptors) = loop {
+            match seqpacket::receive(socket.as_fd(), &mut buffer).map_err(io)? {
+                Received::Message(bytes, descriptors) => break (bytes, descriptors),
+                Received::HungUp => return Err(nonsense()),
+                Received::Nothing => {
+                    let left = deadline.saturating_duration_since(std::time::Instant::now());
+                    if left.is_zero() {
+                        return Err(ObserveError::Silent { port: name });
+                    }
+                    poll::readable(socket.as_fd(), Some(left)).map_err(io)?;
+                }
+            }
+        };
+        let message = Message::from_bytes(&buffer[..bytes]).map_err(|_| nonsense())?;
+        match (message.step, <[OwnedFd; 1]>::try_from(descriptors)) {
+            (Step::View, Ok([file])) => views.push((message, file)),
+            (Step::End, _) => return Ok(views),
+            _ => return Err(nonsense()),
+        }
+    }
+    Err(nonsense())
+}
+
+/// Watches the messages or values of a port. Nothing is taken away from the receiver.
+#[derive(Debug)]
+pub struct Tap {
+    observer: Observer,
+    places: Vec<Place>,
+    missed: u64,
+    /// The connection that is looked at first.
+    turn: usize,
+}
+
+/// How far the tap has come with one connection.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    epoch: u64,
+    next: [u32; CLASS_COUNT],
+    /// The writer's word when its value was copied last.
+    word: u64,
+}
+
+/// A message or value that a tap has seen; its bytes are in the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tapped {
+    /// Bytes of the message, from the start of the buffer.
+    pub length: usize,
+    /// Who sent it.
+    pub source: Source,
+    /// Its priority.
+    pub priority: Priority,
+    /// Its number in its flow.
+    pub sequence: u32,
+    /// When it was published.
+    pub published: Instant,
+}
+
+impl Tap {
+    /// A tap of what is published from now on.
+    #[must_use]
+    pub fn new(observer: Observer) -> Tap {
+        let places = observer.connections.iter().map(|watched| {
+            let head = watched.memory().head;
+            Place {
+                epoch: watched.epoch,
+                next: std::array::from_fn(|class| head.published.count[class].load(Acquire) as u32),
+                word: head.latest.latest.load(Acquire),
+            }
+        });
+        Tap {
+            places: places.collect(),
+            observer,
+            missed: 0,
+            turn: 0,
+        }
+    }
+
+    /// What is tapped.
+    #[must_use]
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// Messages that were overwritten before they could be copied; of a sampling port, values that were replaced.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Looks anew at who sends. Of those who are new everything is tapped, since they came after the tap.
+    ///
+    /// # Errors
+    /// [`ObserveError`]; what was tapped before stays.
+    pub fn refresh(&mut self) -> Result<(), ObserveError> {
+        self.observer.refresh()?;
+        let places = self.observer.connections.iter().map(|watched| {
+            let known = self
+                .places
+                .iter()
+                .find(|place| place.epoch == watched.epoch);
+            known.copied().unwrap_or(Place {
+                epoch: watched.epoch,
+                next: [0; CLASS_COUNT],
+                word: 0,
+            })
+        });
+        self.places = places.collect();
+        self.turn = 0;
+        Ok(())
+    }
+
+    /// The next message, if one has been published: the most urgent of each sender, the senders in turn. `buffer` must
+    /// hold [`Observer::message_bytes_max`] bytes; what exceeds it is cut off. Never waits.
+    pub fn look(&mut self, buffer: &mut [u8]) -> Option<Tapped> {
+        let count = self.observer.connections.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            let watched = &self.observer.connections[index];
+            let place = &mut self.places[index];
+            let (found, missed) = match self.observer.shape.kind {
+                Kind::Queuing { depth } => place.message(watched, depth, buffer),
+                Kind::Sampling => place.value(watched, buffer),
+            };
+            self.missed += missed;
+            if found.is_some() {
+                self.turn = (index + 1) % count;
+                return found;
+            }
+        }
+        None
+    }
+}
+
+impl Place {
+    /// The next message, the most urgent first, and how many were missed before it.
+    fn message(
+        &mut self,
+        watched: &Watched,
+        depth: u32,
+        buffer: &mut [u8],
+    ) -> (Option<Tapped>, u64) {
+        let memory = watched.memory();
+        let mut missed = 0;
+        for class in (0..CLASS_COUNT).rev() {
+            let published = &memory.head.published.count[class];
+            // Each turn of the loop moves on by one message at least, or by all that are lost: at most as many as the
+            // ring holds are left after the first.
+            for _ in 0..depth {
+                let position = self.next[class];
+                let slot = memory.slots.slot(class, position);
+                let ahead = (published.load(Acquire) as u32).wrapping_sub(position);
+                if ahead > depth && ahead < u32::MAX / 2 {
+                    // Overtaken: what is left are the last messages of the ring, but for the one being written.
+                    let lost = ahead - depth + 1;
+                    missed += u64::from(lost);
+                    self.next[class] = position.wrapping_add(lost);
+                    continue;
+                }
+                if slot.turn() != position.wrapping_add(1) {
+                    break;
+                }
+                let tapped = copy(watched, slot, buffer);
+                // What was copied is whole if the producer had not come round to this slot: it writes position
+                // `published` next, at the most.
+                fence(Acquire);
+                let after = (published.load(Relaxed) as u32).wrapping_sub(position);
+                self.next[class] = position.wrapping_add(1);
+                match tapped {
+                    Some(tapped) if after < depth => return (Some(tapped), missed),
+                    _ => missed += 1,
+                }
+            }
+        }
+        (None, missed)
+    }
+
+    /// The newest value if it was not seen yet, and how many were replaced before it was seen.
+    fn value(&mut self, watched: &Watched, buffer: &mut [u8]) -> (Option<Tapped>, u64) {
+        let memory = watched.memory();
+        let latest = &memory.head.latest.latest;
+        for _ in 0..VALUE_ATTEMPTS {
+            let word = latest.load(Acquire);
+            if word == self.word {
+                return (None, 0);
+            }
+            let tapped = copy(watched, newest_cell(memory, word), buffer);
+            // The writer never writes the newest cell: it is whole if it still is the newest.
+            fence(Acquire);
+            if latest.load(Relaxed) != word {
+                continue;
+            }
+            let number = |word: u64| word >> 3;
+            let replaced = number(word)
+                .wrapping_sub(number(self.word))
+                .saturating_sub(1);
+            self.word = word;
+            return match tapped {
+                Some(_) => (tapped, replaced),
+                None => (None, replaced + 1),
+            };
+        }
+        // They are counted when one is caught.
+        (None, 0)
+    }
+}
+
+/// Copies what a slot says and holds; nothing if it makes no sense.
+fn copy(watched: &Watched, slot: Slot<'_>, buffer: &mut [u8]) -> Option<Tapped> {
+    let head = slot.message();
+    let length = head.length as usize;
+    if length > slot.capacity() {
+        return None;
+    }
+    let length = length.min(buffer.len());
+    slot.copy_out(&mut buffer[..length]);
+    Some(Tapped {
+        length,
+        source: Source {
+            address: Address::Bus(watched.node),
+            port: watched.port,
+        },
+        priority: Priority::new(u8::try_from(head.class).ok()?)?,
+        sequence: head.sequence,
+        published: Instant::from_nanos(head.arrival_ns),
+    })
+}
