@@ -8,6 +8,7 @@
 mod ends;
 mod floor;
 mod iceoryx2;
+mod ports;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use thiserror::Error;
 
 use self::ends::{Ask, Serve, nanoseconds};
 use self::iceoryx2::{Iceoryx2, Iceoryx2Side};
+use self::ports::Bus;
 use super::sides::{self, Handover, Placement, PlacementError, ServerGone};
 
 pub use self::ends::READS_PER_SAMPLE;
@@ -37,8 +39,10 @@ pub enum Path {
     Floor,
     /// A cache line for each direction: the least that two sides can do that write nothing of each other's.
     FloorApart,
-    /// A sampling port, the reader spins.
+    /// A sampling port, the value is copied in and out and its age taken, the reader spins.
     VbusSampling,
+    /// A sampling port, the value is filled and looked at in place, the reader spins.
+    VbusSamplingLent,
     /// A queuing port, the message is copied in and out, the receiver spins.
     VbusQueuing,
     /// A queuing port, the message is filled and looked at in place, the receiver spins.
@@ -55,10 +59,11 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 9] = [
+    pub const ALL: [Path; 10] = [
         Path::Floor,
         Path::FloorApart,
         Path::VbusSampling,
+        Path::VbusSamplingLent,
         Path::VbusQueuing,
         Path::VbusLent,
         Path::VbusSleeping,
@@ -67,12 +72,22 @@ impl Path {
         Path::Iceoryx2Event,
     ];
 
+    /// Those over a bus.
+    const BUS: [Path; 5] = [
+        Path::VbusSampling,
+        Path::VbusSamplingLent,
+        Path::VbusQueuing,
+        Path::VbusLent,
+        Path::VbusSleeping,
+    ];
+
     /// The name in tables and result files.
     pub fn name(self) -> &'static str {
         match self {
             Path::Floor => "floor",
             Path::FloorApart => "floor-apart",
             Path::VbusSampling => "vbus-sampling",
+            Path::VbusSamplingLent => "vbus-sampling-lent",
             Path::VbusQueuing => "vbus-queuing",
             Path::VbusLent => "vbus-lent",
             Path::VbusSleeping => "vbus-sleeping",
@@ -87,7 +102,10 @@ impl Path {
         match self {
             Path::Floor => "one cache line, there and back",
             Path::FloorApart => "a cache line for each direction",
-            Path::VbusSampling => "sampling port, the reader spins",
+            Path::VbusSampling => {
+                "sampling port, copied in and out, its age taken; the reader spins"
+            }
+            Path::VbusSamplingLent => "sampling port, filled and read in place; the reader spins",
             Path::VbusQueuing => "queuing port, copied in and out, the receiver spins",
             Path::VbusLent => "queuing port, filled and read in place, the receiver spins",
             Path::VbusSleeping => "queuing port, the receiver sleeps",
@@ -375,7 +393,12 @@ impl Outcome {
 
     /// What was aimed at.
     pub fn targets(&self) -> Vec<Target> {
-        let ports = [Path::VbusSampling, Path::VbusQueuing, Path::VbusLent];
+        let ports = [
+            Path::VbusSampling,
+            Path::VbusSamplingLent,
+            Path::VbusQueuing,
+            Path::VbusLent,
+        ];
         let mut targets = Vec::new();
         for (bytes, path) in [8, 64]
             .into_iter()
@@ -394,20 +417,16 @@ impl Outcome {
             .and_then(|(large, small)| large.of(small));
         let what = "vbus-lent, round trip of 65536 bytes / of 64";
         targets.push(Target::at_most(what, 1.2, large_of_small));
-        let reading = |measure| self.row(measure, Path::VbusSampling, PACED_BYTES);
-        let unwritten = reading(Measure::Read).and_then(Row::median);
-        let written = reading(Measure::ReadWhileWritten);
-        let written = written.map(|row| row.histogram.summary().p99_ns as f64);
-        targets.push(Target::at_most(
-            "vbus-sampling, a read without a writer, ns",
-            30.0,
-            unwritten,
-        ));
-        targets.push(Target::at_most(
-            "vbus-sampling, p99 of a read beside a writer, ns",
-            1_000.0,
-            written,
-        ));
+        for path in [Path::VbusSampling, Path::VbusSamplingLent] {
+            let reading = |measure| self.row(measure, path, PACED_BYTES);
+            let unwritten = reading(Measure::Read).and_then(Row::median);
+            let what = format!("{path}, a read without a writer, ns");
+            targets.push(Target::at_most(what, 30.0, unwritten));
+            let written = reading(Measure::ReadWhileWritten);
+            let written = written.map(|row| row.histogram.summary().p99_ns as f64);
+            let what = format!("{path}, p99 of a read beside a writer, ns");
+            targets.push(Target::at_most(what, 1_000.0, written));
+        }
         let rate = self.row(Measure::Throughput, Path::VbusQueuing, 64);
         let millions = rate.and_then(Row::median).map(|rate| rate / 1e6);
         targets.push(Target::at_least(
@@ -464,6 +483,10 @@ impl Outcome {
 /// Payload bytes of the floor's row: the number that a line carries.
 pub const FLOOR_BYTES: usize = 8;
 
+fn failed(path: Path) -> impl FnOnce(Failure) -> BenchError {
+    move |source| BenchError::Path { path, source }
+}
+
 /// A way that is open, with the row that it fills.
 struct Way {
     row: Row,
@@ -499,12 +522,53 @@ impl Opening<'_> {
         self.add(row(Path::FloorApart), floor::a_line_each_way());
         let row = Row::new(Measure::Paced, Path::Futex, PACED_BYTES);
         self.add(row, floor::futex());
+        self.bus()?;
         if let Some(program) = &settings.iceoryx2 {
             self.iceoryx2(program).map_err(|source| BenchError::Path {
                 path: Path::Iceoryx2,
                 source,
             })?;
         }
+        Ok(())
+    }
+
+    fn bus(&mut self) -> Result<(), BenchError> {
+        let settings = self.settings;
+        let mut bus = Bus::open().map_err(failed(Path::VbusQueuing))?;
+        for path in Path::BUS {
+            self.note(path, format!("{}; {}", path.describe(), bus.report()));
+        }
+        for bytes in settings.sizes.iter().copied() {
+            let row = |path| Row::new(Measure::RoundTrip, path, bytes);
+            let path = Path::VbusSampling;
+            self.add(row(path), bus.sampling(bytes).map_err(failed(path))?);
+            let path = Path::VbusSamplingLent;
+            self.add(row(path), bus.sampling_lent(bytes).map_err(failed(path))?);
+            let path = Path::VbusQueuing;
+            self.add(row(path), bus.queuing(bytes).map_err(failed(path))?);
+            let path = Path::VbusLent;
+            self.add(row(path), bus.lent(bytes).map_err(failed(path))?);
+        }
+        for bytes in settings.throughput_sizes.iter().copied() {
+            let row = |path| Row::new(Measure::Throughput, path, bytes);
+            let ends = bus.queuing(bytes).map_err(failed(Path::VbusQueuing))?;
+            self.add(row(Path::VbusQueuing), ends);
+            let ends = bus.lent(bytes).map_err(failed(Path::VbusLent))?;
+            self.add(row(Path::VbusLent), ends);
+        }
+        for measure in [Measure::Read, Measure::ReadWhileWritten] {
+            let row = |path| Row::new(measure, path, PACED_BYTES);
+            let path = Path::VbusSampling;
+            self.add(row(path), bus.sampling(PACED_BYTES).map_err(failed(path))?);
+            let path = Path::VbusSamplingLent;
+            self.add(
+                row(path),
+                bus.sampling_lent(PACED_BYTES).map_err(failed(path))?,
+            );
+        }
+        let path = Path::VbusSleeping;
+        let ends = bus.queuing(PACED_BYTES).map_err(failed(path))?;
+        self.add(Row::new(Measure::Paced, path, PACED_BYTES), ends);
         Ok(())
     }
 

@@ -120,7 +120,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         outcome
             .active
             .iter()
-            .map(|(path, text)| format!("  {path:<14}  {text}")),
+            .map(|(path, text)| format!("  {path:<18}  {text}")),
     );
     lines.push(times(outcome));
     lines.push(rates(outcome));
