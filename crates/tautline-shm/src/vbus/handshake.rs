@@ -149,10 +149,9 @@ impl Message {
     /// # Errors
     /// [`HandshakeError`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let bytes: &[u8; MESSAGE_BYTES] =
-            bytes.try_into().map_err(|_| HandshakeError::Length {
-                bytes: bytes.len(),
-            })?;
+        let bytes: &[u8; MESSAGE_BYTES] = bytes
+            .try_into()
+            .map_err(|_| HandshakeError::Length { bytes: bytes.len() })?;
         if u32::from_ne_bytes(part(bytes, 0)) != MAGIC {
             return Err(HandshakeError::NotBus);
         }
