@@ -91,7 +91,8 @@ pub enum ArrivalClock {
     Demux,
     /// The kernel's packet timestamp, taken on CLOCK_REALTIME when the frame entered the stack and
     /// moved to CLOCK_MONOTONIC when it was read. A step of the realtime clock between the two
-    /// shifts it.
+    /// shifts it. The kernel begins a moment after the first socket of the machine that asks for it was
+    /// opened; a frame that came before counts as arrived when it is read.
     SocketTimestamp,
     /// The sender, when it published the message: CLOCK_MONOTONIC, which the processes of a machine
     /// share.

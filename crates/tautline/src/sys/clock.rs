@@ -8,29 +8,12 @@ pub(crate) fn monotonic() -> Instant {
     Instant::from_nanos(read(libc::CLOCK_MONOTONIC))
 }
 
-/// Nanoseconds that reading two clocks takes when nothing comes between. Lower: readings are repeated for
-/// nothing. Higher: stamps of frames that came a microsecond apart may change places.
-const READING_NS: u64 = 300;
-/// Readings at most; the best one counts.
-const READINGS_MAX: u32 = 4;
-
 /// What to add to CLOCK_REALTIME nanoseconds to get CLOCK_MONOTONIC ones, at this moment.
 /// Wrong by a few tens of nanoseconds, the time between the two readings.
 #[inline]
 pub(crate) fn realtime_to_monotonic_ns() -> i64 {
-    let mut best = (u64::MAX, 0);
-    for _ in 0..READINGS_MAX {
-        let before = read(libc::CLOCK_MONOTONIC);
-        let realtime = read(libc::CLOCK_REALTIME) as i64;
-        let between = read(libc::CLOCK_MONOTONIC) - before;
-        if between < best.0 {
-            best = (between, (before + between / 2) as i64 - realtime);
-        }
-        if between <= READING_NS {
-            break;
-        }
-    }
-    best.1
+    let realtime = read(libc::CLOCK_REALTIME) as i64;
+    read(libc::CLOCK_MONOTONIC) as i64 - realtime
 }
 
 #[inline]
