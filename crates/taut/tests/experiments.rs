@@ -167,7 +167,12 @@ fn udp_experiments_measure_what_is_set() {
     }
     let scratch = Scratch::new("experiments-udp");
     let directory = scratch.0.to_string_lossy();
-    let names = ["redd-fig2-fig3", "redd-bandwidth", "ssrtudp-fig7-fig8"];
+    let names = [
+        "redd-fig2-fig3",
+        "redd-bandwidth",
+        "ssrtudp-fig7-fig8",
+        "ssrtudp-fig9",
+    ];
     let mut arguments = vec!["run"];
     arguments.extend(names);
     arguments.extend([

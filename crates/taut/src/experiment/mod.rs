@@ -16,6 +16,7 @@ mod redd_bandwidth;
 mod redd_rtt;
 pub mod report;
 mod round_trips;
+mod ssrtudp_beside;
 mod ssrtudp_size;
 mod stream;
 mod update;
@@ -38,10 +39,11 @@ pub use parameter::{Assignment, Parameter, ParameterError, Values};
 
 use crate::bench::rtt::RttError;
 use crate::echo::EchoError;
+use crate::load::LoadError;
 use crate::nodes::NodesError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 8] = [
+pub const ALL: [&Experiment; 9] = [
     &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
@@ -50,6 +52,7 @@ pub const ALL: [&Experiment; 8] = [
     &redd_rtt::EXPERIMENT,
     &redd_bandwidth::EXPERIMENT,
     &ssrtudp_size::EXPERIMENT,
+    &ssrtudp_beside::EXPERIMENT,
 ];
 
 /// One figure of a paper.
@@ -221,6 +224,9 @@ pub enum ExperimentError {
     /// The benchmark that the experiment is made of failed.
     #[error(transparent)]
     Rtt(#[from] RttError),
+    /// There is no TCP stream to measure beside.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// Kernels could not be compared.
     #[error(transparent)]
     Kernels(#[from] KernelsError),
