@@ -42,18 +42,18 @@ struct doorbell {
 	__uint(max_entries, 4096);
 };
 
-/* Port number to the memory of that port. */
+/* Port number to the memory of that port; after the last, the places of ports of plain UDP. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, TL_PORT_MAX + 1);
+	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
 	__type(key, __u32);
 	__array(values, struct port_memory);
 } ports SEC(".maps");
 
-/* Port number to the doorbell of that port: a ring buffer, because epoll understands it. */
+/* The same to the doorbell of that port: a ring buffer, because epoll understands it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, TL_PORT_MAX + 1);
+	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
 	__type(key, __u32);
 	__array(values, struct doorbell);
 } doorbells SEC(".maps");
@@ -70,7 +70,10 @@ struct {
 struct frame {
 	struct tl_header *header;
 	__u64 source;
+	/* Of the header; of the payload where there is no header of ours. */
 	__u32 header_offset;
+	/* What is kept in the header's place then. */
+	const struct tl_udp_head *plain;
 };
 
 static __always_inline int count(__u32 counter, int verdict)
@@ -327,6 +330,14 @@ static __always_inline void fill(struct xdp_md *ctx, struct tl_slot *slot, const
 
 	slot->arrival_ns = now;
 	slot->source = frame->source;
+	if (frame->plain) {
+		__builtin_memcpy(&slot->header, frame->plain, sizeof(*frame->plain));
+		asm volatile("" : "+r"(length));
+		if (length > TL_SLOT_PAYLOAD_BYTES ||
+		    (length && bpf_xdp_load_bytes(ctx, frame->header_offset, slot->payload, length)))
+			slot->source = 0;
+		return;
+	}
 	/* The verifier must see the bound on the very register that is the length. */
 	asm volatile("" : "+r"(bytes));
 	if (bytes > TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES || bytes == 0 ||
@@ -520,6 +531,8 @@ static __always_inline bool is_undamaged(const struct iphdr *ip, __u32 words, co
 	return sum == 0xffff;
 }
 
+#include "udp.bpf.h"
+
 /* The UDP checksum is not verified: a frame from the other end of a virtual link may carry only the
  * pseudo-header's sum, and summing a full frame here would cost more than all the rest.
  */
@@ -531,7 +544,10 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 	struct iphdr *ip = data + offset;
 	struct udphdr *udp;
 	__u32 header_bytes, packet_bytes, udp_bytes, port;
+	int plain = accept_plain(ctx, data, data_end, ethernet, offset);
 
+	if (plain != TL_NOT_PLAIN)
+		return plain;
 	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
 	    ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
 		return XDP_PASS;

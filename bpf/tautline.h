@@ -53,9 +53,24 @@ struct tl_header {
 #define TL_SOURCE_VOID 0
 #define TL_SOURCE_ETHERNET 1
 #define TL_SOURCE_UDP 2
+#define TL_SOURCE_DATAGRAM 3
 #define TL_CLAIM_ATTEMPTS 8
 #define TL_SAMPLE_FRESH 0x80
 #define TL_SAMPLE_INDEX 0x03
+#define TL_NEWS_COUNT 4
+#define TL_UDP_PLACES 256
+
+/* What stands in the header's place before a datagram of plain UDP: tautline_proto::ip::DatagramHead. */
+struct tl_udp_head {
+	__be16 destination_port;
+	__be16 length;
+	__u8 priority;
+	__u8 flags;
+	__be16 checksum;
+	__be16 fragment;
+	__be16 identification;
+	__be32 reserved;
+};
 
 struct tl_slot {
 	__u64 turn;
@@ -71,6 +86,11 @@ struct tl_class {
 	__u64 head;
 	__u64 dropped_full;
 } TL_LINE;
+
+struct tl_news_entry {
+	__u64 about;
+	__u64 destination;
+};
 
 struct tl_control {
 	struct {
@@ -92,6 +112,7 @@ struct tl_control {
 		__u64 peers_evicted;
 		__u64 doorbells;
 		__u64 sources_refused;
+		__u64 news;
 	} TL_LINE producer;
 	struct {
 		__u64 paid_ns;
@@ -102,7 +123,8 @@ struct tl_control {
 	__u64 taken[TL_CLASS_COUNT] TL_LINE;
 	__u64 key[TL_PEER_COUNT] TL_LINE;
 	__u8 rest[TL_SLOT_BYTES -
-		  64 * (4 + TL_PEER_COUNT / 16 + TL_CLASS_COUNT + 1 + TL_PEER_COUNT / 8)];
+		  64 * (4 + TL_PEER_COUNT / 16 + TL_CLASS_COUNT + 1 + TL_PEER_COUNT / 8 + 1)];
+	struct tl_news_entry news[TL_NEWS_COUNT] TL_LINE;
 };
 
 struct tl_peer {
@@ -123,6 +145,8 @@ struct tl_peer_element {
 };
 
 _Static_assert(sizeof(struct tl_header) == TL_HEADER_BYTES, "wire header");
+_Static_assert(sizeof(struct tl_udp_head) == TL_HEADER_BYTES, "head of a datagram");
+_Static_assert(__builtin_offsetof(struct tl_control, news) == 1472, "news");
 _Static_assert(sizeof(struct tl_slot) == TL_SLOT_BYTES, "slot");
 _Static_assert(sizeof(struct tl_control) == TL_SLOT_BYTES, "control element");
 _Static_assert(__builtin_offsetof(struct tl_control, middle) == 256, "middle words");
@@ -156,9 +180,16 @@ enum tl_node_counter {
 struct tl_config {
 	__u8 mac[6];
 	__be16 ethertype;
-	__be32 ip; /* 0: the UDP form is not ours */
+	__be32 ip; /* 0: neither the UDP form nor plain UDP is ours */
 	/* 1: a control process's, which its successor may take over. For user space alone. */
 	__u32 shared;
+	__be32 broadcast;
+};
+
+/* Which UDP ports are this node's, for plain UDP. */
+struct tl_udp_table {
+	__u64 open; /* how many */
+	__u16 place[65536];
 };
 
 #endif

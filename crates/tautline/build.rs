@@ -11,10 +11,10 @@ fn main() {
     let sources = root.join("../../bpf");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo:rerun-if-env-changed=CLANG");
-    println!(
-        "cargo:rerun-if-changed={}",
-        sources.join("tautline.h").display()
-    );
+    for header in ["tautline.h", "udp.bpf.h"] {
+        let header = sources.join(header);
+        println!("cargo:rerun-if-changed={}", header.display());
+    }
     for program in PROGRAMS {
         let source = sources.join(format!("{program}.bpf.c"));
         println!("cargo:rerun-if-changed={}", source.display());

@@ -56,6 +56,10 @@ pub const KIND_QUEUING: u16 = 1;
 /// `Control::kind` of a sampling port.
 pub const KIND_SAMPLING: u16 = 2;
 
+/// News of datagrams that did not arrive that a port can hold, a power of two. Lower: a port that looks
+/// seldom misses some. Higher: the control element has no room.
+pub const NEWS_COUNT: usize = 4;
+
 /// Word of a slot (after `turn`) that holds the arrival time, CLOCK_MONOTONIC nanoseconds.
 pub const WORD_ARRIVAL: usize = 0;
 /// Word that holds the source, see [`source_form`].
@@ -74,6 +78,9 @@ pub mod source_form {
     pub const ETHERNET: u16 = 1;
     /// Four bytes of IPv4 address, two bytes of UDP port, both in network byte order.
     pub const UDP: u16 = 2;
+    /// The same, before a datagram of plain UDP: in the header's place stands
+    /// `tautline_proto::ip::DatagramHead`.
+    pub const DATAGRAM: u16 = 3;
 }
 
 /// Packs an address and its form into the word that a slot and the peer table hold.
@@ -162,6 +169,8 @@ pub struct ProducerLine {
     pub doorbells: AtomicU64,
     /// Frames of a source that came when all places of a sampling port were taken.
     pub sources_refused: AtomicU64,
+    /// News of datagrams that did not arrive, see [`crate::news`].
+    pub news: AtomicU64,
 }
 
 /// The token bucket; see [`crate::police`]. The only line that a policed frame writes.
@@ -205,6 +214,22 @@ pub struct TakenLine {
     pub taken: [AtomicU64; CLASS_COUNT],
 }
 
+/// One piece of news; see [`crate::news`].
+#[repr(C)]
+pub struct NewsEntry {
+    /// Number from 1, MTU and ICMP code: bits 32 to 63, 8 to 23, 0 to 7. 0 while it is written.
+    pub about: AtomicU64,
+    /// Source word of the destination that it is about.
+    pub destination: AtomicU64,
+}
+
+/// What became of datagrams that this port sent: plain UDP only.
+#[repr(C, align(64))]
+pub struct NewsLine {
+    /// The newest entries: number n lies at n modulo [`NEWS_COUNT`].
+    pub entry: [NewsEntry; NEWS_COUNT],
+}
+
 /// Element 0.
 #[repr(C)]
 pub struct Control {
@@ -225,7 +250,9 @@ pub struct Control {
     /// The peers' places.
     pub keys: KeyLines,
     #[cfg(not(loom))]
-    _rest: [u8; SLOT_BYTES - 64 * (4 + PEER_COUNT / 16 + CLASS_COUNT + 1 + PEER_COUNT / 8)],
+    _rest: [u8; SLOT_BYTES - 64 * (4 + PEER_COUNT / 16 + CLASS_COUNT + 1 + PEER_COUNT / 8 + 1)],
+    /// News for a port of plain UDP.
+    pub news: NewsLine,
 }
 
 /// What arrived from one peer's port: a `tautline_proto::loss::LossTracker` in memory. One writer
@@ -269,6 +296,7 @@ const _: () = {
     assert!(offset_of!(Control, taken) == 960);
     assert!(offset_of!(Control, keys) == 1024);
     assert!(FIRST_SLOT == 3);
+    assert!(offset_of!(Control, news) == 1472);
     assert!(SLOT_PAYLOAD_BYTES >= 1484);
 };
 
@@ -333,6 +361,7 @@ pub mod model {
                 peers_evicted: word(),
                 doorbells: word(),
                 sources_refused: word(),
+                news: word(),
             },
             police: PoliceLine {
                 paid_ns: word(),
@@ -350,6 +379,12 @@ pub mod model {
             },
             keys: KeyLines {
                 key: from_fn(|_| word()),
+            },
+            news: NewsLine {
+                entry: from_fn(|_| NewsEntry {
+                    about: word(),
+                    destination: word(),
+                }),
             },
         }
     }

@@ -29,6 +29,7 @@
 pub mod deliver;
 pub mod doorbell;
 pub mod layout;
+pub mod news;
 pub mod peer;
 pub mod police;
 pub mod queue;

@@ -109,6 +109,24 @@ impl std::fmt::Display for Source {
     }
 }
 
+/// Packs an IPv4 address and a UDP port, or what else stands in its place, into a source word.
+pub(crate) fn ipv4_word(address: SocketAddrV4, form: u16) -> u64 {
+    let [a, b, c, d] = address.ip().octets();
+    let [high, low] = address.port().to_be_bytes();
+    source_word([a, b, c, d, high, low], form)
+}
+
+/// The IPv4 address and UDP port in a source word of such a form.
+pub(crate) fn ipv4_of_word(word: u64) -> SocketAddrV4 {
+    let ([a, b, c, d, high, low], _) = source_parts(word);
+    SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]))
+}
+
+/// The form of a source word.
+pub(crate) fn source_form_of(word: u64) -> u16 {
+    source_parts(word).1
+}
+
 impl Serialize for Address {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -121,13 +139,7 @@ impl Address {
         let (bytes, form) = source_parts(word);
         match form {
             source_form::ETHERNET => Some(Self::Ethernet(MacAddress(bytes))),
-            source_form::UDP => {
-                let [a, b, c, d, high, low] = bytes;
-                Some(Self::Udp(SocketAddrV4::new(
-                    Ipv4Addr::new(a, b, c, d),
-                    u16::from_be_bytes([high, low]),
-                )))
-            }
+            source_form::UDP => Some(Self::Udp(ipv4_of_word(word))),
             _ => None,
         }
     }
@@ -150,11 +162,7 @@ impl Address {
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::Ethernet(mac) => source_word(mac.0, source_form::ETHERNET),
-            Self::Udp(address) => {
-                let [a, b, c, d] = address.ip().octets();
-                let [high, low] = address.port().to_be_bytes();
-                source_word([a, b, c, d, high, low], source_form::UDP)
-            }
+            Self::Udp(address) => ipv4_word(address, source_form::UDP),
             // Frames do not come from a bus.
             Self::Bus(_) => source_word([0; 6], source_form::VOID),
         }

@@ -63,11 +63,13 @@ impl Holder {
         }
     }
 
-    /// The process that has a UDP socket on this address, as far as `/proc` lets us see: those of other
-    /// users only with privilege.
+    /// The process that has a UDP socket on this address, or on its port of all addresses, as far as
+    /// `/proc` lets us see: those of other users only with privilege.
     pub(crate) fn of_udp(address: SocketAddrV4) -> Option<Self> {
-        let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").ok()?;
-        let link = format!("socket:[{}]", udp_inode(&sockets, address)?);
+        let sockets = |file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        let (ipv4, ipv6) = (sockets("udp").ok()?, sockets("udp6").unwrap_or_default());
+        let inode = udp_inode(&ipv4, address).or_else(|| udp6_inode(&ipv6, address.port()))?;
+        let link = format!("socket:[{inode}]");
         let processes = std::fs::read_dir("/proc").ok()?;
         processes
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -76,14 +78,25 @@ impl Holder {
     }
 }
 
-/// The inode of the UDP socket bound to this address, from the text of `/proc/net/udp`.
+/// The inode of the UDP socket that is bound to this address, or to its port of all addresses, from the text
+/// of `/proc/net/udp`.
 fn udp_inode(sockets: &str, address: SocketAddrV4) -> Option<&str> {
     // The kernel prints the address as the machine keeps it, and the port as a number.
     let ip = u32::from_ne_bytes(address.ip().octets());
-    let wanted = format!("{ip:08X}:{:04X}", address.port());
+    let port = address.port();
+    inode_of(sockets, &format!("{ip:08X}:{port:04X}"))
+        .or_else(|| inode_of(sockets, &format!("{:08X}:{port:04X}", 0)))
+}
+
+/// The same of a socket of IPv6 on all addresses, which takes those of IPv4 too, from `/proc/net/udp6`.
+fn udp6_inode(sockets: &str, port: u16) -> Option<&str> {
+    inode_of(sockets, &format!("{:032X}:{port:04X}", 0))
+}
+
+fn inode_of<'s>(sockets: &'s str, wanted: &str) -> Option<&'s str> {
     sockets.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(1) == Some(&wanted.as_str())).then(|| fields.get(9).copied())?
+        (fields.get(1) == Some(&wanted)).then(|| fields.get(9).copied())?
     })
 }
 

@@ -12,6 +12,7 @@
 //! node = "controller"         # link vbus: this node's name on the bus; peers are neighbours by name
 //! bus_mode = 0o770            # link vbus: who may use the bus, if this node makes it; left out: 0o700
 //! bus_group = "control"       # link vbus: whose group, name or number; left out: this process's
+//! gateway = "10.0.0.254"      # neighbour through which plain UDP leaves the network
 //!
 //! [[neighbour]]
 //! name = "motor"
@@ -35,6 +36,13 @@
 //! spin_us = 50
 //! police_rate = 10000         # messages a second that the port takes; left out: all that come
 //! police_burst = 64           # messages at once after a pause; left out: 16
+//!
+//! [[udp_port]]                # plain UDP, for peers that are not ours
+//! name = "setpoints"
+//! number = 5000               # any UDP port
+//! depth = 64
+//! message_bytes_max = 1484    # up to 65507
+//! spin_us = 50
 //!
 //! [[allow]]                   # for `taut node run`: what other processes may have
 //! user = "robot"              # or group = "…"
@@ -78,7 +86,7 @@ use crate::control::policy::Rule;
 use crate::error::OpenError;
 use crate::link::{LinkKind, XdpMode};
 use crate::policing::{Policing, RATE_MAX};
-use crate::port::{QueuingOptions, SamplingOptions};
+use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
 
 /// How a node is to be.
 #[derive(Clone, Debug)]
@@ -100,12 +108,27 @@ pub struct NodeConfig {
     pub bus: Option<BusConfig>,
     /// The peers that ports of this node can send to.
     pub neighbours: NeighbourTable,
+    /// The router's address on this network, a neighbour: the way of plain UDP to other networks.
+    pub gateway: Option<Ipv4Addr>,
     /// Ports that can be opened by name.
     pub ports: Vec<PortConfig>,
     /// What the node's control process gives to other processes. Of no meaning elsewhere.
     pub allow: Vec<Rule>,
     /// How receive processing is to be scheduled while that process runs. Of no meaning elsewhere.
     pub tune: Option<TuneConfig>,
+    /// Ports of plain UDP that can be opened by name.
+    pub udp_ports: Vec<UdpPortConfig>,
+}
+
+/// A port of plain UDP that can be opened by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpPortConfig {
+    /// Its name, unique among the node's ports of plain UDP.
+    pub name: String,
+    /// Its UDP port number, unique in the node.
+    pub number: u16,
+    /// How it is to be.
+    pub options: QueuingOptions,
 }
 
 /// A bus, and a node's place on it.
@@ -208,9 +231,11 @@ impl NodeConfig {
             address: None,
             bus: None,
             neighbours: NeighbourTable::new(),
+            gateway: None,
             ports: Vec::new(),
             allow: Vec::new(),
             tune: None,
+            udp_ports: Vec::new(),
         }
     }
 
@@ -313,6 +338,7 @@ struct Document {
     node: Option<Spanned<String>>,
     bus_mode: Option<Spanned<u32>>,
     bus_group: Option<String>,
+    gateway: Option<Spanned<String>>,
     #[serde(default)]
     neighbour: Vec<Spanned<NeighbourEntry>>,
     #[serde(default)]
@@ -320,6 +346,20 @@ struct Document {
     #[serde(default)]
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
+    #[serde(default)]
+    udp_port: Vec<UdpPortEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UdpPortEntry {
+    name: Spanned<String>,
+    number: Spanned<i64>,
+    depth: Option<Spanned<u32>>,
+    message_bytes_max: Option<Spanned<usize>>,
+    spin_us: Option<u64>,
+    police_rate: Option<Spanned<u32>>,
+    police_burst: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -367,6 +407,10 @@ impl Document {
             .map(|text| parse(text, "an IPv4 address such as \"10.0.0.1\""))
             .transpose()?;
         config.bus = bus(self.bus, self.node, self.bus_mode, self.bus_group)?;
+        config.gateway = self
+            .gateway
+            .map(|text| parse(text, "an IPv4 address such as \"10.0.0.254\""))
+            .transpose()?;
         for entry in self.neighbour {
             let span = entry.span();
             let neighbour = neighbour(entry, config.link)?;
@@ -379,6 +423,10 @@ impl Document {
         for entry in self.port {
             let port = port(entry.into_inner(), &config.ports)?;
             config.ports.push(port);
+        }
+        for entry in self.udp_port {
+            let port = udp_port(entry, &config.udp_ports)?;
+            config.udp_ports.push(port);
         }
         let rules = self.allow.into_iter().map(allow::rule);
         config.allow = rules.collect::<Result<_, _>>()?;
@@ -528,9 +576,12 @@ fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig, Wrong> {
 /// further each time that it pauses.
 const POLICE_BURST_DEFAULT: u32 = 16;
 
-fn policing(entry: &PortEntry) -> Result<Option<Policing>, Wrong> {
-    let Some(rate) = &entry.police_rate else {
-        return match &entry.police_burst {
+fn policing(
+    rate: &Option<Spanned<u32>>,
+    burst: &Option<Spanned<u32>>,
+) -> Result<Option<Policing>, Wrong> {
+    let Some(rate) = rate else {
+        return match burst {
             Some(burst) => Err((burst.span(), "police_burst needs a police_rate".to_owned())),
             None => Ok(None),
         };
@@ -544,7 +595,7 @@ fn policing(entry: &PortEntry) -> Result<Option<Policing>, Wrong> {
         Err((value.span(), message))
     };
     let rate = in_range(rate, "police_rate", RATE_MAX)?;
-    let burst = match &entry.police_burst {
+    let burst = match burst {
         Some(burst) => in_range(burst, "police_burst", BURST_MAX)?,
         None => POLICE_BURST_DEFAULT,
     };
@@ -570,7 +621,7 @@ fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(spin) = entry.spin_us {
         options.spin = Duration::from_micros(spin);
     }
-    options.policing = policing(entry)?;
+    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
     options.check().map_err(|error| {
         let span = match (&entry.depth, &entry.message_bytes_max) {
             (Some(depth), None) => depth.span(),
@@ -600,7 +651,7 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(spin) = entry.spin_us {
         options.spin = Duration::from_micros(spin);
     }
-    options.policing = policing(entry)?;
+    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
     if let Some(sources) = &entry.sources {
         options.sources = *sources.get_ref();
         options
@@ -608,6 +659,50 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
             .map_err(|error| (sources.span(), error.to_string()))?;
     }
     Ok(PortOptions::Sampling(options))
+}
+
+fn udp_port(entry: UdpPortEntry, before: &[UdpPortConfig]) -> Result<UdpPortConfig, Wrong> {
+    let number = *entry.number.get_ref();
+    let wrong = |message: String| (entry.number.span(), message);
+    let number = u16::try_from(number)
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| wrong(format!("`{number}` is not a UDP port, expected 1 to 65535")))?;
+    if let Some(other) = before.iter().find(|other| other.number == number) {
+        let name = &other.name;
+        return Err(wrong(format!(
+            "UDP port {number} is that of `{name}` already"
+        )));
+    }
+    let name = entry.name.get_ref();
+    if before.iter().any(|other| other.name == *name) {
+        let message = format!("there is a UDP port named `{name}` already");
+        return Err((entry.name.span(), message));
+    }
+    let mut options = QueuingOptions::default();
+    if let Some(depth) = &entry.depth {
+        options.depth = *depth.get_ref();
+    }
+    if let Some(bytes) = &entry.message_bytes_max {
+        options.message_bytes_max = *bytes.get_ref();
+    }
+    if let Some(spin) = entry.spin_us {
+        options.spin = Duration::from_micros(spin);
+    }
+    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
+    UdpPort::check(&options).map_err(|error| {
+        let span = match (&entry.depth, &entry.message_bytes_max) {
+            (Some(depth), None) => depth.span(),
+            (_, Some(bytes)) => bytes.span(),
+            (None, None) => entry.number.span(),
+        };
+        (span, error.to_string())
+    })?;
+    Ok(UdpPortConfig {
+        name: entry.name.into_inner(),
+        number,
+        options,
+    })
 }
 
 #[cfg(test)]
@@ -636,6 +731,8 @@ mod tests {
         assert_eq!(config.allow.len(), 1);
         assert_eq!(config.allow[0].ports, [7..=7, 10..=19]);
         assert_eq!(config.tune.unwrap().priority, Some(10));
+        assert_eq!(config.gateway, Some([10, 0, 0, 254].into()));
+        assert_eq!(config.udp_ports[0].number, 5000);
         let PortOptions::Sampling(options) = &config.ports[0].kind else {
             panic!("port `state` is a sampling port");
         };
@@ -653,7 +750,7 @@ mod tests {
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
              `xdp_mode`, `busy_poll_us`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
-             `neighbour`, `port`, `allow`, `tune`"
+             `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -678,6 +775,23 @@ mod tests {
             "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"xsk\", \"packet\", \"udp\" or \"vbus\""
         );
         assert!(error("interface = [1").starts_with("line 1, column "));
+        let udp = |rest: &str| error(&format!("[[udp_port]]\nname = \"a\"\nnumber = {rest}\n"));
+        assert_eq!(
+            udp("0"),
+            "line 3, column 10: `0` is not a UDP port, expected 1 to 65535"
+        );
+        assert_eq!(
+            udp("7\n[[udp_port]]\nname = \"b\"\nnumber = 7"),
+            "line 6, column 10: UDP port 7 is that of `a` already"
+        );
+        assert_eq!(
+            udp("7\nmessage_bytes_max = 65508"),
+            "line 4, column 21: messages of 65508 bytes do not fit: a datagram has at most 65,507"
+        );
+        assert_eq!(
+            error("gateway = \"router\""),
+            "line 1, column 11: `router` is not an IPv4 address such as \"10.0.0.254\""
+        );
         assert_eq!(
             error("[[port]]\nname = \"a\"\nnumber = 1\nkind = \"queuing\"\ndepth = 48\n"),
             "line 5, column 9: depth 48 is not a power of two from 2 to 4096"

@@ -2,12 +2,14 @@
 //! and its like say what to do, for the command line to print.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber};
 
 pub use crate::claim::Holder;
 pub use crate::config::ConfigError;
+pub use crate::link::plain_udp::Undelivered;
 
 /// A node could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -270,6 +272,51 @@ pub enum PortError {
         /// The link.
         link: &'static str,
     },
+    /// UDP port 0 is nobody's.
+    #[error("0 is no UDP port that can be opened or sent to")]
+    UdpPortZero,
+    /// This node has the UDP port open already.
+    #[error("UDP port {port} is open in this node already")]
+    UdpOpenHere {
+        /// The UDP port.
+        port: u16,
+    },
+    /// Another process has the UDP port.
+    #[error("UDP port {port} is taken by {}", holder_name(holder))]
+    UdpTaken {
+        /// The UDP port.
+        port: u16,
+        /// Who has it, if it can be told.
+        holder: Option<Holder>,
+    },
+    /// The node has as many UDP ports open as it can.
+    #[error("the node has {max} UDP ports open already")]
+    TooManyUdpPorts {
+        /// How many it can have.
+        max: usize,
+    },
+    /// The node has no IPv4 address.
+    #[error("plain UDP on link `{link}` needs an IPv4 address, and the node has none")]
+    NoAddress {
+        /// The link.
+        link: &'static str,
+    },
+    /// The link cannot do that.
+    #[error("link `{link}` has no {what}")]
+    NotOffered {
+        /// What it lacks.
+        what: &'static str,
+        /// The link.
+        link: &'static str,
+    },
+    /// The address is outside the interface's network, and there is no way out.
+    #[error("no way to {address}, which is outside this network: {}", gateway_lack(*gateway))]
+    NoRoute {
+        /// The address.
+        address: Ipv4Addr,
+        /// The gateway that is configured and of which no MAC address is known.
+        gateway: Option<Ipv4Addr>,
+    },
     /// The port has as many destinations as it can hold.
     #[error("the port has {max} destinations already", max = crate::port::DESTINATIONS_MAX)]
     TooManyDestinations,
@@ -284,6 +331,13 @@ pub enum PortError {
         /// The kernel's answer.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+fn gateway_lack(gateway: Option<Ipv4Addr>) -> String {
+    match gateway {
+        Some(gateway) => format!("the gateway {gateway} is no neighbour with a MAC address"),
+        None => "no gateway is configured".to_owned(),
+    }
 }
 
 fn holder_name(holder: &Option<Holder>) -> String {
@@ -330,6 +384,15 @@ impl PortError {
             }
             Self::NeighbourIncomplete { .. } => {
                 "add what is missing to the neighbour's entry in the configuration, or use another link"
+            }
+            Self::UdpPortZero => "use a UDP port from 1 to 65535",
+            Self::UdpOpenHere { .. } => "use another UDP port, or the one that is open",
+            Self::UdpTaken { .. } => "end that process, or use another UDP port",
+            Self::TooManyUdpPorts { .. } => "close some, or serve several peers from one port",
+            Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
+            Self::NotOffered { .. } => "use link xdp, packet or udp",
+            Self::NoRoute { .. } => {
+                "set `gateway`, and enter it as a neighbour with its MAC address"
             }
             Self::TooManyDestinations => "open another port for the others",
             Self::OtherNamespace => "open ports on a thread in the node's network namespace",
@@ -433,6 +496,10 @@ pub enum ReceiveError {
     /// The interface is down. The port stays open and works again when it comes up.
     #[error("interface is down")]
     InterfaceDown,
+    /// A datagram that this port of plain UDP had sent did not arrive, as a router or the peer told. What has
+    /// been received is there for the next call.
+    #[error("not delivered to {0}")]
+    Undelivered(Undelivered),
     /// The kernel refused to receive or to wait.
     #[error("kernel refused to receive (errno {errno})")]
     Refused {

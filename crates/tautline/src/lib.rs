@@ -43,6 +43,7 @@ mod restarts;
 mod statistics;
 pub mod status;
 mod sys;
+mod udp_statistics;
 
 pub use address::{Address, BadNodeName, NodeName, Source};
 pub use config::{BusConfig, NodeConfig};
@@ -55,13 +56,16 @@ pub use node::{
 };
 pub use policing::Policing;
 pub use port::{
-    Destination, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing, QueuingOptions,
-    QueuingPort, Sample, SamplingOptions, SamplingPort,
+    Datagram, Destination, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing,
+    QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, UdpPort,
 };
 pub use statistics::{PeerCounters, PortKind, PortStatus};
+pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
 pub use tautline_proto::time::Instant;
+pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
+pub use udp_statistics::UdpPortStatus;
 
 /// A neighbour that is reached by its IPv4 address, in the UDP form.
 #[must_use]

@@ -9,8 +9,9 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
 use crate::address::Address;
-use crate::config::{NodeConfig, PortConfig, PortOptions};
+use crate::config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
 use crate::error::{OpenError, PortError};
+use crate::link::frame;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
 use crate::link::vbus::{BusLink, place_of_bus};
@@ -18,12 +19,13 @@ use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, XdpLink};
 use crate::link::xsk::XskLink;
 use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
-use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
+use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
 use crate::statistics::{PortStatus, Ports};
 use crate::status::StatusServer;
 use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
+use crate::udp_statistics::{UdpPortStatus, UdpPorts};
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
 ///
@@ -52,7 +54,12 @@ pub(crate) struct NodeInner {
     pub(crate) link: Box<dyn Link>,
     pub(crate) neighbours: NeighbourTable,
     pub(crate) ports: Ports,
+    pub(crate) udp_ports: UdpPorts,
     configured: Vec<PortConfig>,
+    configured_udp: Vec<UdpPortConfig>,
+    gateway: Option<Ipv4Addr>,
+    /// What the interface was when the node was opened.
+    interface: Option<Interface>,
     /// The network namespace that the node's interface is in.
     namespace: Option<Namespace>,
     report: OpenReport,
@@ -155,6 +162,8 @@ pub struct NodeStatus {
     pub counters: NodeCounters,
     /// Its open ports.
     pub ports: Vec<PortStatus>,
+    /// Its open ports of plain UDP.
+    pub udp_ports: Vec<UdpPortStatus>,
     /// Of a control process: whom it serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<ControlStatus>,
@@ -293,7 +302,10 @@ impl Node {
             link: link.kind(),
             control_process: link.control_process(),
             interface: place.name,
-            mac: place.interface.map(|interface| interface.mac.to_string()),
+            mac: place
+                .interface
+                .as_ref()
+                .map(|interface| interface.mac.to_string()),
             ip: link.address().or(place.ip),
             bus: config.bus.as_ref().filter(|_| on_bus).map(place_of_bus),
             node: config
@@ -310,7 +322,11 @@ impl Node {
             link,
             neighbours: config.neighbours,
             ports: Ports::default(),
+            udp_ports: UdpPorts::default(),
             configured: config.ports,
+            configured_udp: config.udp_ports,
+            gateway: config.gateway,
+            interface: place.interface,
             // A simulated network and a bus are in no network namespace.
             namespace: (!matches!(link_kind, LinkKind::Sim | LinkKind::Vbus))
                 .then(namespace::current)
@@ -406,6 +422,28 @@ impl Node {
         }
     }
 
+    /// Opens a port of plain UDP, for peers that are not ours: whoever speaks UDP. Every other UDP port of
+    /// the address stays with Linux.
+    ///
+    /// # Errors
+    /// [`PortError::UdpTaken`] names the process that has a socket there; else [`PortError`].
+    pub fn udp_port(&self, number: u16, options: &QueuingOptions) -> Result<UdpPort, PortError> {
+        UdpPort::open(&self.inner, number, None, options)
+    }
+
+    /// Opens a port of plain UDP as the configuration describes it.
+    ///
+    /// # Errors
+    /// [`PortError::UnknownName`], and as [`Node::udp_port`].
+    pub fn udp_port_named(&self, name: &str) -> Result<UdpPort, PortError> {
+        let mut configured = self.inner.configured_udp.iter();
+        let port = configured.find(|port| port.name == name);
+        let port = port.ok_or_else(|| PortError::UnknownName {
+            name: name.to_owned(),
+        })?;
+        UdpPort::open(&self.inner, port.number, Some(name), &port.options)
+    }
+
     fn configured(&self, name: &str) -> Result<&PortConfig, PortError> {
         self.inner
             .configured
@@ -449,6 +487,7 @@ impl NodeInner {
                 .collect(),
             counters: self.link.counters(),
             ports: self.ports.status(),
+            udp_ports: self.udp_ports.status(),
             control: None,
         }
     }
@@ -460,6 +499,71 @@ impl NodeInner {
             return Err(PortError::OtherNamespace);
         }
         Ok(())
+    }
+
+    /// The IPv4 address of a neighbour by its name, or the address that the text is.
+    pub(crate) fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
+        if let Some(neighbour) = self
+            .neighbours
+            .by_name(peer)
+            .and_then(|index| self.neighbours.get(index))
+        {
+            return frame::ip_of(self.link.kind(), neighbour);
+        }
+        peer.parse().map_err(|_| self.unknown(peer))
+    }
+
+    /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
+    pub(crate) fn station_of(
+        &self,
+        ip: Ipv4Addr,
+        ask_kernel: bool,
+    ) -> Result<MacAddress, PortError> {
+        let of_neighbour = |ip: Ipv4Addr| {
+            let neighbour = self.neighbours.get(self.neighbours.by_ip(ip)?)?;
+            (!neighbour.mac.is_unspecified()).then_some(neighbour.mac)
+        };
+        let known = |ip: Ipv4Addr| {
+            of_neighbour(ip).or_else(|| ask_kernel.then(|| interface::mac_of(ip)).flatten())
+        };
+        let is_near = match (&self.interface, self.report.ip) {
+            (Some(interface), Some(own)) => interface.is_near(ip, own),
+            _ => true,
+        };
+        if let Some(mac) = of_neighbour(ip) {
+            Ok(mac)
+        } else if !is_near {
+            let gateway = self.gateway.and_then(known);
+            gateway.ok_or(PortError::NoRoute {
+                address: ip,
+                gateway: self.gateway,
+            })
+        } else if let Some(mac) = known(ip) {
+            Ok(mac)
+        } else if let Some(neighbour) = self
+            .neighbours
+            .by_ip(ip)
+            .and_then(|index| self.neighbours.get(index))
+        {
+            Err(PortError::NeighbourIncomplete {
+                name: neighbour.name.clone(),
+                lacks: "MAC address",
+                link: self.link.kind().name(),
+            })
+        } else {
+            Err(self.unknown(&ip.to_string()))
+        }
+    }
+
+    fn unknown(&self, peer: &str) -> PortError {
+        PortError::PeerUnknown {
+            name: peer.to_owned(),
+            known: self
+                .neighbours
+                .iter()
+                .map(|(_, peer)| peer.name.clone())
+                .collect(),
+        }
     }
 
     /// The neighbour with this address.

@@ -31,7 +31,7 @@ impl Counter {
     }
 
     #[inline]
-    fn set(&self, value: u64) {
+    pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 

@@ -280,7 +280,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 33] = [
+    let same: [(&str, u64); 36] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -311,6 +311,9 @@ fn constants_are_the_same() {
         ("TL_SOURCE_VOID", layout::source_form::VOID.into()),
         ("TL_SOURCE_ETHERNET", layout::source_form::ETHERNET.into()),
         ("TL_SOURCE_UDP", layout::source_form::UDP.into()),
+        ("TL_SOURCE_DATAGRAM", layout::source_form::DATAGRAM.into()),
+        ("TL_NEWS_COUNT", layout::NEWS_COUNT as u64),
+        ("TL_UDP_PLACES", 256),
         ("TL_CLAIM_ATTEMPTS", queue::CLAIM_ATTEMPTS as u64),
         ("TL_SAMPLE_FRESH", sample::FRESH.into()),
         ("TL_SAMPLE_INDEX", sample::INDEX.into()),

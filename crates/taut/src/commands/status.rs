@@ -118,6 +118,7 @@ fn node_text(node: &Value) -> String {
     text += &neighbours_text(list(&node["neighbours"]));
     text += &ports_text(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]));
+    text += &udp_ports_text(list(&node["udp_ports"]));
     text
 }
 
@@ -228,6 +229,39 @@ fn ports_text(ports: &[Value]) -> String {
         });
         cells.extend(["overwritten", "sources_refused"].map(|key| plain(&port[key])));
         cells.push(incomplete.to_string());
+        cells
+    };
+    table::figures(&header, ports.iter().map(row))
+}
+
+fn udp_ports_text(ports: &[Value]) -> String {
+    if ports.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "UDP port",
+        "name",
+        "KiB",
+        "sent",
+        "unsent",
+        "undelivered",
+        "frames",
+        "received",
+        "waiting",
+        "full",
+        "bad checksum",
+        "partial checksum",
+    ];
+    let row = |port: &Value| {
+        let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
+        let mut cells = ["number", "name"].map(|key| plain(&port[key])).to_vec();
+        cells.push(kib.to_string());
+        cells.extend(
+            ["sent", "send_errors", "undelivered", "frames", "received"]
+                .map(|key| plain(&port[key])),
+        );
+        cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
+        cells.extend(["bad_checksum", "partial_checksum"].map(|key| plain(&port[key])));
         cells
     };
     table::figures(&header, ports.iter().map(row))

@@ -96,13 +96,13 @@ pub fn parse<'a>(
     if packet.is_damaged {
         return Err(Rejected::NotOurs);
     }
-    ethernet.check_source()?;
-    if !is_possible_source(packet.source, own.ip, own.broadcast) {
-        return Err(ParseError::InvalidSource.into());
-    }
+    let possible = is_possible_source(packet.source, own.ip, own.broadcast);
     match packet.fragment {
+        // Whose it is, nobody can tell yet.
+        1.. if !possible || ethernet.source.is_group() => Err(Rejected::NotOurs),
+        1.. => packet.part(),
+        0 if !possible || ethernet.source.is_group() => Err(ParseError::InvalidSource.into()),
         0 => packet.datagram(),
-        _ => packet.part(),
     }
 }
 

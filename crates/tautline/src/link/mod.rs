@@ -5,8 +5,10 @@
 //! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and its [`Inbox`] brings
 //! arriving frames into the port's memory, unless the kernel does that already.
 
+mod datagram;
 pub(crate) mod frame;
 pub mod packet;
+pub mod plain_udp;
 pub mod sim;
 pub(crate) mod socket;
 pub mod udp;
@@ -25,6 +27,7 @@ use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 pub use frame::{OutFrame, Route};
+pub use plain_udp::{PlainUdp, UdpPortLink, Undelivered};
 use vbus::BusPort;
 
 use crate::address::Source;
@@ -125,6 +128,8 @@ pub struct Capabilities {
     /// On `xsk`, whether the driver works in this process's memory; otherwise the kernel copies each frame in
     /// and out of it.
     pub zero_copy: Option<bool>,
+    /// How plain UDP is carried, for peers that are not ours.
+    pub plain_udp: PlainUdp,
     /// Whether a port has a descriptor for epoll.
     pub descriptor: bool,
     /// Whether messages can be filled in place and looked at where they lie, without a copy.
@@ -184,6 +189,18 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// [`PortError::Taken`], [`PortError::Refused`].
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError>;
+
+    /// Opens a port of plain UDP.
+    ///
+    /// # Errors
+    /// [`PortError::NotOffered`] on a link that has none, [`PortError::UdpTaken`],
+    /// [`PortError::NoAddress`], [`PortError::Refused`].
+    fn open_udp_port(&self, _port: u16, _shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
+        Err(PortError::NotOffered {
+            what: "plain UDP",
+            link: self.kind().name(),
+        })
+    }
 
     /// The way to a neighbour's port.
     ///

@@ -6,20 +6,22 @@
 //! queue of its own. A frame reaches Linux as well, which drops it for its EtherType. The UDP form
 //! goes through an ordinary UDP socket, because a packet socket would only watch it pass.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_shm::region::Shape;
 
+use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, is_udp_form, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::udp::{send_datagram, send_datagrams};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortHalf, PortLink,
-    PortRequest, Route,
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PlainUdp, PortHalf,
+    PortLink, PortRequest, Route, UdpPortLink,
 };
 use crate::claim::{Claim, ClaimError};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
@@ -93,6 +95,10 @@ impl Link for PacketLink {
             receive_copies: 3,
             send_copies: 2,
             zero_copy: None,
+            plain_udp: match self.ip {
+                Some(_) => PlainUdp::KernelSocket,
+                None => PlainUdp::None,
+            },
             descriptor: true,
             lends: false,
             answers_sender: false,
@@ -132,6 +138,14 @@ impl Link for PacketLink {
             counters: Arc::clone(&self.counters),
             _claim: claim,
         }))
+    }
+
+    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
+        let ip = self.ip.ok_or(PortError::NoAddress {
+            link: self.kind().name(),
+        })?;
+        let local = SocketAddrV4::new(ip, port);
+        Ok(Box::new(SocketUdpPort::open(local, shape)?))
     }
 
     fn route(

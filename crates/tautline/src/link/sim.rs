@@ -19,7 +19,7 @@ use tautline_proto::wire::{
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortHalf, PortLink,
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortLink,
     PortRequest, Route,
 };
 use crate::address::Address;
@@ -131,6 +131,7 @@ impl Link for SimLink {
             receive_copies: 3,
             send_copies: 2,
             zero_copy: None,
+            plain_udp: PlainUdp::None,
             descriptor: false,
             lends: false,
             answers_sender: false,

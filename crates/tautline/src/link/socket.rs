@@ -18,11 +18,11 @@ use crate::sys::socket::{Receiver, bind, internet_address, open, set_option};
 /// Frames that one `collect` takes from one socket. Lower: a port that is read seldom lags behind
 /// its socket. Higher: a receive may take longer, though everything it fetches is needed to
 /// find the most urgent message.
-const COLLECT_FRAMES_MAX: usize = 64;
+pub(super) const COLLECT_FRAMES_MAX: usize = 64;
 
 /// Bytes that the kernel may hold for one port's socket before it drops. The kernel's default
 /// (208 KiB) holds 90 full frames; a class of default depth alone has 64.
-const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
+pub(super) const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
 
 /// Node counters, counted by this process.
 #[derive(Debug, Default)]
@@ -131,23 +131,38 @@ impl Inlet {
 /// A UDP socket for one port of a node.
 pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, PortError> {
     let refused = |source| PortError::refused("opening a UDP socket", source);
-    let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(refused)?;
-    // Lets a neighbour entry be a broadcast address.
-    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, &1i32).map_err(refused)?;
+    let bound = bound_socket(SocketAddrV4::new(ip, port.udp_port()));
+    let socket = bound.map_err(|error| match error {
+        BindError::Taken(holder) => PortError::Taken { port, holder },
+        BindError::Io(error) => refused(error),
+    })?;
     // No UDP checksum, as the raw links send: between the ends of a virtual link it would be left
     // half made, and on a cable the frame's check sequence is there.
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32).map_err(refused)?;
-    let own = SocketAddrV4::new(ip, port.udp_port());
+    Ok(socket)
+}
+
+/// Why a UDP socket has not got its address.
+#[derive(Debug)]
+pub(super) enum BindError {
+    /// Another socket has it.
+    Taken(Option<Holder>),
+    Io(std::io::Error),
+}
+
+/// A UDP socket that has an address and port for itself.
+pub(super) fn bound_socket(own: SocketAddrV4) -> Result<OwnedFd, BindError> {
+    let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(BindError::Io)?;
+    // Lets a neighbour entry be a broadcast address.
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, &1i32)
+        .map_err(BindError::Io)?;
     let address = internet_address(own);
     patiently(std::io::ErrorKind::AddrInUse, || {
         bind(socket.as_fd(), &address)
     })
     .map_err(|error| match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => PortError::Taken {
-            port,
-            holder: Holder::of_udp(own),
-        },
-        _ => PortError::refused("binding the port's UDP socket", error),
+        Some(libc::EADDRINUSE) => BindError::Taken(Holder::of_udp(own)),
+        _ => BindError::Io(error),
     })?;
     Ok(socket)
 }

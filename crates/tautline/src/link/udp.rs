@@ -1,19 +1,21 @@
 //! The `udp` link: ordinary UDP sockets. No privilege, any network that IP reaches, the kernel's
 //! latency. It speaks the UDP form of the wire format.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_UDP};
+use tautline_shm::region::Shape;
 
+use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PortHalf, PortLink,
-    PortRequest, Route,
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PlainUdp, PortHalf,
+    PortLink, PortRequest, Route, UdpPortLink,
 };
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -52,6 +54,7 @@ impl Link for UdpLink {
             receive_copies: 3,
             send_copies: 2,
             zero_copy: None,
+            plain_udp: PlainUdp::KernelSocket,
             descriptor: true,
             lends: false,
             answers_sender: false,
@@ -76,6 +79,11 @@ impl Link for UdpLink {
             frame: FrameBuffer::new(),
             counters: Arc::clone(&self.counters),
         }))
+    }
+
+    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
+        let local = SocketAddrV4::new(self.ip, port);
+        Ok(Box::new(SocketUdpPort::open(local, shape)?))
     }
 
     fn route(

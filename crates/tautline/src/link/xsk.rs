@@ -29,7 +29,7 @@ use super::packet::claim;
 use super::socket::{Counters, udp_socket};
 use super::xdp::demux::{Setup, attach};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PortHalf, PortLink,
+    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortLink,
     PortRequest, Route,
 };
 use crate::address::{Address, Source};
@@ -188,6 +188,7 @@ impl Link for XskLink {
             receive_copies: 2 + kernel,
             send_copies: 1 + kernel,
             zero_copy: Some(self.zero_copy),
+            plain_udp: PlainUdp::None,
             descriptor: true,
             lends: false,
             answers_sender: false,

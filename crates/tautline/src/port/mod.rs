@@ -9,6 +9,7 @@ mod lent;
 mod outbox;
 mod queuing;
 mod sampling;
+mod udp;
 mod waiting;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tautline_proto::wire::Priority;
 pub use lent::{LentBytes, LentMessage, LentSample, Loan};
 pub use queuing::{Message, QueuingOptions, QueuingPort};
 pub use sampling::{Sample, SamplingOptions, SamplingPort};
+pub use udp::{Datagram, UdpPort};
 
 /// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at
 /// 1 Gbit/s are 0.8 ms of line rate: what a reader may sleep through. Eight classes of 64 slots take

@@ -20,7 +20,28 @@ pub(crate) struct Interface {
     pub(crate) mtu_bytes: usize,
     pub(crate) up: bool,
     pub(crate) ip: Option<Ipv4Addr>,
+    /// Of the network that `ip` is in; 255.255.255.255 without one.
+    pub(crate) netmask: Ipv4Addr,
+    /// Whether what arrives may never have been on a wire: frames of this kernel, or of a host that this
+    /// is a guest of.
+    pub(crate) is_virtual: bool,
 }
+
+impl Interface {
+    /// The broadcast address of the network that `ip` is in.
+    pub(crate) fn broadcast(&self, ip: Ipv4Addr) -> Ipv4Addr {
+        ip | !self.netmask
+    }
+
+    /// Whether two addresses are in one network here.
+    pub(crate) fn is_near(&self, one: Ipv4Addr, other: Ipv4Addr) -> bool {
+        one & self.netmask == other & self.netmask
+    }
+}
+
+/// Drivers that hand over frames with checksums left for a network card to finish: the ends of virtual
+/// cables and switches, and the interfaces between a virtual machine and its host.
+const VIRTUAL_DRIVERS: [&str; 5] = ["veth", "netkit", "bridge", "tun", "virtio_net"];
 
 /// The MAC address that the kernel has for an IPv4 address, in the network namespace of the calling
 /// thread; nothing if it has none.
@@ -49,12 +70,19 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         // EADDRNOTAVAIL: the interface has no IPv4 address.
         Err(_) => None,
     };
+    let netmask = match request.ask(libc::SIOCGIFNETMASK) {
+        Ok(answer) if ip.is_some() => answer.ipv4(),
+        _ => Ipv4Addr::BROADCAST,
+    };
+    let driver = request.driver();
     Ok(Interface {
         index: index.try_into().map_err(io::Error::other)?,
         mac,
         mtu_bytes: mtu.try_into().map_err(io::Error::other)?,
         up: flags & libc::IFF_UP as libc::c_short != 0,
         ip: ip.filter(|ip| !ip.is_unspecified()),
+        netmask,
+        is_virtual: driver.is_some_and(|driver| VIRTUAL_DRIVERS.contains(&driver.as_str())),
     })
 }
 
@@ -118,6 +146,33 @@ impl<'s> Request<'s> {
             _ => error,
         })?;
         Ok(self)
+    }
+
+    /// The name of the driver, if it has one.
+    fn driver(&mut self) -> Option<String> {
+        /// `struct ethtool_drvinfo` of linux/ethtool.h.
+        #[repr(C)]
+        struct DriverInfo {
+            command: u32,
+            driver: [u8; 32],
+            rest: [u8; 160],
+        }
+        const ETHTOOL_GDRVINFO: u32 = 3;
+        const SIOCETHTOOL: libc::Ioctl = 0x8946;
+        let mut info = DriverInfo {
+            command: ETHTOOL_GDRVINFO,
+            driver: [0; 32],
+            rest: [0; 160],
+        };
+        self.answer.ifr_name = self.name;
+        self.answer.ifr_ifru.ifru_data = (&raw mut info).cast();
+        // SAFETY: the request reads a name from the ifreq, and the command from and the answer into the
+        // structure that it points to, which is of the size that the kernel knows, and lives.
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut self.answer) };
+        super::check(result).ok()?;
+        let name = info.driver.split(|byte| *byte == 0).next()?;
+        String::from_utf8(name.to_vec()).ok()
     }
 
     fn index(&self) -> libc::c_int {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use tautline_proto::ip::Reason;
 use tautline_proto::time::Instant;
 
 /// A non-blocking socket that a child process does not inherit.
@@ -170,11 +171,14 @@ pub(crate) struct Received {
     pub(crate) arrival: Instant,
     /// The sender, on an IPv4 socket.
     pub(crate) from: SocketAddrV4,
+    /// The type of service that it came with, on a socket that was asked to tell (IP_RECVTOS).
+    pub(crate) type_of_service: u8,
     /// What the socket had dropped for want of room, since it was opened, when this frame came.
     pub(crate) dropped: u32,
 }
 
-/// Bytes for control messages: room for a timestamp, a count of drops and for what else the kernel may add.
+/// Bytes for control messages: room for a timestamp, a count of drops, a type of service and for what else the
+/// kernel may add.
 const CONTROL_BYTES: usize = 128;
 
 /// Receives from a socket with the kernel's arrival times, without allocating.
@@ -229,6 +233,7 @@ impl Receiver {
                 bytes,
                 arrival: arrival(&message).unwrap_or_else(super::clock::monotonic),
                 dropped: dropped(&message),
+                type_of_service: type_of_service(&message),
                 from: SocketAddrV4::new(
                     Ipv4Addr::from(from.sin_addr.s_addr.to_ne_bytes()),
                     u16::from_be(from.sin_port),
@@ -243,7 +248,8 @@ impl Receiver {
 /// The SCM_TIMESTAMPNS control message, moved from CLOCK_REALTIME to CLOCK_MONOTONIC.
 fn arrival(message: &libc::msghdr) -> Option<Instant> {
     // SAFETY: recvmsg filled `message`.
-    let stamp = unsafe { control::<libc::timespec>(message, libc::SCM_TIMESTAMPNS) }?;
+    let stamp =
+        unsafe { control::<libc::timespec>(message, libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) }?;
     let realtime_ns = stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec;
     let monotonic_ns = realtime_ns + super::clock::realtime_to_monotonic_ns();
     u64::try_from(monotonic_ns).ok().map(Instant::from_nanos)
@@ -252,21 +258,73 @@ fn arrival(message: &libc::msghdr) -> Option<Instant> {
 /// The SO_RXQ_OVFL control message, which the kernel leaves out while there is nothing to tell.
 fn dropped(message: &libc::msghdr) -> u32 {
     // SAFETY: recvmsg filled `message`.
-    unsafe { control(message, libc::SO_RXQ_OVFL) }.unwrap_or(0)
+    unsafe { control(message, libc::SOL_SOCKET, libc::SO_RXQ_OVFL) }.unwrap_or(0)
 }
 
-/// The socket's control message of this type.
+/// The IP_TOS control message, one byte.
+fn type_of_service(message: &libc::msghdr) -> u8 {
+    // SAFETY: recvmsg filled `message`.
+    unsafe { control(message, libc::IPPROTO_IP, libc::IP_TOS) }.unwrap_or(0)
+}
+
+/// What the kernel keeps of an error that it has been told about an earlier datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketNews {
+    /// Where the datagram should have gone.
+    pub(crate) destination: SocketAddrV4,
+    /// Why it did not arrive.
+    pub(crate) reason: Reason,
+    /// Whether an ICMP message of type 3 said so, or this host found it out by itself.
+    pub(crate) is_of_icmp: bool,
+}
+
+/// The next entry of a UDP socket's queue of errors (IP_RECVERR), or `None`. Never waits.
+pub(crate) fn receive_news(socket: BorrowedFd<'_>) -> io::Result<Option<SocketNews>> {
+    let mut to = internet_address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    let mut space = [0u64; CONTROL_BYTES / 8];
+    // SAFETY: all bytes zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut to).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    message.msg_control = space.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_BYTES as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: every pointer in `message` is to live memory of the length given with it.
+    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    match super::check_size(result) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    // SAFETY: recvmsg filled `message`.
+    let error =
+        unsafe { control::<libc::sock_extended_err>(&message, libc::IPPROTO_IP, libc::IP_RECVERR) };
+    Ok(error.map(|error| SocketNews {
+        destination: SocketAddrV4::new(
+            Ipv4Addr::from(to.sin_addr.s_addr.to_ne_bytes()),
+            u16::from_be(to.sin_port),
+        ),
+        reason: Reason::of_code(error.ee_code, error.ee_info.try_into().unwrap_or(u16::MAX)),
+        is_of_icmp: error.ee_origin == libc::SO_EE_ORIGIN_ICMP && error.ee_type == 3,
+    }))
+}
+
+/// The control message of this level and type.
 ///
 /// # Safety
 /// recvmsg must have filled `message`, and `T` be what the kernel sends with this type: a structure
 /// of integers.
-unsafe fn control<T: Copy>(message: &libc::msghdr, kind: libc::c_int) -> Option<T> {
+unsafe fn control<T: Copy>(
+    message: &libc::msghdr,
+    level: libc::c_int,
+    kind: libc::c_int,
+) -> Option<T> {
     // SAFETY: the caller guarantees that `message` is filled, so the macros stay within its control
     // buffer, and that what follows the control message's head is a `T`.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = control.as_ref() {
-            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == kind {
+            if header.cmsg_level == level && header.cmsg_type == kind {
                 return Some(libc::CMSG_DATA(control).cast::<T>().read_unaligned());
             }
             control = libc::CMSG_NXTHDR(message, control);

@@ -57,6 +57,7 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
         neighbours: Vec::new(),
         counters: server.demux.counters(),
         ports: Vec::new(),
+        udp_ports: Vec::new(),
         control: Some(ControlStatus {
             rules: rules(server),
             clients: clients(server),

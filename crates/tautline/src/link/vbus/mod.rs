@@ -29,7 +29,8 @@ pub(crate) use self::inlet::{Inlet, InletShared, PeerFigures};
 pub(crate) use self::outlet::Outlet;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
-    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, Route,
+    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
+    Route,
 };
 use crate::address::{Address, NodeName, Source};
 use crate::config::BusConfig;
@@ -98,6 +99,7 @@ impl Link for BusLink {
             receive_copies: 1,
             send_copies: 1,
             zero_copy: None,
+            plain_udp: PlainUdp::None,
             descriptor: true,
             lends: true,
             answers_sender: true,

@@ -16,7 +16,8 @@ use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 
 use super::counters::Counters;
-use super::{DemuxOwner, PortParts, doorbell};
+use super::udp_table::{PLACES, UdpTable};
+use super::{DemuxOwner, PortParts, UdpPortParts, doorbell};
 use crate::error::{OpenError, PortError};
 use crate::link::packet::claim;
 use crate::link::{NodeCounters, XdpMode};
@@ -46,12 +47,14 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// `struct tl_config` of `bpf/tautline.h`.
-    fn config_bytes(&self) -> [u8; 16] {
-        let mut config = [0; 16];
+    fn config_bytes(&self) -> [u8; 20] {
+        let ip = self.ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let mut config = [0; 20];
         config[..6].copy_from_slice(&self.interface.mac.0);
         config[6..8].copy_from_slice(&self.ethertype.to_be_bytes());
-        config[8..12].copy_from_slice(&self.ip.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
-        config[12..].copy_from_slice(&u32::from(self.shared).to_ne_bytes());
+        config[8..12].copy_from_slice(&ip.octets());
+        config[12..16].copy_from_slice(&u32::from(self.shared).to_ne_bytes());
+        config[16..].copy_from_slice(&self.interface.broadcast(ip).octets());
         config
     }
 
@@ -161,6 +164,11 @@ impl Demux {
     /// # Errors
     /// [`PortError::Refused`].
     pub(crate) fn make_port(&self, port: PortNumber, shape: Shape) -> Result<Made, PortError> {
+        self.make(port.get().into(), port.get(), shape)
+    }
+
+    /// Makes a port and puts it in its place.
+    fn make(&self, place: u32, number: u16, shape: Shape) -> Result<Made, PortError> {
         let sender = packet::sender(self.setup.interface.index)
             .map_err(|error| PortError::refused("opening the port's packet socket", error))?;
         let map = create_map(
@@ -171,10 +179,10 @@ impl Demux {
             PORT_MAP_FLAGS,
         )?;
         let ring = create_map(BPF_MAP_TYPE_RINGBUF, 0, 0, doorbell::BYTES, 0)?;
-        let memory = MappedPort::shared(map.fd().as_fd(), shape, port.get())
+        let memory = MappedPort::shared(map.fd().as_fd(), shape, number)
             .map_err(|error| PortError::refused("mapping the port's memory", error))?;
         self.maps
-            .publish(port, &map, &ring)
+            .publish(place, &map, &ring)
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
         let owned = |map: &MapData| {
             let owned = map.fd().as_fd().try_clone_to_owned();
@@ -233,7 +241,33 @@ impl DemuxOwner for Demux {
     }
 
     fn close_port(&self, port: PortNumber) {
-        self.maps.withdraw(port);
+        self.maps.withdraw(port.get().into());
+    }
+
+    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<UdpPortParts, PortError> {
+        let table = &self.maps.udp_ports;
+        let place = table
+            .take(port)
+            .ok_or(PortError::TooManyUdpPorts { max: PLACES })?;
+        match self.make(place, port, shape) {
+            Ok(made) => {
+                table.show(port);
+                Ok(UdpPortParts {
+                    memory: Arc::new(made.memory),
+                    doorbell: made.doorbell,
+                    sender: made.sender,
+                })
+            }
+            Err(error) => {
+                self.close_udp_port(port);
+                Err(error)
+            }
+        }
+    }
+
+    fn close_udp_port(&self, port: u16) {
+        let maps = &self.maps;
+        maps.udp_ports.give_up(port, |place| maps.withdraw(place));
     }
 
     fn counters(&self) -> NodeCounters {
@@ -363,6 +397,7 @@ fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
 struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
+    udp_ports: UdpTable,
     counters: Counters,
     counters_id: u32,
 }
@@ -372,7 +407,11 @@ impl Maps {
         let Map::Array(counters) = map("node_counters")? else {
             return Err("the node's counters are no array".into());
         };
+        let Map::Array(udp_ports) = map("udp_ports")? else {
+            return Err("the table of UDP ports is no array".into());
+        };
         Ok(Self {
+            udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),
             counters: Counters::map(counters.fd().as_fd())?,
@@ -382,13 +421,7 @@ impl Maps {
 
     /// Makes a port visible to the demux: its doorbell first, since the memory is what the demux
     /// looks for.
-    fn publish(
-        &self,
-        port: PortNumber,
-        memory: &MapData,
-        doorbell: &MapData,
-    ) -> Result<(), MapError> {
-        let index = u32::from(port.get());
+    fn publish(&self, index: u32, memory: &MapData, doorbell: &MapData) -> Result<(), MapError> {
         let set = |maps: &Mutex<Map>, map: &MapData| {
             ArrayOfMaps::<_, MapData>::try_from(&mut *lock(maps))?.set(index, map, 0)
         };
@@ -397,8 +430,7 @@ impl Maps {
     }
 
     /// Hides it again.
-    fn withdraw(&self, port: PortNumber) {
-        let index = u32::from(port.get());
+    fn withdraw(&self, index: u32) {
         for maps in [&self.ports, &self.doorbells] {
             if let Map::ArrayOfMaps(maps) = &*lock(maps) {
                 // Nothing can be done about a failure here, and nothing needs to be: the element

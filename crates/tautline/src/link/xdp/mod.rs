@@ -10,8 +10,10 @@ pub(crate) mod demux;
 mod doorbell;
 mod port;
 mod running;
+mod udp;
+mod udp_table;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -21,9 +23,12 @@ use tautline_shm::region::Shape;
 
 use self::demux::{Demux, Setup};
 use self::port::XdpPort;
+use self::udp::XdpUdpPort;
+use super::datagram::SocketUdpPort;
 use super::frame::RawAddress;
 use super::{
-    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, Route, XdpMode,
+    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
+    Route, UdpPortLink, XdpMode,
 };
 use crate::claim::Claim;
 use crate::control::client::Connection;
@@ -39,8 +44,30 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
     /// Hides it from the demux again.
     fn close_port(&self, port: PortNumber);
 
+    /// Makes a port of plain UDP and shows it to the demux. The caller has taken the UDP port.
+    fn open_udp_port(&self, _port: u16, _shape: Shape) -> Result<UdpPortParts, PortError> {
+        Err(PortError::NotOffered {
+            what: "plain UDP past the stack through a control process",
+            link: "xdp",
+        })
+    }
+
+    /// Hides it from the demux again.
+    fn close_udp_port(&self, _port: u16) {}
+
     /// Frames that reached no port.
     fn counters(&self) -> NodeCounters;
+}
+
+/// What a port of plain UDP on this link consists of.
+#[derive(Debug)]
+pub(crate) struct UdpPortParts {
+    /// Its memory, which the demux writes.
+    pub(crate) memory: Arc<MappedPort>,
+    /// The ring buffer that wakes its reader.
+    pub(crate) doorbell: OwnedFd,
+    /// The packet socket that it sends through.
+    pub(crate) sender: OwnedFd,
 }
 
 /// What a port on this link consists of.
@@ -118,6 +145,10 @@ pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities 
         receive_copies: 2,
         send_copies: 2,
         zero_copy: None,
+        plain_udp: match ip {
+            Some(_) => PlainUdp::PastTheStack,
+            None => PlainUdp::None,
+        },
         descriptor: true,
         lends: false,
         answers_sender: false,
@@ -132,7 +163,15 @@ impl Link for XdpLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(self.mode, self.ip)
+        let capabilities = capabilities(self.mode, self.ip);
+        match (self.control_process, capabilities.plain_udp) {
+            // A control process hands out ports of ours only: what it does not take stays with Linux.
+            (Some(_), PlainUdp::PastTheStack) => Capabilities {
+                plain_udp: PlainUdp::KernelSocket,
+                ..capabilities
+            },
+            _ => capabilities,
+        }
     }
 
     fn control_process(&self) -> Option<i32> {
@@ -152,6 +191,18 @@ impl Link for XdpLink {
         let parts = self.owner.open_port(port, shape)?;
         let owner = Arc::clone(&self.owner);
         Ok(PortHalf::frames(XdpPort::new(port, parts, self.ip, owner)?))
+    }
+
+    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
+        let ip = self.ip.ok_or(PortError::NoAddress {
+            link: self.kind().name(),
+        })?;
+        let local = SocketAddrV4::new(ip, port);
+        if self.control_process.is_some() {
+            return Ok(Box::new(SocketUdpPort::open(local, shape)?));
+        }
+        let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner)?;
+        Ok(Box::new(port))
     }
 
     fn route(

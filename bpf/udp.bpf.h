@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * Plain UDP for the demux: datagrams without our header, to UDP ports that this node has opened. Part of
+ * demux.bpf.c, which includes it; tautline_proto::ip::receive is its twin. Every other port, and
+ * whatever is damaged on the way to the port number, stays with Linux.
+ *
+ * The UDP checksum goes with the datagram into the port's memory, and the receiving thread judges it:
+ * summing a full frame here would cost more than all the rest, and cost it for everybody.
+ */
+#ifndef TAUTLINE_UDP_BPF_H
+#define TAUTLINE_UDP_BPF_H
+
+#define TL_NOT_PLAIN (-1)
+#define IP_MORE_FRAGMENTS 0x2000
+#define IP_FRAGMENT_OFFSET 0x1fff
+#define ICMP_UNREACHABLE 3
+
+/* UDP port to the place of its memory in `ports`; 0: not ours. A table and not a hash, so that a datagram
+ * for Linux costs one look.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_udp_table);
+} udp_ports SEC(".maps");
+
+static __always_inline const struct tl_udp_table *udp_table(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&udp_ports, &zero);
+}
+
+static __always_inline __u32 udp_place(const struct tl_udp_table *table, __be16 port)
+{
+	return table->place[bpf_ntohs(port)];
+}
+
+/* Nobody sends rightly from nowhere, loopback, a group, the broadcast address, or as us. */
+static __always_inline bool is_possible_source(__be32 source)
+{
+	__u32 first = source & bpf_htonl(0xff000000);
+
+	return first != 0 && first != bpf_htonl(127u << 24) &&
+	       bpf_ntohl(source) < 0xe0000000 && source != config.ip && source != config.broadcast;
+}
+
+static __always_inline __u64 udp_source_word(__be32 address, __be16 rest, __u16 form)
+{
+	__u8 bytes[6];
+
+	__builtin_memcpy(bytes, &address, 4);
+	__builtin_memcpy(bytes + 4, &rest, 2);
+	return source_word(bytes, form);
+}
+
+static __always_inline int deliver_plain(struct xdp_md *ctx, __u32 place, const struct frame *frame)
+{
+	__u32 length = bpf_ntohs(frame->plain->length);
+	__u32 element = 0;
+	struct tl_control *control;
+	void *memory = bpf_map_lookup_elem(&ports, &place);
+	__u64 now;
+
+	/* Closed a moment ago. */
+	if (!memory)
+		return XDP_PASS;
+	control = bpf_map_lookup_elem(memory, &element);
+	if (!control)
+		return XDP_PASS;
+	now = bpf_ktime_get_ns();
+	if (is_policed(control, now))
+		return XDP_DROP;
+	if (length > TL_SLOT_PAYLOAD_BYTES)
+		__sync_fetch_and_add(&control->producer.unfit, 1);
+	else
+		push(ctx, memory, control, frame, frame->plain->priority, length, now);
+	ring_if_wanted(control, place);
+	return XDP_DROP;
+}
+
+/* RFC 768. `bytes`: of the IP packet after its header. */
+static __always_inline int accept_datagram(struct xdp_md *ctx, void *data_end, const struct iphdr *ip,
+					   const struct udphdr *udp, __u32 offset, __u32 bytes,
+					   __u32 place)
+{
+	struct tl_udp_head head = { .priority = ip->tos >> 5 };
+	struct frame frame = { .plain = &head, .header_offset = offset + sizeof(*udp) };
+	__u32 udp_bytes;
+
+	if (bytes < sizeof(*udp) || (const void *)(udp + 1) > data_end)
+		return count(TL_TRUNCATED, XDP_DROP);
+	udp_bytes = bpf_ntohs(udp->len);
+	if (udp_bytes < sizeof(*udp))
+		return count(TL_TRUNCATED, XDP_DROP);
+	if (udp_bytes > bytes)
+		return count(TL_LENGTH_BEYOND_FRAME, XDP_DROP);
+	head.destination_port = udp->dest;
+	head.length = bpf_htons(udp_bytes - sizeof(*udp));
+	head.checksum = udp->check;
+	frame.source = udp_source_word(ip->saddr, udp->source, TL_SOURCE_DATAGRAM);
+	return deliver_plain(ctx, place, &frame);
+}
+
+/* News that a datagram of ours did not arrive, for the port that sent it: the last few, in the order of
+ * arrival. Each entry is valid while its number is the one that is looked for.
+ */
+static __always_inline void tell(__u32 place, __be32 address, __be16 port, __u8 code, __u16 mtu)
+{
+	__u32 element = 0;
+	struct tl_control *control;
+	struct tl_news_entry *entry;
+	__u64 number;
+	void *memory = bpf_map_lookup_elem(&ports, &place);
+
+	if (!memory)
+		return;
+	control = bpf_map_lookup_elem(memory, &element);
+	if (!control)
+		return;
+	number = __sync_fetch_and_add(&control->producer.news, 1);
+	entry = &control->news[number % TL_NEWS_COUNT];
+	__sync_lock_test_and_set(&entry->about, 0);
+	entry->destination = udp_source_word(address, port, TL_SOURCE_DATAGRAM);
+	__sync_lock_test_and_set(&entry->about, (number + 1) << 32 | (__u64)mtu << 8 | code);
+	ring_if_wanted(control, place);
+}
+
+/* RFC 792: type 3 quotes the IP header of the datagram and eight bytes of what follows it. Linux sees
+ * the packet in any case.
+ */
+static __always_inline void read_news(const struct tl_udp_table *table, void *data_end,
+				      const __u8 *icmp, __u32 bytes)
+{
+	const struct iphdr *quoted = (const void *)(icmp + 8);
+	const struct udphdr *udp;
+	__u32 quoted_bytes, place;
+
+	if ((const void *)(quoted + 1) > data_end || icmp[0] != ICMP_UNREACHABLE ||
+	    quoted->version != 4 || quoted->protocol != IPPROTO_UDP || quoted->saddr != config.ip ||
+	    quoted->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
+		return;
+	quoted_bytes = quoted->ihl * 4;
+	if (quoted_bytes < sizeof(*quoted) || bytes < 8 + quoted_bytes + 4)
+		return;
+	udp = (const void *)quoted + quoted_bytes;
+	if ((const void *)&udp->len > data_end)
+		return;
+	place = udp_place(table, udp->source);
+	if (place)
+		tell(place, quoted->daddr, udp->dest, icmp[1], icmp[6] << 8 | icmp[7]);
+}
+
+/* The verdict, or TL_NOT_PLAIN for what the rest of the demux may look at. */
+static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *data_end,
+					const struct ethhdr *ethernet, __u32 offset)
+{
+	const struct tl_udp_table *table = udp_table();
+	const struct iphdr *ip = data + offset;
+	const struct udphdr *udp;
+	__u32 header_bytes, packet_bytes, place = 0;
+	__u16 fragment;
+
+	if (!table || !table->open)
+		return TL_NOT_PLAIN;
+	if ((const void *)(ip + 1) > data_end || ip->version != 4 || ip->daddr != config.ip ||
+	    (ip->protocol != IPPROTO_UDP && ip->protocol != IPPROTO_ICMP))
+		return TL_NOT_PLAIN;
+	header_bytes = ip->ihl * 4;
+	packet_bytes = bpf_ntohs(ip->tot_len);
+	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes)
+		return TL_NOT_PLAIN;
+	/* Asking for the length of a frame in several buffers is a call, seldom needed. */
+	if (offset + packet_bytes > (__u32)(data_end - data) &&
+	    offset + packet_bytes > bpf_xdp_get_buff_len(ctx))
+		return TL_NOT_PLAIN;
+	packet_bytes -= header_bytes;
+	offset += header_bytes;
+	fragment = bpf_ntohs(ip->frag_off) & (IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET);
+	udp = (const void *)ip + header_bytes;
+	if (ip->protocol == IPPROTO_ICMP) {
+		if (fragment == 0 && packet_bytes >= 8)
+			read_news(table, data_end, (const void *)udp, packet_bytes);
+		return TL_NOT_PLAIN;
+	}
+	if (fragment)
+		return TL_NOT_PLAIN;
+	if (packet_bytes < 2 * sizeof(udp->dest) || (const void *)&udp->len > data_end)
+		return TL_NOT_PLAIN;
+	place = udp_place(table, udp->dest);
+	if (!place || !is_undamaged(ip, ip->ihl, data_end))
+		return TL_NOT_PLAIN;
+	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
+		return count(TL_INVALID_SOURCE, XDP_DROP);
+	return accept_datagram(ctx, data_end, ip, udp, offset, packet_bytes, place);
+}
+
+#endif

@@ -1,0 +1,179 @@
+//! A port of plain UDP on link `xdp`: the demux delivers into its memory, datagrams leave through a packet
+//! socket with headers of our own making.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tautline_proto::ip::Reason;
+use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::wire::{MacAddress, Priority};
+use tautline_shm::doorbell;
+use tautline_shm::news::NewsReader;
+use tautline_shm::region::{PortMemory, Shape};
+
+use super::doorbell::Doorbell;
+use super::{DemuxOwner, UdpPortParts};
+use crate::address::ipv4_of_word;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::Inbox;
+use crate::link::plain_udp::{UdpPortLink, Undelivered, reserve};
+use crate::memory::MappedPort;
+use crate::sys::interface::Interface;
+use crate::sys::{socket, wait};
+
+/// The port's half.
+#[derive(Debug)]
+pub(super) struct XdpUdpPort {
+    local: SocketAddrV4,
+    interface: Interface,
+    memory: Arc<MappedPort>,
+    doorbell: Doorbell,
+    sender: OwnedFd,
+    news: NewsReader,
+    // Hidden from the demux before the UDP port is given up.
+    _opened: Opened,
+    reserved: OwnedFd,
+}
+
+impl XdpUdpPort {
+    /// Takes the UDP port, then has the demux's owner make the port.
+    pub(super) fn open(
+        local: SocketAddrV4,
+        interface: &Interface,
+        shape: Shape,
+        owner: &Arc<dyn DemuxOwner>,
+    ) -> Result<Self, PortError> {
+        let reserved = reserve(local)?;
+        let UdpPortParts {
+            memory,
+            doorbell,
+            sender,
+        } = owner.open_udp_port(local.port(), shape)?;
+        // From here on a failure closes the port again.
+        let opened = Opened {
+            port: local.port(),
+            owner: Arc::clone(owner),
+        };
+        let doorbell = Doorbell::new(doorbell)
+            .map_err(|error| PortError::refused("mapping the port's doorbell", error))?;
+        Ok(Self {
+            local,
+            interface: interface.clone(),
+            memory,
+            doorbell,
+            sender,
+            news: NewsReader::default(),
+            _opened: opened,
+            reserved,
+        })
+    }
+}
+
+/// Closes the port when dropped.
+#[derive(Debug)]
+struct Opened {
+    port: u16,
+    owner: Arc<dyn DemuxOwner>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.owner.close_udp_port(self.port);
+    }
+}
+
+/// A number for a datagram in fragments: no two of this process to one peer at a time, and those of other
+/// processes begin elsewhere.
+fn next_identification() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if NEXT.load(Relaxed) == 0 {
+        let nanos = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.subsec_nanos());
+        let begin = nanos ^ std::process::id() << 7 | 1;
+        let _another_began = NEXT.compare_exchange(0, begin, Relaxed, Relaxed);
+    }
+    NEXT.fetch_add(1, Relaxed) as u16
+}
+
+impl Inbox for XdpUdpPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.memory
+    }
+
+    /// Nothing to do: the demux has delivered already.
+    #[inline]
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        self.doorbell.quiet();
+        doorbell::arm(self.memory.port().control);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        let waited = wait::readable(self.doorbell.as_fd(), timeout);
+        doorbell::disarm(self.memory.port().control);
+        Ok(waited?)
+    }
+
+    /// A look at the reserved socket: leaving its lock runs what is due.
+    fn let_kernel_in(&mut self) {
+        socket::look(self.reserved.as_fd());
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbell.as_fd())
+    }
+}
+
+impl UdpPortLink for XdpUdpPort {
+    fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    fn needs_station(&self) -> bool {
+        true
+    }
+
+    fn accepts_partial_checksums(&self) -> bool {
+        self.interface.is_virtual
+    }
+
+    fn route(&self, to: SocketAddrV4, station: MacAddress) -> Route {
+        let Interface { mac, mtu_bytes, .. } = self.interface;
+        Route::new(self.local, to, mac, station, mtu_bytes)
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        route: &Route,
+        priority: Priority,
+        buffer: &mut SendBuffer,
+        length: usize,
+    ) -> Result<(), SendError> {
+        let identification = match length > route.whole_bytes_max() {
+            true => next_identification(),
+            false => 0,
+        };
+        let mut frames = buffer.frames(route, priority, length, identification);
+        while let Some(frame) = frames.next_frame() {
+            socket::send(self.sender.as_fd(), frame)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn undelivered(&mut self) -> Option<Undelivered> {
+        let news = self.news.next(self.memory.port().control)?;
+        Some(Undelivered {
+            destination: ipv4_of_word(news.destination),
+            reason: Reason::of_code(news.code, news.mtu_bytes),
+        })
+    }
+}

@@ -1,0 +1,440 @@
+//! The port of plain UDP: datagrams from and to anybody who speaks UDP, without our header.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::ip::checksum::judge;
+use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::udp::UdpChecksum;
+use tautline_proto::wire::{MacAddress, Priority};
+use tautline_shm::layout::source_form;
+use tautline_shm::police;
+use tautline_shm::queue::{Consumer, Record};
+use tautline_shm::region::{PortMemory, Shape};
+
+use super::endpoint::check_buffer;
+use super::waiting::{Bell, Waiter, wait_for};
+use super::{DESTINATIONS_MAX, Destination, QueuingOptions};
+use crate::address::{ipv4_of_word, source_form_of};
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::ArrivalClock;
+use crate::link::plain_udp::UdpPortLink;
+use crate::node::NodeInner;
+use crate::sys::memory::lock_slice;
+use crate::udp_statistics::{UdpRegistration, UdpStatistics};
+
+/// A datagram that was received; its bytes are in the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Bytes of the datagram, from the start of the buffer.
+    pub length: usize,
+    /// Its priority: the IP precedence that it came with, the upper three bits of the type of service.
+    pub priority: Priority,
+    /// Who sent it. Port 0 wants no answer.
+    pub source: SocketAddrV4,
+    /// When it arrived, or its last fragment, on the link's arrival clock.
+    pub arrival: Instant,
+    /// What its checksum said; a wrong one does not come this far.
+    pub checksum: UdpChecksum,
+}
+
+/// A UDP port of this node, past the kernel's protocol stack where the link can (`xdp`), through an
+/// ordinary socket elsewhere: [`Capabilities::plain_udp`](crate::link::Capabilities::plain_udp).
+///
+/// What comes for it is kept as in a [`QueuingPort`](crate::QueuingPort): the most urgent first, first in
+/// first out within a priority; the priority is the datagram's IP precedence (class selector), and it is
+/// sent as such. All other UDP ports of the same address stay with Linux.
+///
+/// ```
+/// use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions};
+///
+/// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
+/// let mut port = node.udp_port(15_000, &QueuingOptions::default())?;
+/// // Anybody's socket.
+/// let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
+/// peer.send_to(b"position?", "127.0.0.1:15000")?;
+///
+/// let mut buffer = [0; 1484];
+/// let datagram = port.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+/// assert_eq!(&buffer[..datagram.length], b"position?");
+/// let asker = port.reply_to(datagram.source)?;
+/// port.send_to(asker, Priority::HIGHEST, b"3 mm")?;
+/// assert_eq!(peer.recv(&mut buffer)?, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct UdpPort {
+    number: u16,
+    receiver: Receiver,
+    routes: Vec<Route>,
+    buffer: SendBuffer,
+    // Last: the demux must outlive the port's place in it.
+    node: Arc<NodeInner>,
+}
+
+/// What is received with.
+#[derive(Debug)]
+struct Receiver {
+    link: Box<dyn UdpPortLink>,
+    consumer: Consumer,
+    message_bytes_max: usize,
+    statistics: Arc<UdpStatistics>,
+    spin: Duration,
+    notify: bool,
+    _registration: UdpRegistration,
+}
+
+impl UdpPort {
+    /// Checks the options against the limits of [`QueuingOptions`] and those of UDP.
+    ///
+    /// # Errors
+    /// [`PortError::BadDepth`], [`PortError::BadMessageSize`].
+    pub fn check(options: &QueuingOptions) -> Result<(), PortError> {
+        options.check()?;
+        if options.message_bytes_max > DATAGRAM_BYTES_MAX {
+            return Err(PortError::BadMessageSize {
+                bytes: options.message_bytes_max,
+                why: "a datagram has at most 65,507",
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open(
+        node: &Arc<NodeInner>,
+        number: u16,
+        name: Option<&str>,
+        options: &QueuingOptions,
+    ) -> Result<Self, PortError> {
+        Self::check(options)?;
+        if number == 0 {
+            return Err(PortError::UdpPortZero);
+        }
+        let bucket = options
+            .policing
+            .map(|policing| policing.bucket())
+            .transpose()?;
+        node.check_namespace()?;
+        let reservation = node.udp_ports.reserve(number)?;
+        let shape = Shape::Queuing {
+            depth: options.depth,
+        };
+        let link = node.link.open_udp_port(number, shape)?;
+        police::set(link.memory().port().control, bucket);
+        let spin = match node.link.capabilities().arrival_clock {
+            // Spinning does not move virtual time.
+            ArrivalClock::Virtual => Duration::ZERO,
+            _ => options.spin,
+        };
+        let statistics = Arc::new(UdpStatistics::default());
+        let registration = reservation.fill(name, link.memory(), &statistics);
+        let buffer = SendBuffer::new(DATAGRAM_BYTES_MAX);
+        // Best effort, as for all memory of a port; the node's report says if it is not allowed.
+        let _pageable = lock_slice(buffer.memory());
+        Ok(Self {
+            number,
+            receiver: Receiver {
+                link,
+                consumer: Consumer::new(options.depth as usize),
+                message_bytes_max: options.message_bytes_max,
+                statistics,
+                spin,
+                notify: false,
+                _registration: registration,
+            },
+            routes: Vec::with_capacity(DESTINATIONS_MAX),
+            buffer,
+            node: Arc::clone(node),
+        })
+    }
+
+    /// The UDP port's number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The node's address, and the port's number.
+    #[must_use]
+    pub fn local(&self) -> SocketAddrV4 {
+        self.receiver.link.local()
+    }
+
+    /// Bytes of the longest datagram that the port receives. It sends up to 65,507.
+    #[must_use]
+    pub fn message_bytes_max(&self) -> usize {
+        self.receiver.message_bytes_max
+    }
+
+    /// Resolves a peer's UDP port; `peer` is a neighbour's name or an IPv4 address. An address outside the
+    /// interface's network goes through the configured gateway. Not for the hot path; the same peer and
+    /// port give the same destination.
+    ///
+    /// # Errors
+    /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::NoRoute`],
+    /// [`PortError::UdpPortZero`], [`PortError::TooManyDestinations`].
+    pub fn destination(&mut self, peer: &str, port: u16) -> Result<Destination, PortError> {
+        let address = self.node.address_of(peer)?;
+        self.resolve(SocketAddrV4::new(address, port), false)
+    }
+
+    /// Resolves the sender of a datagram, to answer it. A sender that is no neighbour is looked up in the
+    /// kernel's own table. The first call for a sender is not for the hot path.
+    ///
+    /// # Errors
+    /// As [`UdpPort::destination`].
+    pub fn reply_to(&mut self, source: SocketAddrV4) -> Result<Destination, PortError> {
+        self.resolve(source, true)
+    }
+
+    fn resolve(&mut self, to: SocketAddrV4, ask_kernel: bool) -> Result<Destination, PortError> {
+        if let Some(known) = self.routes.iter().position(|route| route.to() == to) {
+            return Ok(Destination(known));
+        }
+        if to.port() == 0 {
+            return Err(PortError::UdpPortZero);
+        }
+        let station = match self.receiver.link.needs_station() {
+            true => self.node.station_of(*to.ip(), ask_kernel)?,
+            false => MacAddress::UNSPECIFIED,
+        };
+        if self.routes.len() == DESTINATIONS_MAX {
+            return Err(PortError::TooManyDestinations);
+        }
+        self.routes.push(self.receiver.link.route(to, station));
+        Ok(Destination(self.routes.len() - 1))
+    }
+
+    /// Where a destination is.
+    #[must_use]
+    pub fn address(&self, destination: Destination) -> Option<Ipv4Addr> {
+        Some(*self.routes.get(destination.0)?.to().ip())
+    }
+
+    /// Sends shorter packets to a destination from now on, 68 to 1,500 bytes each with its IP header, so
+    /// that longer datagrams go in fragments: the answer to
+    /// [`Reason::TooLongForPath`](tautline_proto::ip::Reason::TooLongForPath). Nothing on the links that
+    /// send through an ordinary socket, where the kernel does that.
+    pub fn limit_packets(&mut self, to: Destination, mtu_bytes: usize) {
+        if let Some(route) = self.routes.get_mut(to.0) {
+            route.set_mtu_bytes(mtu_bytes);
+        }
+    }
+
+    /// Sends a datagram of up to 65,507 bytes: one system call a frame; never waits. One that fits a frame
+    /// forbids routers to cut it, a longer one leaves in IP fragments.
+    ///
+    /// # Errors
+    /// [`SendError`]. Of a datagram in fragments, some may have been sent; the peer drops them.
+    #[inline]
+    pub fn send_to(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        datagram: &[u8],
+    ) -> Result<(), SendError> {
+        match self.buffer.payload(datagram.len()) {
+            Some(payload) => payload.copy_from_slice(datagram),
+            None => {
+                self.receiver.statistics.send_errors.add(1);
+                return Err(SendError::MessageTooLarge {
+                    bytes: datagram.len(),
+                });
+            }
+        }
+        self.send_buffer(to, priority, datagram.len())
+    }
+
+    /// Memory to make a datagram in, for [`UdpPort::send_buffer`]: what is sent from here is not copied in
+    /// this process.
+    #[must_use]
+    pub fn buffer(&mut self) -> &mut [u8] {
+        let bytes = self.buffer.datagram_bytes_max();
+        self.buffer.payload(bytes).unwrap_or_default()
+    }
+
+    /// Sends the first `length` bytes of [`UdpPort::buffer`], as [`UdpPort::send_to`]. A datagram longer
+    /// than a frame is cut where it lies, which spoils the buffer's content.
+    ///
+    /// # Errors
+    /// As [`UdpPort::send_to`].
+    #[inline]
+    pub fn send_buffer(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        length: usize,
+    ) -> Result<(), SendError> {
+        let Receiver {
+            link, statistics, ..
+        } = &mut self.receiver;
+        let result = match length <= DATAGRAM_BYTES_MAX {
+            true => link.send(&self.routes[to.0], priority, &mut self.buffer, length),
+            false => Err(SendError::MessageTooLarge { bytes: length }),
+        };
+        match result {
+            Ok(()) => statistics.sent.add(1),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
+    }
+
+    /// The most urgent datagram, if there is one, into `buffer`, which must hold
+    /// [`UdpPort::message_bytes_max`]. Never waits.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Undelivered`] if a datagram to one of this port's destinations did not arrive, once
+    /// for each; what has been received is there for the next call. Otherwise [`ReceiveError`].
+    #[inline]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Datagram>, ReceiveError> {
+        check_buffer(buffer, self.receiver.message_bytes_max)?;
+        if let Some(datagram) = self.receiver.look(&self.routes, buffer)? {
+            return Ok(Some(datagram));
+        }
+        if !self.receiver.notify {
+            return Ok(None);
+        }
+        self.receiver.link.arm();
+        self.receiver.look(&self.routes, buffer)
+    }
+
+    /// The most urgent datagram; waits for one until `deadline`, spinning first and then sleeping.
+    /// `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
+    ///
+    /// # Errors
+    /// As [`UdpPort::receive`].
+    pub fn receive_until(
+        &mut self,
+        deadline: Instant,
+        buffer: &mut [u8],
+    ) -> Result<Option<Datagram>, ReceiveError> {
+        check_buffer(buffer, self.receiver.message_bytes_max)?;
+        let routes = &self.routes;
+        wait_for(&mut self.receiver, deadline, |receiver| {
+            receiver.look(routes, buffer)
+        })
+    }
+
+    /// A descriptor for poll, select or epoll; `None` on a link that has none. As
+    /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
+    pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        let receiver = &mut self.receiver;
+        if !receiver.notify {
+            receiver.notify = true;
+            receiver.link.arm();
+        }
+        receiver.link.descriptor()
+    }
+}
+
+impl Waiter for Receiver {
+    fn inbox(&mut self) -> Bell<'_> {
+        Bell::Inbox(self.link.as_mut())
+    }
+
+    fn spin(&self) -> Duration {
+        self.spin
+    }
+}
+
+impl Receiver {
+    #[inline]
+    fn look(
+        &mut self,
+        routes: &[Route],
+        buffer: &mut [u8],
+    ) -> Result<Option<Datagram>, ReceiveError> {
+        self.link.collect()?;
+        // Anybody can write that something did not arrive; only what went there counts.
+        while let Some(news) = self.link.undelivered() {
+            if routes.iter().any(|route| route.to() == news.destination) {
+                self.statistics.undelivered.add(1);
+                return Err(ReceiveError::Undelivered(news));
+            }
+        }
+        Ok(self.take(buffer))
+    }
+
+    /// Takes records until one completes a datagram. Bounded by the slots of the port.
+    #[inline]
+    fn take(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
+        let port = self.link.memory().port();
+        for _ in 0..port.slots.len() {
+            let record = self.consumer.peek(port.slots)?;
+            let datagram = read(
+                self.link.as_ref(),
+                &self.statistics,
+                &record,
+                &mut buffer[..self.message_bytes_max],
+            );
+            self.consumer.release(port.control, record);
+            if datagram.is_some() {
+                self.statistics.received.add(1);
+                return datagram;
+            }
+        }
+        None
+    }
+}
+
+/// The datagram in a record; nothing if it is to be dropped, which is counted.
+#[inline]
+fn read(
+    link: &dyn UdpPortLink,
+    statistics: &UdpStatistics,
+    record: &Record<'_>,
+    buffer: &mut [u8],
+) -> Option<Datagram> {
+    let head = record.slot.head();
+    let known = DatagramHead::from_bytes(&head.header)
+        .filter(|_| source_form_of(head.source) == source_form::DATAGRAM);
+    let Some(datagram) = known else {
+        // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+        statistics.void.add(1);
+        return None;
+    };
+    let length = usize::from(datagram.length);
+    let Some(payload) = buffer.get_mut(..length) else {
+        statistics.too_large.add(1);
+        return None;
+    };
+    record.slot.read_payload(payload);
+    let source = ipv4_of_word(head.source);
+    let checksum = match datagram.is_verified {
+        true => UdpChecksum::Valid,
+        false => accepted(link, statistics, datagram.checksum, source, payload)?,
+    };
+    Some(Datagram {
+        length,
+        priority: datagram.priority,
+        source,
+        arrival: Instant::from_nanos(head.arrival_ns),
+        checksum,
+    })
+}
+
+/// What the checksum says; nothing if the datagram is to be dropped for it.
+#[inline]
+fn accepted(
+    link: &dyn UdpPortLink,
+    statistics: &UdpStatistics,
+    checksum: u16,
+    source: SocketAddrV4,
+    payload: &[u8],
+) -> Option<UdpChecksum> {
+    match judge(checksum, source, link.local(), payload) {
+        Some(UdpChecksum::Partial) if link.accepts_partial_checksums() => {
+            statistics.partial_checksum.add(1);
+            Some(UdpChecksum::Partial)
+        }
+        None | Some(UdpChecksum::Partial) => {
+            statistics.bad_checksum.add(1);
+            None
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,193 @@
+//! What a port of plain UDP counts, and the list of a node's open ones.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tautline_shm::deliver::frames;
+use tautline_shm::layout::CLASS_COUNT;
+use tautline_shm::region::{PortMemory, Shape};
+
+use crate::error::PortError;
+use crate::memory::MappedPort;
+use crate::policing::Policing;
+use crate::statistics::Counter;
+
+/// What the port's thread counts.
+#[derive(Debug, Default)]
+pub(crate) struct UdpStatistics {
+    pub(crate) sent: Counter,
+    pub(crate) send_errors: Counter,
+    pub(crate) received: Counter,
+    pub(crate) too_large: Counter,
+    pub(crate) void: Counter,
+    pub(crate) bad_checksum: Counter,
+    pub(crate) partial_checksum: Counter,
+    pub(crate) undelivered: Counter,
+}
+
+/// One open port of plain UDP, at the moment of asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UdpPortStatus {
+    /// Its UDP port number.
+    pub number: u16,
+    /// Its name in the configuration.
+    pub name: Option<String>,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
+    pub memory_resident: bool,
+    /// Slots of each class.
+    pub depth: u32,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Sends that failed.
+    pub send_errors: u64,
+    /// Datagrams and fragments that were for this port, delivered or dropped.
+    pub frames: u64,
+    /// Datagrams handed to the application.
+    pub received: u64,
+    /// Datagrams and fragments waiting, per priority 0 to 7.
+    pub queued: [u64; CLASS_COUNT],
+    /// Datagrams and fragments dropped because their class was full, per priority.
+    pub dropped_full: [u64; CLASS_COUNT],
+    /// Datagrams given up because several CPUs delivered at once.
+    pub contended: u64,
+    /// What the port takes at most, if it is policed.
+    pub policing: Option<Policing>,
+    /// Datagrams and fragments dropped because more came than that.
+    pub policed: u64,
+    /// Datagrams in frames that are longer than a slot.
+    pub unfit: u64,
+    /// Datagrams longer than the port takes.
+    pub too_large: u64,
+    /// Datagrams dropped for a wrong checksum.
+    pub bad_checksum: u64,
+    /// Datagrams taken although their sender's kernel had left the checksum to a network card and none was
+    /// on the way: between the ends of a virtual link.
+    pub partial_checksum: u64,
+    /// News that a datagram of this port did not arrive.
+    pub undelivered: u64,
+    /// Slots without a datagram.
+    pub void: u64,
+    /// Times that the reader was woken.
+    pub doorbells: u64,
+}
+
+/// The open ports of plain UDP of a node.
+#[derive(Debug, Default)]
+pub(crate) struct UdpPorts {
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u16,
+    /// `None` while the port is being opened.
+    port: Option<OpenPort>,
+}
+
+#[derive(Debug)]
+struct OpenPort {
+    name: Option<String>,
+    memory: Arc<MappedPort>,
+    statistics: Arc<UdpStatistics>,
+}
+
+/// Keeps a number in its node's list; dropped before the port is open, gives it up again.
+#[derive(Debug)]
+pub(crate) struct UdpRegistration {
+    number: u16,
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+impl UdpPorts {
+    pub(crate) fn reserve(&self, number: u16) -> Result<UdpRegistration, PortError> {
+        let mut open = lock(&self.open);
+        if open.iter().any(|entry| entry.number == number) {
+            return Err(PortError::UdpOpenHere { port: number });
+        }
+        open.push(Entry { number, port: None });
+        Ok(UdpRegistration {
+            number,
+            open: Arc::clone(&self.open),
+        })
+    }
+
+    pub(crate) fn status(&self) -> Vec<UdpPortStatus> {
+        let open = lock(&self.open);
+        open.iter()
+            .filter_map(|entry| Some(status(entry.number, entry.port.as_ref()?)))
+            .collect()
+    }
+}
+
+impl UdpRegistration {
+    /// The port is open: it shows in the list from now on.
+    pub(crate) fn fill(
+        self,
+        name: Option<&str>,
+        memory: &Arc<MappedPort>,
+        statistics: &Arc<UdpStatistics>,
+    ) -> Self {
+        let mut open = lock(&self.open);
+        if let Some(entry) = open.iter_mut().find(|entry| entry.number == self.number) {
+            entry.port = Some(OpenPort {
+                name: name.map(str::to_owned),
+                memory: Arc::clone(memory),
+                statistics: Arc::clone(statistics),
+            });
+        }
+        drop(open);
+        self
+    }
+}
+
+impl Drop for UdpRegistration {
+    fn drop(&mut self) {
+        lock(&self.open).retain(|entry| entry.number != self.number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The list stays whole at every step, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn status(number: u16, port: &OpenPort) -> UdpPortStatus {
+    let memory = port.memory.port();
+    let control = memory.control;
+    let depth = match port.memory.shape() {
+        Shape::Queuing { depth } => depth,
+        _ => 0,
+    };
+    let queued = |class: usize| {
+        let head = control.class[class].head.load(Relaxed);
+        head.saturating_sub(control.taken.taken[class].load(Relaxed))
+    };
+    let counted = &port.statistics;
+    UdpPortStatus {
+        number,
+        name: port.name.clone(),
+        memory_bytes: port.memory.shape().bytes(),
+        memory_resident: port.memory.is_resident(),
+        depth,
+        sent: counted.sent.read(),
+        send_errors: counted.send_errors.read(),
+        frames: frames(memory),
+        received: counted.received.read(),
+        queued: std::array::from_fn(queued),
+        dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),
+        contended: control.producer.contended.load(Relaxed),
+        policing: Policing::of(control),
+        policed: control.police.policed.load(Relaxed),
+        unfit: control.producer.unfit.load(Relaxed),
+        too_large: counted.too_large.read(),
+        bad_checksum: counted.bad_checksum.read(),
+        partial_checksum: counted.partial_checksum.read(),
+        undelivered: counted.undelivered.read(),
+        void: counted.void.read(),
+        doorbells: control.producer.doorbells.load(Relaxed),
+    }
+}
