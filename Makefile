@@ -12,6 +12,7 @@ FUZZ_ITERATIONS := 200000000
 FLOOD_SECONDS := 60
 SIM_SEEDS := 100000
 SIM_SECONDS_MAX := 86400
+VBUS_KILLS := 10000
 BENCH_PATHS := sampling,queuing,udp-poll,floor
 BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
@@ -22,7 +23,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim flood test-fresh-root clean
+.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim vbus-kills flood test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -73,6 +74,10 @@ sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,00
 flood: ## long, root: ten unprivileged clients under a flood, killed at random for FLOOD_SECONDS (60)
 	@scripts/setup.sh --for build
 	TAUTLINE_FLOOD_SECONDS=$(FLOOD_SECONDS) cargo test --locked -p tautline --test control_flood -- --nocapture
+
+vbus-kills: ## long: VBUS_KILLS (10,000) processes of each kind killed on a bus, what is received checked
+	@scripts/setup.sh --for build
+	TAUTLINE_KILLS=$(VBUS_KILLS) cargo test --locked -p tautline --test vbus_kill -- --show-output
 
 test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
 	@scripts/fresh-root.sh

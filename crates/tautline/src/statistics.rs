@@ -15,7 +15,7 @@ use tautline_shm::vbus::shape::Kind;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::link::PortHalf;
-use crate::link::vbus::{InletShared, PeerFigures};
+use crate::link::vbus::{InletShared, PeerFigures, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 
@@ -295,7 +295,7 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
 fn bus_status(number: PortNumber, port: &OpenPort, inlet: &InletShared) -> PortStatus {
     let figures = inlet.figures();
     let counted = &port.statistics;
-    let dropped: u64 = figures.totals.dropped_full.iter().sum();
+    let dropped = wrapping_sum(&figures.totals.dropped_full);
     let (kind, depth, sources) = match inlet.shape.kind {
         Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
         Kind::Sampling => (PortKind::Sampling, None, Some(inlet.sources_max() as u32)),

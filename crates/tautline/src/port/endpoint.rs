@@ -106,7 +106,8 @@ impl Endpoint {
                     .collect(),
             })?;
         if let PortHalf::Bus(bus) = &mut self.link {
-            return bus.add(name, to).map(Destination);
+            let place = bus.add(name, to, &self.statistics)?;
+            return Ok(Destination(place));
         }
         let route = self.node.link.route(neighbour, to, self.number)?;
         self.outbox.add(name.to_owned(), to, route)
@@ -126,7 +127,8 @@ impl Endpoint {
                 known: Vec::new(),
             })?;
         if let PortHalf::Bus(bus) = &mut self.link {
-            return bus.add(&name, source.port).map(Destination);
+            let place = bus.add(&name, source.port, &self.statistics)?;
+            return Ok(Destination(place));
         }
         let route = self.node.link.route(&neighbour, source.port, self.number)?;
         self.outbox.add(name, source.port, route)

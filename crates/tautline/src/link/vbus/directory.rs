@@ -190,6 +190,8 @@ impl Drop for Directory {
     fn drop(&mut self) {
         if let Ok(_locked) = lock(&self.path) {
             let _gone = std::fs::remove_file(self.path.join(&self.presence));
+            // Those who died leave through us.
+            let _unread = sweep(&self.path);
             // Refused while others are there.
             let _in_use = std::fs::remove_dir(&self.path);
         }

@@ -306,7 +306,7 @@ impl InletShared {
                 node: incoming.node,
                 port: incoming.port,
                 received: incoming.received.read(),
-                lost: dropped(memory).iter().sum(),
+                lost: wrapping_sum(&dropped(memory)),
                 restarts: known.next().map_or(0, |(_, _, count)| count - 1),
             });
         }
@@ -332,6 +332,11 @@ pub(crate) struct PeerFigures {
     pub(crate) received: u64,
     pub(crate) lost: u64,
     pub(crate) restarts: u32,
+}
+
+/// A sum of what a peer says. It may say anything, hence no overflow.
+pub(crate) fn wrapping_sum(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
 }
 
 fn dropped(memory: ProducerMemory<'_>) -> [u64; CLASS_COUNT] {

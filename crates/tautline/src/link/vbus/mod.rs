@@ -25,7 +25,7 @@ use tautline_shm::vbus::layout::{MESSAGE_BYTES_MAX, PRODUCERS_MAX};
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
 use self::directory::{BindError, Directory, socket_name};
-pub(crate) use self::inlet::{Inlet, InletShared, PeerFigures};
+pub(crate) use self::inlet::{Inlet, InletShared, PeerFigures, wrapping_sum};
 pub(crate) use self::outlet::Outlet;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
@@ -234,7 +234,12 @@ impl BusPort {
     }
 
     /// Makes a way to a port of a node, which need not be there yet.
-    pub(crate) fn add(&mut self, name: &str, to: PortNumber) -> Result<usize, PortError> {
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        to: PortNumber,
+        statistics: &Arc<Statistics>,
+    ) -> Result<usize, PortError> {
         if self.flows.len() == DESTINATIONS_MAX {
             return Err(PortError::TooManyDestinations);
         }
@@ -244,7 +249,14 @@ impl BusPort {
             link: "vbus",
         })?;
         let from = self.inlet.shared.number;
-        let outlet = Outlet::new(&self.service.handle, from, node, to, HANDSHAKE_LIMIT);
+        let outlet = Outlet::new(
+            &self.service.handle,
+            from,
+            node,
+            to,
+            HANDSHAKE_LIMIT,
+            statistics,
+        );
         self.flows.push(Flow {
             name: name.to_owned(),
             to,
@@ -269,10 +281,7 @@ impl BusPort {
         let result = flow.outlet.send(priority, sequence, message);
         match result {
             Ok(()) => statistics.sent.add(1),
-            Err(_) => {
-                statistics.send_errors.add(1);
-                statistics.undelivered.add(flow.outlet.take_undelivered());
-            }
+            Err(_) => statistics.send_errors.add(1),
         }
         result
     }
@@ -293,7 +302,6 @@ impl BusPort {
                     .send_batch(run[0].priority, &mut flow.sequence, messages);
             sent += count;
             statistics.sent.add(count as u64);
-            statistics.undelivered.add(flow.outlet.take_undelivered());
             match result {
                 Ok(()) => {}
                 Err(error) if sent == 0 => {

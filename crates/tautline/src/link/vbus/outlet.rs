@@ -20,6 +20,7 @@ use tautline_shm::vbus::wait::{Kicker, Manner};
 use super::service::{Command, ServiceHandle};
 use crate::address::NodeName;
 use crate::error::SendError;
+use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
@@ -169,8 +170,8 @@ pub(crate) struct Outlet {
     service: Arc<ServiceHandle>,
     generation: u32,
     active: Option<Active>,
-    /// Messages that were published to peers that are gone, and that they had not taken.
-    undelivered: u64,
+    /// The port's, for messages that peers had not taken when they went.
+    statistics: Arc<Statistics>,
 }
 
 impl Outlet {
@@ -181,6 +182,7 @@ impl Outlet {
         node: NodeName,
         to: PortNumber,
         limit: Duration,
+        statistics: &Arc<Statistics>,
     ) -> Self {
         let shared = Arc::new(OutletShared {
             from,
@@ -197,13 +199,8 @@ impl Outlet {
             service: Arc::clone(service),
             generation: 0,
             active: None,
-            undelivered: 0,
+            statistics: Arc::clone(statistics),
         }
-    }
-
-    /// What was published to peers that are gone and had not taken it, since the last call.
-    pub(crate) fn take_undelivered(&mut self) -> u64 {
-        std::mem::take(&mut self.undelivered)
     }
 
     #[cold]
@@ -211,7 +208,8 @@ impl Outlet {
         // Acquire: partner is the Release in `OutletShared::set`.
         self.generation = self.shared.generation.load(Acquire);
         if let Some(old) = self.active.take() {
-            self.undelivered += old.connection.outstanding();
+            let outstanding = old.connection.outstanding();
+            self.statistics.undelivered.add(outstanding);
         }
         // The service thread keeps the old connection until we have let go of it, so nothing is
         // unmapped here.

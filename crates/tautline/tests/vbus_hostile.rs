@@ -1,0 +1,217 @@
+//! A process on the bus that keeps no rule: it writes random bytes over everything that it may write. Whoever
+//! is connected to it never reads outside, never loops for ever, says so, and goes on.
+#![allow(unsafe_code)] // Writes over mappings that the library has made.
+
+mod common;
+
+use std::time::{Duration, Instant as Clock};
+
+use common::{PATIENCE, bus, child, port};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline::{
+    Address, BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, SendError,
+    bus_neighbour,
+};
+
+const BUS: &str = "TAUTLINE_TEST_BUS";
+const BYTES_MAX: usize = 200;
+
+fn queuing() -> QueuingOptions {
+    QueuingOptions {
+        depth: 8,
+        message_bytes_max: BYTES_MAX,
+        ..QueuingOptions::default()
+    }
+}
+
+fn sampling() -> SamplingOptions {
+    SamplingOptions {
+        value_bytes_max: BYTES_MAX,
+        sources: 3,
+        ..SamplingOptions::default()
+    }
+}
+
+fn open(bus: &str, name: &str, others: [&str; 2]) -> Node {
+    let mut config = NodeConfig::vbus(BusConfig::new(bus, name.parse().unwrap()));
+    for other in others {
+        let neighbour = bus_neighbour(other.parse().unwrap());
+        config = config.with_neighbour(neighbour).unwrap();
+    }
+    Node::open(config).unwrap()
+}
+
+/// Everything of this process that a peer maps: where it starts, and how many bytes.
+fn own_memories() -> Vec<(usize, usize)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ours = maps.lines().filter(|line| line.contains("taut-vbus"));
+    let writable = ours.filter(|line| line.contains(" rw-s "));
+    writable
+        .map(|line| {
+            let (range, _) = line.split_once(' ').unwrap();
+            let (start, end) = range.split_once('-').unwrap();
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            (number(start), number(end) - number(start))
+        })
+        .collect()
+}
+
+/// Connects as everybody does, and then writes over all that others read of it.
+fn scribble(seed: u64) -> ! {
+    let bus = std::env::var(BUS).unwrap();
+    let node = open(&bus, "hostile", ["victim", "honest"]);
+    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
+    let mut value = node.sampling_port(port(32), &sampling()).unwrap();
+    let to = queue.destination("victim", port(41)).unwrap();
+    queue.send(to, Priority::NORMAL, b"hello").unwrap();
+    let to = value.destination("victim", port(42)).unwrap();
+    value.send(to, Priority::NORMAL, b"hello").unwrap();
+    println!("{}", child::READY);
+    let mut random = Random::seed_from_u64(seed);
+    // The victim has to connect to us, too.
+    std::thread::sleep(Duration::from_millis(100));
+    let memories = own_memories();
+    assert!(memories.len() >= 4, "two of each role: {memories:?}");
+    loop {
+        let (start, bytes) = memories[random.next_u32() as usize % memories.len()];
+        // Mostly at the beginning, where the words are that others act on; sometimes plausible ones.
+        let span = match random.next_u32() % 3 {
+            0 => bytes.min(1024),
+            1 => bytes.min(4096),
+            _ => bytes,
+        };
+        for _ in 0..64 {
+            let place = start + random.next_u32() as usize % span / 4 * 4;
+            let value = match random.next_u32() % 4 {
+                0 => random.next_u32(),
+                1 => random.next_u32() % 20,
+                2 => u32::MAX - random.next_u32() % 20,
+                _ => BYTES_MAX as u32 + random.next_u32() % 3,
+            };
+            // SAFETY: the place is within a writable mapping of this process, aligned to four bytes.
+            // The library's own use of it is what this test wants to spoil, in this process alone.
+            unsafe { (place as *mut u32).write_volatile(value) };
+        }
+    }
+}
+
+/// Sends numbered messages and values as one should.
+fn behave() -> ! {
+    let bus = std::env::var(BUS).unwrap();
+    let node = open(&bus, "honest", ["victim", "hostile"]);
+    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
+    let mut value = node.sampling_port(port(32), &sampling()).unwrap();
+    let to_queue = queue.destination("victim", port(41)).unwrap();
+    let to_value = value.destination("victim", port(42)).unwrap();
+    println!("{}", child::READY);
+    for number in 0_u64.. {
+        let bytes = number.to_ne_bytes();
+        value.send(to_value, Priority::NORMAL, &bytes).unwrap();
+        while queue.send(to_queue, Priority::NORMAL, &bytes) == Err(SendError::ReceiverFull) {
+            std::thread::yield_now();
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_hostile_peer_harms_itself_alone() {
+    const TEST: &str = "a_hostile_peer_harms_itself_alone";
+    match child::role().as_deref() {
+        Some("honest") => behave(),
+        Some(seed) => scribble(seed.parse().unwrap()),
+        None => {}
+    }
+    let path = bus("hostile").name;
+    // SAFETY: no other thread of this process reads the environment now; children inherit it.
+    unsafe { std::env::set_var(BUS, &path) };
+    let node = open(&path, "victim", ["hostile", "honest"]);
+    let mut queue = node.queuing_port(port(41), &queuing()).unwrap();
+    let mut value = node.sampling_port(port(42), &sampling()).unwrap();
+    let honest = child::Helper::start(TEST, "honest");
+    let seed = std::process::id();
+    println!("seed {seed}");
+    let is_honest = |address| address == Address::Bus("honest".parse().unwrap());
+    let mut buffer = [0; BYTES_MAX];
+    let (mut next, mut last_value, mut answers) = (0_u64, 0_u64, [0_u64; 2]);
+    let mut void = 0;
+    for life in 0..3 {
+        let hostile = child::Helper::start(TEST, &(seed + life).to_string());
+        let to_queue = queue.destination("hostile", port(31)).unwrap();
+        let to_value = value.destination("hostile", port(32)).unwrap();
+        let started = Clock::now();
+        let first = next;
+        let mut rounds = 0_u32;
+        while started.elapsed() < Duration::from_millis(1500) {
+            rounds += 1;
+            if let Some(message) = queue.receive(&mut buffer).unwrap() {
+                assert!(message.length <= BYTES_MAX);
+                if is_honest(message.source.address) {
+                    assert_eq!(buffer[..message.length], next.to_ne_bytes());
+                    next += 1;
+                }
+            }
+            if let Some(message) = queue.receive_lent().unwrap() {
+                let length = message.bytes().copy_out(0, &mut buffer);
+                assert!(length <= BYTES_MAX);
+                if is_honest(message.source.address) {
+                    assert_eq!(buffer[..length], next.to_ne_bytes());
+                    next += 1;
+                }
+            }
+            let mut check = |sample: &tautline::Sample, bytes: &[u8]| {
+                if is_honest(sample.source.address) {
+                    let found = u64::from_ne_bytes(bytes.try_into().unwrap());
+                    assert!(found >= last_value, "goes back");
+                    last_value = found;
+                }
+            };
+            value.read_newer(&mut buffer, &mut check).unwrap();
+            if let Some(sample) = value.read(&mut buffer).unwrap() {
+                check(&sample, &buffer[..sample.length]);
+            }
+            // To it: each send ends, whatever its memory says of room, sleep and pair.
+            let sent = queue.send(to_queue, Priority::ALL[(rounds % 8) as usize], b"to you");
+            answers[usize::from(sent.is_ok())] += 1;
+            let _any = value.send(to_value, Priority::NORMAL, b"to you");
+            if rounds.is_multiple_of(1000) {
+                // A sleep among such peers ends, too, and so does a look at the figures.
+                let soon = tautline::now() + Duration::from_micros(200);
+                if let Some(message) = queue.receive_until(soon, &mut buffer).unwrap()
+                    && is_honest(message.source.address)
+                {
+                    assert_eq!(buffer[..message.length], next.to_ne_bytes());
+                    next += 1;
+                }
+                let status = node.status();
+                assert_eq!(status.ports.len(), 2);
+            }
+        }
+        assert!(next > first, "the honest one is served");
+        void += node
+            .status()
+            .ports
+            .iter()
+            .map(|port| port.void)
+            .sum::<u64>();
+        hostile.kill();
+        let started = Clock::now();
+        while node.status().ports[0].peers.len() > 1 {
+            assert!(started.elapsed() < PATIENCE, "its death is not seen");
+            if let Some(message) = queue.receive(&mut buffer).unwrap()
+                && is_honest(message.source.address)
+            {
+                assert_eq!(buffer[..message.length], next.to_ne_bytes());
+                next += 1;
+            }
+        }
+    }
+    println!(
+        "{next} messages of the honest one; {void} slots of the hostile one skipped; of {} sends to it {} were taken on",
+        answers[0] + answers[1],
+        answers[1]
+    );
+    assert!(void > 0, "what makes no sense is counted");
+    drop(honest);
+}
