@@ -1,4 +1,4 @@
-//! Fuzzing of the protocol core.
+//! Fuzzing of the protocol core, and of V-Bus.
 //!
 //! [`targets`] are ordinary functions from bytes to nothing that panic where something is wrong.
 //! Two programs run them: libFuzzer through the stubs in `fuzz_targets/`, with coverage and nightly
@@ -19,3 +19,4 @@ pub mod c_interface;
 pub mod inputs;
 pub mod seeds;
 pub mod targets;
+pub mod vbus;

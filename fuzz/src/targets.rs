@@ -26,6 +26,9 @@ pub const ALL: &[Target] = &[
     ("loss", loss),
     ("bundle", bundle),
     ("text", text),
+    ("vbus_handshake", crate::vbus::vbus_handshake),
+    ("vbus_identity", crate::vbus::vbus_identity),
+    ("vbus_memory", crate::vbus::vbus_memory),
     #[cfg(feature = "c-interface")]
     ("c_interface", crate::c_interface::c_interface),
 ];
