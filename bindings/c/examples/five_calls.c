@@ -1,10 +1,10 @@
 /* The five calls of SS-RTUDP: a question is answered with itself, and the round trip timed.
  *
- *   five_calls answer 10.0.0.2 21600           on one host
- *   five_calls ask 10.0.0.1 10.0.0.2 21600     on the other: "answer to 3: hello (5 bytes)"
+ *   five_calls answer 10.0.0.2 15600           on one host
+ *   five_calls ask 10.0.0.1 10.0.0.2 15600     on the other: "answer to 3: hello (5 bytes)"
  *
- * Without more, this runs over the kernel's UDP. With a configuration file the same program takes the
- * best link that there is: TAUTLINE_NODE=node.toml five_calls ...
+ * The other side may be any program that speaks UDP. Without more, this one runs over the kernel's. With a
+ * configuration file it takes the best link that there is: TAUTLINE_NODE=node.toml five_calls ...
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #include "fail.h"
 
-enum { MESSAGE_BYTES_MAX = 8192, QUESTIONS = 3 };
+enum { MESSAGE_BYTES_MAX = 1472, QUESTIONS = 3 };
 
 static struct sockaddr_in address(const char *ip, int port)
 {
@@ -59,7 +59,7 @@ static void ask(const char *local_ip, const char *ip, int port)
 {
     int socket = open_socket(local_ip, 0);
     struct sockaddr_in to = address(ip, port);
-    /* The question is written where it is sent from. */
+    /* Each question is written where it is sent from; sending may spoil it. */
     char *question = rt_mmap(socket, MESSAGE_BYTES_MAX);
     if (question == MAP_FAILED)
         fail("rt_mmap");

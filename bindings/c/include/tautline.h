@@ -4,8 +4,8 @@
  *
  * Two layers that can be mixed:
  *
- *   rt_...        five calls for programs written against sockets: addresses are sockaddr_in, a
- *                 failure is -1 and errno.
+ *   rt_...        five calls for programs written against sockets, over plain UDP to whoever speaks
+ *                 it: addresses are sockaddr_in, a failure is -1 and errno.
  *   tautline_...  all that ports have: priorities, sampling ports, deadlines, arrival times, a
  *                 descriptor for epoll, counters. A failure is a negative code of enum tautline_code.
  *
@@ -102,7 +102,11 @@ enum tautline_code {
     /* The link has no descriptor to wait on. EOPNOTSUPP */
     TAUTLINE_ERROR_NO_DESCRIPTOR = -27,
     /* A fault inside the library; close the handle and report it. ENOTRECOVERABLE */
-    TAUTLINE_ERROR_INTERNAL = -28
+    TAUTLINE_ERROR_INTERNAL = -28,
+    /* A datagram sent before did not arrive; errno says why; what came is there for the next call. ECONNREFUSED */
+    TAUTLINE_ERROR_UNDELIVERED = -29,
+    /* The link does not offer that. EOPNOTSUPP */
+    TAUTLINE_ERROR_NOT_OFFERED = -30
 };
 
 /* What a code says; never null. */
@@ -116,40 +120,45 @@ int tautline_last_error(char *text, size_t bytes);
 /* The library's version, such as "0.1.0". */
 const char *tautline_version(void);
 
-/* The five calls. A socket is a queuing port on the UDP form of Tautline's wire format: its UDP port
- * is 21569 + its number, so 21570 to 25664, and what it sends are UDP datagrams that begin with
- * Tautline's header. Its peers are Tautline nodes on any link. */
+/* The five calls. A socket is a port of plain UDP: its peers are whoever speaks UDP over IPv4, and on
+ * link xdp its datagrams pass the kernel's protocol stack by. Every other UDP port of the same address
+ * stays with the kernel. */
 
-/* Opens a socket at a local address (sockaddr_in), and takes all that it will ever need: a pinned
- * send buffer of 1, 4, 8 or 16 pages that holds message_bytes_max, and room for received messages.
- * message_bytes_max is 1 to 65,536. Port 0 takes a free one.
+/* Opens a socket at a local address (sockaddr_in), and takes all that it will ever need: a send buffer
+ * for the longest datagram, and room for received ones of up to message_bytes_max, 1 to 65,507. Port 0
+ * takes a free one from 61000 up.
  *
  * Its node is the one of tautline_socket_node(); else the one in the configuration file that the
- * environment variable TAUTLINE_NODE names; else one on the udp link, which needs no privilege, at the
- * local address. The local address is the node's, or INADDR_ANY.
+ * environment variable TAUTLINE_NODE names; else one on the udp link, the kernel's own UDP, which needs
+ * no privilege, at the local address. The local address is the node's, or INADDR_ANY.
  *
  * Returns the socket, 0 or greater, or -1: EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EINVAL, EMFILE, or
  * what opening the node failed with. A socket is no file descriptor; for that of epoll see
  * tautline_socket_port() and tautline_descriptor(). */
 int rt_socket(const struct sockaddr *local, socklen_t local_bytes, size_t message_bytes_max);
 
-/* The socket's send buffer, at least `bytes` long, aligned to a page, never paged out where locking
- * is allowed. A message built there costs no page fault. It stays until the socket is closed. How
- * often a message is copied depends on the link; tautline_node_status() says so ("send_copies").
- * Returns MAP_FAILED on failure: ENOMEM if the buffer is smaller, EBADF. */
+/* The socket's send buffer: 65,507 bytes, locked where that is allowed. rt_sendto from its beginning
+ * copies nothing in this process: headers are written in front of the message, and one that is longer
+ * than a frame is cut into IP fragments where it lies, each header over the end of the fragment that
+ * has just left. So its content is spoilt by sending, and a message is built anew for each rt_sendto.
+ * The buffer stays until the socket is closed. What the kernel copies depends on the link;
+ * tautline_node_status() says so. Returns MAP_FAILED on failure: ENOMEM if `bytes` are more than it
+ * has, EBADF. */
 void *rt_mmap(int socket, size_t bytes);
 
-/* Sends a message, from the send buffer or from anywhere else. Never waits, whatever the flags; known
- * are MSG_DONTWAIT and MSG_NOSIGNAL. The first call for an address is slower than the others, and a
- * socket can have 64 addresses to send to. Returns `bytes`, or -1: EMSGSIZE, EHOSTUNREACH, ENOBUFS,
- * ENETDOWN, EADDRNOTAVAIL (a port that is not Tautline's), EBADF, EBUSY, EFAULT. */
+/* Sends a datagram of up to 65,507 bytes, from the send buffer or from anywhere else. Never waits,
+ * whatever the flags; known are MSG_DONTWAIT and MSG_NOSIGNAL. The first call for an address is slower
+ * than the others, and a socket can have 64 addresses to send to. On link xdp an address is that of a
+ * neighbour, is reached through the gateway, or is one that the kernel knows the MAC address of. Returns
+ * `bytes`, or -1: EMSGSIZE, EHOSTUNREACH, ENOBUFS, ENETDOWN, EINVAL, EBADF, EBUSY, EFAULT. */
 ssize_t rt_sendto(int socket, const void *message, size_t bytes, int flags, const struct sockaddr *to,
                   socklen_t to_bytes);
 
-/* Receives the most urgent message, and waits for one unless flags has MSG_DONTWAIT (EAGAIN then). As
+/* Receives the most urgent datagram, and waits for one unless flags has MSG_DONTWAIT (EAGAIN then). As
  * with recvfrom, what the buffer has no room for is lost, and with MSG_TRUNC the result is the
- * message's whole length. A buffer of message_bytes_max saves a copy. `from` may be null. Returns the
- * length, which may be 0, or -1. */
+ * datagram's whole length. A buffer of message_bytes_max saves a copy. `from` may be null. Returns the
+ * length, which may be 0, or -1. ECONNREFUSED, EHOSTUNREACH and EMSGSIZE tell once that a datagram sent
+ * before did not arrive; what was received is there for the next call. */
 ssize_t rt_recvfrom(int socket, void *buffer, size_t bytes, int flags, struct sockaddr *from,
                     socklen_t *from_bytes);
 
@@ -203,6 +212,7 @@ int tautline_socket_node(tautline_node node);
 
 #define TAUTLINE_QUEUING 1  /* keeps every message, the most urgent first */
 #define TAUTLINE_SAMPLING 2 /* keeps the last value */
+#define TAUTLINE_DATAGRAM 3 /* plain UDP, without Tautline's header; keeps every datagram */
 
 /* How a port is to be. A field that is 0 takes the default, and so do all where a null pointer is
  * given. */
@@ -218,8 +228,8 @@ struct tautline_sampling_options {
 };
 
 struct tautline_port_info {
-    uint16_t number;            /* in its node, 1 to 4,095 */
-    uint16_t kind;              /* TAUTLINE_QUEUING or TAUTLINE_SAMPLING */
+    uint16_t number;            /* in its node, 1 to 4,095; the UDP port, in plain UDP */
+    uint16_t kind;              /* TAUTLINE_QUEUING, TAUTLINE_SAMPLING or TAUTLINE_DATAGRAM */
     uint32_t message_bytes_max; /* what a buffer for its messages must hold */
 };
 
@@ -232,6 +242,11 @@ int tautline_queuing_port_open(tautline_node node, uint16_t number,
 int tautline_sampling_port_open(tautline_node node, uint16_t number,
                                 const struct tautline_sampling_options *options,
                                 tautline_port *port);
+
+/* Opens a port of plain UDP, for peers that are not Tautline's: number is the UDP port. It is used as a
+ * queuing port; the priority is the IP precedence of the datagrams, both ways. */
+int tautline_udp_port_open(tautline_node node, uint16_t number,
+                           const struct tautline_queuing_options *options, tautline_port *port);
 
 /* The port of a socket, for what the five calls lack. It is the same object: closing the one closes the
  * other. */
@@ -254,12 +269,13 @@ struct tautline_source {
     uint8_t reserved;
     in_addr_t ip;       /* the sender's address, in the UDP form; network byte order */
     in_port_t udp_port; /* the sender's UDP port, in the UDP form; network byte order */
-    uint16_t port;      /* the number of the port that sent it */
+    uint16_t port;      /* the number of the port that sent it; 0 in plain UDP */
 };
 
 /* Sending. */
 
-/* The way to a port of a neighbour that the configuration names. Not for the hot path. */
+/* The way to a port of a neighbour that the configuration names; of a port of plain UDP, the way to a
+ * UDP port, where `neighbour` may be an IPv4 address too. Not for the hot path. */
 int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t to,
                             tautline_destination *destination);
 
@@ -287,14 +303,14 @@ uint64_t tautline_now_ns(void);
 
 struct tautline_message {
     uint32_t bytes;      /* in the buffer */
-    uint32_t sequence;   /* of its first frame; a sender counts its frames to one port */
+    uint32_t sequence;   /* of its first frame; a sender counts its frames to one port. 0 in plain UDP */
     uint64_t arrival_ns; /* when its last frame arrived */
     struct tautline_source source;
     uint8_t priority;
     uint8_t reserved[7];
 };
 
-/* Takes the most urgent message of a queuing port; waits until a deadline for one, spinning first and
+/* Takes the most urgent message of a queuing port or a port of plain UDP; waits until a deadline for one, spinning first and
  * then sleeping. The buffer must hold the port's message_bytes_max. Returns 1, 0 if there was none
  * until the deadline, or a code. */
 int tautline_receive(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
@@ -341,6 +357,7 @@ struct tautline_port_counters {
     uint64_t duplicates;   /* frames that arrived more than once */
     uint64_t too_large;    /* messages larger than the port takes */
     uint64_t incomplete;   /* messages given up: fragments missing, late or contradictory */
+    uint64_t undelivered;  /* news that a datagram did not arrive, in plain UDP */
 };
 
 int tautline_port_counters(tautline_port port, struct tautline_port_counters *counters);

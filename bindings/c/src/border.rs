@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tautline::{OpenError, PortError, ReceiveError, SendError};
+use tautline::{OpenError, PortError, Reason, ReceiveError, SendError};
 
 use crate::code::Code;
 
@@ -78,6 +78,15 @@ impl Fault {
     }
 }
 
+/// What the kernel says of the same on its own sockets.
+fn undelivered_errno(reason: Reason) -> c_int {
+    match reason {
+        Reason::PortUnreachable => libc::ECONNREFUSED,
+        Reason::TooLongForPath { .. } => libc::EMSGSIZE,
+        _ => libc::EHOSTUNREACH,
+    }
+}
+
 /// The kernel's error number at the end of a chain of causes.
 fn kernel_errno(error: &(dyn std::error::Error + 'static)) -> Option<c_int> {
     let mut next = Some(error);
@@ -125,13 +134,20 @@ impl From<PortError> for Fault {
         let code = match &error {
             PortError::OutOfRange { .. }
             | PortError::BadDepth { .. }
-            | PortError::BadMessageSize { .. } => Code::BadOptions,
-            PortError::OpenHere { .. } | PortError::Taken { .. } => Code::PortTaken,
+            | PortError::BadMessageSize { .. }
+            | PortError::UdpPortZero => Code::BadOptions,
+            PortError::OpenHere { .. }
+            | PortError::Taken { .. }
+            | PortError::UdpOpenHere { .. }
+            | PortError::UdpTaken { .. } => Code::PortTaken,
+            PortError::TooManyUdpPorts { .. } => Code::TooManyHandles,
+            PortError::NoAddress { .. } => Code::NoAddress,
+            PortError::NotOffered { .. } => Code::NotOffered,
             PortError::UnknownName { .. } => Code::UnknownName,
             PortError::OtherKind { .. } => Code::WrongKind,
-            PortError::PeerUnknown { .. } | PortError::NeighbourIncomplete { .. } => {
-                Code::UnknownPeer
-            }
+            PortError::PeerUnknown { .. }
+            | PortError::NeighbourIncomplete { .. }
+            | PortError::NoRoute { .. } => Code::UnknownPeer,
             PortError::TooManyDestinations => Code::TooManyDestinations,
             PortError::OtherNamespace => Code::OtherNamespace,
             _ => Code::Refused,
@@ -159,6 +175,9 @@ impl From<ReceiveError> for Fault {
         match error {
             ReceiveError::BufferTooSmall { .. } => Code::BufferTooSmall.into(),
             ReceiveError::InterfaceDown => Code::InterfaceDown.into(),
+            ReceiveError::Undelivered(news) => {
+                Self::from(Code::Undelivered).with_errno(undelivered_errno(news.reason))
+            }
             ReceiveError::Refused { errno } => Self::refused(errno),
             _ => Code::Refused.into(),
         }

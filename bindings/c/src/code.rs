@@ -74,6 +74,8 @@ codes! {
     TooManyHandles = -26, EMFILE, c"as many nodes or ports are open as there can be";
     NoDescriptor = -27, EOPNOTSUPP, c"the link has no descriptor to wait on";
     Internal = -28, ENOTRECOVERABLE, c"a fault inside the library; close the handle and report it";
+    Undelivered = -29, ECONNREFUSED, c"a datagram sent before did not arrive; errno says why; what came is there for the next call";
+    NotOffered = -30, EOPNOTSUPP, c"the link does not offer that";
 }
 
 impl Code {

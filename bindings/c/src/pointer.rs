@@ -33,6 +33,51 @@ pub(crate) unsafe fn bytes<'a>(start: *const c_void, bytes: usize) -> Result<&'a
     Ok(unsafe { std::slice::from_raw_parts(start.cast(), bytes) })
 }
 
+/// Bytes to send, which may lie in the very buffer that they are sent from.
+#[derive(Clone, Copy)]
+pub(crate) struct Outgoing {
+    start: *const c_void,
+    bytes: usize,
+}
+
+impl Outgoing {
+    /// Checks what can be checked. Null is an empty message if the length says so.
+    pub(crate) fn new(start: *const c_void, bytes: usize) -> Result<Self, Fault> {
+        check_buffer(start, bytes)?;
+        Ok(Self { start, bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where in `buffer` it lies; `None` if it does not.
+    pub(crate) fn offset_in(&self, buffer: &[u8]) -> Result<Option<usize>, Fault> {
+        let (start, first) = (self.start.addr(), buffer.as_ptr().addr());
+        let end = first + buffer.len();
+        if self.bytes == 0 || start >= end || start.saturating_add(self.bytes) <= first {
+            return Ok(None);
+        }
+        // Part of it is the buffer, and part is not the caller's to send.
+        if start < first || self.bytes > end - start {
+            return Err(
+                Fault::new(Code::BadArgument, "the message leaves the send buffer")
+                    .with_errno(libc::EFAULT),
+            );
+        }
+        Ok(Some(start - first))
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    /// They are null, or can be read and are written by nobody during `'a`.
+    pub(crate) unsafe fn read<'a>(self) -> Result<&'a [u8], Fault> {
+        // SAFETY: the caller's promise.
+        unsafe { bytes(self.start, self.bytes) }
+    }
+}
+
 /// A buffer to fill. Null is an empty buffer if the length says so.
 ///
 /// # Safety

@@ -8,18 +8,18 @@ use std::time::Duration;
 use tautline::port::DESTINATIONS_MAX;
 use tautline::{
     Destination, Instant, Node, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort,
+    SamplingOptions, SamplingPort, SendError, UdpPort,
 };
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
 use crate::handle::{InUse, Table};
 use crate::node::node;
-use crate::pointer::{self, Out};
+use crate::pointer::{self, Out, Outgoing};
 use crate::socket::Socket;
 use crate::types::{
-    TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_SAMPLING, tautline_destination, tautline_message,
-    tautline_node, tautline_port, tautline_port_counters, tautline_port_info,
+    TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_SAMPLING, tautline_destination,
+    tautline_message, tautline_node, tautline_port, tautline_port_counters, tautline_port_info,
     tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Port {
 enum Kind {
     Queuing(QueuingPort),
     Sampling(SamplingPort),
+    Datagram(UdpPort),
 }
 
 impl Port {
@@ -53,41 +54,43 @@ impl Port {
     }
 
     /// A socket's port.
-    pub(crate) fn of_socket(port: QueuingPort, socket: Socket, node: Node) -> Self {
+    pub(crate) fn of_socket(port: UdpPort, socket: Socket, node: Node) -> Self {
         Self {
             socket: Some(socket),
-            ..Self::new(Kind::Queuing(port), node)
+            ..Self::new(Kind::Datagram(port), node)
         }
     }
 
     /// The port of a socket, and what else a socket has.
-    pub(crate) fn as_socket(&mut self) -> Result<(&mut QueuingPort, &mut Socket, &Node), Fault> {
+    pub(crate) fn as_socket(&mut self) -> Result<(&mut UdpPort, &mut Socket), Fault> {
         match (&mut self.kind, &mut self.socket) {
-            (Kind::Queuing(port), Some(socket)) => Ok((port, socket, &self.node)),
+            (Kind::Datagram(port), Some(socket)) => Ok((port, socket)),
             // A port, and no socket.
             _ => Err(Code::BadHandle.into()),
-        }
-    }
-
-    fn queuing(&mut self) -> Result<&mut QueuingPort, Fault> {
-        match &mut self.kind {
-            Kind::Queuing(port) => Ok(port),
-            Kind::Sampling(_) => Err(Code::WrongKind.into()),
         }
     }
 
     fn sampling(&mut self) -> Result<&mut SamplingPort, Fault> {
         match &mut self.kind {
             Kind::Sampling(port) => Ok(port),
-            Kind::Queuing(_) => Err(Code::WrongKind.into()),
+            _ => Err(Code::WrongKind.into()),
         }
     }
 
-    fn number(&self) -> PortNumber {
-        match &self.kind {
+    fn counters(&self) -> Option<tautline_port_counters> {
+        let status = self.node.status();
+        let number = match &self.kind {
             Kind::Queuing(port) => port.number(),
             Kind::Sampling(port) => port.number(),
-        }
+            Kind::Datagram(port) => {
+                let mut ports = status.udp_ports.iter();
+                return ports
+                    .find(|status| status.number == port.number())
+                    .map(Into::into);
+            }
+        };
+        let mut ports = status.ports.iter();
+        ports.find(|port| port.number == number).map(Into::into)
     }
 
     /// The index by which C knows a destination; each has one.
@@ -135,6 +138,7 @@ pub unsafe extern "C" fn tautline_port_open(
         let node = self::node(node)?;
         let kind = match node.queuing_port_named(name) {
             Err(PortError::OtherKind { .. }) => Kind::Sampling(node.sampling_port_named(name)?),
+            Err(PortError::UnknownName { .. }) => Kind::Datagram(node.udp_port_named(name)?),
             queuing => Kind::Queuing(queuing?),
         };
         opened(kind, node, out)
@@ -156,18 +160,40 @@ pub unsafe extern "C" fn tautline_queuing_port_open(
         // SAFETY: the caller's promise.
         let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
         let node = self::node(node)?;
-        let mut options = QueuingOptions::default();
-        if let Some(given) = given {
-            set(&mut options.depth, given.depth);
-            set(
-                &mut options.message_bytes_max,
-                given.message_bytes_max as usize,
-            );
-            set(&mut options.spin, Duration::from_nanos(given.spin_ns));
-        }
-        let port = node.queuing_port(port_number(number)?, &options)?;
+        let port = node.queuing_port(port_number(number)?, &queuing_options(given))?;
         opened(Kind::Queuing(port), node, out)
     })
+}
+
+/// Opens a port of plain UDP.
+///
+/// # Safety
+/// As [`tautline_queuing_port_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_udp_port_open(
+    node: tautline_node,
+    number: u16,
+    options: *const tautline_queuing_options,
+    port: *mut tautline_port,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
+        let node = self::node(node)?;
+        let port = node.udp_port(number, &queuing_options(given))?;
+        opened(Kind::Datagram(port), node, out)
+    })
+}
+
+fn queuing_options(given: Option<tautline_queuing_options>) -> QueuingOptions {
+    let mut options = QueuingOptions::default();
+    if let Some(given) = given {
+        let message_bytes_max = given.message_bytes_max as usize;
+        set(&mut options.depth, given.depth);
+        set(&mut options.message_bytes_max, message_bytes_max);
+        set(&mut options.spin, Duration::from_nanos(given.spin_ns));
+    }
+    options
 }
 
 /// Opens a sampling port.
@@ -238,12 +264,21 @@ pub unsafe extern "C" fn tautline_port_info(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(info) }?;
         let port = enter(port.id)?;
-        let (kind, bytes) = match &port.kind {
-            Kind::Queuing(port) => (TAUTLINE_QUEUING, port.message_bytes_max()),
-            Kind::Sampling(_) => (TAUTLINE_SAMPLING, SamplingPort::VALUE_BYTES_MAX),
+        let (kind, number, bytes) = match &port.kind {
+            Kind::Queuing(port) => (
+                TAUTLINE_QUEUING,
+                port.number().get(),
+                port.message_bytes_max(),
+            ),
+            Kind::Sampling(port) => (
+                TAUTLINE_SAMPLING,
+                port.number().get(),
+                SamplingPort::VALUE_BYTES_MAX,
+            ),
+            Kind::Datagram(port) => (TAUTLINE_DATAGRAM, port.number(), port.message_bytes_max()),
         };
         out.put(tautline_port_info {
-            number: port.number().get(),
+            number,
             kind,
             message_bytes_max: bytes as u32,
         });
@@ -263,26 +298,9 @@ pub unsafe extern "C" fn tautline_port_counters(
     coded(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(counters) }?;
-        let port = enter(port.id)?;
-        let number = port.number();
-        let ports = port.node.status().ports;
-        let status = ports
-            .iter()
-            .find(|status| status.number == number)
-            .ok_or_else(|| Fault::new(Code::Internal, "the node does not know its port"))?;
-        out.put(tautline_port_counters {
-            sent: status.sent,
-            send_errors: status.send_errors,
-            frames: status.frames,
-            received: status.received,
-            queued: status.queued.iter().sum(),
-            dropped_full: status.dropped_full.iter().sum(),
-            overwritten: status.overwritten,
-            lost: status.peers.iter().map(|peer| peer.lost).sum(),
-            duplicates: status.peers.iter().map(|peer| peer.duplicates).sum(),
-            too_large: status.too_large,
-            incomplete: status.expired + status.incomplete_dropped,
-        });
+        let counters = enter(port.id)?.counters();
+        let missing = || Fault::new(Code::Internal, "the node does not know its port");
+        out.put(counters.ok_or_else(missing)?);
         Ok(0)
     })
 }
@@ -302,10 +320,10 @@ pub unsafe extern "C" fn tautline_destination_of(
         // SAFETY: the caller's promise.
         let (name, out) = unsafe { (pointer::text(neighbour)?, Out::new(destination)?) };
         let mut entered = enter(port.id)?;
-        let to = port_number(to)?;
         let found = match &mut entered.kind {
-            Kind::Queuing(port) => port.destination(name, to),
-            Kind::Sampling(port) => port.destination(name, to),
+            Kind::Queuing(port) => port.destination(name, port_number(to)?),
+            Kind::Sampling(port) => port.destination(name, port_number(to)?),
+            Kind::Datagram(port) => port.destination(name, to),
         }?;
         out.put(destination_of(port, &mut entered, found));
         Ok(0)
@@ -329,6 +347,7 @@ pub unsafe extern "C" fn tautline_reply_to(
         let found = match &mut entered.kind {
             Kind::Queuing(port) => port.reply_to(source.try_into()?),
             Kind::Sampling(port) => port.reply_to(source.try_into()?),
+            Kind::Datagram(port) => port.reply_to(source.udp_address()?),
         }?;
         out.put(destination_of(port, &mut entered, found));
         Ok(0)
@@ -360,8 +379,7 @@ pub unsafe extern "C" fn tautline_send(
     bytes: usize,
 ) -> c_int {
     coded(|| {
-        // SAFETY: the caller's promise.
-        let message = unsafe { pointer::bytes(message, bytes) }?;
+        let message = Outgoing::new(message, bytes)?;
         let mut entered = enter(port.id)?;
         let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
         let index = destination.index as usize;
@@ -369,12 +387,43 @@ pub unsafe extern "C" fn tautline_send(
             Some(to) if destination.port_id == port.id => *to,
             _ => return Err(Code::BadHandle.into()),
         };
+        // SAFETY: the caller's promise. It is used for ports that copy it into memory that C never sees.
+        let read = || unsafe { message.read() };
         match &mut entered.kind {
-            Kind::Queuing(port) => port.send(to, priority, message),
-            Kind::Sampling(port) => port.send(to, priority, message),
-        }?;
+            Kind::Queuing(port) => port.send(to, priority, read()?)?,
+            Kind::Sampling(port) => port.send(to, priority, read()?)?,
+            // SAFETY: the caller's promise.
+            Kind::Datagram(port) => unsafe { send_datagram(port, to, priority, message) }?,
+        }
         Ok(0)
     })
+}
+
+/// Sends a datagram, from where it lies if that is the beginning of the port's own send buffer.
+///
+/// # Safety
+/// The message is null, or its bytes can be read.
+pub(crate) unsafe fn send_datagram(
+    port: &mut UdpPort,
+    to: Destination,
+    priority: Priority,
+    message: Outgoing,
+) -> Result<(), Fault> {
+    let bytes = message.bytes();
+    match message.offset_in(port.buffer())? {
+        Some(offset) => {
+            if offset > 0 {
+                port.buffer().copy_within(offset..offset + bytes, 0);
+            }
+            port.send_buffer(to, priority, bytes)?;
+        }
+        None if bytes > port.buffer().len() => {
+            return Err(SendError::MessageTooLarge { bytes }.into());
+        }
+        // SAFETY: the caller's promise; it does not lie in the buffer that it is copied to.
+        None => port.send_to(to, priority, unsafe { message.read() }?)?,
+    }
+    Ok(())
 }
 
 /// Receives the most urgent message of a queuing port, and waits for one until a deadline.
@@ -393,14 +442,17 @@ pub unsafe extern "C" fn tautline_receive(
         // SAFETY: the caller's promise.
         let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(message)?) };
         let mut entered = enter(port.id)?;
-        let port = entered.queuing()?;
-        let received = match deadline_ns {
-            TAUTLINE_NOW => port.receive(buffer),
-            deadline_ns => port.receive_until(Instant::from_nanos(deadline_ns), buffer),
-        }?;
+        let deadline = Instant::from_nanos(deadline_ns);
+        let received: Option<tautline_message> = match (&mut entered.kind, deadline_ns) {
+            (Kind::Queuing(port), TAUTLINE_NOW) => port.receive(buffer)?.map(Into::into),
+            (Kind::Queuing(port), _) => port.receive_until(deadline, buffer)?.map(Into::into),
+            (Kind::Datagram(port), TAUTLINE_NOW) => port.receive(buffer)?.map(Into::into),
+            (Kind::Datagram(port), _) => port.receive_until(deadline, buffer)?.map(Into::into),
+            (Kind::Sampling(_), _) => return Err(Code::WrongKind.into()),
+        };
         Ok(match received {
             Some(received) => {
-                out.put(received.into());
+                out.put(received);
                 1
             }
             None => 0,
@@ -467,6 +519,7 @@ pub extern "C" fn tautline_descriptor(port: tautline_port) -> c_int {
         let descriptor = match &mut entered.kind {
             Kind::Queuing(port) => port.descriptor(),
             Kind::Sampling(port) => port.descriptor(),
+            Kind::Datagram(port) => port.descriptor(),
         };
         let descriptor = descriptor.ok_or(Code::NoDescriptor)?;
         Ok(descriptor.as_raw_fd())

@@ -1,46 +1,40 @@
 //! The five calls of SS-RTUDP: `rt_socket`, `rt_mmap`, `rt_sendto`, `rt_recvfrom`, `rt_socket_close`.
 //!
-//! A socket is a queuing port whose number follows from the UDP port in its address, as the UDP form of
-//! the wire format has it (`PortNumber::udp_port`): addresses mean on the cable what they say. All that
-//! a socket needs is taken by `rt_socket`. Which node it belongs to: the one named with
+//! A socket is a port of plain UDP, so its peers are whoever speaks UDP. All that it needs is taken by
+//! `rt_socket`. Which node it belongs to: the one named with
 //! `tautline_socket_node`; else the one of the file in the environment variable `TAUTLINE_NODE`; else one
 //! on the `udp` link with the socket's own address.
-#![allow(unsafe_code)] // Exported functions that take pointers; the send buffer's memory.
+#![allow(unsafe_code)] // Exported functions that take pointers.
 
 use std::ffi::{OsString, c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use tautline::{
-    Address, Destination, Instant, Node, NodeConfig, PortError, PortNumber, Priority,
-    QueuingOptions, QueuingPort, Source,
+    Destination, Instant, Node, NodeConfig, PortError, Priority, QueuingOptions, UdpPort,
 };
 
 use crate::border::{Fault, coded, numbered};
 use crate::code::Code;
-use crate::pointer::{self, Out};
+use crate::pointer::{self, Out, Outgoing};
 use crate::port::{self, Port};
 use crate::types::{tautline_node, tautline_port};
 
 /// The variable that names the configuration file of the sockets' node.
 const NODE_VARIABLE: &str = "TAUTLINE_NODE";
-/// Pages of the send buffers that there are, as in SS-RTUDP. The last holds the largest message.
-const SEND_BUFFER_PAGES: [usize; 4] = [1, 4, 8, 16];
 /// Largest messages that a priority of a socket has room for. Lower: a reader that sleeps while large
 /// messages come loses them. Higher: 770 KiB more for each, in a socket of 64 KiB messages.
 const LARGE_MESSAGES_QUEUED: usize = 8;
 /// Payload of one fragment, which a slot holds.
 const FRAGMENT_BYTES: usize = 1408;
-/// The last number that port 0 may become: 4095 is where `taut echo` answers.
-const EPHEMERAL_LAST: u16 = 4094;
+/// What port 0 may become: beyond what the kernel hands out to its own sockets.
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 61_000..=65_535;
 
 /// What a socket has beyond its port.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    send_buffer: SendBuffer,
     /// Where a message goes first whose buffer may be too short for it.
     scratch: Box<[u8]>,
     peers: Vec<(SocketAddrV4, Destination)>,
@@ -101,8 +95,7 @@ pub unsafe extern "C" fn rt_socket(
         // SAFETY: the caller's promise.
         let local = unsafe { address(local, local_bytes) }?;
         let options = options(message_bytes_max);
-        options.check()?;
-        let send_buffer = SendBuffer::for_messages(message_bytes_max)?;
+        UdpPort::check(&options)?;
         let (node, shared) = node_of(*local.ip())?;
         let own = node.report().ip;
         if !local.ip().is_unspecified() && own != Some(*local.ip()) {
@@ -113,7 +106,6 @@ pub unsafe extern "C" fn rt_socket(
         }
         let port = open_port(&node, local.port(), &options)?;
         let socket = Socket {
-            send_buffer,
             scratch: vec![0; message_bytes_max].into(),
             peers: Vec::with_capacity(tautline::port::DESTINATIONS_MAX),
             _shared: shared,
@@ -169,27 +161,20 @@ fn node_of(ip: Ipv4Addr) -> Result<(Node, Option<Arc<Node>>), Fault> {
     Ok((Node::clone(&node), Some(node)))
 }
 
-fn open_port(node: &Node, udp_port: u16, options: &QueuingOptions) -> Result<QueuingPort, Fault> {
-    if udp_port != 0 {
-        let number = PortNumber::from_udp_port(udp_port).ok_or_else(|| not_ours(udp_port))?;
-        return Ok(node.queuing_port(number, options)?);
+fn open_port(node: &Node, number: u16, options: &QueuingOptions) -> Result<UdpPort, Fault> {
+    if number != 0 {
+        return Ok(node.udp_port(number, options)?);
     }
     let mut refused = Fault::from(Code::PortTaken);
-    for number in (1..=EPHEMERAL_LAST).rev().filter_map(PortNumber::new) {
-        match node.queuing_port(number, options) {
-            Err(error @ (PortError::OpenHere { .. } | PortError::Taken { .. })) => {
+    for number in EPHEMERAL.rev() {
+        match node.udp_port(number, options) {
+            Err(error @ (PortError::UdpOpenHere { .. } | PortError::UdpTaken { .. })) => {
                 refused = error.into();
             }
             other => return Ok(other?),
         }
     }
     Err(refused)
-}
-
-fn not_ours(udp_port: u16) -> Fault {
-    let (first, last) = (PortNumber::MIN.udp_port(), PortNumber::MAX.udp_port());
-    let text = format!("UDP port {udp_port} is not one of Tautline's, {first} to {last}");
-    Fault::new(Code::BadOptions, text).with_errno(libc::EADDRNOTAVAIL)
 }
 
 /// The socket's send buffer.
@@ -200,14 +185,15 @@ fn not_ours(udp_port: u16) -> Fault {
 pub extern "C" fn rt_mmap(socket: c_int, bytes: usize) -> *mut c_void {
     numbered(libc::MAP_FAILED, || {
         let mut entered = port::enter(socket_id(socket)?)?;
-        let (_, socket, _) = entered.as_socket()?;
-        if bytes > socket.send_buffer.bytes {
+        let (port, _) = entered.as_socket()?;
+        let buffer = port.buffer();
+        if bytes > buffer.len() {
             return Err(
                 Fault::new(Code::BadArgument, "the socket's send buffer is smaller")
                     .with_errno(libc::ENOMEM),
             );
         }
-        Ok(socket.send_buffer.start.as_ptr())
+        Ok(buffer.as_mut_ptr().cast())
     })
 }
 
@@ -231,31 +217,22 @@ pub unsafe extern "C" fn rt_sendto(
                 .with_errno(libc::EDESTADDRREQ));
         }
         // SAFETY: the caller's promise.
-        let (message, to) = unsafe { (pointer::bytes(message, bytes)?, address(to, to_bytes)?) };
+        let to = unsafe { address(to, to_bytes) }?;
+        let message = Outgoing::new(message, bytes)?;
         let mut entered = port::enter(socket_id(socket)?)?;
-        let (port, socket, _) = entered.as_socket()?;
-        if bytes > port.message_bytes_max() {
-            return Err(Code::MessageTooLarge.into());
-        }
+        let (port, socket) = entered.as_socket()?;
         let destination = match socket.peers.iter().find(|(peer, _)| *peer == to) {
             Some((_, destination)) => *destination,
             None => {
-                let destination = resolve(port, to)?;
+                let destination = port.reply_to(to)?;
                 socket.peers.push((to, destination));
                 destination
             }
         };
-        port.send(destination, Priority::NORMAL, message)?;
+        // SAFETY: the caller's promise.
+        unsafe { port::send_datagram(port, destination, Priority::NORMAL, message) }?;
         Ok(bytes as isize)
     })
-}
-
-fn resolve(port: &mut QueuingPort, to: SocketAddrV4) -> Result<Destination, Fault> {
-    let number = PortNumber::from_udp_port(to.port()).ok_or_else(|| not_ours(to.port()))?;
-    Ok(port.reply_to(Source {
-        address: Address::Udp(to),
-        port: number,
-    })?)
 }
 
 /// Receives a message.
@@ -282,7 +259,7 @@ pub unsafe extern "C" fn rt_recvfrom(
             )
         };
         let mut entered = port::enter(socket_id(socket)?)?;
-        let (port, socket, node) = entered.as_socket()?;
+        let (port, socket) = entered.as_socket()?;
         let is_short = buffer.len() < port.message_bytes_max();
         let place: &mut [u8] = if is_short {
             &mut socket.scratch
@@ -302,7 +279,7 @@ pub unsafe extern "C" fn rt_recvfrom(
             buffer[..taken].copy_from_slice(&socket.scratch[..taken]);
         }
         if let Some(from) = from {
-            from.put(address_of(message.source, node));
+            from.put(message.source);
         }
         let told = if flags & libc::MSG_TRUNC != 0 {
             message.length
@@ -366,19 +343,6 @@ unsafe fn address(place: *const sockaddr, bytes: socklen_t) -> Result<SocketAddr
     ))
 }
 
-/// The address that a message came from. One in the Ethernet form has that of its neighbour's entry.
-fn address_of(source: Source, node: &Node) -> SocketAddrV4 {
-    let neighbours = node.neighbours();
-    let ip = match source.address {
-        Address::Udp(address) => return address,
-        Address::Ethernet(mac) => neighbours
-            .source_of_frame(mac, None)
-            .and_then(|index| neighbours.get(index)?.ip),
-        _ => None,
-    };
-    SocketAddrV4::new(ip.unwrap_or(Ipv4Addr::UNSPECIFIED), source.port.udp_port())
-}
-
 /// Where the sender's address goes.
 struct Sender<'a> {
     room: &'a mut [u8],
@@ -418,46 +382,3 @@ const _: () = assert!(
     std::mem::offset_of!(sockaddr_in, sin_port) == 2
         && std::mem::offset_of!(sockaddr_in, sin_addr) == 4
 );
-
-/// A socket's send buffer: whole pages, resident from the start, locked where that is allowed.
-#[derive(Debug)]
-struct SendBuffer {
-    start: NonNull<c_void>,
-    bytes: usize,
-}
-
-// SAFETY: plain memory that stays until it is dropped. The library itself never follows the pointer;
-// it is handed to C.
-unsafe impl Send for SendBuffer {}
-
-impl SendBuffer {
-    fn for_messages(message_bytes_max: usize) -> Result<Self, Fault> {
-        // SAFETY: asks for a number; no precondition.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let bytes = SEND_BUFFER_PAGES
-            .into_iter()
-            .map(|pages| pages * page_bytes)
-            .find(|bytes| *bytes >= message_bytes_max)
-            .ok_or(Code::MessageTooLarge)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-        let start = NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED);
-        let Some(start) = start else {
-            let error = std::io::Error::last_os_error();
-            return Err(Fault::kernel("taking the send buffer", &error));
-        };
-        // Not allowed: the node's report says that already, under its limits.
-        // SAFETY: the pages of the mapping just made.
-        let _locked = unsafe { libc::mlock(start.as_ptr(), bytes) };
-        Ok(Self { start, bytes })
-    }
-}
-
-impl Drop for SendBuffer {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `for_messages`, unmapped once.
-        unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };
-    }
-}

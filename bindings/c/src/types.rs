@@ -4,7 +4,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use tautline::{Address, MacAddress, Message, PortNumber, Sample, Source};
+use tautline::{
+    Address, Datagram, MacAddress, Message, PortNumber, PortStatus, Sample, Source, UdpPortStatus,
+};
 
 use crate::code::Code;
 
@@ -60,9 +62,9 @@ pub struct tautline_sampling_options {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct tautline_port_info {
-    /// Its number in its node.
+    /// Its number in its node; its UDP port, of a port of plain UDP.
     pub number: u16,
-    /// [`TAUTLINE_QUEUING`] or [`TAUTLINE_SAMPLING`].
+    /// [`TAUTLINE_QUEUING`], [`TAUTLINE_SAMPLING`] or [`TAUTLINE_DATAGRAM`].
     pub kind: u16,
     /// Bytes that a buffer for it must have.
     pub message_bytes_max: u32,
@@ -72,6 +74,8 @@ pub struct tautline_port_info {
 pub const TAUTLINE_QUEUING: u16 = 1;
 /// A sampling port.
 pub const TAUTLINE_SAMPLING: u16 = 2;
+/// A port of plain UDP.
+pub const TAUTLINE_DATAGRAM: u16 = 3;
 /// The message came straight in Ethernet.
 pub const TAUTLINE_ETHERNET: u8 = 1;
 /// The message came in UDP.
@@ -95,7 +99,7 @@ pub struct tautline_source {
     pub ip: u32,
     /// The sender's UDP port in network byte order, in the UDP form.
     pub udp_port: u16,
-    /// The number of the port that sent it.
+    /// The number of the port that sent it; 0 in plain UDP.
     pub port: u16,
 }
 
@@ -169,6 +173,8 @@ pub struct tautline_port_counters {
     pub too_large: u64,
     /// Messages given up because fragments were missing, late or contradictory.
     pub incomplete: u64,
+    /// News that a datagram did not arrive, in plain UDP.
+    pub undelivered: u64,
 }
 
 impl From<Source> for tautline_source {
@@ -188,10 +194,8 @@ impl From<Source> for tautline_source {
                 ..none
             },
             Address::Udp(address) => Self {
-                form: TAUTLINE_UDP,
-                ip: address.ip().to_bits().to_be(),
-                udp_port: address.port().to_be(),
-                ..none
+                port: none.port,
+                ..Self::plain(address)
             },
             _ => none,
         }
@@ -204,10 +208,7 @@ impl TryFrom<tautline_source> for Source {
     fn try_from(source: tautline_source) -> Result<Self, Code> {
         let address = match source.form {
             TAUTLINE_ETHERNET => Address::Ethernet(MacAddress(source.mac)),
-            TAUTLINE_UDP => Address::Udp(SocketAddrV4::new(
-                Ipv4Addr::from_bits(u32::from_be(source.ip)),
-                u16::from_be(source.udp_port),
-            )),
+            TAUTLINE_UDP => Address::Udp(source.udp_address()?),
             _ => return Err(Code::BadArgument),
         };
         let port = PortNumber::new(source.port).ok_or(Code::BadArgument)?;
@@ -229,6 +230,43 @@ impl From<Message> for tautline_message {
     }
 }
 
+impl tautline_source {
+    /// The sender of a datagram of plain UDP.
+    fn plain(address: SocketAddrV4) -> Self {
+        Self {
+            form: TAUTLINE_UDP,
+            mac: [0; 6],
+            reserved: 0,
+            ip: address.ip().to_bits().to_be(),
+            udp_port: address.port().to_be(),
+            port: 0,
+        }
+    }
+
+    /// The address in it.
+    pub(crate) fn udp_address(&self) -> Result<SocketAddrV4, Code> {
+        if self.form != TAUTLINE_UDP {
+            return Err(Code::BadArgument);
+        }
+        let ip = Ipv4Addr::from_bits(u32::from_be(self.ip));
+        Ok(SocketAddrV4::new(ip, u16::from_be(self.udp_port)))
+    }
+}
+
+impl From<Datagram> for tautline_message {
+    fn from(datagram: Datagram) -> Self {
+        Self {
+            // A datagram has 65,507 bytes at most.
+            bytes: datagram.length as u32,
+            sequence: 0,
+            arrival_ns: datagram.arrival.as_nanos(),
+            source: tautline_source::plain(datagram.source),
+            priority: datagram.priority.get(),
+            reserved: [0; 7],
+        }
+    }
+}
+
 impl From<Sample> for tautline_sample {
     fn from(sample: Sample) -> Self {
         Self {
@@ -243,6 +281,44 @@ impl From<Sample> for tautline_sample {
             valid: u8::from(sample.valid),
             fresh: u8::from(sample.new),
             reserved: [0; 5],
+        }
+    }
+}
+
+impl From<&PortStatus> for tautline_port_counters {
+    fn from(status: &PortStatus) -> Self {
+        Self {
+            sent: status.sent,
+            send_errors: status.send_errors,
+            frames: status.frames,
+            received: status.received,
+            queued: status.queued.iter().sum(),
+            dropped_full: status.dropped_full.iter().sum(),
+            overwritten: status.overwritten,
+            lost: status.peers.iter().map(|peer| peer.lost).sum(),
+            duplicates: status.peers.iter().map(|peer| peer.duplicates).sum(),
+            too_large: status.too_large,
+            incomplete: status.expired + status.incomplete_dropped,
+            undelivered: 0,
+        }
+    }
+}
+
+impl From<&UdpPortStatus> for tautline_port_counters {
+    fn from(status: &UdpPortStatus) -> Self {
+        Self {
+            sent: status.sent,
+            send_errors: status.send_errors,
+            frames: status.frames,
+            received: status.received,
+            queued: status.queued.iter().sum(),
+            dropped_full: status.dropped_full.iter().sum(),
+            overwritten: 0,
+            lost: 0,
+            duplicates: 0,
+            too_large: status.too_large + status.unfit,
+            incomplete: 0,
+            undelivered: status.undelivered,
         }
     }
 }

@@ -221,7 +221,8 @@ fn structs_have_the_same_layout_on_both_sides() {
             lost,
             duplicates,
             too_large,
-            incomplete
+            incomplete,
+            undelivered
         }
     );
     // Each struct that the header defines is among them.
@@ -246,6 +247,7 @@ fn constants_are_the_same_on_both_sides() {
     };
     same("TAUTLINE_QUEUING", TAUTLINE_QUEUING.into());
     same("TAUTLINE_SAMPLING", TAUTLINE_SAMPLING.into());
+    same("TAUTLINE_DATAGRAM", TAUTLINE_DATAGRAM.into());
     same("TAUTLINE_ETHERNET", TAUTLINE_ETHERNET.into());
     same("TAUTLINE_UDP", TAUTLINE_UDP.into());
     same("TAUTLINE_NOW", TAUTLINE_NOW);
@@ -285,6 +287,7 @@ fn errno_name(errno: i32) -> &'static str {
         libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
         libc::EPERM => "EPERM",
         libc::ENETUNREACH => "ENETUNREACH",
+        libc::ECONNREFUSED => "ECONNREFUSED",
         libc::EADDRINUSE => "EADDRINUSE",
         libc::EHOSTUNREACH => "EHOSTUNREACH",
         libc::EXDEV => "EXDEV",

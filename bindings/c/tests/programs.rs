@@ -2,6 +2,7 @@
 //! between two hosts with peers in C and in Rust, and under AddressSanitizer and valgrind.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -299,10 +300,10 @@ const ANSWERS: &str = "answer to 3: hello (5 bytes)\n\
 fn the_five_calls_under_valgrind_on_loopback() {
     let program = IMAGE.example("five_calls", "loopback");
     let mut answering = IMAGE.under_valgrind(&program);
-    answering.args(["answer", "127.0.0.5", "21610"]);
+    answering.args(["answer", "127.0.0.5", "15610"]);
     let answering = Beside::start(&mut answering, "answering");
     let mut asking = IMAGE.under_valgrind(&program);
-    asking.args(["ask", "127.0.0.6", "127.0.0.5", "21610"]);
+    asking.args(["ask", "127.0.0.6", "127.0.0.5", "15610"]);
     assert_eq!(output_of(&mut asking), ANSWERS);
     assert_eq!(answering.end(), "");
 }
@@ -359,10 +360,10 @@ fn the_five_calls_between_two_hosts() {
             command
         };
         let mut answering = with(Host::B, answers);
-        answering.args(["answer", &b, "21600"]);
+        answering.args(["answer", &b, "15600"]);
         let answering = Beside::start(&mut answering, "answering");
         let mut asking = with(Host::A, asks);
-        asking.args(["ask", &a, &b, "21600"]);
+        asking.args(["ask", &a, &b, "15600"]);
         assert_eq!(output_of(&mut asking), ANSWERS, "{links:?}");
         assert_eq!(answering.end(), "");
     }
@@ -384,35 +385,43 @@ fn node(hosts: &Hosts, host: Host, link: LinkKind, form: Form) -> Node {
     hosts.inside(host, || Node::open(config).unwrap()).unwrap()
 }
 
+/// An unmodified kernel socket as peer: C answers it past the kernel's stack, and it answers C.
 #[test]
-fn a_socket_in_c_answers_a_port_in_rust() {
+fn a_socket_in_c_speaks_to_sockets_of_the_kernel() {
     let Some(hosts) = hosts() else { return };
-    let program = IMAGE.example("five_calls", "rust");
-    let own = hosts.end(Host::B, 0).address().to_string();
-    let mut answering = in_host(&hosts, Host::B, &program);
-    answering.args(["answer", &own, "21601"]);
-    let answering = Beside::start(&mut answering, "answering");
+    let program = IMAGE.example("five_calls", "kernel");
+    let (a, b) = (hosts.end(Host::A, 0), hosts.end(Host::B, 0));
+    let (a, b) = (a.address(), b.address());
+    let kernel = hosts.inside(Host::A, || UdpSocket::bind((a, 5004)).unwrap());
+    let kernel = kernel.unwrap();
+    kernel.set_read_timeout(Some(PATIENCE)).unwrap();
+    let file = configuration(&hosts, Host::B, "xdp", "udp", "");
 
-    let node = node(&hosts, Host::A, LinkKind::Xdp, Form::Udp);
-    let options = QueuingOptions {
-        message_bytes_max: 8192,
-        depth: 64,
-        ..QueuingOptions::default()
-    };
-    let open = || node.queuing_port(9.try_into().unwrap(), &options).unwrap();
-    let mut port = hosts.inside(Host::A, open).unwrap();
-    // 21601 is 21569 + 32.
-    let to = port.destination("peer", 32.try_into().unwrap()).unwrap();
-    let mut buffer = vec![0; 8192];
-    for bytes in [1, 1456, 1457, 8192, 0] {
+    let mut answering = in_host(&hosts, Host::B, &program);
+    answering.env("TAUTLINE_NODE", &file);
+    answering.args(["answer", &b.to_string(), "5005"]);
+    let answering = Beside::start(&mut answering, "answering");
+    let mut buffer = vec![0; 2000];
+    for bytes in [1, 18, 1400, 1472, 0] {
         let question: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
-        port.send(to, Priority::NORMAL, &question).unwrap();
-        let deadline = tautline::now() + PATIENCE;
-        let message = port.receive_until(deadline, &mut buffer).unwrap();
-        let message = message.expect("an answer in time");
-        assert_eq!(buffer[..message.length], question);
+        kernel.send_to(&question, (b, 5005)).unwrap();
+        let (length, from) = kernel.recv_from(&mut buffer).unwrap();
+        assert_eq!(from, (b, 5005).into());
+        assert_eq!(buffer[..length], question);
     }
     assert_eq!(answering.end(), "");
+
+    let echo = std::thread::spawn(move || {
+        for _ in ANSWERS.lines() {
+            let (length, from) = kernel.recv_from(&mut buffer).unwrap();
+            kernel.send_to(&buffer[..length], from).unwrap();
+        }
+    });
+    let mut asking = in_host(&hosts, Host::B, &program);
+    asking.env("TAUTLINE_NODE", &file);
+    asking.args(["ask", &b.to_string(), &a.to_string(), "5004"]);
+    assert_eq!(output_of(&mut asking), ANSWERS);
+    echo.join().unwrap();
 }
 
 #[test]
