@@ -107,6 +107,7 @@ impl Image {
     }
 }
 
+/// Those of the library; the folder `vbus` is of the header that stands alone.
 fn examples() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut names: Vec<String> = std::fs::read_dir(folder)

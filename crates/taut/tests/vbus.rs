@@ -269,8 +269,8 @@ fn c_sender(place: &Place) -> PathBuf {
             "-I",
         ])
         .arg(&bindings)
-        .arg(bindings.join("examples/vbus_send.c"))
-        .arg(bindings.join("examples/vbus_linux.c"))
+        .arg(bindings.join("examples/vbus/vbus_send.c"))
+        .arg(bindings.join("examples/vbus/vbus_linux.c"))
         .arg("-o")
         .arg(&program)
         .output()

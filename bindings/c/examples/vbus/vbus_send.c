@@ -2,7 +2,7 @@
  *
  * Sends each line of its input to a port on a bus.
  *
- *   cc -std=c99 -Ibindings/c bindings/c/examples/vbus_send.c bindings/c/examples/vbus_linux.c -o vbus_send
+ *   cc -std=c99 -Ibindings/c bindings/c/examples/vbus/vbus_send.c bindings/c/examples/vbus/vbus_linux.c -o vbus_send
  *   date | ./vbus_send /run/tautline/vbus/cell motor 7 7
  */
 #define _GNU_SOURCE
