@@ -2,7 +2,7 @@
 //!
 //! The worst of a few thousand wake-ups is a matter of which wake-up met which stretch of the kernel, so measuring one
 //! after the other compares two draws of a lottery. Here both wait at the same time for the same moments, a few
-//! microseconds apart ([`DISTANCE_NS`]): what delays one delays the other. They take turns at being first. Each
+//! microseconds apart: what delays one delays the other. They take turns at being first. Each
 //! one's disagreement with itself, its even turns against its odd ones, is the control: no two tools can agree better than
 //! one with itself.
 
