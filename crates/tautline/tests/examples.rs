@@ -1,8 +1,11 @@
 //! Every example of `/examples` runs and prints what its first lines promise. `cargo test` builds them.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
+
+use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// An example, next to this test in the target directory.
 fn example(name: &str) -> Command {
@@ -131,4 +134,64 @@ fn one_thread_waits_for_two_ports() {
         "port 31: message 5",
     ];
     assert_eq!(lines, expected);
+}
+
+/// Runs the two sides of a dialogue, the answering one first.
+fn dialogue(mut answerer: Command, mut asker: Command) -> String {
+    let mut answering = answerer
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = answering.stdout.as_mut().unwrap();
+    let mut first = String::new();
+    BufReader::new(said).read_line(&mut first).unwrap();
+    let text = output(&mut asker);
+    assert!(answering.wait().unwrap().success());
+    assert!(text.starts_with(&first), "{first}{text}");
+    text
+}
+
+/// The same program between two processes and between two hosts, and nothing but its configuration says
+/// which.
+#[test]
+fn one_program_runs_over_a_bus_and_over_a_network() {
+    let bus = std::env::temp_dir().join(format!("taut-talk-{}", std::process::id()));
+    let own = |name: &str| {
+        let text = std::fs::read_to_string(configuration(name)).unwrap();
+        let text = text.replace("bus = \"talk\"", &format!("bus = {bus:?}"));
+        let file = bus.with_extension(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let files = [own("answer_vbus.toml"), own("ask_vbus.toml")];
+    let [answerer, asker] = files.clone().map(|file| {
+        let mut command = example("question");
+        command.arg(file);
+        command
+    });
+    assert_eq!(
+        dialogue(answerer, asker),
+        "link vbus\n0? yes\n1? yes\n2? yes\n"
+    );
+    for file in files {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert!(!bus.exists(), "the last to leave removes the bus");
+
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let program = example("question").get_program().to_owned();
+    let on = |host, file| {
+        let mut command = hosts.command(host, program.to_str().unwrap());
+        command.arg(configuration(file));
+        command
+    };
+    assert_eq!(
+        dialogue(on(Host::B, "answer_xdp.toml"), on(Host::A, "ask_xdp.toml")),
+        "link xdp\n0? yes\n1? yes\n2? yes\n"
+    );
 }

@@ -53,7 +53,8 @@ fn sum(value: &Value) -> String {
         Some(list) => list
             .iter()
             .filter_map(Value::as_u64)
-            .sum::<u64>()
+            // A peer on a bus may count what it likes.
+            .fold(0, u64::wrapping_add)
             .to_string(),
         None => plain(value),
     }
@@ -72,7 +73,14 @@ fn node_text(node: &Value) -> String {
             _ => format!(" ({})", plain(mode)),
         },
     };
-    let place: String = [(" on ", "interface"), (", ", "mac"), (", ", "ip")]
+    let places = [
+        (" on ", "interface"),
+        (", ", "mac"),
+        (", ", "ip"),
+        (" at ", "bus"),
+        (", node ", "node"),
+    ];
+    let place: String = places
         .iter()
         .filter(|(_, key)| !node[*key].is_null())
         .map(|(before, key)| format!("{before}{}", plain(&node[*key])))
@@ -117,6 +125,7 @@ fn node_text(node: &Value) -> String {
     }
     text += &neighbours_text(list(&node["neighbours"]));
     text += &ports_text(list(&node["ports"]));
+    text += &lost_to_deaths(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
     text
@@ -265,6 +274,26 @@ fn udp_ports_text(ports: &[Value]) -> String {
         cells
     };
     table::figures(&header, ports.iter().map(row))
+}
+
+/// What went with processes on a bus.
+fn lost_to_deaths(ports: &[Value]) -> String {
+    let line = |port: &Value| {
+        let count = |key: &str| port[key].as_u64().filter(|count| *count > 0);
+        let to = count("undelivered")
+            .map(|count| format!("{count} sent to peers that went before they took them"));
+        let from = count("abandoned")
+            .map(|count| format!("{count} of peers that went before this port looked"));
+        let both: Vec<String> = to.into_iter().chain(from).collect();
+        (!both.is_empty()).then(|| {
+            format!(
+                "  lost, port {}: {}\n",
+                plain(&port["number"]),
+                both.join("; ")
+            )
+        })
+    };
+    ports.iter().filter_map(line).collect()
 }
 
 fn peers_text(ports: &[Value]) -> String {
