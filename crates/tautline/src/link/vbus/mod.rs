@@ -2,10 +2,10 @@
 //! its own pages only (`docs/vbus.md`). No system call on the way of a message while the receiver is
 //! awake.
 //!
-//! * [`directory`] is a bus in the file system: who is there, and under which name.
-//! * [`service`] is the one thread of a node that makes connections and sees them end.
-//! * [`observe`] looks at it all without taking part.
-//! * [`inlet`] and [`outlet`] are the two ends of a connection, in the thread of a port.
+//! * `directory` is a bus in the file system: who is there, and under which name.
+//! * `service` is the one thread of a node that makes connections and sees them end.
+//! * `observe` looks at it all without taking part.
+//! * `inlet` and `outlet` are the two ends of a connection, in the thread of a port.
 
 mod directory;
 mod inlet;
