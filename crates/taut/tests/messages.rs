@@ -359,7 +359,12 @@ fn wrong_usage_is_told_with_what_to_do() {
             1,
             "has no IPv4 address",
         ),
-        (&["echo", "--link", "pigeon"], &own, 2, "xdp, packet or udp"),
+        (
+            &["echo", "--link", "pigeon"],
+            &own,
+            2,
+            "xdp, xsk, packet or udp",
+        ),
         (&["echo", "--link", "packet"], &own, 2, "needs an interface"),
         (
             &["send", "127.0.13.9", "7", "x", "--priority", "8"],
