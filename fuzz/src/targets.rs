@@ -11,8 +11,9 @@ use tautline_proto::loss::LossTracker;
 use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
-    ETHERTYPE_DEFAULT, FRAGMENT_BYTES, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, MacAddress,
-    PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP, bundle, ethernet, udp,
+    ETHERTYPE_DEFAULT, FLAG_BUNDLE, FRAGMENT_BYTES, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
+    MacAddress, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP, bundle,
+    ethernet, udp,
 };
 
 /// A target's name and function.
@@ -77,7 +78,7 @@ fn check_accepted(data: &[u8], header: &Header, payload: &[u8]) {
     assert!((1..=4095).contains(&header.destination.get()));
     assert!((1..=4095).contains(&header.source.get()));
     assert!(header.priority.get() <= 7);
-    assert_eq!(header.flags & 0x0F, 0);
+    assert_eq!(header.flags & 0x0F & !FLAG_BUNDLE, 0);
 }
 
 /// Sent again by a raw link, the frame is taken apart the same; if it fits the UDP form's frames.
