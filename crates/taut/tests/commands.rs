@@ -160,6 +160,35 @@ fn a_benchmark_writes_table_json_and_page() {
 }
 
 #[test]
+fn a_flood_is_measured_beside_quiet() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let output = run(&[
+        "bench",
+        "flood",
+        "--count",
+        "100",
+        "--period-us",
+        "50",
+        "--json",
+        "-",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let beside: Vec<_> = rows.iter().map(|row| &row["beside"]).collect();
+    assert_eq!(beside, ["quiet", "flood", "policed"]);
+    for row in rows {
+        assert_eq!(row["sent"], 500, "whole turns");
+        let seen = row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
+        assert_eq!(seen, 500, "{row}");
+    }
+    assert!(rows[1]["flood_frames_per_s"].as_f64().unwrap() > 0.0);
+    assert!(json["policed"].as_u64().unwrap() > 0);
+}
+
+#[test]
 fn json_on_standard_output_is_all_there_is() {
     if skipped_without_privilege() {
         return;
@@ -196,6 +225,7 @@ fn wrong_usage_says_what_is_possible() {
         ),
         (&["bench", "rtt", "--count", "many"], "--count"),
         (&["bench", "rtt", "--fifo", "100"], "1..=99"),
+        (&["bench", "flood", "--period-us", "9"], "--period-us"),
         (&["frobnicate"], "frobnicate"),
         (&[], "Usage"),
     ] {

@@ -3,7 +3,8 @@
 //! Named after this process, `taut-<pid>-a` and `taut-<pid>-b`, so that several runs do not meet and
 //! what a killed run left can be told ([`clear_stale`]). Inside there are only loopback and the
 //! cables `taut0`, `taut1`, …: IPv4 10.77.0.1 and .2 on the first, 10.77.1.1 and .2 on the second,
-//! IPv6 off, one queue each way. The machine's own interfaces are not touched.
+//! IPv6 off, one queue each way unless asked for more. A [`ThirdHost`] may share the
+//! first cable. The machine's own interfaces are not touched.
 //!
 //! `/sys/class/net` goes on showing the namespace that `/sys` was mounted in: a thread that entered
 //! a host must ask netlink or ioctl, not sysfs.
@@ -23,6 +24,10 @@ use thiserror::Error;
 
 use crate::child;
 use crate::interrupt::{self, CleanUp};
+
+mod third;
+
+pub use third::ThirdHost;
 
 /// Where `ip netns` keeps its namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -181,6 +186,8 @@ pub struct HostsOptions {
     pub cable_count: usize,
     /// Offload settings of all ends.
     pub offloads: Offloads,
+    /// Queues of each end, each way. With several, the CPU that sends decides which one a frame takes.
+    pub queue_count: u8,
 }
 
 impl Default for HostsOptions {
@@ -188,6 +195,7 @@ impl Default for HostsOptions {
         HostsOptions {
             cable_count: 1,
             offloads: Offloads::default(),
+            queue_count: 1,
         }
     }
 }
@@ -216,8 +224,12 @@ impl CableEnd {
     }
 
     fn mac_text(self) -> String {
-        self.mac().map(|byte| format!("{byte:02x}")).join(":")
+        text_of(self.mac())
     }
+}
+
+fn text_of(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Two network namespaces and the cables between them. Dropping it removes them; a signal does too.
@@ -227,6 +239,7 @@ pub struct Hosts {
     namespaces: [Arc<File>; 2],
     cable_count: u8,
     offloads: Offloads,
+    queue_count: u8,
     // Withdrawn after `drop` has removed the namespaces.
     _clean_up: CleanUp,
 }
@@ -258,6 +271,7 @@ impl Hosts {
             namespaces,
             cable_count,
             offloads: options.offloads,
+            queue_count: options.queue_count.max(1),
             _clean_up: clean_up,
         };
         partial.keep();
@@ -368,12 +382,13 @@ impl Hosts {
     fn lay(&self, cable: usize) -> Result<(), HostsError> {
         let [a, b] = Host::BOTH.map(|host| self.end(host, cable));
         let (interface, mac_a, mac_b) = (a.interface(), a.mac_text(), b.mac_text());
+        let queues = self.queue_count.to_string();
         #[rustfmt::skip]
         ip(&[
             "-n", self.name(Host::A), "link", "add", &interface, "mtu", "1500", "address", &mac_a,
-            "numtxqueues", "1", "numrxqueues", "1", "type", "veth",
+            "numtxqueues", &queues, "numrxqueues", &queues, "type", "veth",
             "peer", "name", &interface, "mtu", "1500", "address", &mac_b,
-            "numtxqueues", "1", "numrxqueues", "1", "netns", self.name(Host::B),
+            "numtxqueues", &queues, "numrxqueues", &queues, "netns", self.name(Host::B),
         ])?;
         for end in [a, b] {
             self.configure(end)?;
@@ -460,7 +475,8 @@ fn owner(name: &str) -> Option<i32> {
     let rest = name.strip_prefix("taut-")?;
     let rest = rest
         .strip_suffix("-a")
-        .or_else(|| rest.strip_suffix("-b"))?;
+        .or_else(|| rest.strip_suffix("-b"))
+        .or_else(|| rest.strip_suffix("-c"))?;
     let (pid, number) = rest.split_once('.').unwrap_or((rest, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (digits(pid) && digits(number)).then(|| pid.parse().ok())?
@@ -594,7 +610,8 @@ mod tests {
             ("taut-12-a", Some(12)),
             ("taut-12-b", Some(12)),
             ("taut-12.3-b", Some(12)),
-            ("taut-12-c", None),
+            ("taut-12-c", Some(12)),
+            ("taut-12-d", None),
             ("taut--a", None),
             ("taut-12.-a", None),
             ("taut-x-a", None),

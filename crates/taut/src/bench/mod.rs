@@ -1,5 +1,6 @@
 //! Benchmarks: paths measured side by side, in short slices that take turns.
 
+pub mod flood;
 pub mod rtt;
 pub mod sides;
 pub mod vbus;

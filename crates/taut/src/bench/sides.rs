@@ -65,7 +65,10 @@ impl Placement {
         )
     }
 
-    fn place(cpu: Option<usize>, fifo_priority: Option<u8>) -> Result<(), PlacementError> {
+    pub(super) fn place(
+        cpu: Option<usize>,
+        fifo_priority: Option<u8>,
+    ) -> Result<(), PlacementError> {
         if let Some(cpu) = cpu {
             child::pin(cpu).map_err(|source| PlacementError {
                 operation: format!("keep a thread on CPU {cpu}"),
@@ -117,7 +120,7 @@ where
     })
 }
 
-fn joined<T>(result: thread::Result<T>) -> T {
+pub(super) fn joined<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 

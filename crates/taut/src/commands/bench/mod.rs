@@ -1,5 +1,6 @@
 //! `taut bench`: measures paths side by side.
 
+mod flood;
 mod rtt;
 mod vbus;
 
@@ -24,6 +25,8 @@ pub struct Arguments {
 enum Benchmark {
     /// Round-trip times between two hosts, the paths interleaved in short slices.
     Rtt(rtt::Arguments),
+    /// The delay of one port's messages while a third host floods another port, policed and not.
+    Flood(flood::Arguments),
     /// Ports between processes, beside the machine's own floor and iceoryx2.
     Vbus(vbus::Arguments),
 }
@@ -32,6 +35,7 @@ enum Benchmark {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.benchmark {
         Benchmark::Rtt(arguments) => rtt::run(&arguments),
+        Benchmark::Flood(arguments) => flood::run(&arguments),
         Benchmark::Vbus(arguments) => vbus::run(&arguments),
     }
 }

@@ -74,6 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             Offloads::Kernel
         },
         cable_count: echo::cable_count(&settings.paths),
+        ..HostsOptions::default()
     })
     .map_err(|error| explain(RttError::Hosts(error)))?;
     let bar = progress_bar("round trips");

@@ -1,0 +1,130 @@
+//! `taut bench flood`: makes three hosts, measures, removes them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tautline::link::XdpMode;
+use tautline_lab::Machine;
+use tautline_lab::hosts::{Hosts, HostsOptions};
+
+use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar};
+use crate::bench::flood::{self, Beside, FloodError, Outcome, Row, Settings};
+use crate::cli::CommandError;
+use crate::table;
+
+/// Arguments of `taut bench flood`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Messages of each way.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    count: u64,
+    /// Microseconds from one message to the next.
+    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..))]
+    period_us: u64,
+    /// Run the demux in generic mode.
+    #[arg(long)]
+    generic: bool,
+    #[command(flatten)]
+    placement: PlacementArguments,
+    /// Write the result as JSON; `-` writes it to standard output in place of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Makes three hosts, measures, removes them.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = Settings {
+        count: arguments.count.max(1),
+        period: Duration::from_micros(arguments.period_us),
+        xdp_mode: if arguments.generic {
+            XdpMode::Generic
+        } else {
+            XdpMode::Native
+        },
+        placement: arguments.placement.placement(),
+    };
+    let hosts = Hosts::create(&HostsOptions::default())
+        .map_err(|error| explain(FloodError::Hosts(error)))?;
+    let bar = progress_bar("messages");
+    let outcome = flood::run(&hosts, &settings, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    drop(hosts);
+    let outcome = outcome.map_err(explain)?;
+    let machine = Machine::read();
+    super::print(
+        arguments.json.as_ref(),
+        &outcome.json(&machine),
+        &text(&outcome, &machine),
+    )
+}
+
+fn explain(error: FloodError) -> CommandError {
+    let what = error.to_string();
+    match error {
+        FloodError::Hosts(error) => CommandError::failed(what, error.remedy()),
+        FloodError::Node(error) => CommandError::failed(what, error.remedy()),
+        FloodError::Port(error) => CommandError::failed(what, error.remedy()),
+        FloodError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),
+        FloodError::Interrupted(signal) => CommandError::interrupted(signal),
+        _ => CommandError::failed(what, "`taut doctor` shows what this machine can do"),
+    }
+}
+
+fn text(outcome: &Outcome, machine: &Machine) -> String {
+    let settings = &outcome.settings;
+    let mut lines = vec![
+        machine.summary(),
+        format!(
+            "a message each {} µs; reader on CPU {}, both senders on CPU {}; delay from the demux's arrival stamp to the application",
+            settings.period.as_micros(),
+            cpu(settings.placement.client_cpu),
+            cpu(settings.placement.server_cpu),
+        ),
+    ];
+    let active = outcome.active.iter();
+    lines.extend(active.map(|(who, text)| format!("  {who:<6}  {text}")));
+    let header = [
+        "beside",
+        "flood frames/s",
+        "messages",
+        "lost",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "max µs",
+        "p99 / quiet",
+    ];
+    let rows = outcome.rows.iter().map(|row| cells(outcome, row));
+    lines.push(table::figures(&header, rows));
+    lines.join("\n")
+}
+
+fn cpu(cpu: Option<usize>) -> String {
+    cpu.map_or("any".to_owned(), |cpu| cpu.to_string())
+}
+
+fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
+    let summary = row.delays.summary();
+    let mut cells = vec![
+        row.beside.text().to_owned(),
+        match row.beside {
+            Beside::Quiet => "–".to_owned(),
+            _ => format!("{:.0}", row.flood_rate()),
+        },
+        row.sent.to_string(),
+        row.lost.to_string(),
+    ];
+    let delays = [
+        summary.p50_ns,
+        summary.p99_ns,
+        summary.p999_ns,
+        summary.max_ns,
+    ];
+    cells.extend(delays.map(table::microseconds));
+    cells.push(format!("{:.2}", outcome.p99_ratio(row)));
+    cells
+}
