@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -61,11 +62,14 @@ fn send_all(sender: &mut QueuingPort) {
     }
 }
 
+/// Asked before any test has pinned its thread, which the next test may inherit.
+static CPUS: LazyLock<Vec<usize>> = LazyLock::new(|| allowed_cpus().unwrap());
+
 fn a_flood_takes_nothing_from_others(side: Side, policing: Option<Policing>) {
     let Some(pair) = common::pair(PACKET, side) else {
         return;
     };
-    let cpus = allowed_cpus().unwrap();
+    let cpus = &*CPUS;
     let [first, .., last] = cpus[..] else {
         println!("SKIPPED: a reader with a core of its own needs two");
         return;
@@ -176,7 +180,7 @@ fn publish(publisher: &mut SamplingPort, cpu: usize, values: u32) {
 #[test]
 fn queues_that_deliver_at_once_keep_their_sources_apart() {
     const VALUES: u32 = 20_000;
-    let cpus = allowed_cpus().unwrap();
+    let cpus = &*CPUS;
     let [first, .., last] = cpus[..] else {
         println!("SKIPPED: two queues that deliver at once need two CPUs");
         return;

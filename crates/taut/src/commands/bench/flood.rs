@@ -79,7 +79,8 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
     let mut lines = vec![
         machine.summary(),
         format!(
-            "a message each {} µs; reader on CPU {}, both senders on CPU {}; delay from the demux's arrival stamp to the application",
+            "a message each {} µs; reader on CPU {}, both senders on CPU {}; delay from the demux's arrival stamp to the application; \
+             displaced, and not in the delays: messages before which something else had got the reader's CPU",
             settings.period.as_micros(),
             cpu(settings.placement.client_cpu),
             cpu(settings.placement.server_cpu),
@@ -92,6 +93,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         "flood frames/s",
         "messages",
         "lost",
+        "displaced",
         "p50 µs",
         "p99 µs",
         "p99.9 µs",
@@ -108,7 +110,7 @@ fn cpu(cpu: Option<usize>) -> String {
 }
 
 fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
-    let summary = row.delays.summary();
+    let summary = row.seen.delays.summary();
     let mut cells = vec![
         row.beside.text().to_owned(),
         match row.beside {
@@ -117,6 +119,7 @@ fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
         },
         row.sent.to_string(),
         row.lost.to_string(),
+        row.seen.displaced.count().to_string(),
     ];
     let delays = [
         summary.p50_ns,
