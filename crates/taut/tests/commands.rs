@@ -181,8 +181,7 @@ fn a_flood_is_measured_beside_quiet() {
     assert_eq!(beside, ["quiet", "flood", "policed"]);
     for row in rows {
         assert_eq!(row["sent"], 500, "whole turns");
-        let counts = [&row["count"], &row["displaced"]["count"], &row["lost"]];
-        let seen: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
+        let seen = row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
         assert_eq!(seen, 500, "{row}");
     }
     assert!(rows[1]["flood_frames_per_s"].as_f64().unwrap() > 0.0);

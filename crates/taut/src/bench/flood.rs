@@ -116,19 +116,8 @@ pub struct Row {
     pub flood_frames: u64,
     /// While it ran, for this long.
     pub flood_time: Duration,
-    /// What the reader saw.
-    pub seen: Seen,
-}
-
-/// What the reader saw of one way.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// From the arrival stamp to the application, while the reader had its CPU to itself.
+    /// From the arrival stamp to the application.
     pub delays: LatencyHistogram,
-    /// The same of messages before which the scheduler had given the reader's CPU to something else. On a
-    /// machine that does nothing else there are none; where there are many more beside the flood than in
-    /// quiet, the flood is worked on there (ksoftirqd, a poll thread).
-    pub displaced: LatencyHistogram,
 }
 
 impl Row {
@@ -154,16 +143,14 @@ pub struct Outcome {
 impl Outcome {
     /// How many times the quiet run's p99 a row's is.
     pub fn p99_ratio(&self, row: &Row) -> f64 {
-        let quiet = self.rows[0].seen.delays.summary().p99_ns;
-        super::rtt::ratio(row.seen.delays.summary().p99_ns, quiet)
+        let quiet = self.rows[0].delays.summary().p99_ns;
+        super::rtt::ratio(row.delays.summary().p99_ns, quiet)
     }
 
     /// The result file: `machine`, `settings` and `rows`.
     pub fn json(&self, machine: &Machine) -> serde_json::Value {
         let row = |row: &Row| {
-            let mut json = serde_json::to_value(row.seen.delays.summary()).expect("plain data");
-            json["displaced"] =
-                serde_json::to_value(row.seen.displaced.summary()).expect("plain data");
+            let mut json = serde_json::to_value(row.delays.summary()).expect("plain data");
             json["beside"] = serde_json::to_value(row.beside).expect("plain data");
             json["sent"] = row.sent.into();
             json["lost"] = row.lost.into();
@@ -307,11 +294,11 @@ pub fn run(
             send(sender, *measured, settings, shared, progress)
         });
         let rows = super::sides::joined(sending.join());
-        let seen = super::sides::joined(reading.join())?;
+        let delays = super::sides::joined(reading.join())?;
         super::sides::joined(flooding.join())?;
         let mut rows = rows?;
-        for (row, seen) in rows.iter_mut().zip(seen) {
-            row.seen = seen;
+        for (row, delays) in rows.iter_mut().zip(delays) {
+            row.delays = delays;
         }
         Ok::<_, FloodError>(rows)
     })?;
@@ -348,7 +335,7 @@ fn send(
         lost: 0,
         flood_frames: 0,
         flood_time: Duration::ZERO,
-        seen: Seen::default(),
+        delays: LatencyHistogram::new(),
     });
     let turns = settings.count.div_ceil(TURN);
     let total = turns * TURN * rows.len() as u64;
@@ -428,10 +415,9 @@ fn flood(
 }
 
 /// The delays, of each way.
-fn read(reader: &mut QueuingPort, shared: &Shared) -> Result<Vec<Seen>, FloodError> {
-    let mut seen: Vec<_> = Beside::ALL.map(|_| Seen::default()).into();
+fn read(reader: &mut QueuingPort, shared: &Shared) -> Result<Vec<LatencyHistogram>, FloodError> {
+    let mut delays: Vec<_> = Beside::ALL.map(|_| LatencyHistogram::new()).into();
     let mut buffer = [0; 1484];
-    let mut switches = sys::thread_usage().involuntary_switches;
     while !shared.ended.load(Ordering::Relaxed) {
         let deadline = tautline::now() + Duration::from_millis(1);
         let Some(message) = reader.receive_until(deadline, &mut buffer)? else {
@@ -439,14 +425,8 @@ fn read(reader: &mut QueuingPort, shared: &Shared) -> Result<Vec<Seen>, FloodErr
         };
         let delay = tautline::now().saturating_duration_since(message.arrival);
         let place = usize::from(buffer[0]) % Beside::ALL.len();
-        let before = switches;
-        switches = sys::thread_usage().involuntary_switches;
-        if switches == before {
-            seen[place].delays.record_duration(delay);
-        } else {
-            seen[place].displaced.record_duration(delay);
-        }
+        delays[place].record_duration(delay);
         shared.arrived[place].fetch_add(1, Ordering::Release);
     }
-    Ok(seen)
+    Ok(delays)
 }

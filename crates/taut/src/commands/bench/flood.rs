@@ -79,8 +79,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
     let mut lines = vec![
         machine.summary(),
         format!(
-            "a message each {} µs; reader on CPU {}, both senders on CPU {}; delay from the demux's arrival stamp to the application; \
-             displaced, and not in the delays: messages before which something else had got the reader's CPU",
+            "a message each {} µs; reader on CPU {}, both senders on CPU {}; delay from the demux's arrival stamp to the application",
             settings.period.as_micros(),
             cpu(settings.placement.client_cpu),
             cpu(settings.placement.server_cpu),
@@ -93,7 +92,6 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         "flood frames/s",
         "messages",
         "lost",
-        "displaced",
         "p50 µs",
         "p99 µs",
         "p99.9 µs",
@@ -110,7 +108,7 @@ fn cpu(cpu: Option<usize>) -> String {
 }
 
 fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
-    let summary = row.seen.delays.summary();
+    let summary = row.delays.summary();
     let mut cells = vec![
         row.beside.text().to_owned(),
         match row.beside {
@@ -119,7 +117,6 @@ fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
         },
         row.sent.to_string(),
         row.lost.to_string(),
-        row.seen.displaced.count().to_string(),
     ];
     let delays = [
         summary.p50_ns,
