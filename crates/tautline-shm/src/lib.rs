@@ -12,6 +12,7 @@
 //! * [`sample`] is the sampling discipline: the last value only, of all or of each source.
 //! * [`police`] is how many frames a port takes in a time.
 //! * [`peer`] is who has which place among the peers.
+//! * [`places`] is which buffers of a pool are taken.
 //! * [`doorbell`] is how a consumer goes to sleep without missing a message.
 //! * [`deliver`] puts one frame into a port of either kind, as the BPF demux does.
 //! * [`region`] lays all this over raw memory.
@@ -31,6 +32,7 @@ pub mod doorbell;
 pub mod layout;
 pub mod news;
 pub mod peer;
+pub mod places;
 pub mod police;
 pub mod queue;
 #[cfg(not(loom))]

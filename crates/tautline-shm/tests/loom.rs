@@ -9,6 +9,7 @@ use tautline_shm::layout::{
     CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, model, source_form,
     source_word,
 };
+use tautline_shm::places::Places;
 use tautline_shm::queue::{Consumer, PushError};
 use tautline_shm::sample::Reader;
 use tautline_shm::{doorbell, peer, police, queue, sample};
@@ -360,5 +361,41 @@ fn no_wake_up_is_lost() {
             assert!(rung.load(SeqCst) > 0, "it would sleep for ever");
         }
         assert!(rung.load(SeqCst) <= 1, "rung for once only");
+    });
+}
+
+/// Two threads share one buffer: never both at a time, and each sees what the other left there.
+#[test]
+fn a_place_has_one_holder_who_sees_what_the_last_one_did() {
+    bounded(3, || {
+        let shared = Arc::new((Places::new(1), loom::cell::UnsafeCell::new(0)));
+        let borrow = |(places, buffer): &(Places, loom::cell::UnsafeCell<u32>)| {
+            let Some(place) = places.take() else {
+                return 0;
+            };
+            // SAFETY: who has the place has the buffer; loom fails the model if two do, or if one does
+            // not happen after the other.
+            #[allow(unsafe_code)]
+            buffer.with_mut(|value| unsafe { *value += 1 });
+            places.give_back(place);
+            1
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || borrow(&shared))
+        };
+        let mine = borrow(&shared);
+        let borrowed = mine + other.join().unwrap();
+        let mut total = 0;
+        shared.1.with(|value| {
+            // SAFETY: the other thread has ended.
+            #[allow(unsafe_code)]
+            unsafe {
+                total = *value;
+            }
+        });
+        assert_eq!(total, borrowed);
+        assert!(borrowed >= 1, "one of two finds it free");
+        assert_eq!(shared.0.taken(), 0);
     });
 }

@@ -44,6 +44,12 @@
 //! message_bytes_max = 1484    # up to 65507
 //! spin_us = 50
 //!
+//! [send_pool]                 # send buffers that the node lends; each may be left out
+//! pages_1 = 16                # of 4,096 bytes, 0 to 64 of them
+//! pages_4 = 8
+//! pages_8 = 4
+//! pages_16 = 4
+//!
 //! [[allow]]                   # for `taut node run`: what other processes may have
 //! user = "robot"              # or group = "…"
 //! ports = [7, "10-19"]
@@ -62,6 +68,7 @@
 //! ```
 
 mod allow;
+mod send_pool;
 mod tune;
 
 use std::fmt;
@@ -87,6 +94,7 @@ use crate::error::OpenError;
 use crate::link::{LinkKind, XdpMode};
 use crate::policing::{Policing, RATE_MAX};
 use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
+use crate::send_pool::SendPoolConfig;
 
 /// How a node is to be.
 #[derive(Clone, Debug)]
@@ -118,6 +126,8 @@ pub struct NodeConfig {
     pub tune: Option<TuneConfig>,
     /// Ports of plain UDP that can be opened by name.
     pub udp_ports: Vec<UdpPortConfig>,
+    /// Send buffers that the node lends.
+    pub send_pool: SendPoolConfig,
 }
 
 /// A port of plain UDP that can be opened by name.
@@ -236,6 +246,7 @@ impl NodeConfig {
             allow: Vec::new(),
             tune: None,
             udp_ports: Vec::new(),
+            send_pool: SendPoolConfig::default(),
         }
     }
 
@@ -348,6 +359,7 @@ struct Document {
     tune: Option<tune::TuneSection>,
     #[serde(default)]
     udp_port: Vec<UdpPortEntry>,
+    send_pool: Option<send_pool::SendPoolSection>,
 }
 
 #[derive(Deserialize)]
@@ -431,6 +443,9 @@ impl Document {
         let rules = self.allow.into_iter().map(allow::rule);
         config.allow = rules.collect::<Result<_, _>>()?;
         config.tune = self.tune.map(tune::tune).transpose()?;
+        if let Some(section) = self.send_pool {
+            config.send_pool = send_pool::send_pool(section)?;
+        }
         Ok(config)
     }
 }
@@ -733,6 +748,7 @@ mod tests {
         assert_eq!(config.tune.unwrap().priority, Some(10));
         assert_eq!(config.gateway, Some([10, 0, 0, 254].into()));
         assert_eq!(config.udp_ports[0].number, 5000);
+        assert_eq!(config.send_pool, SendPoolConfig::default());
         let PortOptions::Sampling(options) = &config.ports[0].kind else {
             panic!("port `state` is a sampling port");
         };
@@ -750,7 +766,7 @@ mod tests {
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
              `xdp_mode`, `busy_poll_us`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
-             `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`"
+             `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`, `send_pool`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -827,6 +843,15 @@ mod tests {
         assert_eq!(
             error("[tune]\npriority = 100\n"),
             "line 2, column 12: expected a real-time priority from 1 to 99"
+        );
+        assert_eq!(
+            error("[send_pool]\npages_16 = 65\n"),
+            "line 2, column 12: 65 buffers of a size are too many, expected 0 to 64"
+        );
+        assert_eq!(
+            error("[send_pool]\npages_2 = 1\n"),
+            "line 2, column 1: unknown field `pages_2`, expected one of `pages_1`, `pages_4`, `pages_8`, \
+             `pages_16`"
         );
     }
 }

@@ -447,6 +447,13 @@ pub enum SendError {
     /// The link does not lend memory.
     #[error("this link does not lend memory")]
     NotLending,
+    /// All send buffers of the size that the message needs are lent. Drop one, or have more in the
+    /// configuration's `[send_pool]`.
+    #[error("all send buffers of {buffer_bytes} bytes are lent")]
+    PoolExhausted {
+        /// The size of the buffers.
+        buffer_bytes: usize,
+    },
     /// The interface is down.
     #[error("interface is down")]
     InterfaceDown,

@@ -40,6 +40,7 @@ mod node;
 mod policing;
 pub mod port;
 mod restarts;
+pub mod send_pool;
 mod statistics;
 pub mod status;
 mod sys;
@@ -59,6 +60,7 @@ pub use port::{
     Datagram, Destination, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing,
     QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, UdpPort,
 };
+pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use statistics::{PeerCounters, PortKind, PortStatus};
 pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};

@@ -10,7 +10,7 @@ use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
 use crate::address::Address;
 use crate::config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
-use crate::error::{OpenError, PortError};
+use crate::error::{OpenError, PortError, SendError};
 use crate::link::frame;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
@@ -20,6 +20,7 @@ use crate::link::xdp::{Asked, XdpLink};
 use crate::link::xsk::XskLink;
 use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
+use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
 use crate::statistics::{PortStatus, Ports};
 use crate::status::StatusServer;
 use crate::sys::interface::{self, Interface};
@@ -55,6 +56,7 @@ pub(crate) struct NodeInner {
     pub(crate) neighbours: NeighbourTable,
     pub(crate) ports: Ports,
     pub(crate) udp_ports: UdpPorts,
+    pub(crate) send_pool: Arc<SendPool>,
     configured: Vec<PortConfig>,
     configured_udp: Vec<UdpPortConfig>,
     gateway: Option<Ipv4Addr>,
@@ -164,6 +166,8 @@ pub struct NodeStatus {
     pub ports: Vec<PortStatus>,
     /// Its open ports of plain UDP.
     pub udp_ports: Vec<UdpPortStatus>,
+    /// Its send buffers; a control process has none.
+    pub send_pool: Option<SendPoolStatus>,
     /// Of a control process: whom it serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<ControlStatus>,
@@ -296,7 +300,8 @@ impl Node {
         place: Place,
         not_better: Vec<NotBetter>,
     ) -> Self {
-        let limits = limits(&place);
+        let mut limits = limits(&place);
+        let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);
         let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
             link: link.kind(),
@@ -323,6 +328,7 @@ impl Node {
             neighbours: config.neighbours,
             ports: Ports::default(),
             udp_ports: UdpPorts::default(),
+            send_pool,
             configured: config.ports,
             configured_udp: config.udp_ports,
             gateway: config.gateway,
@@ -431,6 +437,14 @@ impl Node {
         UdpPort::open(&self.inner, number, None, options)
     }
 
+    /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`].
+    ///
+    /// # Errors
+    /// As [`UdpPort::lend_buffer`].
+    pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
+        self.inner.send_pool.lend(length)
+    }
+
     /// Opens a port of plain UDP as the configuration describes it.
     ///
     /// # Errors
@@ -488,6 +502,7 @@ impl NodeInner {
             counters: self.link.counters(),
             ports: self.ports.status(),
             udp_ports: self.udp_ports.status(),
+            send_pool: Some(self.send_pool.status()),
             control: None,
         }
     }
@@ -724,6 +739,20 @@ fn open_link(
             source: "a simulated network is made in code: tautline::link::sim::Network".into(),
         }),
     }
+}
+
+/// The node's send buffers. A bus lends memory of its own, so nobody would ask for them there.
+fn send_pool(kind: LinkKind, config: SendPoolConfig, limits: &mut Vec<String>) -> Arc<SendPool> {
+    let wanted = match kind {
+        LinkKind::Vbus => SendPoolConfig::NONE,
+        _ => config,
+    };
+    Arc::new(SendPool::new(wanted).unwrap_or_else(|error| {
+        limits.push(format!(
+            "no send buffers ({error}); have fewer in [send_pool], or free memory"
+        ));
+        SendPool::without_buffers()
+    }))
 }
 
 /// What was wanted and is not to be had.

@@ -199,6 +199,9 @@ pub fn send_error(error: SendError) -> CommandError {
     let remedy = match error {
         SendError::MessageTooLarge { .. } => "send smaller messages",
         SendError::TransmitQueueFull => "send less, or try again",
+        SendError::PoolExhausted { .. } => {
+            "give buffers back, or raise their number in [send_pool]"
+        }
         SendError::InterfaceDown | SendError::InterfaceGone => {
             "bring the interface up: ip link set dev INTERFACE up"
         }

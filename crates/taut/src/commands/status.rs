@@ -128,6 +128,7 @@ fn node_text(node: &Value) -> String {
     text += &lost_to_deaths(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
+    text += &send_pool_text(&node["send_pool"]);
     text
 }
 
@@ -274,6 +275,32 @@ fn udp_ports_text(ports: &[Value]) -> String {
         cells
     };
     table::figures(&header, ports.iter().map(row))
+}
+
+/// The send buffers that the node lends; nothing of a node that has none.
+fn send_pool_text(pool: &Value) -> String {
+    let sizes = list(&pool["sizes"]);
+    let sizes: Vec<_> = sizes.iter().filter(|size| size["count"] != 0).collect();
+    if sizes.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "send buffers of",
+        "there are",
+        "lent",
+        "asked for in vain",
+        "pageable",
+    ];
+    let pageable = if pool["locked"] == true { "no" } else { "yes" };
+    let row = |size: &&Value| {
+        let mut cells = ["buffer_bytes", "count", "lent", "exhausted"]
+            .map(|key| plain(&size[key]))
+            .to_vec();
+        cells[0] += " bytes";
+        cells.push(pageable.to_owned());
+        cells
+    };
+    table::figures(&header, sizes.iter().map(row))
 }
 
 /// What went with processes on a bus.

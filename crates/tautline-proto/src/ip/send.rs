@@ -143,9 +143,14 @@ impl SendBuffer {
         self.bytes[HEADERS_BYTES..].get_mut(..length)
     }
 
-    /// The frames of the datagram that lies in the buffer. Of one in several frames, the buffer's
-    /// content is spoilt by and by, and `identification` must not be that of another datagram under way
-    /// to the same peer; one that fits a frame does not use it, and forbids routers to cut it.
+    /// The first `length` bytes as a datagram to be sent; `None` if so many do not fit.
+    #[inline]
+    #[must_use]
+    pub fn datagram(&mut self, length: usize) -> Option<OutDatagram<'_>> {
+        OutDatagram::new(self.bytes.get_mut(..HEADERS_BYTES.checked_add(length)?)?)
+    }
+
+    /// As [`OutDatagram::frames`].
     ///
     /// # Panics
     /// If `length` is beyond [`datagram_bytes_max`](Self::datagram_bytes_max).
@@ -157,26 +162,76 @@ impl SendBuffer {
         length: usize,
         identification: u16,
     ) -> Frames<'b> {
-        let (headers, payload) = self.bytes.split_at_mut(HEADERS_BYTES);
-        let payload = &payload[..length];
-        let udp = &mut headers[FRAGMENT_HEADERS_BYTES..];
-        let packet_bytes = UDP_HEADER_BYTES + length;
-        udp[..4].copy_from_slice(&route.ports);
-        udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
-        udp[6..8].copy_from_slice(&checksum::finish(route.checksum_base, payload).to_be_bytes());
-        let whole = length <= route.whole_bytes_max();
-        let step = match whole {
-            true => packet_bytes,
-            false => (route.mtu_bytes - IPV4_HEADER_BYTES) & !7,
-        };
-        Frames {
-            bytes: &mut self.bytes[..FRAGMENT_HEADERS_BYTES + packet_bytes],
-            route,
-            priority,
-            identification: if whole { 0 } else { identification },
-            step,
-            sent: 0,
-        }
+        let bytes = &mut self.bytes[..HEADERS_BYTES + length];
+        frames(bytes, route, priority, identification)
+    }
+}
+
+/// A datagram where it lies, with room for its headers before it: what is sent without being copied. Whose
+/// memory that is, is the caller's affair.
+#[derive(Debug)]
+pub struct OutDatagram<'b> {
+    bytes: &'b mut [u8],
+}
+
+impl<'b> OutDatagram<'b> {
+    /// A datagram that lies [`HEADERS_BYTES`] after the beginning of `bytes` and ends where they end. `None` if
+    /// they are fewer, or more than [`DATAGRAM_BYTES_MAX`] follow.
+    #[inline]
+    #[must_use]
+    pub fn new(bytes: &'b mut [u8]) -> Option<Self> {
+        let length = bytes.len().checked_sub(HEADERS_BYTES)?;
+        (length <= DATAGRAM_BYTES_MAX).then_some(Self { bytes })
+    }
+
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[HEADERS_BYTES..]
+    }
+
+    /// The frames of the datagram. Of one in several frames, the content is spoilt by and by, and
+    /// `identification` must not be that of another datagram under way to the same peer; one that fits a
+    /// frame does not use it, and forbids routers to cut it.
+    #[inline]
+    pub fn frames<'f>(
+        &'f mut self,
+        route: &'f Route,
+        priority: Priority,
+        identification: u16,
+    ) -> Frames<'f> {
+        frames(self.bytes, route, priority, identification)
+    }
+}
+
+/// The frames of the datagram that lies in `bytes` behind the room for its headers.
+#[inline]
+fn frames<'b>(
+    bytes: &'b mut [u8],
+    route: &'b Route,
+    priority: Priority,
+    identification: u16,
+) -> Frames<'b> {
+    let (headers, payload) = bytes.split_at_mut(HEADERS_BYTES);
+    let length = payload.len();
+    let udp = &mut headers[FRAGMENT_HEADERS_BYTES..];
+    let packet_bytes = UDP_HEADER_BYTES + length;
+    udp[..4].copy_from_slice(&route.ports);
+    udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+    udp[6..8].copy_from_slice(&checksum::finish(route.checksum_base, payload).to_be_bytes());
+    let whole = length <= route.whole_bytes_max();
+    let step = match whole {
+        true => packet_bytes,
+        false => (route.mtu_bytes - IPV4_HEADER_BYTES) & !7,
+    };
+    Frames {
+        bytes,
+        route,
+        priority,
+        identification: if whole { 0 } else { identification },
+        step,
+        sent: 0,
     }
 }
 

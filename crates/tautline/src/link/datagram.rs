@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead, priority_of_service, type_of_service};
 use tautline_proto::wire::{MTU_BYTES, MacAddress, Priority};
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
@@ -177,12 +177,10 @@ impl UdpPortLink for SocketUdpPort {
         &mut self,
         route: &Route,
         priority: Priority,
-        buffer: &mut SendBuffer,
-        length: usize,
+        datagram: OutDatagram<'_>,
     ) -> Result<(), SendError> {
         self.set_priority(priority)?;
-        let too_large = SendError::MessageTooLarge { bytes: length };
-        let payload = buffer.payload(length).ok_or(too_large)?;
+        let payload = datagram.payload();
         let socket = self.receiver.socket();
         // News of an earlier datagram takes the place of the call's own answer: once more, then.
         match socket::send_to(socket, payload, route.to()) {

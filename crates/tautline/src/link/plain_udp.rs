@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde::Serialize;
 use tautline_proto::ip::Reason;
-use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::wire::{MacAddress, Priority};
 
 use super::Inbox;
@@ -58,7 +58,7 @@ pub trait UdpPortLink: Inbox {
     /// The way to a peer's port. `station` is ignored where none is needed.
     fn route(&self, to: SocketAddrV4, station: MacAddress) -> Route;
 
-    /// Sends the datagram that lies in `buffer`, whose content may be spoilt by that. Never waits.
+    /// Sends a datagram, whose content may be spoilt by that. Never waits.
     ///
     /// # Errors
     /// [`SendError`]. Of a datagram in fragments, some may have been sent; the peer drops them.
@@ -66,8 +66,7 @@ pub trait UdpPortLink: Inbox {
         &mut self,
         route: &Route,
         priority: Priority,
-        buffer: &mut SendBuffer,
-        length: usize,
+        datagram: OutDatagram<'_>,
     ) -> Result<(), SendError>;
 
     /// The next news that something did not arrive.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::ip::checksum::judge;
-use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::ip::send::{OutDatagram, Route, SendBuffer};
 use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
@@ -24,6 +24,7 @@ use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::ArrivalClock;
 use crate::link::plain_udp::UdpPortLink;
 use crate::node::NodeInner;
+use crate::send_pool::LentBuffer;
 use crate::sys::memory::lock_slice;
 use crate::udp_statistics::{UdpRegistration, UdpStatistics};
 
@@ -76,7 +77,7 @@ pub struct UdpPort {
     node: Arc<NodeInner>,
 }
 
-/// What is received with.
+/// The link's half, and what is received with.
 #[derive(Debug)]
 struct Receiver {
     link: Box<dyn UdpPortLink>,
@@ -237,14 +238,8 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
-        match self.buffer.payload(datagram.len()) {
-            Some(payload) => payload.copy_from_slice(datagram),
-            None => {
-                self.receiver.statistics.send_errors.add(1);
-                return Err(SendError::MessageTooLarge {
-                    bytes: datagram.len(),
-                });
-            }
+        if let Some(payload) = self.buffer.payload(datagram.len()) {
+            payload.copy_from_slice(datagram);
         }
         self.send_buffer(to, priority, datagram.len())
     }
@@ -269,18 +264,59 @@ impl UdpPort {
         priority: Priority,
         length: usize,
     ) -> Result<(), SendError> {
-        let Receiver {
-            link, statistics, ..
-        } = &mut self.receiver;
-        let result = match length <= DATAGRAM_BYTES_MAX {
-            true => link.send(&self.routes[to.0], priority, &mut self.buffer, length),
-            false => Err(SendError::MessageTooLarge { bytes: length }),
+        let datagram = self.buffer.datagram(length);
+        let too_large = SendError::MessageTooLarge { bytes: length };
+        let route = &self.routes[to.0];
+        self.receiver
+            .send(route, priority, datagram.ok_or(too_large))
+    }
+
+    /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
+    /// [`UdpPort::send_lent`]. Lock-free; the smallest of 4,096, 16,384, 32,768 and 65,536 bytes that holds it.
+    /// How many there are is the configuration's `[send_pool]`.
+    ///
+    /// ```
+    /// # use tautline::{Node, NodeConfig, Priority, QueuingOptions};
+    /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
+    /// # let mut port = node.udp_port(15_001, &QueuingOptions::default())?;
+    /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// # let camera = port.destination("127.0.0.1", peer.local_addr()?.port())?;
+    /// let mut picture = port.lend_buffer(30_000)?;
+    /// picture.fill(0x80);
+    /// port.send_lent(camera, Priority::NORMAL, &mut picture)?;
+    /// # assert_eq!(peer.recv(&mut [0; 40_000])?, 30_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::PoolExhausted`] if all of that size are lent, [`SendError::MessageTooLarge`].
+    #[inline]
+    pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
+        self.node
+            .send_pool
+            .lend(length)
+            .inspect_err(|_| self.receiver.statistics.send_errors.add(1))
+    }
+
+    /// Sends what a lent buffer holds, from where it lies: headers are written in front of it, and a datagram
+    /// longer than a frame is cut in place, which spoils the content. The buffer stays lent, and can be filled
+    /// and sent again.
+    ///
+    /// # Errors
+    /// As [`UdpPort::send_to`].
+    #[inline]
+    pub fn send_lent(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        buffer: &mut LentBuffer,
+    ) -> Result<(), SendError> {
+        let too_large = SendError::MessageTooLarge {
+            bytes: buffer.len(),
         };
-        match result {
-            Ok(()) => statistics.sent.add(1),
-            Err(_) => statistics.send_errors.add(1),
-        }
-        result
+        let route = &self.routes[to.0];
+        self.receiver
+            .send(route, priority, buffer.datagram().ok_or(too_large))
     }
 
     /// The most urgent datagram, if there is one, into `buffer`, which must hold
@@ -342,6 +378,21 @@ impl Waiter for Receiver {
 }
 
 impl Receiver {
+    #[inline]
+    fn send(
+        &mut self,
+        route: &Route,
+        priority: Priority,
+        datagram: Result<OutDatagram<'_>, SendError>,
+    ) -> Result<(), SendError> {
+        let result = datagram.and_then(|datagram| self.link.send(route, priority, datagram));
+        match result {
+            Ok(()) => self.statistics.sent.add(1),
+            Err(_) => self.statistics.send_errors.add(1),
+        }
+        result
+    }
+
     #[inline]
     fn look(
         &mut self,

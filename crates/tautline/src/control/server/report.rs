@@ -58,6 +58,7 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
         counters: server.demux.counters(),
         ports: Vec::new(),
         udp_ports: Vec::new(),
+        send_pool: None,
         control: Some(ControlStatus {
             rules: rules(server),
             clients: clients(server),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tautline_proto::ip::Reason;
-use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::doorbell;
 use tautline_shm::news::NewsReader;
@@ -154,14 +154,13 @@ impl UdpPortLink for XdpUdpPort {
         &mut self,
         route: &Route,
         priority: Priority,
-        buffer: &mut SendBuffer,
-        length: usize,
+        mut datagram: OutDatagram<'_>,
     ) -> Result<(), SendError> {
-        let identification = match length > route.whole_bytes_max() {
+        let identification = match datagram.payload().len() > route.whole_bytes_max() {
             true => next_identification(),
             false => 0,
         };
-        let mut frames = buffer.frames(route, priority, length, identification);
+        let mut frames = datagram.frames(route, priority, identification);
         while let Some(frame) = frames.next_frame() {
             socket::send(self.sender.as_fd(), frame)?;
         }
