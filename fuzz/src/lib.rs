@@ -17,6 +17,7 @@
 #[cfg(feature = "c-interface")]
 pub mod c_interface;
 pub mod inputs;
+pub mod ip;
 pub mod seeds;
 pub mod targets;
 pub mod vbus;

@@ -23,6 +23,7 @@ pub fn of_target(target: &str) -> Vec<Vec<u8>> {
             .map(|vector| bytes(&vector["payload"]))
             .collect(),
         "loss" => lines(LOSS).map(|vector| sequences(&vector)).collect(),
+        "ip_receive" | "ip_reassembly" => crate::ip::seeds(target),
         "vbus_handshake" | "vbus_identity" | "vbus_memory" => crate::vbus::seeds(target),
         #[cfg(feature = "c-interface")]
         "c_interface" => crate::c_interface::seeds(),

@@ -27,6 +27,8 @@ pub const ALL: &[Target] = &[
     ("loss", loss),
     ("bundle", bundle),
     ("text", text),
+    ("ip_receive", crate::ip::ip_receive),
+    ("ip_reassembly", crate::ip::ip_reassembly),
     ("vbus_handshake", crate::vbus::vbus_handshake),
     ("vbus_identity", crate::vbus::vbus_identity),
     ("vbus_memory", crate::vbus::vbus_memory),

@@ -124,8 +124,8 @@ proptest! {
             prop_assert!(reassembler.under_way_count() <= 4);
         }
         let counted = reassembler.counters();
-        let refused = counted.duplicates + counted.no_collector + counted.quota_reached
-            + counted.inconsistent + counted.overlaps + counted.too_long + counted.condemned;
+        let refused = counted.duplicates + counted.inconsistent + counted.overlaps
+            + counted.too_long + counted.condemned;
         prop_assert!(refused + counted.completed <= pushed);
     }
 }
@@ -268,34 +268,76 @@ fn crooked_and_empty_fragments() {
 fn a_flood_takes_half_and_ends() {
     let mut reassembler = reassembler(100);
     let bytes = [0; 8];
+    let packet = packet(56);
+    let others = cut(&packet, vec![16, 40]);
+    let mut of_others = 0;
     for identification in 0..1000 {
         let outcome = reassembler.push(Instant::ZERO, &part(identification, 0, true, &bytes));
-        match identification {
-            0 | 1 => assert_eq!(outcome, Outcome::Incomplete),
-            _ => assert_eq!(outcome, Outcome::Dropped(DropReason::QuotaReached)),
-        }
+        assert_eq!(outcome, Outcome::Incomplete);
+        // The flood gives up its own oldest; another peer, whose datagrams arrive amidst it, notices nothing.
+        let index = usize::from(identification) % 3;
+        let fragment = Fragment {
+            source: Ipv4Addr::new(10, 0, 0, 2),
+            identification: identification / 3,
+            ..others[index]
+        };
+        let outcome = reassembler.push(Instant::ZERO, &fragment);
+        assert_eq!(matches!(outcome, Outcome::Complete(_)), index == 2);
+        of_others += u64::from(index == 2);
     }
-    // Another peer does not notice.
-    let packet = packet(56);
-    for round in 0..10 {
-        for (index, fragment) in cut(&packet, vec![16, 40]).into_iter().enumerate() {
-            let fragment = Fragment {
-                source: Ipv4Addr::new(10, 0, 0, 2),
-                identification: round,
-                ..fragment
-            };
-            let outcome = reassembler.push(Instant::ZERO, &fragment);
-            assert_eq!(matches!(outcome, Outcome::Complete(_)), index == 2);
-        }
-    }
-    // The flood's own collectors come free with the time limit.
-    let later = Instant::ZERO + LIMIT;
-    assert_eq!(
-        reassembler.push(later, &part(5000, 0, true, &bytes)),
-        Outcome::Incomplete
-    );
-    assert_eq!(reassembler.counters().expired, 2);
     assert_eq!(reassembler.counters().quota_reached, 998);
+    assert_eq!(reassembler.counters().crowded_out, 0);
+    assert_eq!(reassembler.counters().completed, of_others);
+    // What is left of it goes with the time limit.
+    assert_eq!(reassembler.expire(Instant::ZERO + LIMIT), 3);
+    assert_eq!(reassembler.under_way_count(), 0);
+}
+
+#[test]
+fn when_all_are_taken_who_holds_most_gives_up() {
+    let mut reassembler = reassembler(100);
+    let bytes = [0; 8];
+    let at = |place: u32| Instant::ZERO + LIMIT * place / 10;
+    let mut begin = |place: u32, peer: u8, identification: u16| {
+        let fragment = Fragment {
+            source: Ipv4Addr::new(10, 0, 0, peer),
+            ..part(identification, 0, true, &bytes)
+        };
+        assert_eq!(reassembler.push(at(place), &fragment), Outcome::Incomplete);
+        reassembler.counters().crowded_out
+    };
+    begin(0, 2, 1);
+    begin(1, 3, 1);
+    begin(2, 3, 2);
+    assert_eq!(begin(3, 4, 1), 0);
+    assert_eq!(begin(4, 5, 1), 1);
+    // Now each holds one: the oldest of all goes.
+    assert_eq!(begin(5, 6, 1), 2);
+    let waits = |peer: u8, identification: u16| {
+        reassembler.is_waiting_for(Ipv4Addr::new(10, 0, 0, peer), identification)
+    };
+    assert!(!waits(3, 1) && !waits(2, 1));
+    assert!(waits(3, 2) && waits(4, 1) && waits(5, 1) && waits(6, 1));
+}
+
+#[test]
+fn a_lost_fragment_does_not_hold_up_what_comes_after() {
+    let packet = packet(56);
+    let parts = cut(&packet, vec![16, 40]);
+    let mut reassembler = reassembler(100);
+    for identification in 0..50 {
+        for (index, fragment) in parts.iter().enumerate() {
+            let lost = identification % 2 == 0 && index == 1;
+            let fragment = Fragment {
+                identification,
+                ..*fragment
+            };
+            let outcome = (!lost).then(|| reassembler.push(Instant::ZERO, &fragment));
+            let complete = matches!(outcome, Some(Outcome::Complete(_)));
+            assert_eq!(complete, identification % 2 == 1 && index == 2);
+        }
+    }
+    assert_eq!(reassembler.counters().completed, 25);
 }
 
 #[test]

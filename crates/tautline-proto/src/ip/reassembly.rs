@@ -10,6 +10,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use core::ops::Range;
 use core::time::Duration;
 
 use super::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET, MORE_FRAGMENTS, UDP_HEADER_BYTES};
@@ -45,6 +46,19 @@ pub struct Fragment<'a> {
     pub payload: &'a [u8],
 }
 
+/// A fragment whose bytes lie where only a copy can fetch them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Who sent it.
+    pub source: Ipv4Addr,
+    /// The datagram that it is of.
+    pub identification: u16,
+    /// Flags and offset, as in the IPv4 header.
+    pub field: u16,
+    /// Bytes after the IPv4 header.
+    pub length: usize,
+}
+
 /// A datagram put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
@@ -54,6 +68,8 @@ pub struct Datagram<'a> {
     pub destination_port: u16,
     /// Its UDP checksum, to be judged; 0 for none.
     pub checksum: u16,
+    /// When the latest of its fragments arrived.
+    pub arrival: Instant,
     /// Its bytes, the reassembler's: copy or use them before the next push.
     pub payload: &'a [u8],
 }
@@ -75,10 +91,6 @@ pub enum Outcome<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// Every collector holds a datagram under way.
-    NoCollector,
-    /// The peer holds half of the collectors already.
-    QuotaReached,
     /// It has no bytes, is not the last and ends within a block, or contradicts earlier ones about where
     /// the datagram ends. With its datagram.
     Inconsistent,
@@ -101,10 +113,10 @@ pub struct Counters {
     pub expired: u64,
     /// Bytes seen before.
     pub duplicates: u64,
-    /// Dropped because no collector was free.
-    pub no_collector: u64,
-    /// Dropped because their peer had its share.
+    /// Datagrams given up because their peer had its share of the collectors and sent another one.
     pub quota_reached: u64,
+    /// Datagrams given up because all collectors were taken, by a peer that held most.
+    pub crowded_out: u64,
     /// Datagrams dropped because their fragments contradicted themselves or each other.
     pub inconsistent: u64,
     /// Datagrams dropped because fragments overlapped.
@@ -145,15 +157,16 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Reassembler {
     collectors: Box<[Collector]>,
-    packet_bytes_max: usize,
     time_limit: Duration,
     quota_per_source: usize,
+    /// Bytes that had arrived already, to be compared.
+    again: Box<[u8]>,
     counters: Counters,
 }
 
 impl Reassembler {
     /// Takes all memory: `datagram_bytes_max` bytes and one bit for each eight of them, for each
-    /// collector.
+    /// collector, and as many bytes once more.
     ///
     /// # Panics
     /// If `collector_count` is 0, or `datagram_bytes_max` is 0 or above [`DATAGRAM_BYTES_MAX`].
@@ -169,9 +182,9 @@ impl Reassembler {
         let collectors = (0..config.collector_count).map(|_| Collector::new(packet_bytes_max));
         Self {
             collectors: collectors.collect(),
-            packet_bytes_max,
             time_limit: config.time_limit,
             quota_per_source: (config.collector_count / 2).max(1),
+            again: vec![0; packet_bytes_max].into_boxed_slice(),
             counters: Counters::default(),
         }
     }
@@ -213,10 +226,24 @@ impl Reassembler {
     ///
     /// The time limit of a datagram runs from the first fragment to arrive.
     pub fn push(&mut self, now: Instant, fragment: &Fragment<'_>) -> Outcome<'_> {
-        let index = match self.collector_for(now, (fragment.source, fragment.identification)) {
-            Ok(index) => index,
-            Err(reason) => return self.dropped(reason),
+        let part = Part {
+            source: fragment.source,
+            identification: fragment.identification,
+            field: fragment.field,
+            length: fragment.payload.len(),
         };
+        self.push_with(now, &part, |bytes| bytes.copy_from_slice(fragment.payload))
+    }
+
+    /// The same without a copy before: `read` is called at most once, to write the fragment's bytes where
+    /// they belong.
+    pub fn push_with(
+        &mut self,
+        now: Instant,
+        part: &Part,
+        read: impl FnOnce(&mut [u8]),
+    ) -> Outcome<'_> {
+        let index = self.collector_for(now, (part.source, part.identification));
         let collector = &mut self.collectors[index];
         match collector.state {
             State::Complete => {
@@ -226,8 +253,8 @@ impl Reassembler {
             State::Condemned => return self.dropped(DropReason::Condemned),
             State::Free | State::Collecting => {}
         }
-        match collector.enter(fragment, self.packet_bytes_max) {
-            Ok(true) => {}
+        match collector.enter(part, &mut self.again, read) {
+            Ok(true) => collector.latest = collector.latest.max(now),
             Ok(false) => {
                 self.counters.duplicates += 1;
                 return Outcome::Duplicate;
@@ -265,32 +292,59 @@ impl Reassembler {
     }
 
     /// The collector of this datagram, a fresh one if it is new.
-    fn collector_for(&mut self, now: Instant, key: (Ipv4Addr, u16)) -> Result<usize, DropReason> {
+    fn collector_for(&mut self, now: Instant, key: (Ipv4Addr, u16)) -> usize {
         let known = self.collectors.iter().position(|collector| {
             collector.state != State::Free && collector.key == key && now < collector.deadline
         });
-        if let Some(index) = known {
-            return Ok(index);
+        known.unwrap_or_else(|| {
+            self.expire(now);
+            let index = self.room_for(key.0);
+            self.collectors[index].begin(key, now + self.time_limit);
+            index
+        })
+    }
+
+    /// A collector for a new datagram of this peer: one that is free, otherwise the one that has been
+    /// complete for longest, otherwise one of a datagram that is given up.
+    fn room_for(&mut self, peer: Ipv4Addr) -> usize {
+        let held = self.held_by(peer);
+        if held >= self.quota_per_source {
+            self.counters.quota_reached += 1;
+            return self.oldest_under_way(|of| of == peer);
         }
-        self.expire(now);
-        let of_peer = |collector: &&Collector| collector.is_under_way() && collector.key.0 == key.0;
-        if self.collectors.iter().filter(of_peer).count() >= self.quota_per_source {
-            return Err(DropReason::QuotaReached);
-        }
-        // A free one, otherwise the one that has been complete for longest.
         let vacant = self.collectors.iter().enumerate();
-        let (index, _) = vacant
+        let vacant = vacant
             .filter(|(_, collector)| !collector.is_under_way())
-            .min_by_key(|(_, collector)| (collector.state != State::Free, collector.deadline))
-            .ok_or(DropReason::NoCollector)?;
-        self.collectors[index].begin(key, now + self.time_limit);
-        Ok(index)
+            .min_by_key(|(_, collector)| (collector.state != State::Free, collector.deadline));
+        if let Some((index, _)) = vacant {
+            return index;
+        }
+        self.counters.crowded_out += 1;
+        let most = self
+            .collectors
+            .iter()
+            .map(|other| self.held_by(other.key.0));
+        let most = most.max().unwrap_or(0);
+        self.oldest_under_way(|of| self.held_by(of) == most)
+    }
+
+    /// The datagram under way that began first, of the peers that `chosen` takes.
+    fn oldest_under_way(&self, chosen: impl Fn(Ipv4Addr) -> bool) -> usize {
+        let under_way = self.collectors.iter().enumerate();
+        let candidates =
+            under_way.filter(|(_, collector)| collector.is_under_way() && chosen(collector.key.0));
+        let oldest = candidates.min_by_key(|(_, collector)| collector.deadline);
+        oldest.map_or(0, |(index, _)| index)
+    }
+
+    /// Collectors under way that hold a peer's datagrams.
+    fn held_by(&self, peer: Ipv4Addr) -> usize {
+        let of_peer = |collector: &&Collector| collector.is_under_way() && collector.key.0 == peer;
+        self.collectors.iter().filter(of_peer).count()
     }
 
     fn dropped(&mut self, reason: DropReason) -> Outcome<'static> {
         let counter = match reason {
-            DropReason::NoCollector => &mut self.counters.no_collector,
-            DropReason::QuotaReached => &mut self.counters.quota_reached,
             DropReason::Inconsistent | DropReason::BadLength => &mut self.counters.inconsistent,
             DropReason::Overlap => &mut self.counters.overlaps,
             DropReason::TooLong => &mut self.counters.too_long,
@@ -317,6 +371,8 @@ struct Collector {
     /// Peer and identification.
     key: (Ipv4Addr, u16),
     deadline: Instant,
+    /// When the latest fragment arrived.
+    latest: Instant,
     /// Bytes that have arrived.
     arrived_bytes: usize,
     /// Where the datagram ends, known once its last fragment has arrived.
@@ -336,6 +392,7 @@ impl Collector {
             state: State::Free,
             key: (Ipv4Addr::UNSPECIFIED, 0),
             deadline: Instant::FAR_FUTURE,
+            latest: Instant::ZERO,
             arrived_bytes: 0,
             packet_bytes: None,
             reach: 0,
@@ -348,6 +405,7 @@ impl Collector {
         self.state = State::Collecting;
         self.key = key;
         self.deadline = deadline;
+        self.latest = Instant::ZERO;
         self.arrived_bytes = 0;
         self.packet_bytes = None;
         self.reach = 0;
@@ -358,19 +416,20 @@ impl Collector {
         matches!(self.state, State::Collecting | State::Condemned)
     }
 
-    /// Whether it brought something new.
+    /// Whether it brought something new. `again` is as long as the datagram can be.
     fn enter(
         &mut self,
-        fragment: &Fragment<'_>,
-        packet_bytes_max: usize,
+        part: &Part,
+        again: &mut [u8],
+        read: impl FnOnce(&mut [u8]),
     ) -> Result<bool, DropReason> {
-        let offset = usize::from(fragment.field & FRAGMENT_OFFSET) * BLOCK_BYTES;
-        let end = offset + fragment.payload.len();
-        let is_last = fragment.field & MORE_FRAGMENTS == 0;
-        if fragment.payload.is_empty() || (!is_last && !end.is_multiple_of(BLOCK_BYTES)) {
+        let offset = usize::from(part.field & FRAGMENT_OFFSET) * BLOCK_BYTES;
+        let end = offset + part.length;
+        let is_last = part.field & MORE_FRAGMENTS == 0;
+        if part.length == 0 || (!is_last && !end.is_multiple_of(BLOCK_BYTES)) {
             return Err(DropReason::Inconsistent);
         }
-        if end > packet_bytes_max {
+        if end > self.bytes.len() {
             return Err(DropReason::TooLong);
         }
         let beyond_the_end = match (self.packet_bytes, is_last) {
@@ -380,9 +439,11 @@ impl Collector {
             (None, false) => false,
         };
         let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
-        let seen = blocks.clone().filter(|&block| self.has(block)).count();
+        let seen = self.seen(blocks.clone());
         if seen == blocks.len() && !beyond_the_end {
-            return match self.bytes[offset..end] == *fragment.payload {
+            let again = &mut again[..part.length];
+            read(again);
+            return match self.bytes[offset..end] == *again {
                 true => Ok(false),
                 false => Err(DropReason::Overlap),
             };
@@ -393,11 +454,11 @@ impl Collector {
         if beyond_the_end {
             return Err(DropReason::Inconsistent);
         }
-        for block in blocks {
-            self.blocks[block / 64] |= 1 << (block % 64);
+        for (word, mask) in words_of(blocks) {
+            self.blocks[word] |= mask;
         }
-        self.bytes[offset..end].copy_from_slice(fragment.payload);
-        self.arrived_bytes += fragment.payload.len();
+        read(&mut self.bytes[offset..end]);
+        self.arrived_bytes += part.length;
         self.reach = self.reach.max(end);
         if is_last {
             self.packet_bytes = Some(end);
@@ -405,8 +466,10 @@ impl Collector {
         Ok(true)
     }
 
-    fn has(&self, block: usize) -> bool {
-        self.blocks[block / 64] >> (block % 64) & 1 != 0
+    /// How many of these blocks have arrived.
+    fn seen(&self, blocks: Range<usize>) -> usize {
+        let seen = words_of(blocks).map(|(word, mask)| (self.blocks[word] & mask).count_ones());
+        seen.sum::<u32>() as usize
     }
 
     fn is_complete(&self) -> bool {
@@ -429,7 +492,18 @@ impl Collector {
             source: SocketAddrV4::new(self.key.0, self.field(0)),
             destination_port: self.field(2),
             checksum: self.field(6),
+            arrival: self.latest,
             payload: &self.bytes[UDP_HEADER_BYTES..self.arrived_bytes],
         }
     }
+}
+
+/// The words that these blocks' bits are in, and which bits of each.
+fn words_of(blocks: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let words = blocks.start / 64..blocks.end.div_ceil(64);
+    words.map(move |word| {
+        let from = blocks.start.saturating_sub(64 * word);
+        let to = (blocks.end - 64 * word).min(64);
+        (word, u64::MAX << from & u64::MAX >> (64 - to))
+    })
 }
