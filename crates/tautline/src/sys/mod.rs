@@ -13,6 +13,7 @@ pub(crate) mod packet;
 pub(crate) mod seqpacket;
 pub(crate) mod shared;
 pub(crate) mod socket;
+pub(crate) mod ticks;
 pub(crate) mod unix;
 pub(crate) mod wait;
 pub(crate) mod xsk;

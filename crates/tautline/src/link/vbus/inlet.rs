@@ -1,5 +1,4 @@
 //! The receiving side of a port on a bus: its own memory, and the memories of those who send to it.
-#![allow(unsafe_code)] // Lays the layout over the mappings that it holds.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{
@@ -20,6 +19,7 @@ use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait::{self, Manner, Sleeper};
 
 use super::epoch;
+use super::view::{ConsumerView, ProducerView, View};
 use crate::address::NodeName;
 use crate::error::ReceiveError;
 use crate::statistics::Counter;
@@ -36,8 +36,7 @@ const RESTARTS_MAX: usize = 64;
 /// One who sends to the port.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    memory: PeerMemory,
-    shape: Shape,
+    memory: ProducerView<PeerMemory>,
     index: usize,
     pub(crate) node: NodeName,
     pub(crate) port: PortNumber,
@@ -51,8 +50,7 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// A peer whose memory has been checked to be of this shape.
     pub(crate) fn new(
-        memory: PeerMemory,
-        shape: Shape,
+        memory: ProducerView<PeerMemory>,
         index: usize,
         identity: &Identity,
         node: NodeName,
@@ -60,7 +58,6 @@ impl Incoming {
     ) -> Self {
         Self {
             memory,
-            shape,
             index,
             node,
             port,
@@ -73,9 +70,7 @@ impl Incoming {
 
     #[inline]
     pub(crate) fn memory(&self) -> ProducerMemory<'_> {
-        // SAFETY: the mapping has `shape.producer_bytes()` bytes (`PeerMemory::map` was asked for
-        // exactly those), stays as long as `self`, and is accessed through this alone.
-        unsafe { ProducerMemory::at(self.memory.base().as_ptr(), self.shape) }
+        self.memory.memory()
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -83,7 +78,7 @@ impl Incoming {
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.memory.file()
+        self.memory.mapping().file()
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -126,7 +121,7 @@ pub(crate) struct InletShared {
     pub(crate) shape: Shape,
     /// Sources that a sampling port keeps a value of; 1: the last of all.
     sources: usize,
-    own: OwnMemory,
+    own: ConsumerView<OwnMemory>,
     event: Event,
     /// Changes when a peer comes or goes; a futex of this process.
     generation: AtomicU32,
@@ -140,7 +135,7 @@ impl InletShared {
         shape: Shape,
         sources: usize,
     ) -> std::io::Result<Self> {
-        let own = OwnMemory::new(consumer_bytes())?;
+        let own = View::consumer(OwnMemory::new(consumer_bytes())?);
         let inlet = Self {
             node,
             number,
@@ -164,13 +159,11 @@ impl InletShared {
 
     #[inline]
     pub(crate) fn memory(&self) -> ConsumerMemory<'_> {
-        // SAFETY: the mapping has `consumer_bytes()` bytes, is ours and writable, stays as long as
-        // `self`, and is accessed through this alone.
-        unsafe { ConsumerMemory::at(self.own.base().as_ptr()) }
+        self.own.memory()
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.own.file()
+        self.own.mapping().file()
     }
 
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
@@ -258,7 +251,7 @@ impl InletShared {
 
     /// Whether our own memory can never be paged out. Those of peers are theirs to lock.
     pub(crate) fn is_resident(&self) -> bool {
-        self.own.is_resident()
+        self.own.mapping().is_resident()
     }
 
     /// Sources that a sampling port keeps a value of.
@@ -280,7 +273,7 @@ impl InletShared {
     pub(crate) fn figures(&self) -> Figures {
         let control = self.control();
         let mut figures = Figures {
-            memory_bytes: self.own.bytes(),
+            memory_bytes: self.own.mapping().bytes(),
             totals: control.past,
             queued: [0; CLASS_COUNT],
             refused: control.refused,
@@ -289,7 +282,7 @@ impl InletShared {
         let entries = self.memory().connections;
         for incoming in &control.live {
             let memory = incoming.memory();
-            figures.memory_bytes += incoming.memory.bytes();
+            figures.memory_bytes += incoming.memory.mapping().bytes();
             add(&mut figures.totals, incoming, &entries[incoming.index]);
             let taken = &entries[incoming.index].taken.taken;
             let classes = memory.head.published.count.iter().zip(taken);

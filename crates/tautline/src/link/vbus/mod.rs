@@ -12,6 +12,7 @@ mod inlet;
 pub mod observe;
 mod outlet;
 mod service;
+mod view;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
@@ -40,6 +41,7 @@ use crate::port::{
 };
 use crate::statistics::Statistics;
 use crate::sys::clock;
+use crate::sys::ticks::Ticks;
 
 /// The node's half.
 #[derive(Debug)]
@@ -137,6 +139,7 @@ impl Link for BusLink {
         Ok(PortHalf::Bus(Box::new(BusPort {
             inlet: Inlet::new(shared),
             flows: Vec::with_capacity(DESTINATIONS_MAX),
+            clock: Ticks::new(),
             name,
             directory: Arc::clone(&self.directory),
             service: Arc::clone(&self.service),
@@ -198,16 +201,17 @@ struct Flow {
 pub struct BusPort {
     pub(crate) inlet: Inlet,
     flows: Vec<Flow>,
+    clock: Ticks,
     name: String,
     directory: Arc<Directory>,
     service: Arc<Service>,
 }
 
 impl BusPort {
-    /// CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC, for ages: which may be off by tens of nanoseconds.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        clock::monotonic()
+        self.clock.now()
     }
 
     /// As [`super::Inbox::arm`].

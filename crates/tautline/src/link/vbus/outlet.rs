@@ -1,5 +1,4 @@
 //! The sending side: one port's way to one port of a peer.
-#![allow(unsafe_code)] // Lays the layout over the mappings that it holds, and writes its own.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{
@@ -18,12 +17,13 @@ use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, Manner};
 
 use super::service::{Command, ServiceHandle};
+use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
 use crate::statistics::Statistics;
-use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::sys::ticks::Ticks;
 
 /// Messages of a batch that are shown to the consumer at once. Lower: producer and consumer get into each
 /// other's lines more often. Higher: the first of a large batch waits for longer. Rings may be
@@ -33,8 +33,8 @@ const BATCH_SHOWN_MAX: u32 = 32;
 /// Both memories of a connection, as the producer has them.
 #[derive(Debug)]
 pub(crate) struct Established {
-    own: OwnMemory,
-    peer: PeerMemory,
+    own: ProducerView<OwnMemory>,
+    peer: ConsumerView<PeerMemory>,
     event: Event,
     shape: Shape,
     index: usize,
@@ -43,13 +43,12 @@ pub(crate) struct Established {
 impl Established {
     /// A connection to the port whose memory is `peer`, which has been checked to be a consumer's.
     pub(crate) fn new(
-        own: OwnMemory,
-        peer: PeerMemory,
+        own: ProducerView<OwnMemory>,
+        peer: ConsumerView<PeerMemory>,
         event: OwnedFd,
         shape: Shape,
         index: usize,
     ) -> Self {
-        debug_assert!(own.bytes() >= shape.producer_bytes());
         Self {
             own,
             peer,
@@ -61,20 +60,16 @@ impl Established {
 
     #[inline]
     pub(crate) fn memory(&self) -> ProducerMemory<'_> {
-        // SAFETY: the mapping has `shape.producer_bytes()` bytes, is ours and writable, stays as long as
-        // `self`, and is accessed through this alone.
-        unsafe { ProducerMemory::at(self.own.base().as_ptr(), self.shape) }
+        self.own.memory()
     }
 
     pub(crate) fn own(&self) -> &OwnMemory {
-        &self.own
+        self.own.mapping()
     }
 
     #[inline]
     pub(crate) fn consumer(&self) -> ConsumerMemory<'_> {
-        // SAFETY: the mapping has `consumer_bytes()` bytes (it was mapped as exactly those), stays as
-        // long as `self`, and is accessed through this alone.
-        unsafe { ConsumerMemory::at(self.peer.base().as_ptr()) }
+        self.peer.memory()
     }
 
     /// Messages that were published and that the consumer has not taken.
@@ -155,6 +150,15 @@ struct Active {
     connection: Arc<Established>,
     place: Place,
     kicker: Kicker,
+    clock: Ticks,
+}
+
+/// When a message is published.
+enum Stamp {
+    /// At the time that the clock shows then.
+    Now,
+    /// With a batch, whose time this is.
+    At(u64),
 }
 
 #[derive(Debug)]
@@ -170,6 +174,8 @@ pub(crate) struct Outlet {
     service: Arc<ServiceHandle>,
     generation: u32,
     active: Option<Active>,
+    /// Ready before the first message, since getting it ready allocates.
+    clock: Ticks,
     /// The port's, for messages that peers had not taken when they went.
     statistics: Arc<Statistics>,
 }
@@ -199,6 +205,7 @@ impl Outlet {
             service: Arc::clone(service),
             generation: 0,
             active: None,
+            clock: Ticks::new(),
             statistics: Arc::clone(statistics),
         }
     }
@@ -221,6 +228,7 @@ impl Outlet {
             },
             connection,
             kicker: Kicker::new(),
+            clock: self.clock.clone(),
         });
     }
 
@@ -243,9 +251,7 @@ impl Outlet {
         message: &[u8],
     ) -> Result<(), SendError> {
         let active = self.active(message.len())?;
-        // The clock after the copy: the slot's lines come while it is read.
-        let now = || clock::monotonic().as_nanos();
-        active.put(priority.index(), sequence, now, message)?;
+        active.put(priority.index(), sequence, Stamp::Now, message)?;
         active.kick();
         Ok(())
     }
@@ -258,15 +264,15 @@ impl Outlet {
         sequence: &mut u32,
         messages: impl Iterator<Item = &'b [u8]>,
     ) -> (usize, Result<(), SendError>) {
-        let mut batch = Batch {
-            class: priority.index(),
-            arrival_ns: clock::monotonic().as_nanos(),
-            staged: 0,
-        };
         // One connection for the whole batch: what is staged belongs to it.
         let active = match self.active(0) {
             Ok(active) => active,
             Err(error) => return (0, Err(error)),
+        };
+        let mut batch = Batch {
+            class: priority.index(),
+            arrival_ns: active.clock.now().as_nanos(),
+            staged: 0,
         };
         let mut sent = 0;
         let mut result = Ok(());
@@ -312,7 +318,7 @@ impl Outlet {
         let active = self.active.as_mut().ok_or(SendError::PeerGone)?;
         let message = MessageHead {
             length: length as u32,
-            arrival_ns: clock::monotonic().as_nanos(),
+            arrival_ns: active.clock.now().as_nanos(),
             sequence,
             class: priority.index() as u32,
         };
@@ -372,7 +378,7 @@ impl Active {
         // The ring was full a moment ago, or this is a value, after which a barrier must come. What is staged must be
         // shown before anything is published.
         self.show(batch);
-        self.put(batch.class, sequence, || batch.arrival_ns, message)?;
+        self.put(batch.class, sequence, Stamp::At(batch.arrival_ns), message)?;
         self.kick();
         Ok(())
     }
@@ -413,13 +419,18 @@ impl Active {
         &mut self,
         class: usize,
         sequence: u32,
-        now: impl FnOnce() -> u64,
+        stamp: Stamp,
         message: &[u8],
     ) -> Result<(), SendError> {
         self.next(class)?.copy_in(message);
+        // The clock after the copy: the slot's lines come while it is read.
+        let arrival_ns = match stamp {
+            Stamp::Now => self.clock.now().as_nanos(),
+            Stamp::At(arrival_ns) => arrival_ns,
+        };
         self.publish(&MessageHead {
             length: message.len() as u32,
-            arrival_ns: now(),
+            arrival_ns,
             sequence,
             class: class as u32,
         });

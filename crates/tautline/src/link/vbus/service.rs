@@ -15,13 +15,12 @@ use tautline_shm::vbus::handshake::{
     HandshakeError, INDEX_CONSUMER, MESSAGE_BYTES, Message, Refusal, Step,
 };
 use tautline_shm::vbus::layout::{Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER};
-use tautline_shm::vbus::region::ConsumerMemory;
-use tautline_shm::vbus::region::ProducerMemory;
-use tautline_shm::vbus::shape::{self, Shape, consumer_bytes};
+use tautline_shm::vbus::shape::{self, consumer_bytes};
 
 use super::directory::{Directory, socket_name};
 use super::inlet::{Incoming, InletShared};
 use super::outlet::{Established, OutletShared};
+use super::view::View;
 use crate::address::NodeName;
 use crate::sys::clock;
 use crate::sys::event::Event;
@@ -713,7 +712,8 @@ fn admit(
         return Err(Refusal::Memory);
     };
     let memory = PeerMemory::map(file, bytes).map_err(|_| Refusal::Memory)?;
-    let identity = producer_identity(&memory, inlet.shape);
+    let memory = View::producer(memory, inlet.shape);
+    let identity = memory.memory().head.identity.read();
     let found = shape::check(&identity, ROLE_PRODUCER, bytes as u64);
     let is_ours = found == Ok(inlet.shape)
         && identity.epoch == epoch
@@ -723,30 +723,7 @@ fn admit(
     if !is_ours {
         return Err(Refusal::Memory);
     }
-    Ok(Incoming::new(
-        memory,
-        inlet.shape,
-        index,
-        &identity,
-        node,
-        port,
-    ))
-}
-
-#[allow(unsafe_code)] // Lays the layout over a mapping.
-fn producer_identity(memory: &PeerMemory, shape: Shape) -> Identity {
-    debug_assert!(memory.bytes() >= shape.producer_bytes());
-    // SAFETY: the mapping has the bytes that the shape asks for, and stays for the call.
-    let memory = unsafe { ProducerMemory::at(memory.base().as_ptr(), shape) };
-    memory.head.identity.read()
-}
-
-#[allow(unsafe_code)] // Lays the layout over a mapping.
-fn consumer_identity(memory: &PeerMemory) -> Identity {
-    debug_assert!(memory.bytes() >= consumer_bytes());
-    // SAFETY: the mapping has the bytes of a consumer's memory, and stays for the call.
-    let memory = unsafe { ConsumerMemory::at(memory.base().as_ptr()) };
-    memory.head.identity.read()
+    Ok(Incoming::new(memory, index, &identity, node, port))
 }
 
 /// Producer: checks the port's memory, and makes one for it.
@@ -760,8 +737,8 @@ fn make(
     let Ok([file, event]) = <[OwnedFd; 2]>::try_from(descriptors) else {
         return Err(wrong());
     };
-    let peer = PeerMemory::map(file, consumer_bytes())?;
-    let identity = consumer_identity(&peer);
+    let peer = View::consumer(PeerMemory::map(file, consumer_bytes())?);
+    let identity = peer.memory().head.identity.read();
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)
         .map_err(io::Error::other)?;
     let index = message.index as usize;
@@ -772,7 +749,7 @@ fn make(
     if !is_meant {
         return Err(wrong());
     }
-    let own = OwnMemory::new(shape.producer_bytes())?;
+    let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);
     let established = Established::new(own, peer, event, shape, index);
     established.memory().head.identity.announce(&Identity {
         epoch: message.epoch,
