@@ -4,7 +4,8 @@
 //! what a killed run left can be told ([`clear_stale`]). Inside there are only loopback and the
 //! cables `taut0`, `taut1`, …: IPv4 10.77.0.1 and .2 on the first, 10.77.1.1 and .2 on the second,
 //! IPv6 off, one queue each way unless asked for more. A [`ThirdHost`] may share the
-//! first cable. The machine's own interfaces are not touched.
+//! first cable. The machine's own interfaces are not touched, unless two of them are to be the cable
+//! ([`Hosts::join`]).
 //!
 //! `/sys/class/net` goes on showing the namespace that `/sys` was mounted in: a thread that entered
 //! a host must ask netlink or ioctl, not sysfs.
@@ -25,6 +26,7 @@ use thiserror::Error;
 use crate::child;
 use crate::interrupt::{self, CleanUp};
 
+mod hardware;
 mod third;
 
 pub use third::ThirdHost;
@@ -73,6 +75,9 @@ pub enum HostsError {
         /// The number asked for.
         asked: usize,
     },
+    /// Interfaces of this machine that were to be the cable have no link.
+    #[error("the two interfaces have no link: is there a cable between them?")]
+    NoCarrier,
 }
 
 impl HostsError {
@@ -100,6 +105,7 @@ impl HostsError {
             }
             HostsError::Io { .. } => "`taut doctor` shows what is missing".to_owned(),
             HostsError::CableCount { .. } => format!("ask for 1 to {CABLE_COUNT_MAX}"),
+            HostsError::NoCarrier => "join them by a cable or a switch; `ip link` shows their state".to_owned(),
         }
     }
 
@@ -240,6 +246,8 @@ pub struct Hosts {
     cable_count: u8,
     offloads: Offloads,
     queue_count: u8,
+    /// What the cable is made of, where it is no virtual one.
+    borrowed: Option<[hardware::Borrowed; 2]>,
     // Withdrawn after `drop` has removed the namespaces.
     _clean_up: CleanUp,
 }
@@ -247,6 +255,18 @@ pub struct Hosts {
 impl Hosts {
     /// Clears what dead processes left, then makes two hosts, up and able to reach each other.
     pub fn create(options: &HostsOptions) -> Result<Hosts, HostsError> {
+        let hosts = Self::begin(options, None)?;
+        for cable in 0..hosts.cable_count() {
+            hosts.lay(cable)?;
+        }
+        Ok(hosts)
+    }
+
+    /// Two hosts without a cable.
+    fn begin(
+        options: &HostsOptions,
+        borrowed: Option<[hardware::Borrowed; 2]>,
+    ) -> Result<Hosts, HostsError> {
         let cable_count = u8::try_from(options.cable_count)
             .ok()
             .filter(|count| (1..=CABLE_COUNT_MAX).contains(&usize::from(*count)))
@@ -262,8 +282,8 @@ impl Hosts {
         // From here on an error, a signal and a panic remove what there is.
         let partial = Partial(names.clone());
         let clean_up = {
-            let names = names.clone();
-            CleanUp::new(move || names.iter().for_each(|name| remove(name)))
+            let (names, borrowed) = (names.clone(), borrowed.clone());
+            CleanUp::new(move || clear(&names, borrowed.as_ref()))
         };
         let namespaces = [add_namespace(&names[0])?, add_namespace(&names[1])?];
         let hosts = Hosts {
@@ -272,10 +292,14 @@ impl Hosts {
             cable_count,
             offloads: options.offloads,
             queue_count: options.queue_count.max(1),
+            borrowed,
             _clean_up: clean_up,
         };
         partial.keep();
-        hosts.set_up()?;
+        for host in Host::BOTH {
+            hosts.inside(host, disable_ipv6)??;
+            ip(&["-n", hosts.name(host), "link", "set", "lo", "up"])?;
+        }
         Ok(hosts)
     }
 
@@ -368,17 +392,6 @@ impl Hosts {
         Ok(())
     }
 
-    fn set_up(&self) -> Result<(), HostsError> {
-        for host in Host::BOTH {
-            self.inside(host, disable_ipv6)??;
-            ip(&["-n", self.name(host), "link", "set", "lo", "up"])?;
-        }
-        for cable in 0..self.cable_count() {
-            self.lay(cable)?;
-        }
-        Ok(())
-    }
-
     fn lay(&self, cable: usize) -> Result<(), HostsError> {
         let [a, b] = Host::BOTH.map(|host| self.end(host, cable));
         let (interface, mac_a, mac_b) = (a.interface(), a.mac_text(), b.mac_text());
@@ -436,8 +449,16 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        self.names.iter().for_each(|name| remove(name));
+        clear(&self.names, self.borrowed.as_ref());
     }
+}
+
+/// Removes both namespaces, after what was borrowed has been given back.
+fn clear(names: &[String; 2], borrowed: Option<&[hardware::Borrowed; 2]>) {
+    for (name, interface) in names.iter().zip(borrowed.into_iter().flatten()) {
+        interface.give_back(name);
+    }
+    names.iter().for_each(|name| remove(name));
 }
 
 /// Whether this process has the capabilities that making hosts needs.
