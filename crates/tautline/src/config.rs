@@ -6,6 +6,7 @@
 //! link = "xdp"                # xdp, packet, udp, or, only if named, xsk or vbus; left out: the best that works
 //! xdp_mode = "native"         # or "generic"; left out: native, generic where the driver has none
 //! busy_poll_us = 20           # on link xsk, how long a look polls the driver itself; left out: not at all
+//! zero_copy = true            # on link xsk, refuse to work with copies (false: without); left out: as the driver can
 //! ethertype = 0x88b5          # of the Ethernet form
 //! address = "10.0.0.1"        # this node's IPv4 address; left out: the interface's first
 //! bus = "cell"                # link vbus: the bus, a name or a directory
@@ -108,6 +109,9 @@ pub struct NodeConfig {
     /// On link `xsk`, how long a look polls the driver itself for what has come; `None` leaves that to the
     /// kernel's interrupt processing.
     pub busy_poll: Option<Duration>,
+    /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it
+    /// cannot.
+    pub zero_copy: Option<bool>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,
     /// This node's IPv4 address; `None` takes the interface's first.
@@ -237,6 +241,7 @@ impl NodeConfig {
             link: None,
             xdp_mode: None,
             busy_poll: None,
+            zero_copy: None,
             ethertype: ETHERTYPE_DEFAULT,
             address: None,
             bus: None,
@@ -343,6 +348,7 @@ struct Document {
     link: Option<Spanned<String>>,
     xdp_mode: Option<Spanned<String>>,
     busy_poll_us: Option<u64>,
+    zero_copy: Option<bool>,
     ethertype: Option<Spanned<u16>>,
     address: Option<Spanned<String>>,
     bus: Option<Spanned<String>>,
@@ -405,6 +411,7 @@ impl Document {
         config.link = self.link.map(link).transpose()?;
         config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
         config.busy_poll = self.busy_poll_us.map(Duration::from_micros);
+        config.zero_copy = self.zero_copy;
         if let Some(ethertype) = self.ethertype {
             if !is_usable_ethertype(*ethertype.get_ref()) {
                 return Err((
@@ -765,7 +772,7 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `busy_poll_us`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
+             `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
              `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`, `send_pool`"
         );
         assert_eq!(

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber};
 
+use crate::link::XdpMode;
+
 pub use crate::claim::Holder;
 pub use crate::config::ConfigError;
 pub use crate::link::plain_udp::Undelivered;
@@ -93,6 +95,50 @@ pub enum OpenError {
         /// The capabilities.
         needs: &'static str,
     },
+    /// The driver takes no XDP program in this mode.
+    #[error("the driver of `{interface}` has no XDP in {} mode", mode.name())]
+    NoXdp {
+        /// The interface.
+        interface: String,
+        /// The mode.
+        mode: XdpMode,
+    },
+    /// Zero-copy was asked for, and the driver does not have it.
+    #[error("the driver of `{interface}` refuses zero-copy AF_XDP in {} mode: {source}", mode.name())]
+    ZeroCopyRefused {
+        /// The interface.
+        interface: String,
+        /// The mode of the program.
+        mode: XdpMode,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another AF_XDP socket, not of a node's, has a queue of the interface.
+    #[error("another AF_XDP socket has queue {queue} of `{interface}`")]
+    QueueTaken {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// The interface has more queues than link `xsk` serves.
+    #[error("`{interface}` has more than {max} queues")]
+    TooManyQueues {
+        /// The interface.
+        interface: String,
+        /// How many there may be.
+        max: u32,
+    },
+    /// The kernel does not let this process lock the memory of an AF_XDP socket.
+    #[error(
+        "the memory of a queue, {needs_bytes} bytes, exceeds what this user may lock (RLIMIT_MEMLOCK: {limit_bytes} bytes)"
+    )]
+    NotLocked {
+        /// Bytes for each queue.
+        needs_bytes: usize,
+        /// This process's limit, shared with the user's other processes.
+        limit_bytes: u64,
+    },
     /// The kernel or the driver refused.
     #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
@@ -129,6 +175,17 @@ impl OpenError {
             Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
             Self::NotPermitted { .. } => {
                 "run as root or grant the capabilities (setcap), start a control process (taut node run), or use link = \"udp\", which needs none"
+            }
+            Self::NoXdp { .. } => "leave `xdp_mode` out, or set it to \"generic\"",
+            Self::ZeroCopyRefused { .. } => {
+                "leave `zero_copy` out to have copy mode, or use a network card whose driver has it (`taut doctor`)"
+            }
+            Self::QueueTaken { .. } => {
+                "end the program that has it (`ss --xdp --processes` names it)"
+            }
+            Self::TooManyQueues { .. } => "reduce them: ethtool -L INTERFACE combined 64",
+            Self::NotLocked { .. } => {
+                "raise the limit (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
             }
             Self::Refused { .. } | Self::NoLink { .. } => {
                 "`taut doctor` shows what this machine lacks"

@@ -107,11 +107,7 @@ impl std::fmt::Display for OpenReport {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "link {}", self.link)?;
         if let Some(mode) = self.capabilities.xdp_mode {
-            let mode = match mode {
-                XdpMode::Native => "native",
-                XdpMode::Generic => "generic",
-            };
-            write!(formatter, " ({mode}")?;
+            write!(formatter, " ({}", mode.name())?;
             match self.capabilities.zero_copy {
                 Some(true) => write!(formatter, ", zero-copy")?,
                 Some(false) => write!(formatter, ", copy mode")?,
@@ -669,6 +665,8 @@ fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
     if let Some(mode) = config.xdp_mode {
         let has_modes = |kind| matches!(kind, LinkKind::Xdp | LinkKind::Xsk);
         candidates.retain(|(kind, of)| !has_modes(*kind) || *of == mode);
+    } else if config.zero_copy == Some(true) {
+        candidates.retain(|(kind, of)| *kind != LinkKind::Xsk || *of == XdpMode::Native);
     }
     candidates
 }
@@ -706,7 +704,10 @@ fn open_link(
         })
     };
     match kind {
-        LinkKind::Xsk => Ok(Box::new(XskLink::new(setup()?, config.busy_poll)?)),
+        LinkKind::Xsk => {
+            let (busy_poll, zero_copy) = (config.busy_poll, config.zero_copy);
+            Ok(Box::new(XskLink::new(setup()?, busy_poll, zero_copy)?))
+        }
         LinkKind::Xdp => {
             let setup = setup()?;
             let asked = Asked {

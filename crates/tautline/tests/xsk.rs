@@ -1,13 +1,15 @@
-//! What is particular to link `xsk`: one socket a queue for all ports of a node, batches, busy polling.
+//! What is particular to link `xsk`: one socket a queue for all ports of a node, zero-copy or not, batches, busy
+//! polling.
 
 mod common;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{XDP, XSK, config, hosts, open, pair, port};
-use tautline::{Node, OpenError, Outgoing, Priority, QueuingOptions};
-use tautline_lab::hosts::Host;
+use common::{XDP, XSK, config, hosts, open, pair, port, zero_copy_demanded};
+use tautline::link::XdpMode;
+use tautline::{LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions};
+use tautline_lab::hosts::{Host, Hosts, HostsOptions};
 
 #[test]
 fn a_second_node_is_told_whose_interface_it_is() {
@@ -24,6 +26,83 @@ fn a_second_node_is_told_whose_interface_it_is() {
         }
     }
     drop(first);
+}
+
+#[test]
+fn zero_copy_that_is_asked_for_is_had_or_refused() {
+    let Some(hosts) = hosts() else { return };
+    let opened = |zero_copy, mode| {
+        let mut config = config(&hosts, Host::A, XSK);
+        (config.zero_copy, config.xdp_mode) = (zero_copy, mode);
+        let opened = hosts.inside(Host::A, || Node::open(config)).unwrap();
+        opened.map(|node| node.report().capabilities.zero_copy)
+    };
+    for (asked, mode) in [
+        (Some(true), None),
+        (Some(true), Some(XdpMode::Native)),
+        (Some(true), Some(XdpMode::Generic)),
+    ] {
+        match opened(asked, mode) {
+            Ok(had) => {
+                assert!(zero_copy_demanded() && mode != Some(XdpMode::Generic));
+                assert_eq!(had, Some(true));
+            }
+            Err(error @ OpenError::ZeroCopyRefused { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains("`taut0` refuses zero-copy"), "{text}");
+                assert!(error.remedy().contains("copy mode"));
+                assert!(!zero_copy_demanded() || mode == Some(XdpMode::Generic));
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(opened(Some(false), None).unwrap(), Some(false));
+    let generic = opened(None, Some(XdpMode::Generic));
+    assert_eq!(generic.unwrap(), Some(false));
+}
+
+#[test]
+fn an_interface_whose_driver_has_no_xdp_says_so() {
+    let Some(hosts) = hosts() else { return };
+    let ip = |arguments: &[&str]| hosts.run(Host::A, "ip", arguments).unwrap();
+    ip(&["link", "add", "taut9", "type", "bridge"]);
+    ip(&["link", "set", "taut9", "up"]);
+    let opened = |mode| {
+        let mut config = NodeConfig::on("taut9").with_link(LinkKind::Xsk);
+        config.xdp_mode = mode;
+        hosts.inside(Host::A, || Node::open(config)).unwrap()
+    };
+    match opened(Some(XdpMode::Native)) {
+        Err(OpenError::NoXdp { interface, mode }) => {
+            assert_eq!((interface.as_str(), mode), ("taut9", XdpMode::Native));
+        }
+        other => panic!("{other:?}"),
+    }
+    let node = opened(None).unwrap();
+    let report = node.report();
+    assert_eq!(report.capabilities.xdp_mode, Some(XdpMode::Generic));
+    assert_eq!(report.not_better[0].link, "xsk (native)");
+    assert!(report.not_better[0].why.contains("no XDP in native mode"));
+}
+
+#[test]
+fn more_queues_than_are_served_are_refused() {
+    if hosts().is_none() {
+        return;
+    }
+    let options = HostsOptions {
+        queue_count: 65,
+        ..HostsOptions::default()
+    };
+    let hosts = Hosts::create(&options).unwrap();
+    let config = config(&hosts, Host::A, XSK);
+    let error = hosts.inside(Host::A, || Node::open(config)).unwrap();
+    let error = error.unwrap_err();
+    assert!(
+        matches!(&error, OpenError::TooManyQueues { max: 64, interface } if interface == "taut0"),
+        "{error:?}"
+    );
+    assert!(error.remedy().contains("ethtool -L"));
 }
 
 /// Closing is asynchronous in the kernel: the queue is busy for a moment longer.

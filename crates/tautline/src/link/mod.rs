@@ -85,6 +85,17 @@ pub enum XdpMode {
     Generic,
 }
 
+impl XdpMode {
+    /// The name in configuration and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
 /// Who takes the arrival time, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

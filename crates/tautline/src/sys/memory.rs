@@ -5,6 +5,17 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How much memory this process may lock, in bytes (`RLIMIT_MEMLOCK`, the soft limit).
+pub(crate) fn lock_limit_bytes() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for the limit, which the kernel writes whole.
+    super::check(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) })?;
+    Ok(limit.rlim_cur)
+}
+
 /// A mapping, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {

@@ -12,10 +12,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::memory::Mapping;
 use super::socket::{bind, open, set_option};
 
-/// Bytes of a frame's place: half a page, which holds a full Ethernet frame and the headroom.
-pub(crate) const CHUNK_BYTES: usize = 2048;
+/// Bytes of a frame's place in copy mode: half a page, which holds a full Ethernet frame and the headroom.
+const CHUNK_BYTES_COPY: usize = 2048;
+/// The same where a driver receives into it. Of half a page 256 bytes go for headroom, and drivers that tell their
+/// card the rest in steps of 1 KiB (igb, igc) would have it cut frames at 1 KiB: on igb none arrived.
+const CHUNK_BYTES_ZERO_COPY: usize = 4096;
 /// Places on either way: half of them are lent to the kernel to receive into, half are for sending. Lower:
-/// a reader that sleeps loses frames sooner. Higher: 2 KiB more each, pinned.
+/// a reader that sleeps loses frames sooner. Higher: 2 or 4 KiB more each, pinned.
 pub(crate) const RING_SLOTS: u32 = 1024;
 /// Bytes that the BPF program writes before a frame: its arrival time.
 const ARRIVAL_BYTES: usize = 8;
@@ -40,6 +43,28 @@ pub(crate) struct BusyPoll {
     pub(crate) time_us: i32,
     /// Frames that one poll takes at most.
     pub(crate) budget: i32,
+}
+
+/// A socket that is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    pub(crate) interface_index: u32,
+    pub(crate) queue: u32,
+    /// Zero is refused where the driver has it not.
+    pub(crate) copies: Copies,
+    pub(crate) busy_poll: Option<BusyPoll>,
+}
+
+/// Memory of one socket, in bytes.
+pub(crate) const fn memory_bytes(copies: Copies) -> usize {
+    2 * RING_SLOTS as usize * chunk_bytes(copies)
+}
+
+const fn chunk_bytes(copies: Copies) -> usize {
+    match copies {
+        Copies::Zero => CHUNK_BYTES_ZERO_COPY,
+        Copies::One => CHUNK_BYTES_COPY,
+    }
 }
 
 /// One ring: producer and consumer index, flags, and entries of `T`.
@@ -146,6 +171,9 @@ pub(crate) struct XskSocket {
     /// Places that are free to send from.
     free: Vec<u64>,
     copies: Copies,
+    chunk_bytes: usize,
+    /// The driver is polled in our calls.
+    is_polling: bool,
     /// The last call left something in the transmit ring.
     unsent: bool,
     // After the rings: the kernel lets go of the memory with the socket.
@@ -163,36 +191,23 @@ impl std::fmt::Debug for XskSocket {
 }
 
 impl XskSocket {
-    /// A socket on a queue of an interface: with zero copies where the driver can, in copy mode
-    /// otherwise. EBUSY if somebody has the queue.
-    pub(crate) fn open(
-        interface_index: u32,
-        queue: u32,
-        busy_poll: Option<BusyPoll>,
-    ) -> io::Result<Self> {
-        let zero_copy = Self::bound(interface_index, queue, busy_poll, libc::XDP_ZEROCOPY);
-        match zero_copy {
-            // The driver has none, or not in this mode.
-            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
-                Self::bound(interface_index, queue, busy_poll, libc::XDP_COPY)
-            }
-            result => result,
-        }
-    }
-
-    fn bound(
-        interface_index: u32,
-        queue: u32,
-        busy_poll: Option<BusyPoll>,
-        mode: u16,
-    ) -> io::Result<Self> {
+    /// A socket on a queue of an interface. EBUSY if somebody has the queue, EINVAL if there is none such, ENOBUFS
+    /// if this user may not lock so much memory; where zero copies are asked for, whatever the driver answers.
+    pub(crate) fn open(opening: &Opening) -> io::Result<Self> {
+        let Opening {
+            interface_index,
+            queue,
+            copies,
+            busy_poll,
+        } = *opening;
+        let chunk_bytes = chunk_bytes(copies);
         let socket = open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-        let memory = Mapping::anonymous(2 * RING_SLOTS as usize * CHUNK_BYTES)?;
+        let memory = Mapping::anonymous(memory_bytes(copies))?;
         let fd = socket.as_fd();
         let area = libc::xdp_umem_reg {
             addr: memory.base().as_ptr().addr() as u64,
             len: memory.bytes() as u64,
-            chunk_size: CHUNK_BYTES as u32,
+            chunk_size: chunk_bytes as u32,
             headroom: 0,
             flags: 0,
             tx_metadata_len: 0,
@@ -217,9 +232,13 @@ impl XskSocket {
         let receive = Ring::map(fd, offsets.rx, libc::XDP_PGOFF_RX_RING as u64)?;
         let transmit = Ring::map(fd, offsets.tx, libc::XDP_PGOFF_TX_RING as u64)?;
         for place in 0..u64::from(RING_SLOTS) {
-            fill.put(place * CHUNK_BYTES as u64);
+            fill.put(place * chunk_bytes as u64);
         }
         let sending = u64::from(RING_SLOTS)..2 * u64::from(RING_SLOTS);
+        let mode = match copies {
+            Copies::Zero => libc::XDP_ZEROCOPY,
+            Copies::One => libc::XDP_COPY,
+        };
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: mode | libc::XDP_USE_NEED_WAKEUP,
@@ -238,8 +257,10 @@ impl XskSocket {
             completion,
             receive,
             transmit,
-            free: sending.map(|place| place * CHUNK_BYTES as u64).collect(),
+            free: sending.map(|place| place * chunk_bytes as u64).collect(),
             copies,
+            chunk_bytes,
+            is_polling: busy_poll.is_some(),
             unsent: false,
             socket,
             memory,
@@ -261,7 +282,7 @@ impl XskSocket {
         let entry = self.receive.take()?;
         let (start, length) = (entry.addr as usize, entry.len as usize);
         let looked = match self.place(start, length) {
-            Some(bytes) if start % CHUNK_BYTES >= ARRIVAL_BYTES => {
+            Some(bytes) if start % self.chunk_bytes >= ARRIVAL_BYTES => {
                 let stamp = self.place(start - ARRIVAL_BYTES, ARRIVAL_BYTES);
                 let stamp = stamp.and_then(|stamp| stamp.first_chunk());
                 let arrival_ns = stamp.map_or(0, |stamp| u64::from_ne_bytes(*stamp));
@@ -270,7 +291,7 @@ impl XskSocket {
             // Not the kernel's doing; nothing to look at.
             _ => None,
         };
-        let chunk = start - start % CHUNK_BYTES;
+        let chunk = start - start % self.chunk_bytes;
         // There is room: as many places as slots go round.
         self.fill.put(chunk as u64);
         looked
@@ -283,13 +304,21 @@ impl XskSocket {
         }
     }
 
+    /// Has the driver polled in this call, if that was asked for; then there may be frames to receive.
+    pub(crate) fn poll_driver(&self) -> bool {
+        if self.is_polling {
+            super::socket::look(self.socket.as_fd());
+        }
+        self.is_polling
+    }
+
     /// Writes a frame to be sent; EAGAIN if all places are under way. [`XskSocket::transmit`] sends it.
     pub(crate) fn queue(&mut self, parts: [&[u8]; 2]) -> io::Result<()> {
         while let Some(place) = self.completion.take() {
             self.free.push(place);
         }
         let bytes = parts[0].len() + parts[1].len();
-        if bytes > CHUNK_BYTES {
+        if bytes > self.chunk_bytes {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
         let place = self.free.pop();
@@ -347,7 +376,7 @@ impl XskSocket {
     }
 
     fn place(&self, start: usize, length: usize) -> Option<&[u8]> {
-        let inside = start.checked_add(length)? <= RING_SLOTS as usize * CHUNK_BYTES;
+        let inside = start.checked_add(length)? <= RING_SLOTS as usize * self.chunk_bytes;
         // SAFETY: within the part of the memory that is received into; the kernel has published the
         // frame and does not write to it until its place is handed back, which needs `&mut self`.
         inside.then(|| unsafe {

@@ -83,13 +83,23 @@ pub fn port(number: u16) -> PortNumber {
     PortNumber::new(number).unwrap()
 }
 
-/// Makes hosts, or says why the test is skipped.
+/// Makes hosts, or says why the test is skipped. `TAUTLINE_TEST_INTERFACES` names two interfaces of this machine
+/// that are to be their cable (docs/testing.md).
 pub fn hosts() -> Option<Hosts> {
     if !may_create() {
         println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
         return None;
     }
-    Some(Hosts::create(&HostsOptions::default()).unwrap())
+    let Ok(interfaces) = std::env::var("TAUTLINE_TEST_INTERFACES") else {
+        return Some(Hosts::create(&HostsOptions::default()).unwrap());
+    };
+    let (a, b) = interfaces.split_once(',').expect("two names: eth1,eth2");
+    Some(Hosts::join([a, b]).unwrap())
+}
+
+/// Whether the interfaces that were named must have zero-copy AF_XDP: `TAUTLINE_TEST_ZERO_COPY` is set.
+pub fn zero_copy_demanded() -> bool {
+    std::env::var_os("TAUTLINE_TEST_ZERO_COPY").is_some()
 }
 
 /// How one side of a pair is to be.
@@ -149,12 +159,20 @@ pub fn config(hosts: &Hosts, host: Host, side: Side) -> NodeConfig {
     };
     let mut config = NodeConfig::on(&hosts.end(host, 0).interface()).with_link(side.link);
     config.xdp_mode = side.mode;
+    // On borrowed interfaces: what their driver is to be held to.
+    let is_native_xsk = side.link == LinkKind::Xsk && side.mode == Some(XdpMode::Native);
+    config.zero_copy = (is_native_xsk && zero_copy_demanded()).then_some(true);
     config.with_neighbour(neighbour).unwrap()
 }
 
 pub fn open(hosts: &Hosts, host: Host, side: Side) -> Node {
     let config = config(hosts, host, side);
-    hosts.inside(host, || Node::open(config).unwrap()).unwrap()
+    let node = hosts.inside(host, || Node::open(config).unwrap()).unwrap();
+    if hosts.is_hardware() {
+        // A network card begins anew with an XDP program.
+        hosts.wait_until_up().unwrap();
+    }
+    node
 }
 
 /// Two nodes in two hosts; `None` where hosts cannot be made.

@@ -353,6 +353,10 @@ fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
     match errno_of(&error) {
         Some(libc::EBUSY | libc::EEXIST) => taken(setup),
         Some(libc::EPERM) => not_loaded(error.into()),
+        Some(libc::EOPNOTSUPP) => OpenError::NoXdp {
+            interface: setup.name.clone(),
+            mode: setup.mode,
+        },
         _ => OpenError::Refused {
             doing: format!(
                 "attaching the demux to `{}` in {:?} mode",

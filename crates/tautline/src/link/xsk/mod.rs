@@ -6,7 +6,8 @@
 //! node share it, under a lock that is held for as long as some frames take. A port that finds
 //! the lock held leaves the work to whoever has it: its own frames are brought too.
 
-use std::io;
+mod queues;
+
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,7 @@ use tautline_proto::wire::{
 use tautline_shm::doorbell;
 use tautline_shm::region::PortMemory;
 
+use self::queues::Opener;
 use super::frame::{HEAD_BYTES_MAX, OutFrame, RawAddress, deliver_frame, learnt_neighbour};
 use super::packet::claim;
 use super::socket::{Counters, udp_socket};
@@ -33,7 +35,7 @@ use super::{
     PortRequest, Route,
 };
 use crate::address::{Address, Source};
-use crate::claim::{Claim, patiently};
+use crate::claim::Claim;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::memory::Mapping;
@@ -41,8 +43,6 @@ use crate::sys::xsk::{BusyPoll, Copies, XskSocket};
 use crate::sys::{event, wait};
 
 const PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xsk.bpf.o"));
-/// Queues of an interface that are served, as many as the program's map has.
-const QUEUES_MAX: u32 = 64;
 /// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same
 /// reasons.
 const COLLECT_FRAMES_MAX: usize = 64;
@@ -99,8 +99,13 @@ impl XskLink {
     /// Attaches the program and takes all queues of the interface.
     ///
     /// # Errors
-    /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
-    pub(crate) fn new(setup: Setup, busy_poll: Option<Duration>) -> Result<Self, OpenError> {
+    /// [`OpenError::XdpTaken`], [`OpenError::NoXdp`], [`OpenError::NotPermitted`], [`OpenError::Refused`], and
+    /// those of [`Opener::open`].
+    pub(crate) fn new(
+        setup: Setup,
+        busy_poll: Option<Duration>,
+        zero_copy: Option<bool>,
+    ) -> Result<Self, OpenError> {
         let refused = |doing: &str, source: Error| OpenError::Refused {
             doing: format!("{doing} on `{}`", setup.name),
             source,
@@ -108,8 +113,16 @@ impl XskLink {
         let mut ebpf = setup.load_object(PROGRAM)?;
         // Before the sockets: whoever else has a program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
-        let queues = queues(setup.interface.index, busy_poll)
-            .map_err(|error| refused("opening AF_XDP sockets", error.into()))?;
+        let busy_poll = busy_poll.map(|time| BusyPoll {
+            time_us: i32::try_from(time.as_micros()).unwrap_or(i32::MAX),
+            budget: COLLECT_FRAMES_MAX as i32,
+        });
+        let opener = Opener {
+            setup: &setup,
+            busy_poll,
+            zero_copy,
+        };
+        let queues = opener.open()?;
         let open_ports = show(&mut ebpf, &queues)
             .map_err(|error| refused("showing the AF_XDP sockets to the program", error))?;
         let members: Vec<_> = queues.iter().map(XskSocket::socket).collect();
@@ -132,27 +145,6 @@ impl XskLink {
             setup,
         })
     }
-}
-
-/// A socket on each queue that the interface has.
-fn queues(interface_index: u32, busy_poll: Option<Duration>) -> io::Result<Vec<XskSocket>> {
-    let busy_poll = busy_poll.map(|time| BusyPoll {
-        time_us: i32::try_from(time.as_micros()).unwrap_or(i32::MAX),
-        budget: COLLECT_FRAMES_MAX as i32,
-    });
-    let mut queues = Vec::new();
-    for queue in 0..QUEUES_MAX {
-        let opened = patiently(io::ErrorKind::ResourceBusy, || {
-            XskSocket::open(interface_index, queue, busy_poll)
-        });
-        match opened {
-            Ok(socket) => queues.push(socket),
-            // There is no such queue: that was all.
-            Err(error) if queue > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(queues)
 }
 
 fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Mapping, Error> {
@@ -270,8 +262,9 @@ impl Shared {
             ports,
             ethertype,
         } = &mut *pump;
-        for queue in queues {
-            for _ in 0..COLLECT_FRAMES_MAX {
+        let take = |queue: &mut XskSocket| {
+            let mut taken = 0;
+            while taken < COLLECT_FRAMES_MAX {
                 let looked = queue.receive(|frame| {
                     let arrival = Instant::from_nanos(frame.arrival_ns);
                     deliver(ports, *ethertype, &self.counters, arrival, frame.bytes);
@@ -279,6 +272,13 @@ impl Shared {
                 if looked.is_none() {
                     break;
                 }
+                taken += 1;
+            }
+            taken
+        };
+        for queue in queues {
+            if take(queue) == 0 && queue.poll_driver() {
+                take(queue);
             }
             queue.wake_receiver();
             queue.transmit_rest();
