@@ -57,6 +57,8 @@ pub enum Path {
     Queuing,
     /// Tautline queuing port on a packet link.
     Packet,
+    /// Tautline port of plain UDP on an xdp link.
+    UdpPort,
     /// Kernel UDP, non-blocking sockets that both sides spin on.
     UdpPoll,
     /// Kernel UDP, blocking sockets.
@@ -71,10 +73,11 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 8] = [
+    pub const ALL: [Path; 9] = [
         Path::Sampling,
         Path::Queuing,
         Path::Packet,
+        Path::UdpPort,
         Path::UdpPoll,
         Path::UdpBlock,
         Path::TcpPoll,
@@ -88,6 +91,7 @@ impl Path {
             Path::Sampling => "sampling",
             Path::Queuing => "queuing",
             Path::Packet => "packet",
+            Path::UdpPort => "udp-port",
             Path::UdpPoll => "udp-poll",
             Path::UdpBlock => "udp-block",
             Path::TcpPoll => "tcp-poll",
@@ -256,6 +260,7 @@ impl Shared {
             Path::TcpBlock => tcp::open(hosts, options, Waiting::Block),
             Path::Sampling => node::sampling(path, self.xdp(path, hosts)?, hosts, options),
             Path::Queuing => node::queuing(path, self.xdp(path, hosts)?, hosts, options),
+            Path::UdpPort => node::plain_udp(path, self.xdp(path, hosts)?, hosts, options),
             Path::Packet => {
                 let nodes = node::nodes(path, hosts, LinkKind::Packet)?;
                 node::queuing(path, &nodes, hosts, options)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tautline::floor::Floor;
 use tautline::{
     Destination, LinkKind, MacAddress, Node, Priority, QueuingOptions, QueuingPort, ReceiveError,
-    SamplingOptions, SamplingPort,
+    SamplingOptions, SamplingPort, UdpPort,
 };
 use tautline_lab::hosts::{Host, Hosts};
 
@@ -18,6 +18,8 @@ use super::{BLOCKED_LOOK, Echo, EchoError, Ends, Path, PathOptions, RoundTrip, S
 const QUEUING: u16 = 1;
 const SAMPLING: u16 = 2;
 const PACKET: u16 = 3;
+/// The UDP port of the path of that name.
+const PLAIN_UDP: u16 = 7102;
 const PRIORITY: Priority = Priority::HIGHEST;
 
 /// Opens a port on each host and the way to the other.
@@ -72,79 +74,40 @@ pub(super) fn queuing(
     } else {
         QUEUING
     });
-    let settings = QueuingOptions {
-        message_bytes_max: options.payload_bytes_max.max(1484),
-        // Both sides spin all the time, like the kernel path that they are compared with.
-        spin: options.time_limit.max(BLOCKED_LOOK),
-        ..QueuingOptions::default()
-    };
-    let [a, b] = ports(
+    let settings = queuing_options(options);
+    let ends = ports(
         path,
         nodes,
         hosts,
         |node| node.queuing_port(own, &settings),
         |port| port.destination(PEER, own),
     )?;
-    let end = |(port, to), description| Queuing {
-        buffer: vec![0; QueuingPort::message_bytes_max(&port)],
-        port,
-        to,
-        time_limit: options.time_limit,
-        description,
-    };
-    let description = format!("queuing port, both sides spin; {}", nodes.describe());
-    Ok((
-        Box::new(end(a, description.clone())),
-        Box::new(end(b, description)),
-    ))
+    Ok(speakers("queuing port", ends, nodes, options))
 }
 
-struct Queuing {
-    port: QueuingPort,
-    to: Destination,
-    buffer: Vec<u8>,
-    time_limit: Duration,
-    description: String,
+pub(super) fn plain_udp(
+    path: Path,
+    nodes: &HostNodes,
+    hosts: &Hosts,
+    options: &PathOptions,
+) -> Result<Ends, EchoError> {
+    let settings = queuing_options(options);
+    let ends = ports(
+        path,
+        nodes,
+        hosts,
+        |node| node.udp_port(PLAIN_UDP, &settings),
+        |port| port.destination(PEER, PLAIN_UDP),
+    )?;
+    Ok(speakers("port of plain UDP", ends, nodes, options))
 }
 
-impl RoundTrip for Queuing {
-    fn round_trip(&mut self, payload: &[u8]) -> Result<(), EchoError> {
-        let deadline = tautline::now() + self.time_limit;
-        // A frame that could not be sent is lost, which the time limit reports.
-        let _lost = self.port.send(self.to, PRIORITY, payload);
-        loop {
-            let message = self.port.receive_until(deadline, &mut self.buffer);
-            match message.map_err(refused)? {
-                Some(message) if answers(&self.buffer[..message.length], payload) => return Ok(()),
-                Some(_) => {}
-                None => return Err(EchoError::TimedOut),
-            }
-        }
-    }
-
-    fn describe(&self) -> String {
-        self.description.clone()
-    }
-}
-
-impl Echo for Queuing {
-    fn serve(
-        &mut self,
-        _payload_bytes: usize,
-        stop: &AtomicBool,
-        seen: &mut Seen<'_>,
-    ) -> Result<(), EchoError> {
-        while !stop.load(Ordering::Relaxed) {
-            let deadline = tautline::now() + BLOCKED_LOOK / 4;
-            let message = self.port.receive_until(deadline, &mut self.buffer);
-            if let Some(message) = message.map_err(refused)? {
-                seen(&self.buffer[..message.length]);
-                let _lost = self
-                    .port
-                    .send(self.to, PRIORITY, &self.buffer[..message.length]);
-            }
-        }
-        Ok(())
+/// Both sides spin all the time, like the kernel path that they are compared with.
+fn queuing_options(options: &PathOptions) -> QueuingOptions {
+    QueuingOptions {
+        message_bytes_max: options.payload_bytes_max.max(1484),
+        spin: options.time_limit.max(BLOCKED_LOOK),
+        ..QueuingOptions::default()
     }
 }
 
@@ -160,43 +123,121 @@ pub(super) fn sampling(
         spin: options.time_limit.max(BLOCKED_LOOK),
         ..SamplingOptions::default()
     };
-    let [a, b] = ports(
+    let ends = ports(
         path,
         nodes,
         hosts,
         |node| node.sampling_port(own, &settings),
         |port| port.destination(PEER, own),
     )?;
-    let end = |(port, to), description| Sampling {
-        port,
-        to,
-        buffer: vec![0; SamplingPort::VALUE_BYTES_MAX],
-        time_limit: options.time_limit,
-        description,
-    };
-    let description = format!("sampling port, both sides spin; {}", nodes.describe());
-    Ok((
-        Box::new(end(a, description.clone())),
-        Box::new(end(b, description)),
-    ))
+    Ok(speakers("sampling port", ends, nodes, options))
 }
 
-struct Sampling {
-    port: SamplingPort,
+/// A port, as far as a round trip needs one.
+trait Speaks: Send {
+    /// Bytes that a receive buffer must have.
+    fn buffer_bytes(&self) -> usize;
+
+    /// Sends; what could not be sent is lost, which the time limit reports.
+    fn send(&mut self, to: Destination, message: &[u8]);
+
+    /// The length of the next message, or nothing until the deadline.
+    fn receive_until(
+        &mut self,
+        deadline: tautline::Instant,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, ReceiveError>;
+}
+
+impl Speaks for QueuingPort {
+    fn buffer_bytes(&self) -> usize {
+        self.message_bytes_max()
+    }
+
+    fn send(&mut self, to: Destination, message: &[u8]) {
+        let _lost = QueuingPort::send(self, to, PRIORITY, message);
+    }
+
+    fn receive_until(
+        &mut self,
+        deadline: tautline::Instant,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, ReceiveError> {
+        Ok(QueuingPort::receive_until(self, deadline, buffer)?.map(|message| message.length))
+    }
+}
+
+impl Speaks for UdpPort {
+    fn buffer_bytes(&self) -> usize {
+        self.message_bytes_max()
+    }
+
+    fn send(&mut self, to: Destination, message: &[u8]) {
+        let _lost = self.send_to(to, PRIORITY, message);
+    }
+
+    fn receive_until(
+        &mut self,
+        deadline: tautline::Instant,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, ReceiveError> {
+        Ok(UdpPort::receive_until(self, deadline, buffer)?.map(|datagram| datagram.length))
+    }
+}
+
+impl Speaks for SamplingPort {
+    fn buffer_bytes(&self) -> usize {
+        SamplingPort::VALUE_BYTES_MAX
+    }
+
+    fn send(&mut self, to: Destination, message: &[u8]) {
+        let _lost = SamplingPort::send(self, to, PRIORITY, message);
+    }
+
+    fn receive_until(
+        &mut self,
+        deadline: tautline::Instant,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, ReceiveError> {
+        Ok(self
+            .read_new_until(deadline, buffer)?
+            .map(|sample| sample.length))
+    }
+}
+
+/// An end of a path over a port.
+struct Speaker<P> {
+    port: P,
     to: Destination,
     buffer: Vec<u8>,
     time_limit: Duration,
     description: String,
 }
 
-impl RoundTrip for Sampling {
+fn speakers<P: Speaks + 'static>(
+    what: &str,
+    ends: [(P, Destination); 2],
+    nodes: &HostNodes,
+    options: &PathOptions,
+) -> Ends {
+    let [a, b] = ends.map(|(port, to)| Speaker {
+        buffer: vec![0; port.buffer_bytes()],
+        port,
+        to,
+        time_limit: options.time_limit,
+        description: format!("{what}, both sides spin; {}", nodes.describe()),
+    });
+    (Box::new(a), Box::new(b))
+}
+
+impl<P: Speaks> RoundTrip for Speaker<P> {
     fn round_trip(&mut self, payload: &[u8]) -> Result<(), EchoError> {
         let deadline = tautline::now() + self.time_limit;
-        let _lost = self.port.send(self.to, PRIORITY, payload);
+        self.port.send(self.to, payload);
         loop {
-            let sample = self.port.read_new_until(deadline, &mut self.buffer);
-            match sample.map_err(refused)? {
-                Some(sample) if answers(&self.buffer[..sample.length], payload) => return Ok(()),
+            let message = self.port.receive_until(deadline, &mut self.buffer);
+            match message.map_err(refused)? {
+                Some(length) if answers(&self.buffer[..length], payload) => return Ok(()),
                 Some(_) => {}
                 None => return Err(EchoError::TimedOut),
             }
@@ -208,7 +249,7 @@ impl RoundTrip for Sampling {
     }
 }
 
-impl Echo for Sampling {
+impl<P: Speaks> Echo for Speaker<P> {
     fn serve(
         &mut self,
         _payload_bytes: usize,
@@ -217,12 +258,10 @@ impl Echo for Sampling {
     ) -> Result<(), EchoError> {
         while !stop.load(Ordering::Relaxed) {
             let deadline = tautline::now() + BLOCKED_LOOK / 4;
-            let sample = self.port.read_new_until(deadline, &mut self.buffer);
-            if let Some(sample) = sample.map_err(refused)? {
-                seen(&self.buffer[..sample.length]);
-                let _lost = self
-                    .port
-                    .send(self.to, PRIORITY, &self.buffer[..sample.length]);
+            let message = self.port.receive_until(deadline, &mut self.buffer);
+            if let Some(length) = message.map_err(refused)? {
+                seen(&self.buffer[..length]);
+                self.port.send(self.to, &self.buffer[..length]);
             }
         }
         Ok(())
