@@ -359,13 +359,37 @@ impl<'a> Ipv4Packet<'a> {
 #[inline]
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     debug_assert!(bytes.len() <= 1 << 16);
-    let (words, odd) = bytes.as_chunks::<2>();
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    let (words, odd) = rest.as_chunks::<2>();
     let words: u32 = words
         .iter()
         .map(|word| u32::from(u16::from_be_bytes(*word)))
         .sum();
     let odd = odd.first().map_or(0, |&byte| u32::from(byte) << 8);
-    words + odd
+    u32::from(sum_of_blocks(blocks)) + words + odd
+}
+
+/// The sum of many bytes, eight at a time in the machine's own byte order: a ones' complement sum comes out the same,
+/// but for the order of its two bytes. Four sums side by side, so that none waits for another's carry.
+fn sum_of_blocks(blocks: &[[u8; 32]]) -> u16 {
+    let mut sums = [0_u64; 4];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        for (sum, word) in sums.iter_mut().zip(words) {
+            *sum = add_with_carry(*sum, u64::from_ne_bytes(*word));
+        }
+    }
+    let sum = sums.into_iter().fold(0, add_with_carry);
+    let sum = (sum & 0xFFFF_FFFF) + (sum >> 32);
+    let sum = (sum & 0xFFFF_FFFF) + (sum >> 32);
+    fold(sum as u32).to_be()
+}
+
+/// The carry comes back in at the bottom; a sum that had one is not all ones, so that this adds no second.
+#[inline]
+const fn add_with_carry(sum: u64, word: u64) -> u64 {
+    let (sum, carry) = sum.overflowing_add(word);
+    sum + carry as u64
 }
 
 /// Folds the carries of a ones' complement sum back in.
@@ -511,6 +535,34 @@ mod tests {
         assert_eq!(error(&with(6, 3)), ParseError::InvalidSource);
         // An IP packet that ends within the UDP header.
         assert_eq!(error(&with(17, 24)), ParseError::Truncated);
+    }
+
+    #[test]
+    fn a_sum_is_that_of_its_words_however_many_are_taken_at_once() {
+        let mut state = 1_u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        for kind in 0..4 {
+            let bytes: Vec<u8> = (0..1_500)
+                .map(|_| match kind {
+                    0 => 0,
+                    1 => 0xFF,
+                    2 => random() | 0xFE,
+                    _ => random(),
+                })
+                .collect();
+            for length in (0..200).chain(1_390..1_500) {
+                let (words, odd) = bytes[..length].as_chunks::<2>();
+                let plain = words
+                    .iter()
+                    .map(|word| u32::from(u16::from_be_bytes(*word)));
+                let odd = odd.first().map_or(0, |&byte| u32::from(byte) << 8);
+                let expected = fold(plain.sum::<u32>() + odd);
+                assert_eq!(fold(sum(&bytes[..length])), expected, "{kind} {length}");
+            }
+        }
     }
 
     #[test]
