@@ -1,13 +1,15 @@
 //! The C interface as a clumsy program calls it: any order of calls, handles that are closed or
 //! invented, null and misaligned pointers, buffers too short. Each call answers with a success or a
-//! code of the table, writes nothing outside the buffer that it was given, and returns.
+//! code of the table, writes nothing outside the buffer that it was given, and returns. The same with
+//! several threads that use the same handles at once.
 //!
 //! What no library can defend against is left out: pointers to memory that is not the caller's.
 #![allow(unsafe_code)] // Calls functions that take pointers.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use tautline_c::Code;
 use tautline_c::node::*;
@@ -17,6 +19,8 @@ use tautline_c::types::*;
 
 /// Bytes of one call: which, with which handle, how long, and what else.
 const STEP_BYTES: usize = 4;
+/// Kinds of calls.
+const CALLS: u8 = 26;
 /// Calls of one input. More would only take longer: what calls leave behind, they leave to the next
 /// input too.
 const STEPS_MAX: usize = 16;
@@ -37,33 +41,48 @@ struct World {
     socket: c_int,
     closed: tautline_port,
     destination: tautline_destination,
-    /// Messages and values that came through.
-    received: u64,
 }
 
-static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
+/// Whether other threads make calls at the same time, with the same handles.
+#[derive(Clone, Copy, PartialEq)]
+enum Threads {
+    One,
+    Several,
+}
 
-/// The bytes as calls.
+static WORLD: OnceLock<World> = OnceLock::new();
+/// Held for writing by whoever wants to be the only thread.
+static TURN: RwLock<()> = RwLock::new(());
+/// Messages and values that came through.
+static RECEIVED: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes as calls of the only thread.
 pub fn c_interface(data: &[u8]) {
-    let world = WORLD.get_or_init(|| Mutex::new(World::open()));
-    // One thread at a time, as the interface wants it.
-    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+    calls(data, Threads::One);
+}
+
+/// The bytes as calls beside those of other threads: what is in use by one is refused to the others.
+pub fn c_interface_shared(data: &[u8]) {
+    let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+    calls(data, Threads::Several);
+}
+
+fn calls(data: &[u8], threads: Threads) {
+    let world = WORLD.get_or_init(World::open);
     for step in data.as_chunks::<STEP_BYTES>().0.iter().take(STEPS_MAX) {
-        world.call(*step, data);
+        world.call(*step, data, threads);
     }
 }
 
 /// Messages and values that came through so far: whether the calls do more than fail.
 pub fn received() -> u64 {
-    let world = WORLD.get().map(|world| world.lock());
-    world.map_or(0, |world| {
-        world.unwrap_or_else(PoisonError::into_inner).received
-    })
+    RECEIVED.load(Relaxed)
 }
 
 /// Inputs that reach each call.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut seeds: Vec<Vec<u8>> = (0..20u8)
+    let mut seeds: Vec<Vec<u8>> = (0..CALLS)
         .map(|call| {
             let step = |handle, bytes| [call, handle, bytes, 0];
             [step(0, 200), step(1, 3), step(2, 255), step(3, 0)].concat()
@@ -134,6 +153,21 @@ fn check(result: c_int) -> c_int {
     result
 }
 
+fn count(came_through: bool) {
+    RECEIVED.fetch_add(came_through.into(), Relaxed);
+}
+
+/// Whether to make a call that takes as long as a thousand of the others: for one input in 64.
+fn rarely(data: &[u8]) -> bool {
+    data.iter().map(|byte| u32::from(*byte)).sum::<u32>() % 64 == 0
+}
+
+/// The bytes up to the first zero as a text of C.
+fn text(data: &[u8]) -> CString {
+    let bytes = data.split(|byte| *byte == 0).next().unwrap_or(data);
+    CString::new(bytes).expect("cut off at a zero byte")
+}
+
 fn address(port: u16, family: libc::sa_family_t) -> libc::sockaddr_in {
     libc::sockaddr_in {
         sin_family: family,
@@ -159,7 +193,6 @@ impl World {
                 port_id: 0,
                 index: 0,
             },
-            received: 0,
         };
         let options = tautline_queuing_options {
             depth: 16,
@@ -211,20 +244,26 @@ impl World {
         [self.queuing.id, self.sampling.id, self.socket as u32].contains(&port.id)
     }
 
-    fn call(&mut self, [call, handle, bytes, what]: [u8; STEP_BYTES], data: &[u8]) {
+    fn call(&self, [call, handle, bytes, what]: [u8; STEP_BYTES], data: &[u8], threads: Threads) {
         let port = self.port(handle, data);
         // Up to 4,080 bytes, so that some buffers are large enough.
         let mut buffer = Guarded::new(usize::from(bytes) * 16);
         let (start, length) = (buffer.start(what), buffer.length);
-        match call % 20 {
-            0..=11 => self.port_call(call % 20, port, start, length, what, data),
-            12..=15 => self.socket_call(call % 20, port.id as c_int, start, length, what),
-            _ => self.node_call(call % 20, port, start, length, what, data),
+        match call % CALLS {
+            call @ 0..=11 => self.port_call(call, port, start, length, what, data),
+            // Another thread may map the buffer anew while this one writes into it.
+            14 if threads == Threads::Several => {}
+            call @ 12..=15 => {
+                let socket = port.id as c_int;
+                self.socket_call(call, socket, start, length, what, threads);
+            }
+            call @ 16..=19 => self.node_call(call, port, start, length, what, data),
+            call => self.open_call(call, port, length, what, data, threads),
         }
     }
 
     fn port_call(
-        &mut self,
+        &self,
         call: u8,
         port: tautline_port,
         start: *mut c_void,
@@ -264,7 +303,7 @@ impl World {
                     let out = place(&mut message, what);
                     let received = check(tautline_receive(port, TAUTLINE_NOW, start, length, out));
                     assert!(received != 1 || message.bytes as usize <= length);
-                    self.received += u64::from(received == 1);
+                    count(received == 1);
                     received
                 }
                 5 | 6 => {
@@ -275,14 +314,13 @@ impl World {
                         _ => tautline_read_new(port, u64::from(what), start, length, out),
                     };
                     assert!(read != 1 || sample.bytes as usize <= length);
-                    self.received += u64::from(read == 1);
+                    count(read == 1);
                     check(read)
                 }
                 7 => check(tautline_reply_to(port, place(&mut source, what), &mut to)),
                 8 => {
-                    let name = CString::new(data.split(|byte| *byte == 0).next().unwrap_or(data));
-                    let name = name.expect("cut off at a zero byte");
                     let to = place(&mut to, what);
+                    let name = text(data);
                     check(tautline_destination_of(
                         port,
                         name.as_ptr(),
@@ -302,12 +340,13 @@ impl World {
     }
 
     fn socket_call(
-        &mut self,
+        &self,
         call: u8,
         socket: c_int,
         start: *mut c_void,
         length: usize,
         what: u8,
+        threads: Threads,
     ) {
         let family = if what & 4 == 0 {
             libc::AF_INET
@@ -332,7 +371,7 @@ impl World {
                     let got = rt_recvfrom(socket, start, length, flags, place, &mut peer_bytes);
                     let most = if what & 1 == 0 { length } else { MESSAGE_BYTES };
                     assert!((-1..=most as isize).contains(&got));
-                    self.received += u64::from(got >= 0);
+                    count(got >= 0);
                 }
                 14 => {
                     let buffer = rt_mmap(socket, length);
@@ -341,13 +380,14 @@ impl World {
                     }
                 }
                 _ if self.keeps(tautline_port { id: socket as u32 }) => {}
-                _ => assert_eq!(rt_socket_close(socket), -1),
+                // What another thread has just opened can be meant by chance.
+                _ => assert!(rt_socket_close(socket) == -1 || threads == Threads::Several),
             }
         }
     }
 
     fn node_call(
-        &mut self,
+        &self,
         call: u8,
         port: tautline_port,
         start: *mut c_void,
@@ -377,11 +417,10 @@ impl World {
                         place(&mut opened, what),
                     )) == 0
                     {
-                        assert_eq!(tautline_node_close(opened), 0);
+                        check(tautline_node_close(opened));
                     }
                 }
-                // Rarely, for it takes as long as a thousand of the others.
-                18 if data.iter().map(|byte| u32::from(*byte)).sum::<u32>() % 64 == 0 => {
+                18 if rarely(data) => {
                     let options = tautline_queuing_options {
                         depth: 1 << (what & 7),
                         message_bytes_max: length as u32,
@@ -391,13 +430,71 @@ impl World {
                     let number = 3010 + u16::from(what);
                     let out = place(&mut opened, what);
                     if check(tautline_queuing_port_open(node, number, &options, out)) == 0 {
-                        assert_eq!(tautline_port_close(opened), 0);
+                        check(tautline_port_close(opened));
                     }
                 }
                 _ if node.id == self.node.id => {}
                 _ => {
                     check(tautline_node_close(node));
                 }
+            }
+        }
+    }
+
+    /// The other ways to open something, and what takes its handle.
+    fn open_call(
+        &self,
+        call: u8,
+        port: tautline_port,
+        length: usize,
+        what: u8,
+        data: &[u8],
+        threads: Threads,
+    ) {
+        let node = match what & 3 {
+            0 => self.node,
+            _ => tautline_node { id: port.id },
+        };
+        let mut opened = tautline_port { id: 0 };
+        let out = place(&mut opened, what);
+        // SAFETY: as in `port_call`.
+        unsafe {
+            match call {
+                20 if rarely(data) => {
+                    let family = if what & 4 == 0 { libc::AF_INET } else { 0 };
+                    let mut local = address(15410, family as libc::sa_family_t);
+                    let local = place(&mut local, what & 0x10).cast();
+                    let socket = rt_socket(local, (what >> 4 | 8).into(), length);
+                    if socket >= 0 {
+                        let closed = rt_socket_close(socket);
+                        assert!(closed == 0 || threads == Threads::Several);
+                    }
+                }
+                21 => {
+                    check(tautline_port_open(node, text(data).as_ptr(), out));
+                }
+                22 if rarely(data) => {
+                    let number = 15420 + u16::from(what & 3);
+                    if check(tautline_udp_port_open(node, number, null(), out)) == 0 {
+                        check(tautline_port_close(opened));
+                    }
+                }
+                23 => {
+                    check(tautline_socket_port(port.id as c_int, out));
+                }
+                24 => {
+                    let file = [b"/nowhere/", text(data).as_bytes()].concat();
+                    let file = CString::new(file).expect("cut off at a zero byte");
+                    let mut opened = tautline_node { id: 0 };
+                    let opened = check(tautline_node_open(file.as_ptr(), place(&mut opened, what)));
+                    assert!(opened < 0, "there is nothing");
+                }
+                // With the node that stays, these would change what the others meet.
+                _ if node.id != self.node.id => {
+                    check(tautline_node_publish_status(node));
+                    check(tautline_socket_node(node));
+                }
+                _ => assert!(!tautline_code_text(port.id as c_int).is_null()),
             }
         }
     }

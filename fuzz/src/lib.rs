@@ -9,15 +9,17 @@
 //! cargo +nightly fuzz run --features libfuzzer wire_frame
 //! ```
 //!
-//! and `short`, on stable Rust and in the tests, with random bytes and mutated [`seeds`]. The seeds
-//! are made from the test vectors in `docs/vectors/wire`, which are the kept corpus: an input that
-//! once found a fault becomes a vector there. The C interface (`c_interface`) has seeds
-//! of its own, is there with the feature `c-interface` only, and is run by the tests of `bindings/c` too.
+//! and `short`, on stable Rust and in the tests, with random bytes and mutated [`seeds`]. Those are
+//! made from the test vectors in `docs/vectors/wire`, and [`kept`] in `kept/`: what libFuzzer found and
+//! reduced to the inputs that reach something no other reaches, and what once found a fault. The C
+//! interface (`c_interface`) is there with the feature `c-interface` only, and is run by the tests of
+//! `bindings/c` too.
 
 #[cfg(feature = "c-interface")]
 pub mod c_interface;
 pub mod inputs;
 pub mod ip;
+pub mod kept;
 pub mod seeds;
 pub mod targets;
 pub mod vbus;

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use tautline_fuzz::inputs::Inputs;
-use tautline_fuzz::seeds;
 use tautline_fuzz::targets::{self, Target};
+use tautline_fuzz::{kept, seeds};
 
 /// A target that has failed this often is not run on: the first failures say enough.
 const FAILURES_MAX: u64 = 5;
@@ -30,6 +30,10 @@ struct Arguments {
     /// Write the seeds into this folder, a sub-folder for each target, for libFuzzer, and stop.
     #[arg(long)]
     write_corpus: Option<PathBuf>,
+    /// Print the inputs in this folder, such as libFuzzer finds and reduces, as lines of the kept corpus,
+    /// and stop.
+    #[arg(long)]
+    lines_of: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -42,6 +46,15 @@ fn main() -> ExitCode {
             }
             Err(error) => {
                 eprintln!("cannot write to {}: {error}", folder.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if let Some(folder) = &arguments.lines_of {
+        return match print_lines(folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("cannot read {}: {error}", folder.display());
                 ExitCode::FAILURE
             }
         };
@@ -75,18 +88,28 @@ fn names() -> Vec<&'static str> {
     targets::ALL.iter().map(|(name, _)| *name).collect()
 }
 
-/// How many inputs the target passed and failed.
+/// How many inputs the target passed and failed: its seeds as they are, then changes of them.
 fn run((name, target): Target, seed: u64, iterations: u64) -> (u64, u64) {
-    let mut inputs = Inputs::new(seed, seeds::of_target(name));
+    let seeds = seeds::of_target(name);
     let (mut passed, mut failed) = (0, 0);
+    for input in &seeds {
+        match answers(target, input) {
+            true => passed += 1,
+            false => {
+                eprintln!("{name}: a seed failed: {}", kept::line(input));
+                failed += 1;
+            }
+        }
+    }
+    let mut inputs = Inputs::new(seed, seeds);
     for iteration in 0..iterations {
         let input = inputs.next_input();
-        if panic::catch_unwind(|| target(input)).is_ok() {
+        if answers(target, input) {
             passed += 1;
             continue;
         }
-        let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
-        eprintln!("{name}: seed {seed}, input {iteration} failed: {hex}");
+        eprintln!("{name}: seed {seed}, input {iteration} failed; when it is mended, keep it:");
+        eprintln!("echo {} >>fuzz/kept/{name}.hex", kept::line(input));
         eprintln!(
             "again: cargo run --release --manifest-path fuzz/Cargo.toml --bin short -- \
              --target {name} --seed {seed} --iterations {}",
@@ -98,6 +121,23 @@ fn run((name, target): Target, seed: u64, iterations: u64) -> (u64, u64) {
         }
     }
     (passed, failed)
+}
+
+fn answers(target: fn(&[u8]), input: &[u8]) -> bool {
+    panic::catch_unwind(|| target(input)).is_ok()
+}
+
+fn print_lines(folder: &Path) -> io::Result<()> {
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        lines.push(kept::line(&fs::read(entry?.path())?));
+    }
+    // The shortest first: what they have in common is easier to see.
+    lines.sort_by_key(|line| (line.len(), line.clone()));
+    for line in lines {
+        println!("{line}");
+    }
+    Ok(())
 }
 
 fn write_corpus(folder: &Path) -> io::Result<usize> {

@@ -1,0 +1,51 @@
+//! The kept corpus: inputs found by coverage, and those that once found a fault. A file
+//! `kept/TARGET.hex` for each target, an input a line in hexadecimal; `#` begins a line that says
+//! what the next one is for.
+//!
+//! Every run begins with all of them as they are, and goes on with changes of them.
+
+/// The kept inputs of a target by its name.
+///
+/// # Panics
+///
+/// If its file has a line that is not hexadecimal.
+pub fn of_target(target: &str) -> Vec<Vec<u8>> {
+    let file = FILES.iter().find(|(name, _)| *name == target);
+    file.map_or(Vec::new(), |(_, text)| inputs(text))
+}
+
+/// The input as a line of a file.
+pub fn line(input: &[u8]) -> String {
+    input.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn inputs(text: &str) -> Vec<Vec<u8>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(bytes).collect()
+}
+
+/// The bytes that hexadecimal digits stand for.
+///
+/// # Panics
+///
+/// If they are something else.
+pub fn bytes(hex: &str) -> Vec<u8> {
+    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+    assert!(rest.is_empty(), "half a byte: {hex}");
+    let digit = |digit: u8| char::from(digit).to_digit(16).expect("hexadecimal") as u8;
+    let bytes = pairs
+        .iter()
+        .map(|pair| digit(pair[0]) << 4 | digit(pair[1]));
+    bytes.collect()
+}
+
+macro_rules! files {
+    ($($target:literal)*) => {
+        &[$(($target, include_str!(concat!("../kept/", $target, ".hex")))),*]
+    };
+}
+
+const FILES: &[(&str, &str)] = files! {
+    "bundle" "c_interface" "ip_reassembly" "ip_receive" "loss" "message_plan" "reassembly" "text"
+    "vbus_handshake" "vbus_identity" "vbus_memory" "wire_frame"
+};
