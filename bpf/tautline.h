@@ -47,7 +47,7 @@ struct tl_header {
 #define TL_LOSS_WINDOW 64
 #define TL_RESTART_BEHIND 1024
 #define TL_MAGIC 0x544c5031
-#define TL_LAYOUT_VERSION 2
+#define TL_LAYOUT_VERSION 3
 #define TL_KIND_QUEUING 1
 #define TL_KIND_SAMPLING 2
 #define TL_SOURCE_VOID 0
@@ -113,6 +113,7 @@ struct tl_control {
 		__u64 doorbells;
 		__u64 sources_refused;
 		__u64 news;
+		__u32 news_lock;
 	} TL_LINE producer;
 	struct {
 		__u64 paid_ns;

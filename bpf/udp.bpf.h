@@ -105,7 +105,8 @@ static __always_inline int accept_datagram(struct xdp_md *ctx, void *data_end, c
 }
 
 /* News that a datagram of ours did not arrive, for the port that sent it: the last few, in the order of
- * arrival. Each entry is valid while its number is the one that is looked for.
+ * arrival. Each entry is valid while its number is the one that is looked for. One CPU writes at a time:
+ * tautline_shm::news.
  */
 static __always_inline void tell(__u32 place, __be32 address, __be16 port, __u8 code, __u16 mtu)
 {
@@ -120,11 +121,17 @@ static __always_inline void tell(__u32 place, __be32 address, __be16 port, __u8 
 	control = bpf_map_lookup_elem(memory, &element);
 	if (!control)
 		return;
-	number = __sync_fetch_and_add(&control->producer.news, 1);
+	if (__sync_val_compare_and_swap(&control->producer.news_lock, 0, 1) != 0) {
+		__sync_fetch_and_add(&control->producer.contended, 1);
+		return;
+	}
+	number = control->producer.news;
 	entry = &control->news[number % TL_NEWS_COUNT];
 	__sync_lock_test_and_set(&entry->about, 0);
 	entry->destination = udp_source_word(address, port, TL_SOURCE_DATAGRAM);
 	__sync_lock_test_and_set(&entry->about, (number + 1) << 32 | (__u64)mtu << 8 | code);
+	__sync_lock_test_and_set(&control->producer.news, number + 1);
+	__sync_lock_test_and_set(&control->producer.news_lock, 0);
 	ring_if_wanted(control, place);
 }
 

@@ -50,7 +50,7 @@ pub const PEER_COUNT: usize = 2;
 /// Marks the memory as a port's, and this layout: "TLP1".
 pub const MAGIC: u32 = 0x544c_5031;
 /// Version of this layout. Another version is refused: kernel side and library ship together.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// `Control::kind` of a queuing port.
 pub const KIND_QUEUING: u16 = 1;
 /// `Control::kind` of a sampling port.
@@ -58,7 +58,11 @@ pub const KIND_SAMPLING: u16 = 2;
 
 /// News of datagrams that did not arrive that a port can hold, a power of two. Lower: a port that looks
 /// seldom misses some. Higher: the control element has no room.
+#[cfg(not(loom))]
 pub const NEWS_COUNT: usize = 4;
+/// Fewer in a model, so that few writes go round.
+#[cfg(loom)]
+pub const NEWS_COUNT: usize = 2;
 
 /// Word of a slot (after `turn`) that holds the arrival time, CLOCK_MONOTONIC nanoseconds.
 pub const WORD_ARRIVAL: usize = 0;
@@ -159,7 +163,7 @@ pub struct ConsumerLine {
 /// Counters that the producer alone writes. Statistics: read them in any order, at any time.
 #[repr(C, align(64))]
 pub struct ProducerLine {
-    /// Frames given up because producers on several CPUs collided (bounded attempts).
+    /// Frames, or news, given up because producers on several CPUs collided (bounded attempts).
     pub contended: AtomicU64,
     /// Frames that do not fit the kind: a fragment for a sampling port.
     pub unfit: AtomicU64,
@@ -171,6 +175,8 @@ pub struct ProducerLine {
     pub sources_refused: AtomicU64,
     /// News of datagrams that did not arrive, see [`crate::news`].
     pub news: AtomicU64,
+    /// 1 while a writer tells news. A second writer gives way and is counted.
+    pub news_lock: AtomicU32,
 }
 
 /// The token bucket; see [`crate::police`]. The only line that a policed frame writes.
@@ -362,6 +368,7 @@ pub mod model {
                 doorbells: word(),
                 sources_refused: word(),
                 news: word(),
+                news_lock: half(),
             },
             police: PoliceLine {
                 paid_ns: word(),

@@ -1,12 +1,14 @@
 //! News that a datagram of plain UDP did not arrive: the last few, from the demux to the port's thread.
 //!
-//! A ring that the writer never waits for. Each entry carries its number; the reader takes an entry only if
-//! the number is the one that it looks for before and after reading, so what was overwritten meanwhile is
-//! left out, and what is left out can be counted from the numbers. The writer is
-//! `tell` in `bpf/udp.bpf.h`.
+//! A ring that the writer never waits for. Writers on several CPUs take turns by a lock that they try
+//! once: the second gives way and is counted. The count of news grows when an entry is whole. Each entry
+//! carries its number; the reader takes an entry only if the number is the one that it looks for before
+//! and after reading, so what is overwritten meanwhile is left out, and what is left out can be counted
+//! from the numbers. The writer is `tell` in `bpf/udp.bpf.h`.
 
 use crate::layout::{Control, NEWS_COUNT};
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sample::WriterBusy;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::fence;
 
 /// What the demux has read from an ICMP message.
@@ -31,7 +33,7 @@ impl NewsReader {
     /// is one load.
     #[inline]
     pub fn next(&mut self, control: &Control) -> Option<News> {
-        // Acquire: partner is the writer's increment.
+        // Acquire: partner is the writer's Release of the count.
         let count = control.producer.news.load(Acquire);
         if count == self.next {
             return None;
@@ -40,27 +42,20 @@ impl NewsReader {
         self.next = self.next.clamp(oldest, count);
         while self.next < count {
             let number = self.next;
+            self.next += 1;
             let entry = &control.news.entry[number as usize % NEWS_COUNT];
-            // Acquire: partner is the writer's publishing exchange.
+            // Acquire: partner is the writer's Release of the number.
             let about = entry.about.load(Acquire);
             let destination = entry.destination.load(Relaxed);
-            // The second look at the number must not happen before the read above.
+            // Partner is the writer's fence: who has read a newer destination sees the number gone.
             fence(Acquire);
             let unchanged = entry.about.load(Relaxed) == about;
-            if about >> 32 == (number + 1) & 0xFFFF_FFFF {
-                self.next += 1;
-                if unchanged {
-                    return Some(News {
-                        destination,
-                        code: about as u8,
-                        mtu_bytes: (about >> 8) as u16,
-                    });
-                }
-            } else if about == 0 || about >> 32 < (number + 1) & 0xFFFF_FFFF {
-                // Claimed and not yet written.
-                return None;
-            } else {
-                self.next += 1;
+            if unchanged && about >> 32 == (number + 1) & 0xFFFF_FFFF {
+                return Some(News {
+                    destination,
+                    code: about as u8,
+                    mtu_bytes: (about >> 8) as u16,
+                });
             }
         }
         None
@@ -68,12 +63,27 @@ impl NewsReader {
 }
 
 /// The writer, as the demux does it. Wait-free.
-pub fn tell(control: &Control, news: &News) {
-    let number = control.producer.news.fetch_add(1, AcqRel);
+///
+/// # Errors
+/// [`WriterBusy`], already counted in `control`: another writer was at work.
+pub fn tell(control: &Control, news: &News) -> Result<(), WriterBusy> {
+    let producer = &control.producer;
+    // Acquire: partner is the Release that ends the previous writer's turn.
+    let turn = producer.news_lock.compare_exchange(0, 1, Acquire, Relaxed);
+    if turn.is_err() {
+        producer.contended.fetch_add(1, Relaxed);
+        return Err(WriterBusy);
+    }
+    let number = producer.news.load(Relaxed);
     let entry = &control.news.entry[number as usize % NEWS_COUNT];
-    // AcqRel: nothing of the new entry is written before the old one is void.
-    entry.about.swap(0, AcqRel);
+    // Nothing of the new entry is written before the old one is void: partner is the reader's fence. In
+    // the demux it is part of the exchange.
+    entry.about.store(0, Relaxed);
+    fence(Release);
     entry.destination.store(news.destination, Relaxed);
     let about = (number + 1) << 32 | u64::from(news.mtu_bytes) << 8 | u64::from(news.code);
     entry.about.store(about, Release);
+    producer.news.store(number + 1, Release);
+    producer.news_lock.store(0, Release);
+    Ok(())
 }
