@@ -407,13 +407,22 @@ impl Slot {
         self.read_payload_at(0, out);
     }
 
+    /// Start of the payload, [`SLOT_PAYLOAD_BYTES`] long, aligned to 8 bytes. For whoever owns the slot by its
+    /// discipline; nobody writes it meanwhile.
+    #[cfg(not(loom))]
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> *const u8 {
+        self.words[WORD_PAYLOAD].as_ptr().cast()
+    }
+
     /// The same from an offset on, as far as the payload reaches.
     #[cfg(not(loom))]
     #[inline]
     pub fn read_payload_at(&self, offset: usize, out: &mut [u8]) {
         let offset = offset.min(SLOT_PAYLOAD_BYTES);
         let bytes = out.len().min(SLOT_PAYLOAD_BYTES - offset);
-        let start = self.words[WORD_PAYLOAD].as_ptr().cast::<u8>();
+        let start = self.payload();
         // SAFETY: `start` is the start of SLOT_PAYLOAD_BYTES bytes within this slot, of which
         // `bytes` follow `offset`, `out` has at least `bytes`, and they are different memory. The
         // caller owns the slot: its discipline

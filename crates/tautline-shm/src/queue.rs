@@ -126,15 +126,18 @@ impl Consumer {
     /// Wait-free: at most one look at each class.
     #[inline]
     pub fn peek<'m>(&self, slots: &'m [Slot]) -> Option<Record<'m>> {
-        for class in (0..CLASS_COUNT).rev() {
-            let position = self.next[class];
-            let slot = &slots[slot_index(class, position, self.depth)];
-            // Acquire: partner is the producer's publishing store.
-            if slot.turn.load(Acquire) == position + 1 {
-                return Some(Record { slot, class });
-            }
-        }
-        None
+        (0..CLASS_COUNT)
+            .rev()
+            .find_map(|class| self.oldest(slots, class))
+    }
+
+    /// The oldest message of a class, as [`peek`](Self::peek) finds it.
+    #[inline]
+    pub fn oldest<'m>(&self, slots: &'m [Slot], class: usize) -> Option<Record<'m>> {
+        let position = self.next[class];
+        let slot = &slots[slot_index(class, position, self.depth)];
+        // Acquire: partner is the producer's publishing store.
+        (slot.turn.load(Acquire) == position + 1).then_some(Record { slot, class })
     }
 
     /// Gives the slot back to the producers.

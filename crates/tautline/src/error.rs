@@ -501,9 +501,6 @@ pub enum SendError {
         /// What the receiver's port was opened for.
         largest: usize,
     },
-    /// The link does not lend memory.
-    #[error("this link does not lend memory")]
-    NotLending,
     /// All send buffers of the size that the message needs are lent. Drop one, or have more in the
     /// configuration's `[send_pool]`.
     #[error("all send buffers of {buffer_bytes} bytes are lent")]
@@ -554,9 +551,6 @@ pub enum ReceiveError {
         /// Bytes that the port's largest message has.
         needed: usize,
     },
-    /// The link does not lend messages: it copies them.
-    #[error("this link does not lend messages")]
-    NotLending,
     /// The interface is down. The port stays open and works again when it comes up.
     #[error("interface is down")]
     InterfaceDown,

@@ -57,8 +57,8 @@ pub use node::{
 };
 pub use policing::Policing;
 pub use port::{
-    Datagram, Destination, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing,
-    QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, UdpPort,
+    Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan, Message,
+    Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, UdpPort,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use statistics::{PeerCounters, PortKind, PortStatus};

@@ -17,6 +17,8 @@ use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram};
 use tautline_shm::places::{PLACES_MAX, Places};
 
 use crate::error::SendError;
+use crate::link::PlacedPayload;
+use crate::link::frame::HEAD_BYTES_MAX;
 use crate::sys::memory::Mapping;
 
 /// Bytes of a page, as buffers are counted. Fixed, so that a configuration means the same on machines
@@ -29,7 +31,7 @@ pub const BUFFERS_MAX: u32 = PLACES_MAX;
 
 /// Bytes before a buffer's first byte, for headers. Lower: the longest headers do not fit. Higher: memory.
 const HEADROOM_BYTES: usize = 64;
-const _: () = assert!(HEADERS_BYTES <= HEADROOM_BYTES);
+const _: () = assert!(HEADERS_BYTES <= HEADROOM_BYTES && HEAD_BYTES_MAX <= HEADROOM_BYTES);
 
 /// How many buffers of each size a node's pool has, 0 to [`BUFFERS_MAX`].
 ///
@@ -273,6 +275,12 @@ impl LentBuffer {
     #[inline]
     pub(crate) fn datagram(&mut self) -> Option<OutDatagram<'_>> {
         OutDatagram::new(self.with_room(HEADERS_BYTES))
+    }
+
+    /// The message with room for a frame's headers before it.
+    #[inline]
+    pub(crate) fn payload(&mut self) -> PlacedPayload<'_> {
+        PlacedPayload::new(self.with_room(HEAD_BYTES_MAX))
     }
 
     /// The message with as much of the headroom as that.

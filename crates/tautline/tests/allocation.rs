@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{PACKET, Pair, Side, UDP, XDP, XSK, pair, port};
-use tautline::{LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions};
+use tautline::link::PlainUdp;
+use tautline::{LentBuffer, LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions};
 
 thread_local! {
     /// Calls of this thread that took or gave back memory.
@@ -197,10 +198,88 @@ fn sampling(pair: &Pair) {
     assert_eq!(calls, 0);
 }
 
+/// Messages that are filled in place and looked at where they lie, in one frame and in many.
+fn lending(pair: &Pair) {
+    let options = QueuingOptions {
+        message_bytes_max: 65_536,
+        ..QueuingOptions::default()
+    };
+    let (mut sender, mut receiver, to) = pair.ports(&options);
+    let calls = allocations(|| {
+        for length in [0, 1, 1400, 1485, 65_536] {
+            drop(sender.lend(to, Priority::NORMAL, length).unwrap());
+            sender
+                .lend(to, Priority::NORMAL, length)
+                .and_then(|mut loan| {
+                    loan.fill(7);
+                    loan.send()
+                })
+                .unwrap();
+            let lent = receiver.receive_lent_until(pair.soon()).unwrap();
+            assert_eq!(lent.unwrap().bytes().len(), length);
+            assert!(receiver.receive_lent().unwrap().is_none());
+        }
+        assert!(sender.lend(to, Priority::NORMAL, 65_537).is_err());
+    });
+    assert_eq!(calls, 0);
+}
+
+/// Plain UDP: copied and lent, both ways, long ones too, in vain, and a pool that is exhausted.
+fn plain_udp(pair: &Pair) {
+    let options = QueuingOptions::default();
+    let mut sender = pair.on_a(|node| node.udp_port(5001, &options)).unwrap();
+    let mut receiver = pair.on_b(|node| node.udp_port(5002, &options)).unwrap();
+    let to = sender.destination("peer", 5002).unwrap();
+    let long = vec![7; 65_507];
+    let mut buffer = [0; 1484];
+    let mut held: Vec<LentBuffer> = Vec::with_capacity(64);
+    let calls = allocations(|| {
+        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+        for length in [0, 1, 64, 1472] {
+            sender
+                .send_to(to, Priority::HIGHEST, &long[..length])
+                .unwrap();
+            let datagram = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(datagram.unwrap().length, length);
+            let mut lent = sender.lend_buffer(length).unwrap();
+            lent.fill(7);
+            sender.send_lent(to, Priority::HIGHEST, &mut lent).unwrap();
+            let datagram = receiver.receive_lent_until(pair.soon()).unwrap();
+            assert_eq!(datagram.unwrap().bytes(), &long[..length]);
+        }
+        for length in [1473, 8192, 65_507] {
+            sender
+                .send_to(to, Priority::LOWEST, &long[..length])
+                .unwrap();
+            let mut lent = sender.lend_buffer(length).unwrap();
+            sender.send_lent(to, Priority::LOWEST, &mut lent).unwrap();
+        }
+        while let Ok(lent) = sender.lend_buffer(1) {
+            held.push(lent);
+        }
+        assert_eq!(held.len(), 16);
+        held.clear();
+        assert!(sender.send_to(to, Priority::LOWEST, &[0; 65_508]).is_err());
+        // With a descriptor, as in a loop with epoll.
+        assert!(receiver.descriptor().is_some());
+        while receiver.receive_lent().unwrap().is_some() {}
+        sender.send_to(to, Priority::NORMAL, b"last").unwrap();
+        let datagram = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        assert_eq!(datagram.unwrap().length, 4);
+        let soon = pair.now() + Duration::from_millis(20);
+        assert_eq!(receiver.receive_until(soon, &mut buffer).unwrap(), None);
+    });
+    assert_eq!(calls, 0);
+}
+
 fn nothing_is_allocated(side: Side) {
     let _alone = alone();
     let Some(pair) = pair(side, side) else { return };
     queuing(&pair);
+    lending(&pair);
+    if pair.a.report().capabilities.plain_udp != PlainUdp::None {
+        plain_udp(&pair);
+    }
     sleeping(&pair);
     reassembly(&pair);
     merging_and_batches(&pair);

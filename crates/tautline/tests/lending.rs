@@ -1,10 +1,13 @@
-//! Messages that are filled in buffers of the node's pool, and sent from there.
+//! Datagrams that are filled in buffers of the node's pool and sent from there, and that are looked at where
+//! they lie. What all links have in common is in `conformance.rs`.
 
 mod common;
 
 use std::net::{SocketAddrV4, UdpSocket};
+use std::time::Duration;
 
-use common::{PACKET, PATIENCE, Side, UDP, XDP, config, hosts};
+use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, config, hosts};
+use tautline::link::PlainUdp;
 use tautline::{
     LentBuffer, Node, NodeConfig, Priority, QueuingOptions, SendError, SendPoolConfig, UdpPort,
 };
@@ -28,13 +31,17 @@ struct Meeting {
 }
 
 fn meeting(side: Side) -> Option<Meeting> {
+    meeting_with(side, &QueuingOptions::default())
+}
+
+fn meeting_with(side: Side, options: &QueuingOptions) -> Option<Meeting> {
     let hosts = hosts()?;
     let mut config = config(&hosts, Host::A, side);
     config.send_pool = POOL;
     let (node, port) = hosts
         .inside(Host::A, || {
             let node = Node::open(config).unwrap();
-            let port = node.udp_port(PORT, &QueuingOptions::default()).unwrap();
+            let port = node.udp_port(PORT, options).unwrap();
             (node, port)
         })
         .unwrap();
@@ -148,4 +155,78 @@ fn a_buffer_is_filled_in_another_thread_and_outlives_its_node() {
     let mut buffer = vec![0; 10_000];
     let received = peer.recv(&mut buffer).unwrap();
     assert_eq!(buffer[..received], bytes(9000));
+}
+
+#[test]
+fn datagrams_are_looked_at_where_they_lie() {
+    for side in [XDP, XDP_GENERIC, PACKET, UDP] {
+        let options = QueuingOptions {
+            depth: 4,
+            ..QueuingOptions::default()
+        };
+        let Some(mut meeting) = meeting_with(side, &options) else {
+            return;
+        };
+        let own = SocketAddrV4::new(*meeting.port.local().ip(), PORT);
+        let soon = || tautline::now() + PATIENCE;
+        assert!(meeting.port.receive_lent().unwrap().is_none());
+        for length in [0, 1, 999, 1472] {
+            meeting.socket.send_to(&bytes(length), own).unwrap();
+            let lent = meeting.port.receive_lent_until(soon()).unwrap().unwrap();
+            assert_eq!(lent.bytes(), bytes(length));
+            assert_eq!(lent.datagram().length, length);
+            assert_eq!(lent.datagram().source.port(), PORT);
+        }
+        // Looked at, while its class is filled and overflows.
+        meeting.socket.send_to(&[9; 100], own).unwrap();
+        let lent = meeting.port.receive_lent_until(soon()).unwrap().unwrap();
+        for number in 0..4 {
+            meeting.socket.send_to(&[number; 100], own).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(lent.bytes(), [9; 100]);
+        drop(lent);
+        let mut taken = Vec::new();
+        while let Some(lent) = meeting.port.receive_lent().unwrap() {
+            assert!(lent.bytes().iter().all(|byte| *byte == lent.bytes()[0]));
+            taken.push(lent.bytes()[0]);
+        }
+        // Behind a socket, the one too many waits there until somebody collects.
+        let capabilities = &meeting.node.report().capabilities;
+        let expected: &[u8] = match capabilities.plain_udp {
+            PlainUdp::PastTheStack => &[0, 1, 2],
+            _ => &[0, 1, 2, 3],
+        };
+        assert_eq!(taken, expected);
+        // Forgotten instead of dropped, it is not given back, and found again.
+        meeting.socket.send_to(b"again", own).unwrap();
+        let lent = meeting.port.receive_lent_until(soon()).unwrap().unwrap();
+        std::mem::forget(lent);
+        let mut buffer = [0; 1484];
+        let again = meeting.port.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!(&buffer[..again.length], b"again");
+        assert_eq!(meeting.port.receive(&mut buffer).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_port_that_lends_wakes_its_sleeper() {
+    for side in [XDP, PACKET, UDP] {
+        let Some(mut meeting) = meeting(side) else {
+            return;
+        };
+        let own = SocketAddrV4::new(*meeting.port.local().ip(), PORT);
+        meeting.port.descriptor().unwrap();
+        assert!(meeting.port.receive_lent().unwrap().is_none());
+        meeting.socket.send_to(b"wake up", own).unwrap();
+        let descriptor = meeting.port.descriptor().unwrap();
+        let mut poll = [rustix::event::PollFd::new(
+            &descriptor,
+            rustix::event::PollFlags::IN,
+        )];
+        let limit = rustix::event::Timespec::try_from(PATIENCE).unwrap();
+        assert_eq!(rustix::event::poll(&mut poll, Some(&limit)).unwrap(), 1);
+        let lent = meeting.port.receive_lent().unwrap().unwrap();
+        assert_eq!(lent.bytes(), b"wake up");
+    }
 }

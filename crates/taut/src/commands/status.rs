@@ -95,7 +95,7 @@ fn node_text(node: &Value) -> String {
         "node of process"
     };
     let mut text = format!(
-        "{what} {} ({})\n  link {}{mode}{place}{through}{}\n  copies of a message: {} in, {} out\n  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
+        "{what} {} ({})\n  link {}{mode}{place}{through}{}\n{}  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
         plain(&node["pid"]),
         plain(&node["command"]),
         plain(&node["link"]),
@@ -104,8 +104,7 @@ fn node_text(node: &Value) -> String {
         } else {
             ""
         },
-        plain(&node["capabilities"]["receive_copies"]),
-        plain(&node["capabilities"]["send_copies"]),
+        copies_text(&node["capabilities"]),
         plain(&node["counters"]["no_port"]),
         sum(&node["counters"]["malformed"]),
         plain(&node["counters"]["socket_full"]),
@@ -130,6 +129,22 @@ fn node_text(node: &Value) -> String {
     text += &udp_ports_text(list(&node["udp_ports"]));
     text += &send_pool_text(&node["send_pool"]);
     text
+}
+
+/// How often a message is copied on the node's link.
+fn copies_text(capabilities: &Value) -> String {
+    let line = |what: &str, key: &str| {
+        let copies = &capabilities[key];
+        let [receive, send, receive_lent, send_lent] =
+            ["receive", "send", "receive_lent", "send_lent"].map(|way| plain(&copies[way]));
+        if copies.is_null() {
+            return String::new();
+        }
+        format!(
+            "  copies of a {what}: {receive} in, {send} out; lent: {receive_lent} in, {send_lent} out\n"
+        )
+    };
+    line("message", "copies") + &line("datagram of plain UDP", "udp_copies")
 }
 
 /// Whom a control process serves.

@@ -121,6 +121,8 @@ pub struct Reassembler {
     config: ReassemblerConfig,
     quota_per_source: usize,
     counters: ReassemblyCounters,
+    /// The collector that was completed last.
+    latest: usize,
 }
 
 impl Reassembler {
@@ -143,6 +145,7 @@ impl Reassembler {
             config,
             quota_per_source: (config.collector_count / 2).max(1),
             counters: ReassemblyCounters::default(),
+            latest: 0,
         }
     }
 
@@ -228,6 +231,13 @@ impl Reassembler {
         &self.counters
     }
 
+    /// The message that was completed last of those that came in several frames, as
+    /// [`Outcome::Complete`] handed it out; `None` if its collector is in use again.
+    pub fn latest(&self) -> Option<&[u8]> {
+        let collector = &self.collectors[self.latest];
+        (collector.state == State::Complete).then(|| &collector.bytes[..collector.message_bytes])
+    }
+
     /// Messages under way.
     pub fn under_way_count(&self) -> usize {
         self.under_way().count()
@@ -306,6 +316,7 @@ impl Reassembler {
         }
         collector.complete(now + self.config.time_limit);
         self.counters.completed += 1;
+        self.latest = index;
         Outcome::Complete(&collector.bytes[..collector.message_bytes])
     }
 }

@@ -213,6 +213,38 @@ impl FrameBuffer {
     }
 }
 
+/// A payload with room before it for the headers of its frame, so that it can be sent from where it lies.
+#[derive(Debug)]
+pub struct PlacedPayload<'b> {
+    bytes: &'b mut [u8],
+}
+
+impl<'b> PlacedPayload<'b> {
+    /// A payload that lies [`HEAD_BYTES_MAX`] after the beginning of `bytes` and ends where they end.
+    #[inline]
+    pub(crate) fn new(bytes: &'b mut [u8]) -> Self {
+        assert!(bytes.len() >= HEAD_BYTES_MAX);
+        Self { bytes }
+    }
+
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[HEAD_BYTES_MAX..]
+    }
+
+    /// The bytes to hand to the link's socket, as [`FrameBuffer::build`], the headers put before the payload.
+    #[inline]
+    pub(crate) fn frame(&mut self, route: &Route, header: &Header) -> &[u8] {
+        let mut head = [0; HEAD_BYTES_MAX];
+        let head_bytes = route.head(header, &mut head);
+        let start = HEAD_BYTES_MAX - head_bytes;
+        self.bytes[start..HEAD_BYTES_MAX].copy_from_slice(&head[..head_bytes]);
+        &self.bytes[start..]
+    }
+}
+
 /// A frame that is to be sent with others.
 #[derive(Clone, Copy, Debug)]
 pub struct OutFrame<'a> {

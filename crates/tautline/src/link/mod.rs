@@ -26,7 +26,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
-pub use frame::{OutFrame, Route};
+pub use frame::{OutFrame, PlacedPayload, Route};
 pub use plain_udp::{PlainUdp, UdpPortLink, Undelivered};
 use vbus::BusPort;
 
@@ -115,6 +115,32 @@ pub enum ArrivalClock {
     Virtual,
 }
 
+/// How often the bytes of a message in one frame are copied between the caller's memory and the one that the
+/// driver sends from or has received into, by the kernel too. What a driver adds of its own is not in it
+/// (`docs/memory.md`). On link `vbus`, between the two callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Copies {
+    /// Of a message that is sent from the caller's own memory.
+    pub send: u8,
+    /// Of one that is filled in where the port lends a place for it.
+    pub send_lent: u8,
+    /// Of one that is received into the caller's own memory.
+    pub receive: u8,
+    /// Of one that is looked at where it lies.
+    pub receive_lent: u8,
+}
+
+impl Copies {
+    /// Through a socket of the kernel, into the port's memory: out of the kernel, there, and to the caller.
+    pub(crate) const SOCKET: Self = Self {
+        send: 2,
+        send_lent: 1,
+        receive: 3,
+        receive_lent: 2,
+    };
+}
+
 /// What a link does and does not do. Reported by every node; checked by the conformance suite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -132,10 +158,10 @@ pub struct Capabilities {
     pub udp_form: bool,
     /// Largest message that travels in one frame, in bytes.
     pub whole_bytes_max: usize,
-    /// Copies of a message between the wire's buffer and the caller's, on the way in.
-    pub receive_copies: u8,
-    /// The same on the way out.
-    pub send_copies: u8,
+    /// How often a message is copied.
+    pub copies: Copies,
+    /// How often a datagram of plain UDP is copied, where that is carried.
+    pub udp_copies: Option<Copies>,
     /// On `xsk`, whether the driver works in this process's memory; otherwise the kernel copies each frame in
     /// and out of it.
     pub zero_copy: Option<bool>,
@@ -143,7 +169,7 @@ pub struct Capabilities {
     pub plain_udp: PlainUdp,
     /// Whether a port has a descriptor for epoll.
     pub descriptor: bool,
-    /// Whether messages can be filled in place and looked at where they lie, without a copy.
+    /// Whether messages can be filled in place and looked at where they lie; [`Copies`] says what that saves.
     pub lends: bool,
     /// Whether a send fails that the receiver could not take: nobody has the port open, its class is full,
     /// or the message is larger than the port's largest. On other links such a message is sent, dropped
@@ -345,6 +371,19 @@ pub trait PortLink: Inbox {
     /// [`SendError`]; the frame was not sent.
     fn send(&mut self, route: &mut Route, header: &Header, payload: &[u8])
     -> Result<(), SendError>;
+
+    /// Sends one frame from where its payload lies, without copying that, if the link can. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    fn send_placed(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: PlacedPayload<'_>,
+    ) -> Result<(), SendError> {
+        self.send(route, header, payload.payload())
+    }
 
     /// Sends several frames in their order, with fewer system calls than one for each where the link
     /// can. How many, from the first on, it took: at least one, perhaps not all. Never waits.

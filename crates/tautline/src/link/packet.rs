@@ -18,10 +18,10 @@ use tautline_shm::region::Shape;
 use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, is_udp_form, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
-use super::udp::{send_datagram, send_datagrams};
+use super::udp::{send_built, send_datagram, send_datagrams};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PlainUdp, PortHalf,
-    PortLink, PortRequest, Route, UdpPortLink,
+    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
+    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
 };
 use crate::claim::{Claim, ClaimError};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
@@ -92,15 +92,15 @@ impl Link for PacketLink {
             ethernet_form: true,
             udp_form: self.ip.is_some(),
             whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
-            receive_copies: 3,
-            send_copies: 2,
+            copies: Copies::SOCKET,
+            udp_copies: self.ip.map(|_| Copies::SOCKET),
             zero_copy: None,
             plain_udp: match self.ip {
                 Some(_) => PlainUdp::KernelSocket,
                 None => PlainUdp::None,
             },
             descriptor: true,
-            lends: false,
+            lends: true,
             answers_sender: false,
             polices: true,
             merges: true,
@@ -225,6 +225,19 @@ impl PortLink for PacketPort {
                 let bytes = self.frame.build(route, header, payload);
                 Ok(socket::send(self.sender.as_fd(), bytes)?)
             }
+        }
+    }
+
+    fn send_placed(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        mut payload: PlacedPayload<'_>,
+    ) -> Result<(), SendError> {
+        let bytes = payload.frame(route, header);
+        match (route.datagrams_to(), self.inlets.get(1)) {
+            (Some(to), Some(udp)) => send_built(udp.socket(), to, bytes),
+            _ => Ok(socket::send(self.sender.as_fd(), bytes)?),
         }
     }
 

@@ -19,8 +19,8 @@ use tautline_proto::wire::{
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortLink,
-    PortRequest, Route,
+    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    PortLink, PortRequest, Route,
 };
 use crate::address::Address;
 use crate::config::NodeConfig;
@@ -128,12 +128,16 @@ impl Link for SimLink {
             ethernet_form: true,
             udp_form: false,
             whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
-            receive_copies: 3,
-            send_copies: 2,
+            copies: Copies {
+                // The simulated network's own.
+                send_lent: 2,
+                ..Copies::SOCKET
+            },
+            udp_copies: None,
             zero_copy: None,
             plain_udp: PlainUdp::None,
             descriptor: false,
-            lends: false,
+            lends: true,
             answers_sender: false,
             polices: true,
             merges: true,

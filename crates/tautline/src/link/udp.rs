@@ -14,8 +14,8 @@ use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, send_frames};
 use super::socket::{Counters, Inlet, SocketForm, udp_socket};
 use super::{
-    ArrivalClock, Capabilities, Inbox, Link, LinkKind, NodeCounters, OutFrame, PlainUdp, PortHalf,
-    PortLink, PortRequest, Route, UdpPortLink,
+    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
+    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
 };
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -51,12 +51,12 @@ impl Link for UdpLink {
             ethernet_form: false,
             udp_form: true,
             whole_bytes_max: WHOLE_BYTES_MAX_UDP,
-            receive_copies: 3,
-            send_copies: 2,
+            copies: Copies::SOCKET,
+            udp_copies: Some(Copies::SOCKET),
             zero_copy: None,
             plain_udp: PlainUdp::KernelSocket,
             descriptor: true,
-            lends: false,
+            lends: true,
             answers_sender: false,
             polices: true,
             merges: true,
@@ -137,6 +137,16 @@ impl PortLink for UdpPort {
         send_datagram(self.inlet.socket(), &mut self.frame, route, header, payload)
     }
 
+    fn send_placed(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        mut payload: PlacedPayload<'_>,
+    ) -> Result<(), SendError> {
+        let to = datagrams_to(route)?;
+        send_built(self.inlet.socket(), to, payload.frame(route, header))
+    }
+
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
         send_datagrams(self.inlet.socket(), frames)
     }
@@ -150,18 +160,28 @@ pub(crate) fn send_datagram(
     header: &Header,
     payload: &[u8],
 ) -> Result<(), SendError> {
-    let Route::Udp { address } = *route else {
-        // Routes are made by the link that sends on them.
-        return Err(SendError::Refused {
-            errno: libc::EAFNOSUPPORT,
-        });
-    };
-    let bytes = frame.build(route, header, payload);
+    let to = datagrams_to(route)?;
+    send_built(socket, to, frame.build(route, header, payload))
+}
+
+/// Where a way of the UDP form leads. Routes are made by the link that sends on them, so it is of that form.
+fn datagrams_to(route: &Route) -> Result<SocketAddrV4, SendError> {
+    route.datagrams_to().ok_or(SendError::Refused {
+        errno: libc::EAFNOSUPPORT,
+    })
+}
+
+/// Sends a datagram that has been put together.
+pub(crate) fn send_built(
+    socket: BorrowedFd<'_>,
+    to: SocketAddrV4,
+    bytes: &[u8],
+) -> Result<(), SendError> {
     // An ICMP error that came back for an earlier datagram is reported by the next call on the
     // socket; the datagram at hand has not been sent then, so once more.
-    match socket::send_to(socket, bytes, address) {
+    match socket::send_to(socket, bytes, to) {
         Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => {
-            Ok(socket::send_to(socket, bytes, address)?)
+            Ok(socket::send_to(socket, bytes, to)?)
         }
         result => Ok(result?),
     }

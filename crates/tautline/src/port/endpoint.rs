@@ -177,7 +177,20 @@ impl Endpoint {
         length: usize,
     ) -> Result<Loan<'_>, SendError> {
         match &mut self.link {
-            PortHalf::Frames(_) => Err(SendError::NotLending),
+            PortHalf::Frames(frames) => {
+                let buffer = self
+                    .node
+                    .send_pool
+                    .lend(length)
+                    .inspect_err(|_| self.statistics.send_errors.add(1))?;
+                Ok(Loan::of_pool(
+                    buffer,
+                    &mut self.outbox,
+                    frames.link.as_mut(),
+                    &self.statistics,
+                    (to, priority),
+                ))
+            }
             PortHalf::Bus(bus) => bus.lend(&self.statistics, to.0, priority, length),
         }
     }

@@ -1,33 +1,55 @@
-//! Messages that are filled in place, and looked at where they lie: link `vbus` lends its memory
-//! ([`Capabilities::lends`](crate::link::Capabilities::lends)).
-#![allow(unsafe_code)] // The receiver's view is raw: its bytes are the sender's to change.
+//! Messages that are filled in place, and looked at where they lie. Over a bus that is the sender's
+//! memory, on both sides; on the other links a message is filled in a buffer of the node's pool, and looked
+//! at in the receiving port's own memory.
+#![allow(unsafe_code)] // Views of memory that has one owner at a time.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
-use tautline_shm::vbus::layout::Slot;
+use tautline_shm::layout::{Control, SLOT_PAYLOAD_BYTES, Slot};
+use tautline_shm::queue::{Consumer, Record};
+use tautline_shm::vbus::layout::Slot as BusSlot;
 
+use super::Destination;
+use super::outbox::Outbox;
 use crate::address::Source;
 use crate::error::SendError;
+use crate::link::PortLink;
 use crate::link::vbus::{BusPort, Outlet};
+use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 
 /// The place of a message that has not been sent: fill it, and [`send`](Loan::send) it. Dropped
 /// without that, it is as if it had never been asked for. What stands there at first is what an earlier
 /// message has left.
 pub struct Loan<'p> {
-    outlet: &'p mut Outlet,
-    sequence: &'p mut u32,
+    place: LoanPlace<'p>,
     statistics: &'p Statistics,
     priority: Priority,
-    /// The place, within memory that the outlet holds, and that only we can write.
-    start: *mut u8,
-    length: usize,
+}
+
+enum LoanPlace<'p> {
+    /// A slot that the receiver will look into.
+    Bus {
+        outlet: &'p mut Outlet,
+        sequence: &'p mut u32,
+        /// The place, within memory that the outlet holds, and that only we can write.
+        start: *mut u8,
+        length: usize,
+    },
+    /// A buffer that frames leave from.
+    Pool {
+        buffer: LentBuffer,
+        outbox: &'p mut Outbox,
+        link: &'p mut dyn PortLink,
+        to: Destination,
+    },
 }
 
 impl<'p> Loan<'p> {
-    pub(crate) fn new(
+    pub(crate) fn on_bus(
         outlet: &'p mut Outlet,
         sequence: &'p mut u32,
         statistics: &'p Statistics,
@@ -38,31 +60,70 @@ impl<'p> Loan<'p> {
             .lend(priority, length)
             .inspect_err(|_| statistics.send_errors.add(1))?;
         Ok(Self {
-            outlet,
-            sequence,
+            place: LoanPlace::Bus {
+                outlet,
+                sequence,
+                start,
+                length,
+            },
             statistics,
             priority,
-            start,
-            length,
         })
+    }
+
+    pub(super) fn of_pool(
+        buffer: LentBuffer,
+        outbox: &'p mut Outbox,
+        link: &'p mut dyn PortLink,
+        statistics: &'p Statistics,
+        (to, priority): (Destination, Priority),
+    ) -> Self {
+        Self {
+            place: LoanPlace::Pool {
+                buffer,
+                outbox,
+                link,
+                to,
+            },
+            statistics,
+            priority,
+        }
     }
 
     /// Sends what has been filled in.
     ///
     /// # Errors
-    /// [`SendError::PeerGone`] if the peer went meanwhile.
+    /// As [`QueuingPort::send`](crate::QueuingPort::send).
     #[inline]
     pub fn send(self) -> Result<(), SendError> {
-        let sequence = *self.sequence;
-        *self.sequence = sequence.wrapping_add(1);
-        let result = self
-            .outlet
-            .publish_lent(self.priority, self.length, sequence);
-        match result {
-            Ok(()) => self.statistics.sent.add(1),
-            Err(_) => self.statistics.send_errors.add(1),
+        let Self {
+            place,
+            statistics,
+            priority,
+        } = self;
+        match place {
+            LoanPlace::Bus {
+                outlet,
+                sequence,
+                length,
+                ..
+            } => {
+                let number = *sequence;
+                *sequence = number.wrapping_add(1);
+                let result = outlet.publish_lent(priority, length, number);
+                match result {
+                    Ok(()) => statistics.sent.add(1),
+                    Err(_) => statistics.send_errors.add(1),
+                }
+                result
+            }
+            LoanPlace::Pool {
+                mut buffer,
+                outbox,
+                link,
+                to,
+            } => outbox.send_lent(link, statistics, to, priority, &mut buffer),
         }
-        result
     }
 }
 
@@ -71,18 +132,28 @@ impl Deref for Loan<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` begins `length` bytes of a slot of our own memory (`Outlet::lend`), which
-        // stays mapped while the outlet is borrowed. Nobody but us can write it: it is sealed. The peer
-        // does not read it before it is published, and its reads could not harm us.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+        match &self.place {
+            // SAFETY: `start` begins `length` bytes of a slot of our own memory (`Outlet::lend`), which
+            // stays mapped while the outlet is borrowed. Nobody but us can write it: it is sealed. The peer
+            // does not read it before it is published, and its reads could not harm us.
+            LoanPlace::Bus { start, length, .. } => unsafe {
+                std::slice::from_raw_parts(*start, *length)
+            },
+            LoanPlace::Pool { buffer, .. } => buffer,
+        }
     }
 }
 
 impl DerefMut for Loan<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the loan is borrowed for as long as the slice lives.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+        match &mut self.place {
+            // SAFETY: as in `deref`; the loan is borrowed for as long as the slice lives.
+            LoanPlace::Bus { start, length, .. } => unsafe {
+                std::slice::from_raw_parts_mut(*start, *length)
+            },
+            LoanPlace::Pool { buffer, .. } => buffer,
+        }
     }
 }
 
@@ -90,24 +161,56 @@ impl std::fmt::Debug for Loan<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Loan")
-            .field("length", &self.length)
+            .field("length", &self.len())
             .finish_non_exhaustive()
     }
 }
 
-/// Bytes where their sender has put them. They are the sender's memory: one that keeps the rules does
-/// not change them while we look, but nothing can make it, hence no slice without `unsafe`.
+/// Bytes of a message where they lie. Over a bus they are the sender's memory: one that keeps the rules
+/// does not change them while we look, but nothing can make it, hence no slice without `unsafe` there.
 #[derive(Clone, Copy)]
 pub struct LentBytes<'m> {
-    slot: Slot<'m>,
+    start: *const u8,
     length: usize,
+    /// Whether another process can write them.
+    foreign: bool,
+    memory: PhantomData<&'m u8>,
 }
 
 impl<'m> LentBytes<'m> {
+    /// In the memory of a sender on a bus.
     #[inline]
-    pub(crate) fn new(slot: Slot<'m>, length: usize) -> Self {
+    pub(crate) fn on_bus(slot: BusSlot<'m>, length: usize) -> Self {
         debug_assert!(length <= slot.capacity());
-        Self { slot, length }
+        Self {
+            start: slot.payload(),
+            length,
+            foreign: true,
+            memory: PhantomData,
+        }
+    }
+
+    /// In a slot that the calling port owns until it gives it back, which it does not do during `'m`.
+    #[inline]
+    pub(super) fn of_slot(slot: &'m Slot, offset: usize, length: usize) -> Self {
+        assert!(offset + length <= SLOT_PAYLOAD_BYTES);
+        Self {
+            start: slot.payload().wrapping_add(offset),
+            length,
+            foreign: false,
+            memory: PhantomData,
+        }
+    }
+
+    /// In memory of this process.
+    #[inline]
+    fn of_slice(bytes: &'m [u8]) -> Self {
+        Self {
+            start: bytes.as_ptr(),
+            length: bytes.len(),
+            foreign: false,
+            memory: PhantomData,
+        }
     }
 
     /// How many they are.
@@ -128,34 +231,47 @@ impl<'m> LentBytes<'m> {
     #[inline]
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> usize {
         let bytes = self.length.saturating_sub(offset).min(out.len());
-        // SAFETY: `offset + bytes` is within `length`, which is within the slot's mapped bytes; `out`
-        // has at least `bytes` of ours. The sender may write meanwhile if it breaks the rules: then
-        // what we get is torn.
+        // SAFETY: `offset + bytes` is within `length`, which is within the mapped bytes (the
+        // constructors); `out` has at least `bytes` of ours. A sender on a bus may write meanwhile if it
+        // breaks the rules: then what we get is torn.
         unsafe {
-            let from = self.slot.payload().add(offset.min(self.length));
+            let from = self.start.add(offset.min(self.length));
             std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), bytes);
         }
         bytes
     }
 
-    /// Where they begin: aligned to 8 bytes, readable only, for as long as this value lives.
+    /// Where they begin: readable only, for as long as this value lives. Aligned to 8 bytes, unless the
+    /// message came [merged](crate::QueuingPort::merge) with others.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
-        self.slot.payload()
+        self.start
     }
 
-    /// The bytes as a slice.
+    /// The bytes as a slice, where no other process can write them: on all links but `vbus`.
+    #[inline]
+    #[must_use]
+    pub fn slice(&self) -> Option<&'m [u8]> {
+        // SAFETY: the bytes are mapped for `'m`, initialised, and not written during it: who could is the
+        // port's producer, in this process or the kernel, which does not touch a slot before it is
+        // given back. (A control process has the port's memory too; what it could do there, it could do to
+        // this whole process.)
+        (!self.foreign).then(|| unsafe { std::slice::from_raw_parts(self.start, self.length) })
+    }
+
+    /// The bytes as a slice, on every link.
     ///
     /// # Safety
-    /// The sender must keep the rules: not write to a message that it has published and that has not been
-    /// given back. That holds for this library and for the C header, not for a hostile process.
+    /// Over a bus, the sender must keep the rules: not write to a message that it has published and that
+    /// has not been given back. That holds for this library and for the C header, not for a hostile
+    /// process.
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &'m [u8] {
         // SAFETY: the bytes are mapped for `'m`, initialised (memory of a file), and by the caller's
         // promise not written.
-        unsafe { std::slice::from_raw_parts(self.slot.payload(), self.length) }
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
 
@@ -165,20 +281,34 @@ impl std::fmt::Debug for LentBytes<'_> {
     }
 }
 
-/// A message where its sender has put it. It is given back when this value is dropped.
+/// A message where it lies: where its sender has put it on a bus, in the port's own memory elsewhere. It
+/// is given back when this value is dropped; until then its place is taken, and nothing is written there.
 #[derive(Debug)]
 pub struct LentMessage<'p> {
-    pub(crate) bus: &'p mut BusPort,
-    pub(crate) place: (usize, usize),
+    pub(crate) place: LentPlace<'p>,
     /// Its priority.
     pub priority: Priority,
     /// Who sent it.
     pub source: Source,
-    /// When it was published.
+    /// When it was published on a bus; elsewhere when its last frame arrived.
     pub arrival: Instant,
-    /// Its sequence number.
+    /// Its sequence number; of a message in frames, that of the first.
     pub sequence: u32,
     pub(crate) length: usize,
+}
+
+/// Where a lent message lies.
+#[derive(Debug)]
+pub(crate) enum LentPlace<'p> {
+    /// In its sender's memory.
+    Bus {
+        bus: &'p mut BusPort,
+        place: (usize, usize),
+    },
+    /// In a slot of the port.
+    Slot(LentSlot<'p>),
+    /// Where its fragments were put together. It stays until the port is used again.
+    Collected(&'p [u8]),
 }
 
 impl LentMessage<'_> {
@@ -186,19 +316,80 @@ impl LentMessage<'_> {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> LentBytes<'_> {
-        LentBytes::new(self.bus.inlet.slot(self.place), self.length)
+        match &self.place {
+            LentPlace::Bus { bus, place } => LentBytes::on_bus(bus.inlet.slot(*place), self.length),
+            LentPlace::Slot(lent) => lent.bytes(self.length),
+            LentPlace::Collected(bytes) => LentBytes::of_slice(bytes),
+        }
     }
 }
 
 impl Drop for LentMessage<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.bus.inlet.release(self.place);
+        if let LentPlace::Bus { bus, place } = &mut self.place {
+            bus.inlet.release(*place);
+        }
     }
 }
 
-/// A value where its sender has put it. It stays there, whatever comes meanwhile, until the port is used
-/// again.
+/// A slot of a port's ring that is looked at. Dropping it gives it back to the producers, unless more
+/// messages are in it.
+pub(crate) struct LentSlot<'p> {
+    consumer: &'p mut Consumer,
+    control: &'p Control,
+    record: Record<'p>,
+    offset: usize,
+    is_last: bool,
+}
+
+impl<'p> LentSlot<'p> {
+    /// The bytes from `offset` on; `is_last` if the slot holds no more messages.
+    #[inline]
+    pub(super) fn new(
+        consumer: &'p mut Consumer,
+        control: &'p Control,
+        record: Record<'p>,
+        (offset, is_last): (usize, bool),
+    ) -> Self {
+        Self {
+            consumer,
+            control,
+            record,
+            offset,
+            is_last,
+        }
+    }
+
+    /// The message in it.
+    #[inline]
+    pub(super) fn bytes(&self, length: usize) -> LentBytes<'_> {
+        LentBytes::of_slot(self.record.slot, self.offset, length)
+    }
+}
+
+impl Drop for LentSlot<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_last {
+            self.consumer.release(self.control, self.record);
+        }
+    }
+}
+
+impl std::fmt::Debug for LentSlot<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("LentSlot")
+            .field("class", &self.record.class())
+            .field("offset", &self.offset)
+            .field("is_last", &self.is_last)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value where it lies: where its sender has put it on a bus, in the port's own memory elsewhere. It stays
+/// there, whatever comes meanwhile, until the port is used again.
 #[derive(Clone, Copy, Debug)]
 pub struct LentSample<'p> {
     /// The value's bytes.
@@ -207,8 +398,8 @@ pub struct LentSample<'p> {
     pub priority: Priority,
     /// Who sent it.
     pub source: Source,
-    /// When it was published. Its age is what has passed since; that is not measured here, because
-    /// reading the clock takes longer than all the rest.
+    /// When it was published on a bus; elsewhere when it arrived. Its age is what has passed since; that is
+    /// not measured here, because reading the clock takes longer than all the rest.
     pub arrival: Instant,
     /// Its sequence number.
     pub sequence: u32,

@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use tautline_proto::wire::Priority;
 
+pub(crate) use lent::LentPlace;
 pub use lent::{LentBytes, LentMessage, LentSample, Loan};
 pub use queuing::{Message, QueuingOptions, QueuingPort};
 pub use sampling::{Sample, SamplingOptions, SamplingPort};
-pub use udp::{Datagram, UdpPort};
+pub use udp::{Datagram, LentDatagram, UdpPort};
 
 /// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at
 /// 1 Gbit/s are 0.8 ms of line rate: what a reader may sleep through. Eight classes of 64 slots take

@@ -9,6 +9,7 @@ use tautline_proto::wire::{
 use super::{DESTINATIONS_MAX, Destination, Outgoing};
 use crate::error::{PortError, SendError};
 use crate::link::{OutFrame, PortLink, Route};
+use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 
 /// Frames that are handed to the link at once. Lower: more system calls. Higher: more stack, about 64
@@ -126,15 +127,55 @@ impl Outbox {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        if self.pending.count > 0 && (self.pending.to, self.pending.priority) == (to, priority) {
-            self.flush(link, statistics)?;
-        }
+        self.flush_before(link, statistics, to, priority)?;
         let result = self.send_frames(link, to, priority, message);
         match result {
             Ok(()) => statistics.sent.add(1),
             Err(_) => statistics.send_errors.add(1),
         }
         result
+    }
+
+    /// As [`Outbox::send`], from where the message lies.
+    #[inline]
+    pub(super) fn send_lent(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+        message: &mut LentBuffer,
+    ) -> Result<(), SendError> {
+        self.flush_before(link, statistics, to, priority)?;
+        let flow = &mut self.flows[to.0];
+        let result = if message.len() <= flow.route.whole_bytes_max() {
+            let length = message.len() as u16;
+            let header = Header::whole(flow.to, self.number, priority, length, flow.number());
+            link.send_placed(&mut flow.route, &header, message.payload())
+        } else {
+            // Its frames are sent together: the kernel takes headers and payloads from where they are.
+            self.send_frames(link, to, priority, message)
+        };
+        match result {
+            Ok(()) => statistics.sent.add(1),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
+    }
+
+    /// Sends what is merged for the same place and priority.
+    #[inline]
+    fn flush_before(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+    ) -> Result<(), SendError> {
+        if self.pending.count > 0 && (self.pending.to, self.pending.priority) == (to, priority) {
+            self.flush(link, statistics)?;
+        }
+        Ok(())
     }
 
     #[inline]

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tautline_proto::fragment::{Outcome, Reassembler, ReassemblerConfig, SourceId};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::bundle::{self, Steps};
+use tautline_proto::wire::bundle::{self, Place, Steps};
 use tautline_proto::wire::{
     FRAGMENT_BYTES, Header, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
 };
-use tautline_shm::layout::{CLASS_COUNT, RecordHead};
+use tautline_shm::layout::{CLASS_COUNT, RecordHead, SLOT_PAYLOAD_BYTES};
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::lent::{LentMessage, Loan};
+use super::lent::{LentBytes, LentMessage, LentPlace, LentSlot, Loan};
 use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, Outgoing, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
@@ -114,6 +114,12 @@ pub struct Message {
 #[derive(Debug)]
 pub struct QueuingPort {
     endpoint: Endpoint,
+    receiver: Receiver,
+}
+
+/// What a port takes messages out of its memory with.
+#[derive(Debug)]
+struct Receiver {
     consumer: Consumer,
     /// How far the bundle at the head of each class has been taken apart.
     opened: [Steps; CLASS_COUNT],
@@ -122,13 +128,37 @@ pub struct QueuingPort {
     large: Option<Box<Large>>,
 }
 
+/// What a look found.
+enum Sought {
+    /// A message in the memory of who sent it.
+    OnBus,
+    /// One in the port's own.
+    Here(Found),
+}
+
+/// A message, and where it lies. Its place is the port's until the message is taken or lent.
+struct Found {
+    message: Message,
+    at: FoundAt,
+}
+
+enum FoundAt {
+    /// In the oldest slot of a class.
+    Slot {
+        class: usize,
+        offset: usize,
+        /// Whether the slot holds no more messages.
+        is_last: bool,
+    },
+    /// Where its fragments were put together.
+    Collector,
+}
+
 /// What only a port of large messages needs.
 #[derive(Debug)]
 struct Large {
     reassembler: Reassembler,
     restarts: Restarts,
-    /// One frame's payload on its way from the port's memory into a collector.
-    part: Box<[u8; WHOLE_BYTES_MAX_ETHERNET]>,
 }
 
 impl Large {
@@ -161,7 +191,6 @@ impl QueuingPort {
                     time_limit: REASSEMBLY_LIMIT,
                 }),
                 restarts: Restarts::default(),
-                part: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
             })
         });
         Ok(Self {
@@ -173,10 +202,12 @@ impl QueuingPort {
                 options.spin,
                 options.policing,
             )?,
-            consumer: Consumer::new(options.depth as usize),
-            opened: [Steps::default(); CLASS_COUNT],
-            message_bytes_max: options.message_bytes_max,
-            large,
+            receiver: Receiver {
+                consumer: Consumer::new(options.depth as usize),
+                opened: [Steps::default(); CLASS_COUNT],
+                message_bytes_max: options.message_bytes_max,
+                large,
+            },
         })
     }
 
@@ -274,11 +305,13 @@ impl QueuingPort {
         self.endpoint.flush()
     }
 
-    /// Lends the place of the next message of `length` bytes, to be filled and sent without a copy. Link
-    /// `vbus` only.
+    /// Lends the place of the next message of `length` bytes, to be filled and sent without being copied in
+    /// this process: a slot that the receiver looks into on link `vbus`, else a buffer of the node's pool
+    /// (`[send_pool]` in the configuration).
     ///
     /// # Errors
-    /// [`SendError::NotLending`] on other links; otherwise as [`QueuingPort::send`].
+    /// [`SendError::PoolExhausted`] if all buffers of that size are lent; otherwise as
+    /// [`QueuingPort::send`].
     #[inline]
     pub fn lend(
         &mut self,
@@ -290,22 +323,33 @@ impl QueuingPort {
     }
 
     /// The most urgent message where it lies, if there is one: looked at without a copy, and given back
-    /// when dropped. Never waits. Link `vbus` only.
+    /// when dropped. Until then its slot is not written, and counts as taken in its class. Never waits.
+    ///
+    /// ```
+    /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+    /// # let here = [127, 0, 0, 1].into();
+    /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("there", here))?)?;
+    /// # let mut sender = node.queuing_port(2023.try_into()?, &QueuingOptions::default())?;
+    /// # let mut receiver = node.queuing_port(2024.try_into()?, &QueuingOptions::default())?;
+    /// let to = sender.destination("there", receiver.number())?;
+    /// let mut loan = sender.lend(to, Priority::NORMAL, 5)?;
+    /// loan.copy_from_slice(b"ready");
+    /// loan.send()?;
+    /// let message = receiver.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
+    /// assert_eq!(message.bytes().slice(), Some(&b"ready"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ReceiveError::NotLending`] on other links.
+    /// [`ReceiveError`].
     #[inline]
     pub fn receive_lent(&mut self) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        if self.endpoint.notify && !self.has_message()? {
+        let mut found = self.seek()?;
+        if found.is_none() && self.endpoint.notify {
             self.endpoint.link.arm_descriptor();
+            found = self.seek()?;
         }
-        let PortHalf::Bus(bus) = &mut self.endpoint.link else {
-            return Err(ReceiveError::NotLending);
-        };
-        let lent = bus.take_lent();
-        let received = &self.endpoint.statistics.received;
-        received.add(u64::from(lent.is_some()));
-        Ok(lent)
+        Ok(found.and_then(|found| self.lend_found(found)))
     }
 
     /// As [`QueuingPort::receive_lent`]; waits for a message until `deadline`, spinning first and then
@@ -317,23 +361,30 @@ impl QueuingPort {
         &mut self,
         deadline: Instant,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let found = self.endpoint.wait_for(deadline, |endpoint| {
-            let PortHalf::Bus(bus) = &mut endpoint.link else {
-                return Err(ReceiveError::NotLending);
-            };
-            Ok(bus.inlet.peek().map(drop))
-        })?;
-        match found {
-            Some(()) => self.receive_lent(),
-            None => Ok(None),
-        }
+        let Self {
+            endpoint, receiver, ..
+        } = self;
+        let found = endpoint.wait_for(deadline, |endpoint| receiver.seek(endpoint))?;
+        Ok(found.and_then(|found| self.lend_found(found)))
     }
 
-    fn has_message(&mut self) -> Result<bool, ReceiveError> {
-        match &mut self.endpoint.link {
-            PortHalf::Bus(bus) => Ok(bus.inlet.peek().is_some()),
-            PortHalf::Frames(_) => Err(ReceiveError::NotLending),
-        }
+    #[inline]
+    fn seek(&mut self) -> Result<Option<Sought>, ReceiveError> {
+        self.receiver.seek(&mut self.endpoint)
+    }
+
+    #[inline]
+    fn lend_found(&mut self, sought: Sought) -> Option<LentMessage<'_>> {
+        let lent = match (sought, &mut self.endpoint.link) {
+            (Sought::Here(found), PortHalf::Frames(frames)) => {
+                self.receiver.lend(&frames.memory, found)
+            }
+            (_, PortHalf::Bus(bus)) => bus.take_lent(),
+            _ => None,
+        };
+        let received = &self.endpoint.statistics.received;
+        received.add(u64::from(lent.is_some()));
+        lent
     }
 
     /// The most urgent message, if there is one, into `buffer`, which must hold
@@ -343,7 +394,7 @@ impl QueuingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
-        check_buffer(buffer, self.message_bytes_max)?;
+        check_buffer(buffer, self.receiver.message_bytes_max)?;
         if let Some(message) = self.look(buffer)? {
             return Ok(Some(message));
         }
@@ -364,30 +415,15 @@ impl QueuingPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        check_buffer(buffer, self.message_bytes_max)?;
-        let Self {
-            endpoint,
-            consumer,
-            opened,
-            large,
-            message_bytes_max,
-        } = self;
-        endpoint.wait_for(deadline, |endpoint| {
-            look(
-                endpoint,
-                consumer,
-                opened,
-                large,
-                *message_bytes_max,
-                buffer,
-            )
-        })
+        check_buffer(buffer, self.receiver.message_bytes_max)?;
+        let Self { endpoint, receiver } = self;
+        endpoint.wait_for(deadline, |endpoint| receiver.look(endpoint, buffer))
     }
 
     /// Bytes of the largest message that the port can hold.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
-        self.message_bytes_max
+        self.receiver.message_bytes_max
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none.
@@ -401,124 +437,178 @@ impl QueuingPort {
 
     #[inline]
     fn look(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
-        look(
-            &mut self.endpoint,
-            &mut self.consumer,
-            &mut self.opened,
-            &mut self.large,
-            self.message_bytes_max,
-            buffer,
-        )
+        self.receiver.look(&mut self.endpoint, buffer)
     }
 }
 
-/// Brings in what has arrived, and takes the most urgent message.
-#[inline]
-fn look(
-    endpoint: &mut Endpoint,
-    consumer: &mut Consumer,
-    opened: &mut [Steps; CLASS_COUNT],
-    large: &mut Option<Box<Large>>,
-    message_bytes_max: usize,
-    buffer: &mut [u8],
-) -> Result<Option<Message>, ReceiveError> {
-    let statistics = &endpoint.statistics;
-    match &mut endpoint.link {
-        PortHalf::Bus(bus) => {
-            let message = bus.take(buffer);
-            statistics.received.add(u64::from(message.is_some()));
-            Ok(message)
-        }
-        PortHalf::Frames(frames) => {
-            frames.link.collect()?;
-            let memory = &frames.memory;
-            Ok(take(
-                memory,
-                statistics,
-                consumer,
-                opened,
-                large,
-                message_bytes_max,
-                buffer,
-            ))
-        }
-    }
-}
-
-/// Takes records until one completes a message. Bounded by the slots of the port.
-#[inline]
-fn take(
-    memory: &MappedPort,
-    statistics: &Statistics,
-    consumer: &mut Consumer,
-    opened: &mut [Steps; CLASS_COUNT],
-    large: &mut Option<Box<Large>>,
-    message_bytes_max: usize,
-    buffer: &mut [u8],
-) -> Option<Message> {
-    let port = memory.port();
-    for _ in 0..port.slots.len() {
-        let record = consumer.peek(port.slots)?;
-        let head = record.slot.head();
-        let source = Address::from_word(head.source);
-        let header = Header::from_bytes(&head.header);
-        let message = match (source, header) {
-            (Some(address), Ok(header)) if header.is_bundle() => {
-                let steps = &mut opened[record.class()];
-                let length = unpack(
-                    statistics,
-                    &record,
-                    &header,
-                    steps,
-                    message_bytes_max,
-                    buffer,
-                );
-                let message = length.map(|length| message_of(address, &header, &head, length));
-                if message.is_some() && !steps.is_at_end() {
-                    statistics.received.add(1);
-                    // The record stays, and its class with it, until all are taken.
-                    return message;
-                }
-                *steps = Steps::default();
-                message
+impl Receiver {
+    /// Brings in what has arrived, and takes the most urgent message.
+    #[inline]
+    fn look(
+        &mut self,
+        endpoint: &mut Endpoint,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError> {
+        let statistics = &endpoint.statistics;
+        let message = match &mut endpoint.link {
+            PortHalf::Bus(bus) => bus.take(buffer),
+            PortHalf::Frames(frames) => {
+                frames.link.collect()?;
+                let found = self.find(&frames.memory, statistics);
+                found.and_then(|found| self.take(&frames.memory, found, buffer))
             }
-            (Some(address), Ok(header)) => {
-                if let Some(large) = large {
-                    large.notice(head.source, &header);
-                }
-                let length = usize::from(header.length);
-                let length = if header.is_whole() && length <= message_bytes_max {
-                    record.slot.read_payload(&mut buffer[..length]);
-                    Some(length)
-                } else {
-                    reassemble(
-                        statistics,
-                        large.as_deref_mut(),
-                        &record,
-                        head,
-                        &header,
-                        buffer,
-                    )
-                };
-                length.map(|length| message_of(address, &header, &head, length))
+        };
+        statistics.received.add(u64::from(message.is_some()));
+        Ok(message)
+    }
+
+    /// Brings in what has arrived, and looks for the most urgent message.
+    #[inline]
+    fn seek(&mut self, endpoint: &mut Endpoint) -> Result<Option<Sought>, ReceiveError> {
+        match &mut endpoint.link {
+            PortHalf::Bus(bus) => Ok(bus.inlet.peek().map(|_| Sought::OnBus)),
+            PortHalf::Frames(frames) => {
+                frames.link.collect()?;
+                let found = self.find(&frames.memory, &endpoint.statistics);
+                Ok(found.map(Sought::Here))
+            }
+        }
+    }
+
+    /// Looks at records until one is or completes a message. Bounded by the slots of the port.
+    #[inline]
+    fn find(&mut self, memory: &MappedPort, statistics: &Statistics) -> Option<Found> {
+        let port = memory.port();
+        for _ in 0..port.slots.len() {
+            let record = self.consumer.peek(port.slots)?;
+            let found = self.found_in(statistics, &record);
+            if !matches!(found, Some((_, FoundAt::Slot { .. }))) {
+                self.consumer.release(port.control, record);
+            }
+            if let Some((message, at)) = found {
+                return Some(Found { message, at });
+            }
+        }
+        None
+    }
+
+    /// The next message of a record; `None` if the record is done with.
+    #[inline]
+    fn found_in(
+        &mut self,
+        statistics: &Statistics,
+        record: &Record<'_>,
+    ) -> Option<(Message, FoundAt)> {
+        let head = record.slot.head();
+        let class = record.class();
+        let (address, header) = match (
+            Address::from_word(head.source),
+            Header::from_bytes(&head.header),
+        ) {
+            (Some(address), Ok(header)) if usize::from(header.length) <= SLOT_PAYLOAD_BYTES => {
+                (address, header)
             }
             // A slot that the demux claimed and could not fill, or that somebody scribbled on.
             _ => {
                 statistics.void.add(1);
-                None
+                return None;
             }
         };
-        consumer.release(port.control, record);
-        if message.is_some() {
-            statistics.received.add(1);
-            return message;
-        }
+        let (length, at) = if header.is_bundle() {
+            let steps = &mut self.opened[class];
+            let place = unpack(statistics, record, &header, steps, self.message_bytes_max);
+            let is_last = place.is_none() || steps.is_at_end();
+            if is_last {
+                *steps = Steps::default();
+            }
+            // Otherwise the record stays, and its class with it, until all are taken.
+            let Place { offset, length } = place?;
+            let at = FoundAt::Slot {
+                class,
+                offset,
+                is_last,
+            };
+            (length, at)
+        } else {
+            if let Some(large) = &mut self.large {
+                large.notice(head.source, &header);
+            }
+            let length = usize::from(header.length);
+            if header.is_whole() && length <= self.message_bytes_max {
+                let at = FoundAt::Slot {
+                    class,
+                    offset: 0,
+                    is_last: true,
+                };
+                (length, at)
+            } else {
+                let large = self.large.as_deref_mut();
+                let length = reassemble(statistics, large, record, head, &header)?;
+                (length, FoundAt::Collector)
+            }
+        };
+        Some((message_of(address, &header, head, length), at))
     }
-    None
+
+    /// Copies a message that was found into `buffer`, and gives its place back.
+    #[inline]
+    fn take(&mut self, memory: &MappedPort, found: Found, buffer: &mut [u8]) -> Option<Message> {
+        let Found { message, at } = found;
+        let bytes = &mut buffer[..message.length];
+        match at {
+            FoundAt::Slot {
+                class,
+                offset,
+                is_last,
+            } => {
+                let port = memory.port();
+                let record = self.consumer.oldest(port.slots, class)?;
+                record.slot.read_payload_at(offset, bytes);
+                if is_last {
+                    self.consumer.release(port.control, record);
+                }
+            }
+            FoundAt::Collector => bytes.copy_from_slice(self.collected()?),
+        }
+        Some(message)
+    }
+
+    /// Lends a message that was found.
+    #[inline]
+    fn lend<'p>(&'p mut self, memory: &'p MappedPort, found: Found) -> Option<LentMessage<'p>> {
+        let Found { message, at } = found;
+        let place = match at {
+            FoundAt::Slot {
+                class,
+                offset,
+                is_last,
+            } => {
+                let port = memory.port();
+                let record = self.consumer.oldest(port.slots, class)?;
+                let rest = (offset, is_last);
+                let slot = LentSlot::new(&mut self.consumer, port.control, record, rest);
+                LentPlace::Slot(slot)
+            }
+            FoundAt::Collector => LentPlace::Collected(self.collected()?),
+        };
+        Some(LentMessage {
+            place,
+            priority: message.priority,
+            source: message.source,
+            arrival: message.arrival,
+            sequence: message.sequence,
+            length: message.length,
+        })
+    }
+
+    /// The message that was put together last.
+    fn collected(&self) -> Option<&[u8]> {
+        self.large.as_ref()?.reassembler.latest()
+    }
 }
 
 #[inline]
-fn message_of(address: Address, header: &Header, head: &RecordHead, length: usize) -> Message {
+fn message_of(address: Address, header: &Header, head: RecordHead, length: usize) -> Message {
     Message {
         length,
         priority: header.priority,
@@ -531,7 +621,7 @@ fn message_of(address: Address, header: &Header, head: &RecordHead, length: usiz
     }
 }
 
-/// Takes the next message out of a bundle that lies in its record; its length. `None` if there is none
+/// Takes the next message out of a bundle that lies in its record; its place. `None` if there is none
 /// that the port takes: then the record is done with. Bounded by the bytes of the bundle.
 fn unpack(
     statistics: &Statistics,
@@ -539,8 +629,7 @@ fn unpack(
     header: &Header,
     steps: &mut Steps,
     message_bytes_max: usize,
-    buffer: &mut [u8],
-) -> Option<usize> {
+) -> Option<Place> {
     let read = |offset: usize| {
         let mut field = [0; bundle::LENGTH_BYTES];
         record.slot.read_payload_at(offset, &mut field);
@@ -559,9 +648,7 @@ fn unpack(
     }
     while let Ok(Some(place)) = steps.step(read) {
         if place.length <= message_bytes_max {
-            let bytes = &mut buffer[..place.length];
-            record.slot.read_payload_at(place.offset, bytes);
-            return Some(place.length);
+            return Some(place);
         }
         statistics.too_large.add(1);
     }
@@ -576,23 +663,18 @@ fn reassemble(
     record: &Record<'_>,
     head: RecordHead,
     header: &Header,
-    buffer: &mut [u8],
 ) -> Option<usize> {
     let Some(large) = large else {
         statistics.too_large.add(1);
         return None;
     };
-    let part = &mut large.part[..usize::from(header.length)];
-    record.slot.read_payload(part);
+    let part = LentBytes::of_slot(record.slot, 0, usize::from(header.length)).slice()?;
     let now = Instant::from_nanos(head.arrival_ns);
     let outcome = large
         .reassembler
         .push(now, SourceId(head.source), header, part);
     let length = match outcome {
-        Outcome::Complete(message) => {
-            buffer[..message.len()].copy_from_slice(message);
-            Some(message.len())
-        }
+        Outcome::Complete(message) => Some(message.len()),
         _ => None,
     };
     statistics.reassembly(large.reassembler.counters());

@@ -12,7 +12,7 @@ use tautline_shm::sample::Reader;
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::lent::{LentSample, Loan};
+use super::lent::{LentBytes, LentSample, Loan};
 use super::{Destination, Outgoing, SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
@@ -227,11 +227,10 @@ impl SamplingPort {
         self.endpoint.send_batch(batch)
     }
 
-    /// Lends the place of the next message of `length` bytes, to be filled and sent without a copy. Link
-    /// `vbus` only.
+    /// Lends the place of the next value, as [`QueuingPort::lend`](super::QueuingPort::lend).
     ///
     /// # Errors
-    /// [`SendError::NotLending`] on other links; otherwise as [`QueuingPort::send`](crate::QueuingPort::send).
+    /// As [`QueuingPort::lend`](super::QueuingPort::lend).
     #[inline]
     pub fn lend(
         &mut self,
@@ -243,27 +242,29 @@ impl SamplingPort {
     }
 
     /// The last value where it lies, seen before or not; `None` while there has never been one. It stays
-    /// there until the port is used again. Never waits, never retries. Link `vbus` only.
+    /// there until the port is used again. Never waits, never retries.
     ///
     /// # Errors
-    /// [`ReceiveError::NotLending`] on other links.
+    /// [`ReceiveError`].
     #[inline]
     pub fn read_lent(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
-        let Self { endpoint, .. } = self;
-        let PortHalf::Bus(bus) = &mut endpoint.link else {
-            return Err(ReceiveError::NotLending);
-        };
-        if !bus.inlet.refresh_values() && endpoint.notify {
-            bus.arm(true);
-            bus.inlet.refresh_values();
-        }
-        let Some(sample) = bus.inlet.newest().and_then(|place| bus.lend_value(place)) else {
+        self.bring_in()?;
+        let Some(place) = self.newest() else {
             return Ok(None);
         };
-        let statistics = &endpoint.statistics;
-        statistics.received.add(u64::from(sample.new));
-        statistics.overwritten.add(sample.overwritten);
-        Ok(Some(sample))
+        let statistics = &self.endpoint.statistics;
+        let sample = match &mut self.endpoint.link {
+            PortHalf::Frames(frames) => {
+                let reader = &mut self.readers[place];
+                lend_cell(frames, reader, statistics, self.value_bytes_max)
+            }
+            PortHalf::Bus(bus) => bus.lend_value(place),
+        };
+        if let Some(sample) = &sample {
+            statistics.received.add(u64::from(sample.new));
+            statistics.overwritten.add(sample.overwritten);
+        }
+        Ok(sample)
     }
 
     /// The last value, seen before or not, into `buffer`, which must hold
@@ -402,6 +403,12 @@ impl SamplingPort {
     #[inline]
     fn look(&mut self, buffer: &[u8]) -> Result<(), ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
+        self.bring_in()
+    }
+
+    /// As [`SamplingPort::look`], without a buffer.
+    #[inline]
+    fn bring_in(&mut self) -> Result<(), ReceiveError> {
         self.collect()?;
         if self.endpoint.notify && !self.fresh() {
             self.endpoint.link.arm_descriptor();
@@ -555,6 +562,28 @@ fn take_frame(
     statistics: &Statistics,
     buffer: &mut [u8],
 ) -> Option<Sample> {
+    let lent = lend_cell(frames, reader, statistics, buffer.len())?;
+    Some(Sample {
+        length: lent.bytes.copy_out(0, buffer),
+        priority: lent.priority,
+        source: lent.source,
+        arrival: lent.arrival,
+        age: Duration::ZERO,
+        valid: false,
+        sequence: lent.sequence,
+        overwritten: lent.overwritten,
+        new: lent.new,
+    })
+}
+
+/// The value of one source in its cell, cut off at `bytes_max`.
+#[inline]
+fn lend_cell<'p>(
+    frames: &'p FramePort,
+    reader: &mut Reader,
+    statistics: &Statistics,
+    bytes_max: usize,
+) -> Option<LentSample<'p>> {
     let port = frames.memory.port();
     let sample = reader.hand(port.slots)?;
     let head = sample.cell.head();
@@ -566,18 +595,14 @@ fn take_frame(
         return None;
     };
     let length = usize::from(header.length).min(VALUE_BYTES_DEFAULT);
-    let length = length.min(buffer.len());
-    sample.cell.read_payload(&mut buffer[..length]);
-    Some(Sample {
-        length,
+    Some(LentSample {
+        bytes: LentBytes::of_slot(sample.cell, 0, length.min(bytes_max)),
         priority: header.priority,
         source: Source {
             address,
             port: header.source,
         },
         arrival: Instant::from_nanos(head.arrival_ns),
-        age: Duration::ZERO,
-        valid: false,
         sequence: header.sequence,
         overwritten: sample.overwritten,
         new: sample.new,

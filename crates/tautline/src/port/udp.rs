@@ -11,12 +11,13 @@ use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
 use tautline_proto::wire::{MacAddress, Priority};
-use tautline_shm::layout::source_form;
+use tautline_shm::layout::{SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::police;
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::endpoint::check_buffer;
+use super::lent::{LentBytes, LentSlot};
 use super::waiting::{Bell, Waiter, wait_for};
 use super::{DESTINATIONS_MAX, Destination, QueuingOptions};
 use crate::address::{ipv4_of_word, source_form_of};
@@ -28,10 +29,10 @@ use crate::send_pool::LentBuffer;
 use crate::sys::memory::lock_slice;
 use crate::udp_statistics::{UdpRegistration, UdpStatistics};
 
-/// A datagram that was received; its bytes are in the caller's buffer.
+/// A datagram that was received; its bytes are in the caller's buffer, or [lent](LentDatagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Bytes of the datagram, from the start of the buffer.
+    /// Its bytes, from the start of the buffer if it was received into one.
     pub length: usize,
     /// Its priority: the IP precedence that it came with, the upper three bits of the type of service.
     pub priority: Priority,
@@ -355,6 +356,47 @@ impl UdpPort {
         })
     }
 
+    /// The most urgent datagram where it lies, if there is one: looked at without a copy, and given back
+    /// when dropped. Until then its place is not written, and counts as taken in its class. Never waits.
+    ///
+    /// ```
+    /// # use tautline::{Instant, Node, NodeConfig, QueuingOptions};
+    /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
+    /// # let mut port = node.udp_port(15_002, &QueuingOptions::default())?;
+    /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// # peer.send_to(b"position?", "127.0.0.1:15002")?;
+    /// let datagram = port.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
+    /// assert_eq!(datagram.bytes(), b"position?");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`UdpPort::receive`].
+    #[inline]
+    pub fn receive_lent(&mut self) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
+        let mut found = self.receiver.seek(&self.routes)?;
+        if found.is_none() && self.receiver.notify {
+            self.receiver.link.arm();
+            found = self.receiver.seek(&self.routes)?;
+        }
+        Ok(found.and_then(|found| self.receiver.lend(found)))
+    }
+
+    /// As [`UdpPort::receive_lent`]; waits for a datagram until `deadline`, spinning first and then sleeping.
+    ///
+    /// # Errors
+    /// As [`UdpPort::receive`].
+    pub fn receive_lent_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
+        let routes = &self.routes;
+        let found = wait_for(&mut self.receiver, deadline, |receiver| {
+            receiver.seek(routes)
+        })?;
+        Ok(found.and_then(|found| self.receiver.lend(found)))
+    }
+
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
     /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
@@ -393,12 +435,20 @@ impl Receiver {
         result
     }
 
+    /// Takes the most urgent datagram.
     #[inline]
     fn look(
         &mut self,
         routes: &[Route],
         buffer: &mut [u8],
     ) -> Result<Option<Datagram>, ReceiveError> {
+        let found = self.seek(routes)?;
+        Ok(found.and_then(|found| self.take(found, buffer)))
+    }
+
+    /// Brings in what has arrived, and looks for the most urgent datagram.
+    #[inline]
+    fn seek(&mut self, routes: &[Route]) -> Result<Option<Found>, ReceiveError> {
         self.link.collect()?;
         // Anybody can write that something did not arrive; only what went there counts.
         while let Some(news) = self.link.undelivered() {
@@ -407,28 +457,82 @@ impl Receiver {
                 return Err(ReceiveError::Undelivered(news));
             }
         }
-        Ok(self.take(buffer))
+        Ok(self.find())
     }
 
-    /// Takes records until one completes a datagram. Bounded by the slots of the port.
+    /// Looks at records until one is a datagram. Bounded by the slots of the port.
     #[inline]
-    fn take(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
+    fn find(&mut self) -> Option<Found> {
         let port = self.link.memory().port();
         for _ in 0..port.slots.len() {
             let record = self.consumer.peek(port.slots)?;
-            let datagram = read(
-                self.link.as_ref(),
-                &self.statistics,
-                &record,
-                &mut buffer[..self.message_bytes_max],
-            );
-            self.consumer.release(port.control, record);
-            if datagram.is_some() {
-                self.statistics.received.add(1);
-                return datagram;
+            let bytes_max = self.message_bytes_max;
+            let datagram = read(self.link.as_ref(), &self.statistics, &record, bytes_max);
+            if let Some(datagram) = datagram {
+                return Some(Found {
+                    datagram,
+                    class: record.class(),
+                });
             }
+            self.consumer.release(port.control, record);
         }
         None
+    }
+
+    /// Copies a datagram that was found into `buffer`, and gives its place back.
+    #[inline]
+    fn take(&mut self, found: Found, buffer: &mut [u8]) -> Option<Datagram> {
+        let Found { datagram, class } = found;
+        let port = self.link.memory().port();
+        let record = self.consumer.oldest(port.slots, class)?;
+        record.slot.read_payload(&mut buffer[..datagram.length]);
+        self.consumer.release(port.control, record);
+        self.statistics.received.add(1);
+        Some(datagram)
+    }
+
+    /// Lends a datagram that was found.
+    #[inline]
+    fn lend(&mut self, found: Found) -> Option<LentDatagram<'_>> {
+        let Found { datagram, class } = found;
+        let port = self.link.memory().port();
+        let record = self.consumer.oldest(port.slots, class)?;
+        self.statistics.received.add(1);
+        Some(LentDatagram {
+            slot: LentSlot::new(&mut self.consumer, port.control, record, (0, true)),
+            datagram,
+        })
+    }
+}
+
+/// A datagram, and the class in whose oldest slot it lies: the port's until it is taken or lent.
+struct Found {
+    datagram: Datagram,
+    class: usize,
+}
+
+/// A datagram where it lies, in the port's memory. It is given back when this value is dropped; until then
+/// nothing is written there.
+#[derive(Debug)]
+pub struct LentDatagram<'p> {
+    slot: LentSlot<'p>,
+    datagram: Datagram,
+}
+
+impl LentDatagram<'_> {
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let bytes = self.slot.bytes(self.datagram.length);
+        bytes.slice().unwrap_or_default()
+    }
+
+    /// What else is known of it.
+    #[inline]
+    #[must_use]
+    pub fn datagram(&self) -> Datagram {
+        self.datagram
     }
 }
 
@@ -438,10 +542,11 @@ fn read(
     link: &dyn UdpPortLink,
     statistics: &UdpStatistics,
     record: &Record<'_>,
-    buffer: &mut [u8],
+    bytes_max: usize,
 ) -> Option<Datagram> {
     let head = record.slot.head();
     let known = DatagramHead::from_bytes(&head.header)
+        .filter(|known| usize::from(known.length) <= SLOT_PAYLOAD_BYTES)
         .filter(|_| source_form_of(head.source) == source_form::DATAGRAM);
     let Some(datagram) = known else {
         // A slot that the demux claimed and could not fill, or that somebody scribbled on.
@@ -449,15 +554,17 @@ fn read(
         return None;
     };
     let length = usize::from(datagram.length);
-    let Some(payload) = buffer.get_mut(..length) else {
+    if length > bytes_max {
         statistics.too_large.add(1);
         return None;
-    };
-    record.slot.read_payload(payload);
+    }
     let source = ipv4_of_word(head.source);
     let checksum = match datagram.is_verified {
         true => UdpChecksum::Valid,
-        false => accepted(link, statistics, datagram.checksum, source, payload)?,
+        false => {
+            let payload = LentBytes::of_slot(record.slot, 0, length).slice()?;
+            accepted(link, statistics, datagram.checksum, source, payload)?
+        }
     };
     Some(Datagram {
         length,

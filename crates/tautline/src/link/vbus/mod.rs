@@ -30,14 +30,15 @@ pub(crate) use self::inlet::{Inlet, InletShared, PeerFigures, wrapping_sum};
 pub(crate) use self::outlet::Outlet;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
-    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
-    Route,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    PortRequest, Route,
 };
 use crate::address::{Address, NodeName, Source};
 use crate::config::BusConfig;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::port::{
-    DESTINATIONS_MAX, LentBytes, LentMessage, LentSample, Loan, Message, Outgoing, Sample,
+    DESTINATIONS_MAX, LentBytes, LentMessage, LentPlace, LentSample, Loan, Message, Outgoing,
+    Sample,
 };
 use crate::statistics::Statistics;
 use crate::sys::clock;
@@ -98,8 +99,13 @@ impl Link for BusLink {
             ethernet_form: false,
             udp_form: false,
             whole_bytes_max: MESSAGE_BYTES_MAX,
-            receive_copies: 1,
-            send_copies: 1,
+            copies: Copies {
+                send: 1,
+                send_lent: 0,
+                receive: 1,
+                receive_lent: 0,
+            },
+            udp_copies: None,
             zero_copy: None,
             plain_udp: PlainUdp::None,
             descriptor: true,
@@ -328,7 +334,7 @@ impl BusPort {
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
         let flow = &mut self.flows[to];
-        Loan::new(
+        Loan::on_bus(
             &mut flow.outlet,
             &mut flow.sequence,
             statistics,
@@ -372,8 +378,7 @@ impl BusPort {
         let arrival = Instant::from_nanos(found.head.arrival_ns);
         let sequence = found.head.sequence;
         Some(LentMessage {
-            bus: self,
-            place,
+            place: LentPlace::Bus { bus: self, place },
             priority,
             source,
             arrival,
@@ -387,7 +392,7 @@ impl BusPort {
     pub(crate) fn lend_value(&mut self, place: usize) -> Option<LentSample<'_>> {
         let handed = self.inlet.hand(place)?;
         Some(LentSample {
-            bytes: LentBytes::new(handed.slot, handed.head.length as usize),
+            bytes: LentBytes::on_bus(handed.slot, handed.head.length as usize),
             priority: Priority::ALL[handed.head.class as usize],
             source: Source {
                 address: Address::Bus(handed.node),

@@ -27,8 +27,8 @@ use self::udp::XdpUdpPort;
 use super::datagram::SocketUdpPort;
 use super::frame::RawAddress;
 use super::{
-    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
-    Route, UdpPortLink, XdpMode,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    PortRequest, Route, UdpPortLink, XdpMode,
 };
 use crate::claim::Claim;
 use crate::control::client::Connection;
@@ -133,6 +133,14 @@ impl XdpLink {
     }
 }
 
+/// The demux copies into the port's memory; on the way out, the kernel into its packet.
+const COPIES: Copies = Copies {
+    send: 2,
+    send_lent: 1,
+    receive: 2,
+    receive_lent: 1,
+};
+
 /// What the link does in this mode, and with this address if there is one.
 pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities {
     Capabilities {
@@ -142,15 +150,15 @@ pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities 
         ethernet_form: true,
         udp_form: ip.is_some(),
         whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
-        receive_copies: 2,
-        send_copies: 2,
+        copies: COPIES,
+        udp_copies: ip.map(|_| COPIES),
         zero_copy: None,
         plain_udp: match ip {
             Some(_) => PlainUdp::PastTheStack,
             None => PlainUdp::None,
         },
         descriptor: true,
-        lends: false,
+        lends: true,
         answers_sender: false,
         polices: true,
         merges: true,
@@ -168,6 +176,7 @@ impl Link for XdpLink {
             // A control process hands out ports of ours only: what it does not take stays with Linux.
             (Some(_), PlainUdp::PastTheStack) => Capabilities {
                 plain_udp: PlainUdp::KernelSocket,
+                udp_copies: Some(Copies::SOCKET),
                 ..capabilities
             },
             _ => capabilities,

@@ -18,7 +18,7 @@ use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::frame::{FrameBuffer, learnt_neighbour, send_frames};
 use crate::link::socket::udp_socket;
-use crate::link::{Inbox, OutFrame, PortLink, Route};
+use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
 use crate::memory::MappedPort;
 use crate::sys::{socket, wait};
 
@@ -132,6 +132,18 @@ impl PortLink for XdpPort {
     ) -> Result<(), SendError> {
         self.check_priority(header.priority)?;
         let bytes = self.frame.build(route, header, payload);
+        Ok(socket::send(self.sender.as_fd(), bytes)?)
+    }
+
+    #[inline]
+    fn send_placed(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        mut payload: PlacedPayload<'_>,
+    ) -> Result<(), SendError> {
+        self.check_priority(header.priority)?;
+        let bytes = payload.frame(route, header);
         Ok(socket::send(self.sender.as_fd(), bytes)?)
     }
 
