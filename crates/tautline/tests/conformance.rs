@@ -27,12 +27,10 @@ macro_rules! suite {
                 a_full_class_drops_and_displaces_nothing
                 large_messages_are_put_together
                 what_is_too_large_is_refused
-                lent_messages_arrive_and_hold_their_place
-                merged_messages_can_be_lent
+                what_is_lent_stays
                 merged_messages_come_out_one_by_one
                 a_batch_arrives_in_its_order
                 the_last_value_is_kept
-                a_lent_value_stays
                 each_source_has_its_own_value
                 what_is_too_much_is_dropped_at_the_door
                 a_deadline_is_kept
@@ -260,6 +258,12 @@ fn large_messages_are_put_together(pair: &Pair) {
             "{length} bytes arrive as they were"
         );
     }
+}
+
+fn what_is_lent_stays(pair: &Pair) {
+    lent_messages_arrive_and_hold_their_place(pair);
+    merged_messages_can_be_lent(pair);
+    a_lent_value_stays(pair);
 }
 
 fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
