@@ -105,6 +105,7 @@ fn capabilities_are_true(pair: &Pair) {
         let (of_message, of_datagram) = match report.link {
             LinkKind::Xdp if report.control_process.is_some() => ((2, 1, 2, 1), Some(socket)),
             LinkKind::Xdp => ((2, 1, 2, 1), Some((2, 1, 2, 1))),
+            LinkKind::Xsk if can.zero_copy == Some(true) => ((2, 1, 1, 1), None),
             LinkKind::Xsk => ((3, 2, 2, 2), None),
             LinkKind::Sim => ((3, 2, 2, 2), None),
             LinkKind::Vbus => ((1, 0, 1, 0), None),
