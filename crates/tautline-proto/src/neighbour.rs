@@ -103,6 +103,8 @@ pub enum NeighbourError {
     TableFull,
     /// The name is empty or longer than [`NAME_BYTES_MAX`]; the bytes that it has.
     NameLength(usize),
+    /// The name has a control character in it.
+    NameCharacters,
     /// The neighbour at this place has the same name.
     DuplicateName(NeighbourIndex),
     /// The neighbour at this place speaks the Ethernet form with the same MAC address.
@@ -128,6 +130,7 @@ impl fmt::Display for NeighbourError {
                 formatter,
                 "name of {bytes} bytes, expected 1 to {NAME_BYTES_MAX}"
             ),
+            Self::NameCharacters => formatter.write_str("the name has a control character in it"),
             Self::DuplicateName(other) => {
                 write!(formatter, "neighbour {} has the same name", other.0)
             }
@@ -256,6 +259,9 @@ impl NeighbourTable {
         if !(1..=NAME_BYTES_MAX).contains(&name_bytes) {
             return Err(NeighbourError::NameLength(name_bytes));
         }
+        if new.name.chars().any(char::is_control) {
+            return Err(NeighbourError::NameCharacters);
+        }
         match new.form {
             Form::Ethernet if new.mac.is_unspecified() => return Err(NeighbourError::MissingMac),
             Form::Udp if new.ip.is_none() => return Err(NeighbourError::MissingIp),
@@ -349,6 +355,9 @@ mod tests {
         let mut nameless = neighbour(2, Form::Udp);
         nameless.name.clear();
         assert_eq!(table.add(nameless), Err(NeighbourError::NameLength(0)));
+        let mut forged = neighbour(2, Form::Udp);
+        forged.name.push_str("\u{1b}[2J");
+        assert_eq!(table.add(forged), Err(NeighbourError::NameCharacters));
     }
 
     #[test]

@@ -3,8 +3,12 @@
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use etherparse::defrag::IpDefragPool;
-use etherparse::{Ipv4Options, NetSlice, PacketBuilder, SlicedPacket, TransportSlice, UdpHeader};
+use etherparse::{
+    ArpHardwareId, ArpOperation, ArpPacket, EtherType, Ipv4Options, LinkSlice, NetSlice,
+    PacketBuilder, SlicedPacket, TransportSlice, UdpHeader,
+};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
+use tautline_proto::ip::arp;
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
 use tautline_proto::ip::send::{Route, SendBuffer};
@@ -41,6 +45,42 @@ fn frames(length: usize, mtu_bytes: usize, priority: Priority) -> Vec<Vec<u8>> {
         all.push(frame.to_vec());
     }
     all
+}
+
+#[test]
+fn etherparse_reads_what_asks_for_a_station_and_makes_what_answers() {
+    let (own, peer) = (mac(1), mac(2));
+    let asked = arp::question(own, Some(*address(1, 0).ip()), *address(2, 0).ip());
+    let packet = SlicedPacket::from_ethernet(&asked).unwrap();
+    let Some(LinkSlice::Ethernet2(ethernet)) = &packet.link else {
+        panic!("{:?}", packet.link);
+    };
+    assert_eq!(
+        (ethernet.source(), ethernet.destination()),
+        (own.0, [0xff; 6])
+    );
+    let Some(NetSlice::Arp(read)) = packet.net else {
+        panic!("{:?}", packet.net);
+    };
+    assert_eq!(read.operation(), ArpOperation::REQUEST);
+    assert_eq!(read.sender_hw_addr(), own.0);
+    assert_eq!(read.sender_protocol_addr(), [10, 0, 0, 1]);
+    assert_eq!(read.target_protocol_addr(), [10, 0, 0, 2]);
+
+    let reply = ArpPacket::new(
+        ArpHardwareId::ETHERNET,
+        EtherType::IPV4,
+        ArpOperation::REPLY,
+        &peer.0,
+        &[10, 0, 0, 2],
+        &own.0,
+        &[10, 0, 0, 1],
+    );
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2(peer.0, own.0).arp(reply.unwrap());
+    builder.write(&mut frame).unwrap();
+    assert_eq!(arp::answer(&frame, own, *address(2, 0).ip()), Some(peer));
+    assert_eq!(arp::answer(&frame, own, *address(3, 0).ip()), None);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::link::XdpMode;
 pub use crate::claim::Holder;
 pub use crate::config::ConfigError;
 pub use crate::link::plain_udp::Undelivered;
+pub use crate::neighbours::NeighbourTableError;
 
 /// A node could not be opened.
 #[derive(Debug, thiserror::Error)]

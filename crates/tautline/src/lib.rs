@@ -36,6 +36,7 @@ pub mod error;
 pub mod floor;
 pub mod link;
 mod memory;
+pub mod neighbours;
 mod node;
 mod policing;
 pub mod port;
@@ -51,9 +52,10 @@ pub use config::{BusConfig, NodeConfig};
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
 pub use link::vbus::observe as vbus;
+pub use neighbours::{NeighbourTableError, TableState};
 pub use node::{
-    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, Node, NodeStatus, NotBetter,
-    OpenReport, RuleStatus, now,
+    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus, Node,
+    NodeStatus, NotBetter, OpenReport, RuleStatus, now,
 };
 pub use policing::Policing;
 pub use port::{
@@ -63,7 +65,7 @@ pub use port::{
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use statistics::{PeerCounters, PortKind, PortStatus};
 pub use tautline_proto::ip::Reason;
-pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
+pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 pub use tautline_proto::time::Instant;
 pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};

@@ -1,17 +1,16 @@
 //! A node: one participant on a network, with an interface, an address, neighbours and ports.
 
+mod neighbours;
+
 use std::net::Ipv4Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::Serialize;
-use tautline_proto::neighbour::{Neighbour, NeighbourTable};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
-use crate::address::Address;
 use crate::config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
 use crate::error::{OpenError, PortError, SendError};
-use crate::link::frame;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
 use crate::link::vbus::{BusLink, place_of_bus};
@@ -19,6 +18,7 @@ use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, XdpLink};
 use crate::link::xsk::XskLink;
 use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
+use crate::neighbours::{Neighbours, Origin, Own, TableState};
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
 use crate::statistics::{PortStatus, Ports};
@@ -27,6 +27,8 @@ use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
 use crate::udp_statistics::{UdpPortStatus, UdpPorts};
+
+pub(crate) use neighbours::neighbours_status;
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
 ///
@@ -53,7 +55,7 @@ pub struct Node {
 #[derive(Debug)]
 pub(crate) struct NodeInner {
     pub(crate) link: Box<dyn Link>,
-    pub(crate) neighbours: NeighbourTable,
+    pub(crate) neighbours: Mutex<Neighbours>,
     pub(crate) ports: Ports,
     pub(crate) udp_ports: UdpPorts,
     pub(crate) send_pool: Arc<SendPool>,
@@ -156,6 +158,8 @@ pub struct NodeStatus {
     pub interface_up: Option<bool>,
     /// Its neighbours.
     pub neighbours: Vec<NeighbourStatus>,
+    /// Whether more can be entered.
+    pub neighbour_table: NeighbourTableStatus,
     /// Frames that were ours and reached no port.
     pub counters: NodeCounters,
     /// Its open ports.
@@ -233,6 +237,30 @@ pub struct NeighbourStatus {
     pub ip: Option<Ipv4Addr>,
     /// The form it is sent.
     pub form: String,
+    /// Where the entry comes from.
+    pub origin: Origin,
+}
+
+/// Whether a neighbour table takes entries, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NeighbourTableStatus {
+    /// `open`, `locked` or `unlocked`.
+    pub state: &'static str,
+    /// What locked it.
+    pub locked_by: Option<String>,
+}
+
+impl From<TableState> for NeighbourTableStatus {
+    fn from(state: TableState) -> Self {
+        Self {
+            state: state.name(),
+            locked_by: match state {
+                TableState::Locked(by) => Some(by.to_string()),
+                TableState::Open | TableState::Unlocked => None,
+            },
+        }
+    }
 }
 
 impl Node {
@@ -319,9 +347,10 @@ impl Node {
             limits,
         };
         let link_kind = link.kind();
+        let own = Own::of(place.interface.as_ref(), report.ip);
         let inner = Arc::new(NodeInner {
             link,
-            neighbours: config.neighbours,
+            neighbours: Mutex::new(Neighbours::new(config.neighbours, own)),
             ports: Ports::default(),
             udp_ports: UdpPorts::default(),
             send_pool,
@@ -336,6 +365,7 @@ impl Node {
             report,
             status: OnceLock::new(),
         });
+        inner.refresh_neighbours();
         Self { inner }
     }
 
@@ -364,12 +394,6 @@ impl Node {
     #[must_use]
     pub fn status(&self) -> NodeStatus {
         self.inner.status()
-    }
-
-    /// The neighbours.
-    #[must_use]
-    pub fn neighbours(&self) -> &NeighbourTable {
-        &self.inner.neighbours
     }
 
     /// Opens a queuing port.
@@ -481,6 +505,10 @@ pub fn now() -> Instant {
 impl NodeInner {
     pub(crate) fn status(&self) -> NodeStatus {
         let interface = self.report.interface.as_deref();
+        let (neighbours, neighbour_table) = {
+            let neighbours = self.neighbours();
+            (neighbours_status(&neighbours), neighbours.state().into())
+        };
         NodeStatus {
             pid: std::process::id(),
             command: std::fs::read_to_string("/proc/self/comm")
@@ -490,11 +518,8 @@ impl NodeInner {
             interface_up: interface
                 .filter(|_| self.check_namespace().is_ok())
                 .map(|name| interface::query(name).is_ok_and(|found| found.up)),
-            neighbours: self
-                .neighbours
-                .iter()
-                .map(|(_, peer)| neighbour_status(peer))
-                .collect(),
+            neighbours,
+            neighbour_table,
             counters: self.link.counters(),
             ports: self.ports.status(),
             udp_ports: self.udp_ports.status(),
@@ -510,97 +535,6 @@ impl NodeInner {
             return Err(PortError::OtherNamespace);
         }
         Ok(())
-    }
-
-    /// The IPv4 address of a neighbour by its name, or the address that the text is.
-    pub(crate) fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
-        if let Some(neighbour) = self
-            .neighbours
-            .by_name(peer)
-            .and_then(|index| self.neighbours.get(index))
-        {
-            return frame::ip_of(self.link.kind(), neighbour);
-        }
-        peer.parse().map_err(|_| self.unknown(peer))
-    }
-
-    /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
-    pub(crate) fn station_of(
-        &self,
-        ip: Ipv4Addr,
-        ask_kernel: bool,
-    ) -> Result<MacAddress, PortError> {
-        let of_neighbour = |ip: Ipv4Addr| {
-            let neighbour = self.neighbours.get(self.neighbours.by_ip(ip)?)?;
-            (!neighbour.mac.is_unspecified()).then_some(neighbour.mac)
-        };
-        let known = |ip: Ipv4Addr| {
-            of_neighbour(ip).or_else(|| ask_kernel.then(|| interface::mac_of(ip)).flatten())
-        };
-        let is_near = match (&self.interface, self.report.ip) {
-            (Some(interface), Some(own)) => interface.is_near(ip, own),
-            _ => true,
-        };
-        if let Some(mac) = of_neighbour(ip) {
-            Ok(mac)
-        } else if !is_near {
-            let gateway = self.gateway.and_then(known);
-            gateway.ok_or(PortError::NoRoute {
-                address: ip,
-                gateway: self.gateway,
-            })
-        } else if let Some(mac) = known(ip) {
-            Ok(mac)
-        } else if let Some(neighbour) = self
-            .neighbours
-            .by_ip(ip)
-            .and_then(|index| self.neighbours.get(index))
-        {
-            Err(PortError::NeighbourIncomplete {
-                name: neighbour.name.clone(),
-                lacks: "MAC address",
-                link: self.link.kind().name(),
-            })
-        } else {
-            Err(self.unknown(&ip.to_string()))
-        }
-    }
-
-    fn unknown(&self, peer: &str) -> PortError {
-        PortError::PeerUnknown {
-            name: peer.to_owned(),
-            known: self
-                .neighbours
-                .iter()
-                .map(|(_, peer)| peer.name.clone())
-                .collect(),
-        }
-    }
-
-    /// The neighbour with this address.
-    pub(crate) fn neighbour_of(&self, address: Address) -> Option<Neighbour> {
-        let index = match address {
-            Address::Ethernet(mac) => self.neighbours.source_of_frame(mac, None),
-            Address::Udp(address) => self.neighbours.by_ip(*address.ip()),
-            Address::Bus(node) => self.neighbours.by_name(node.as_str()),
-        }?;
-        let neighbour = self.neighbours.get(index)?.clone();
-        // The answer takes the form that the question had.
-        let form = match address {
-            Address::Ethernet(_) => tautline_proto::neighbour::Form::Ethernet,
-            Address::Udp(_) => tautline_proto::neighbour::Form::Udp,
-            Address::Bus(_) => tautline_proto::neighbour::Form::Bus,
-        };
-        Some(Neighbour { form, ..neighbour })
-    }
-}
-
-fn neighbour_status(neighbour: &Neighbour) -> NeighbourStatus {
-    NeighbourStatus {
-        name: neighbour.name.clone(),
-        mac: (!neighbour.mac.is_unspecified()).then(|| neighbour.mac.to_string()),
-        ip: neighbour.ip,
-        form: neighbour.form.to_string(),
     }
 }
 

@@ -120,9 +120,10 @@ fn node_text(node: &Value) -> String {
         text += &format!("  limited: {}\n", plain(limit));
     }
     if node["control"].is_object() {
+        text += &neighbours_text(node);
         return text + &control_text(&node["control"]);
     }
-    text += &neighbours_text(list(&node["neighbours"]));
+    text += &neighbours_text(node);
     text += &ports_text(list(&node["ports"]));
     text += &lost_to_deaths(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]));
@@ -196,19 +197,22 @@ fn control_text(control: &Value) -> String {
     text
 }
 
-fn neighbours_text(neighbours: &[Value]) -> String {
-    if neighbours.is_empty() {
-        return "  no neighbours\n".to_owned();
-    }
-    let row = |entry: &Value| {
-        ["name", "mac", "ip", "form"]
-            .map(|key| plain(&entry[key]))
-            .to_vec()
+/// The neighbours, and whether more can be entered.
+fn neighbours_text(node: &Value) -> String {
+    let table = &node["neighbour_table"];
+    let state = match &table["locked_by"] {
+        Value::String(by) => format!("locked: {by}"),
+        _ => plain(&table["state"]),
     };
-    table::figures(
-        &["neighbour", "mac", "ip", "form"],
-        neighbours.iter().map(row),
-    )
+    let neighbours = list(&node["neighbours"]);
+    if neighbours.is_empty() {
+        return format!("  no neighbours; the table is {state}\n");
+    }
+    let columns = ["name", "mac", "ip", "form", "origin"];
+    let row = |entry: &Value| columns.map(|key| plain(&entry[key])).to_vec();
+    let header = ["neighbour", "mac", "ip", "form", "origin"];
+    let table = table::figures(&header, neighbours.iter().map(row));
+    format!("{table}  the neighbour table is {state}\n")
 }
 
 fn ports_text(ports: &[Value]) -> String {

@@ -2,11 +2,12 @@
 //!
 //! [`receive`] takes a frame apart as the demux in the kernel does; [`send`] writes the headers of what
 //! leaves, cutting a datagram that is too long for one frame into IP fragments in place;
-//! [`reassembly`] puts the fragments of others together. The way a message of ours travels in UDP is
-//! another one, see [`crate::wire::udp`].
+//! [`reassembly`] puts the fragments of others together; [`arp`] asks which station has an address. The way
+//! a message of ours travels in UDP is another one, see [`crate::wire::udp`].
 //!
 //! Not here: routing, ICMP beyond the news that a datagram was not delivered, IPv6.
 
+pub mod arp;
 pub mod checksum;
 pub mod reassembly;
 pub mod receive;

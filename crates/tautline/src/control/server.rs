@@ -22,6 +22,7 @@ use crate::error::{OpenError, PortError};
 use crate::link::XdpMode;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::demux::{Demux, Setup};
+use crate::neighbours::{Neighbours, Own};
 use crate::node::{OpenReport, Place};
 use crate::status;
 use crate::sys::keeper::Keeper;
@@ -77,6 +78,7 @@ pub struct Server {
     demux: Demux,
     keeper: Keeper,
     policy: Policy,
+    neighbours: Neighbours,
     report: OpenReport,
     taken_over: usize,
     listener: OwnedFd,
@@ -115,6 +117,7 @@ impl Server {
             return Err(OpenError::InterfaceMissing { link: "xdp" });
         };
         let policy = Policy::new(&config.allow)?;
+        let neighbours = Neighbours::new(config.neighbours, Own::of(Some(&interface), place.ip));
         let listener = listen(&name, interface.index)?;
         let setup = Setup {
             name,
@@ -140,6 +143,7 @@ impl Server {
             demux,
             keeper,
             policy,
+            neighbours,
             report,
             taken_over: 0,
             listener,

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
+use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 pub use frame::{OutFrame, PlacedPayload, Route};
@@ -33,6 +33,7 @@ use vbus::BusPort;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
+use crate::neighbours::NeighbourTableError;
 use crate::sys::clock;
 
 /// The links that there are, the best first.
@@ -249,6 +250,22 @@ pub trait Link: Send + Sync + std::fmt::Debug {
         to: PortNumber,
         from: PortNumber,
     ) -> Result<Route, PortError>;
+
+    /// What the control process that the link was opened through has in its neighbour table; nothing where there is
+    /// none, or none that answers, or nothing new since it was last asked for.
+    fn shared_neighbours(&self) -> Option<Vec<Neighbour>> {
+        None
+    }
+
+    /// Asks the network which station has an address, through the control process where the link was opened
+    /// through one.
+    fn solicit(
+        &self,
+        _ip: std::net::Ipv4Addr,
+        _timeout: Duration,
+    ) -> Option<Result<MacAddress, NeighbourTableError>> {
+        None
+    }
 
     /// Frames that reached no port.
     fn counters(&self) -> NodeCounters;

@@ -16,6 +16,7 @@ use super::{Destination, Outgoing, VALUE_BYTES_DEFAULT};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::{ArrivalClock, PortHalf, PortRequest};
+use crate::neighbours::LockedBy;
 use crate::node::NodeInner;
 use crate::policing::Policing;
 use crate::statistics::{OpenMemory, Registration, Statistics};
@@ -73,6 +74,7 @@ impl Endpoint {
             _ => spin,
         };
         let statistics = Arc::new(Statistics::default());
+        node.port_opened(LockedBy::Port(number.get()));
         let registration = reservation.fill(name, OpenMemory::of(&link), &statistics);
         Ok(Self {
             number,
@@ -94,22 +96,12 @@ impl Endpoint {
         if let Some(known) = self.known(name, to) {
             return Ok(known);
         }
-        let neighbours = &self.node.neighbours;
-        let neighbour = neighbours
-            .by_name(name)
-            .and_then(|index| neighbours.get(index))
-            .ok_or_else(|| PortError::PeerUnknown {
-                name: name.to_owned(),
-                known: neighbours
-                    .iter()
-                    .map(|(_, peer)| peer.name.clone())
-                    .collect(),
-            })?;
+        let neighbour = self.node.neighbour_named(name)?;
         if let PortHalf::Bus(bus) = &mut self.link {
             let place = bus.add(name, to, &self.statistics)?;
             return Ok(Destination(place));
         }
-        let route = self.node.link.route(neighbour, to, self.number)?;
+        let route = self.node.link.route(&neighbour, to, self.number)?;
         self.outbox.add(name.to_owned(), to, route)
     }
 

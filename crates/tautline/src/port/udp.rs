@@ -24,6 +24,7 @@ use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::ArrivalClock;
 use crate::link::plain_udp::UdpPortLink;
+use crate::neighbours::LockedBy;
 use crate::node::NodeInner;
 use crate::send_pool::LentBuffer;
 use crate::sys::memory::lock_slice;
@@ -133,6 +134,7 @@ impl UdpPort {
             _ => options.spin,
         };
         let statistics = Arc::new(UdpStatistics::default());
+        node.port_opened(LockedBy::UdpPort(number));
         let registration = reservation.fill(name, link.memory(), &statistics);
         let buffer = SendBuffer::new(DATAGRAM_BYTES_MAX);
         // Best effort, as for all memory of a port; the node's report says if it is not allowed.

@@ -37,6 +37,14 @@ pub(crate) fn receiver(interface_index: u32, ethertype: u16, port: u16) -> io::R
     Ok(receiver)
 }
 
+/// A socket that sends whole frames on one interface and receives those of one EtherType there.
+pub(crate) fn of_ethertype(interface_index: u32, ethertype: u16) -> io::Result<OwnedFd> {
+    // Protocol 0: nothing is queued before it is bound to the interface.
+    let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    socket::bind(socket.as_fd(), &address(interface_index, ethertype))?;
+    Ok(socket)
+}
+
 fn address(interface_index: u32, ethertype: u16) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as libc::c_ushort,

@@ -11,7 +11,7 @@ use crate::link::xdp::{capabilities, demux::Demux};
 use crate::link::{LinkKind, XdpMode};
 use crate::node::{
     ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, Place,
-    RuleStatus, candidate_name, limits,
+    RuleStatus, candidate_name, limits, neighbours_status,
 };
 use crate::sys::interface;
 
@@ -54,7 +54,8 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
         command: own.name,
         report: server.report.clone(),
         interface_up: Some(interface::query(&setup.name).is_ok_and(|found| found.up)),
-        neighbours: Vec::new(),
+        neighbours: neighbours_status(&server.neighbours),
+        neighbour_table: server.neighbours.state().into(),
         counters: server.demux.counters(),
         ports: Vec::new(),
         udp_ports: Vec::new(),

@@ -1,0 +1,559 @@
+//! The neighbour table at run time: what is entered after the configuration was read, and until when.
+//!
+//! A table is open until the first port opens, and locked from then on: what a running application sends to
+//! was there before it began. Who must change it nevertheless unlocks it, and has no guarantees until it is
+//! locked again. Nothing is ever taken out, because ports have resolved what is in it.
+
+mod solicit;
+
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use serde::Serialize;
+use tautline_proto::neighbour::{NEIGHBOUR_COUNT_MAX, Neighbour, NeighbourError, NeighbourTable};
+use tautline_proto::wire::MacAddress;
+
+use crate::sys::interface::Interface;
+
+pub(crate) use solicit::{Place, ask};
+pub use solicit::{SOLICIT_TIME_MAX, solicit};
+
+/// Whether a neighbour table takes entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableState {
+    /// No port has been opened yet.
+    #[default]
+    Open,
+    /// It takes no entries.
+    Locked(LockedBy),
+    /// It takes entries for maintenance, until it is locked. No guarantees meanwhile.
+    Unlocked,
+}
+
+/// What locked a neighbour table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockedBy {
+    /// The first port, with this number.
+    Port(u16),
+    /// The first port, of plain UDP, with this number.
+    UdpPort(u16),
+    /// Whoever asked for it.
+    Request,
+}
+
+impl TableState {
+    /// `open`, `locked` or `unlocked`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Locked(_) => "locked",
+            Self::Unlocked => "unlocked",
+        }
+    }
+}
+
+impl fmt::Display for TableState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => formatter.write_str("open until the first port opens"),
+            Self::Locked(by) => write!(formatter, "locked: {by}"),
+            Self::Unlocked => formatter.write_str("unlocked for maintenance, without guarantees"),
+        }
+    }
+}
+
+impl fmt::Display for LockedBy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(number) => write!(formatter, "port {number} was opened"),
+            Self::UdpPort(number) => write!(formatter, "UDP port {number} was opened"),
+            Self::Request => formatter.write_str("somebody asked for it"),
+        }
+    }
+}
+
+/// Where an entry comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Origin {
+    /// The configuration.
+    Configured,
+    /// It was entered at run time.
+    Added,
+    /// The same, with the MAC address that the network answered.
+    Solicited,
+    /// The control process that the node is open through has it.
+    Shared,
+}
+
+impl Origin {
+    /// As tables show it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Added => "added",
+            Self::Solicited => "solicited",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// A neighbour was not entered, or not found on the network.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NeighbourTableError {
+    /// The table takes no entries any more.
+    #[error("the neighbour table is locked: {by}")]
+    Locked {
+        /// What locked it, in words.
+        by: String,
+    },
+    /// Another neighbour has the same name or address.
+    #[error("neighbour `{name}` has the same {what} as neighbour `{other}`")]
+    Duplicate {
+        /// The new one.
+        name: String,
+        /// What is the same.
+        what: &'static str,
+        /// The one that is there.
+        other: String,
+    },
+    /// The table has no room, or the entry lacks what its form needs.
+    #[error("neighbour `{}`: {why}", name.escape_debug())]
+    Entry {
+        /// The new one.
+        name: String,
+        /// What is wrong with it.
+        why: NeighbourError,
+    },
+    /// The address is this node's own.
+    #[error("{address} is this node's own address")]
+    OwnAddress {
+        /// The MAC or IPv4 address.
+        address: String,
+    },
+    /// The address is for several stations: broadcast or multicast.
+    #[error("{address} is the address of a group, not of one neighbour")]
+    GroupAddress {
+        /// The MAC or IPv4 address.
+        address: String,
+    },
+    /// Nobody can have the address.
+    #[error("{address} is an address that no neighbour can have")]
+    UnusableAddress {
+        /// The MAC or IPv4 address.
+        address: String,
+    },
+    /// The address is outside the interface's network, where nobody hears the question.
+    #[error("{ip} is outside the network of `{interface}`, where ARP does not reach")]
+    OutsideNetwork {
+        /// The address.
+        ip: Ipv4Addr,
+        /// The interface.
+        interface: String,
+    },
+    /// Nobody answered in time.
+    #[error("nobody on the network of `{interface}` answered for {ip} within {waited:?}")]
+    NoAnswer {
+        /// The address asked for.
+        ip: Ipv4Addr,
+        /// The interface.
+        interface: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The time to wait is zero or beyond the limit.
+    #[error("{timeout:?} is no time to wait for an answer (1 ms to {SOLICIT_TIME_MAX:?})")]
+    BadTimeout {
+        /// The time asked for.
+        timeout: Duration,
+    },
+    /// There is no interface that could be asked through.
+    #[error("{what}, so nobody can be asked by ARP")]
+    NoArp {
+        /// What there is instead.
+        what: String,
+    },
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface `{name}` here (there are: {})", known.join(", "))]
+    NoSuchInterface {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// Asking needs a privilege that this process lacks.
+    #[error("asking by ARP needs CAP_NET_RAW")]
+    NotPermitted,
+    /// The calling thread is in another network namespace than the node's interface.
+    #[error("the calling thread is in another network namespace than the node was opened in")]
+    OtherNamespace,
+    /// The control process does not let this user do that.
+    #[error("control process {pid}: {why}")]
+    NotAllowed {
+        /// The control process.
+        pid: i32,
+        /// Which entry would be needed, in words.
+        why: String,
+    },
+    /// The control process did not enter it, or could not ask.
+    #[error("control process {pid}: {why}")]
+    ControlRefused {
+        /// The control process.
+        pid: i32,
+        /// Why not.
+        why: String,
+    },
+    /// The control process does not answer.
+    #[error("control process {pid} does not answer: {source}")]
+    ControlGone {
+        /// The control process; 0 if none was reached.
+        pid: i32,
+        /// What was tried.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("{doing}: {source}")]
+    Refused {
+        /// What was being done.
+        doing: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl NeighbourTableError {
+    /// What to do about it, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Locked { .. } => {
+                "write it into the configuration and start again, or unlock the table for maintenance (taut neigh unlock), without guarantees until it is locked again"
+            }
+            Self::Duplicate { .. } => {
+                "use the neighbour that is there, or correct it in the configuration and start again"
+            }
+            Self::Entry { why, .. } => match why {
+                NeighbourError::TableFull => "leave neighbours out that nobody sends to",
+                _ => "correct the entry",
+            },
+            Self::OwnAddress { .. } => "name a peer",
+            Self::GroupAddress { .. } => {
+                "name a single station; groups are written into the configuration"
+            }
+            Self::UnusableAddress { .. } => "correct the address",
+            Self::OutsideNetwork { .. } => {
+                "solicit the router, and set it as `gateway` or enter the peer with the router's MAC address"
+            }
+            Self::NoAnswer { .. } => {
+                "check that the peer is up and on this network, or enter its MAC address by hand"
+            }
+            Self::BadTimeout { .. } => "wait a second or so",
+            Self::NoArp { .. } => "enter the MAC address by hand, or name an Ethernet interface",
+            Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
+            Self::NotPermitted => {
+                "run as root or grant the capability (setcap), or start a control process (taut node run)"
+            }
+            Self::OtherNamespace => "ask on a thread in the node's network namespace",
+            Self::NotAllowed { .. } => {
+                "run as root, or have `neighbours = true` set in an [[allow]] entry of the control process"
+            }
+            Self::ControlRefused { .. } => "`taut neigh show` shows what the table has",
+            Self::ControlGone { .. } => {
+                "start it again (taut node run); ports that are open work on meanwhile"
+            }
+            Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
+        }
+    }
+}
+
+/// The addresses that no neighbour can have because they are ours or everybody's here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) mac: Option<MacAddress>,
+    pub(crate) ip: Option<Ipv4Addr>,
+    broadcast: Option<Ipv4Addr>,
+}
+
+impl Own {
+    pub(crate) fn of(interface: Option<&Interface>, ip: Option<Ipv4Addr>) -> Self {
+        let broadcast = interface
+            .zip(ip)
+            .map(|(interface, ip)| interface.broadcast(ip))
+            // A network of one or two addresses has none.
+            .filter(|broadcast| {
+                interface.is_some_and(|interface| u32::from(interface.netmask).count_ones() < 31)
+                    && Some(*broadcast) != ip
+            });
+        Self {
+            mac: interface.map(|interface| interface.mac),
+            ip,
+            broadcast,
+        }
+    }
+
+    /// Whether a station can have the address.
+    pub(crate) fn check_ip(&self, ip: Ipv4Addr) -> Result<(), NeighbourTableError> {
+        let address = ip.to_string();
+        let is_loopback = |ip: Ipv4Addr| ip.is_loopback();
+        if self.ip == Some(ip) {
+            Err(NeighbourTableError::OwnAddress { address })
+        } else if ip.is_multicast() || ip.is_broadcast() || self.broadcast == Some(ip) {
+            Err(NeighbourTableError::GroupAddress { address })
+        } else if ip.octets()[0] == 0
+            || ip.octets()[0] >= 240
+            || (ip.is_loopback() && !self.ip.is_some_and(is_loopback))
+        {
+            Err(NeighbourTableError::UnusableAddress { address })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check(&self, neighbour: &Neighbour) -> Result<(), NeighbourTableError> {
+        let address = neighbour.mac.to_string();
+        if neighbour.mac.is_group() {
+            return Err(NeighbourTableError::GroupAddress { address });
+        }
+        if self.mac == Some(neighbour.mac) && !neighbour.mac.is_unspecified() {
+            return Err(NeighbourTableError::OwnAddress { address });
+        }
+        neighbour.ip.map_or(Ok(()), |ip| self.check_ip(ip))
+    }
+}
+
+/// A table, where its entries come from, and whether it takes more.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    table: NeighbourTable,
+    origins: Vec<Origin>,
+    own: Own,
+    state: TableState,
+}
+
+impl Neighbours {
+    pub(crate) fn new(configured: NeighbourTable, own: Own) -> Self {
+        let mut origins = Vec::with_capacity(NEIGHBOUR_COUNT_MAX);
+        origins.resize(configured.len(), Origin::Configured);
+        Self {
+            table: configured,
+            origins,
+            own,
+            state: TableState::Open,
+        }
+    }
+
+    pub(crate) fn table(&self) -> &NeighbourTable {
+        &self.table
+    }
+
+    pub(crate) fn state(&self) -> TableState {
+        self.state
+    }
+
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
+    /// The entries in their order.
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = (&Neighbour, Origin)> {
+        let origins = self.origins.iter().copied();
+        self.table.iter().map(|(_, entry)| entry).zip(origins)
+    }
+
+    /// Whether entries are taken.
+    pub(crate) fn check_open(&self) -> Result<(), NeighbourTableError> {
+        match self.state {
+            TableState::Locked(by) => Err(NeighbourTableError::Locked { by: by.to_string() }),
+            TableState::Open | TableState::Unlocked => Ok(()),
+        }
+    }
+
+    /// Enters what somebody asks for.
+    pub(crate) fn add(
+        &mut self,
+        neighbour: Neighbour,
+        origin: Origin,
+    ) -> Result<(), NeighbourTableError> {
+        self.check_open()?;
+        self.own.check(&neighbour)?;
+        self.enter(neighbour, origin)
+    }
+
+    /// Enters what was checked elsewhere, whether this table is locked or not.
+    pub(crate) fn enter(
+        &mut self,
+        neighbour: Neighbour,
+        origin: Origin,
+    ) -> Result<(), NeighbourTableError> {
+        let name = neighbour.name.clone();
+        if let Err(why) = self.table.add(neighbour) {
+            return Err(self.not_entered(name, why));
+        }
+        self.origins.push(origin);
+        Ok(())
+    }
+
+    fn not_entered(&self, name: String, why: NeighbourError) -> NeighbourTableError {
+        let (what, other) = match why {
+            NeighbourError::DuplicateName(other) => ("name", other),
+            NeighbourError::DuplicateMac(other) => ("MAC address", other),
+            NeighbourError::DuplicateIp(other) => ("IPv4 address", other),
+            why => return NeighbourTableError::Entry { name, why },
+        };
+        let other = self.table.get(other).map(|other| other.name.clone());
+        NeighbourTableError::Duplicate {
+            name,
+            what,
+            other: other.unwrap_or_default(),
+        }
+    }
+
+    /// A port has been opened: the first one locks the table, unless it is unlocked for maintenance.
+    pub(crate) fn port_opened(&mut self, by: LockedBy) {
+        if self.state == TableState::Open {
+            self.state = TableState::Locked(by);
+        }
+    }
+
+    pub(crate) fn unlock(&mut self) {
+        self.state = TableState::Unlocked;
+    }
+
+    /// Locks it on request. What is locked already stays as it was.
+    pub(crate) fn lock(&mut self) {
+        if !matches!(self.state, TableState::Locked(_)) {
+            self.state = TableState::Locked(LockedBy::Request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_proto::neighbour::Form;
+
+    const OWN: Own = Own {
+        mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+        ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        broadcast: Some(Ipv4Addr::new(10, 0, 0, 255)),
+    };
+
+    fn peer(last: u8) -> Neighbour {
+        Neighbour {
+            name: format!("peer{last}"),
+            mac: MacAddress([2, 0, 0, 0, 0, last]),
+            ip: Some(Ipv4Addr::new(10, 0, 0, last)),
+            form: Form::Ethernet,
+        }
+    }
+
+    fn added(neighbours: &mut Neighbours, neighbour: Neighbour) -> String {
+        match neighbours.add(neighbour, Origin::Added) {
+            Ok(()) => "entered".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_first_port_locks_and_unlocking_lasts_until_locked_again() {
+        let mut table = Neighbours::new(NeighbourTable::new(), OWN);
+        assert_eq!(added(&mut table, peer(2)), "entered");
+        table.port_opened(LockedBy::Port(7));
+        table.port_opened(LockedBy::UdpPort(8));
+        let locked = "the neighbour table is locked: port 7 was opened";
+        assert_eq!(added(&mut table, peer(3)), locked);
+        table.unlock();
+        table.port_opened(LockedBy::Port(9));
+        assert_eq!(added(&mut table, peer(3)), "entered");
+        table.lock();
+        table.lock();
+        let locked = "the neighbour table is locked: somebody asked for it";
+        assert_eq!(added(&mut table, peer(4)), locked);
+        assert_eq!(table.entries().len(), 2);
+    }
+
+    #[test]
+    fn what_no_single_neighbour_can_have_is_refused() {
+        let mut table = Neighbours::new(NeighbourTable::new(), OWN);
+        for mac in [
+            "01:00:5e:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "33:33:00:00:00:01",
+        ] {
+            let mac = mac.parse().unwrap();
+            let error = table.add(Neighbour { mac, ..peer(9) }, Origin::Added);
+            assert!(
+                matches!(error, Err(NeighbourTableError::GroupAddress { .. })),
+                "{mac}: {error:?}"
+            );
+        }
+        let with_ip = |ip: [u8; 4]| Neighbour {
+            ip: Some(ip.into()),
+            ..peer(9)
+        };
+        for ip in [[224, 0, 0, 1], [255; 4], [10, 0, 0, 255]] {
+            let error = table.add(with_ip(ip), Origin::Added);
+            assert!(
+                matches!(error, Err(NeighbourTableError::GroupAddress { .. })),
+                "{ip:?}: {error:?}"
+            );
+        }
+        for ip in [[0; 4], [0, 1, 2, 3], [127, 0, 0, 1], [240, 0, 0, 1]] {
+            let error = table.add(with_ip(ip), Origin::Added);
+            assert!(
+                matches!(error, Err(NeighbourTableError::UnusableAddress { .. })),
+                "{ip:?}: {error:?}"
+            );
+        }
+        let own_mac = Neighbour {
+            ip: None,
+            ..peer(1)
+        };
+        for own in [own_mac, with_ip([10, 0, 0, 1])] {
+            let error = table.add(own, Origin::Added);
+            assert!(
+                matches!(error, Err(NeighbourTableError::OwnAddress { .. })),
+                "{error:?}"
+            );
+        }
+        assert!(table.table().is_empty());
+    }
+
+    #[test]
+    fn a_duplicate_names_the_other_and_a_full_table_says_so() {
+        let mut table = Neighbours::new(NeighbourTable::new(), Own::default());
+        assert_eq!(added(&mut table, peer(2)), "entered");
+        assert_eq!(
+            added(&mut table, peer(2)),
+            "neighbour `peer2` has the same name as neighbour `peer2`"
+        );
+        let same_ip = Neighbour {
+            ip: peer(2).ip,
+            ..peer(3)
+        };
+        assert_eq!(
+            added(&mut table, same_ip),
+            "neighbour `peer3` has the same IPv4 address as neighbour `peer2`"
+        );
+        for number in 1..NEIGHBOUR_COUNT_MAX as u16 {
+            let [high, low] = number.to_be_bytes();
+            let entry = Neighbour {
+                name: format!("another{number}"),
+                mac: MacAddress([4, 0, 0, 0, high, low]),
+                ip: None,
+                form: Form::Ethernet,
+            };
+            assert_eq!(added(&mut table, entry), "entered");
+        }
+        let full = "neighbour `peer9`: the neighbour table is full at 256 entries";
+        assert_eq!(added(&mut table, peer(9)), full);
+    }
+}

@@ -1,0 +1,253 @@
+//! A node's neighbours: entering them until the first port opens, and resolving names and addresses by them.
+
+use std::net::Ipv4Addr;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
+use tautline_proto::wire::MacAddress;
+
+use super::{NeighbourStatus, Node, NodeInner};
+use crate::address::Address;
+use crate::error::PortError;
+use crate::link::frame;
+use crate::neighbours::{
+    LockedBy, NeighbourTableError, Neighbours, Origin, Place, TableState, ask,
+};
+use crate::sys::interface;
+
+impl Node {
+    /// The neighbours at this moment, with those of the control process that the node is open through.
+    #[must_use]
+    pub fn neighbours(&self) -> NeighbourTable {
+        self.inner.refresh_neighbours();
+        self.inner.neighbours().table().clone()
+    }
+
+    /// Whether neighbours can be entered.
+    #[must_use]
+    pub fn neighbour_table_state(&self) -> TableState {
+        self.inner.neighbours().state()
+    }
+
+    /// Enters a neighbour, as a `[[neighbour]]` of the configuration does: a single station, until the
+    /// node's first port opens. Ours and peers of plain UDP are in one table, and so is the gateway.
+    ///
+    /// ```
+    /// use tautline::{NeighbourTableError, Node, NodeConfig, QueuingOptions, neighbour};
+    ///
+    /// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
+    /// node.add_neighbour(neighbour("arm", [127, 0, 0, 2].into()))?;
+    /// let mut port = node.queuing_port(2003.try_into()?, &QueuingOptions::default())?;
+    /// port.destination("arm", 7.try_into()?)?;
+    ///
+    /// let late = node.add_neighbour(neighbour("leg", [127, 0, 0, 3].into()));
+    /// assert!(matches!(late, Err(NeighbourTableError::Locked { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NeighbourTableError::Locked`] after the first port; [`NeighbourTableError::Duplicate`], and others
+    /// that say what is wrong with the entry.
+    pub fn add_neighbour(&self, neighbour: Neighbour) -> Result<(), NeighbourTableError> {
+        self.inner.neighbours().add(neighbour, Origin::Added)
+    }
+
+    /// Asks the network once, by ARP, which station has `ip`, waits at most `timeout` (up to
+    /// [`SOLICIT_TIME_MAX`](crate::neighbours::SOLICIT_TIME_MAX)) for the answer, and enters it as `name`, to be
+    /// sent to in `form`. A node that is open through a control process asks through that; others need
+    /// CAP_NET_RAW.
+    ///
+    /// The first answer is taken, and ARP proves nothing: whoever is on the network can give it.
+    ///
+    /// # Errors
+    /// [`NeighbourTableError::NoAnswer`], [`NeighbourTableError::OutsideNetwork`],
+    /// [`NeighbourTableError::NotPermitted`], [`NeighbourTableError::NoArp`] on a link that is on no
+    /// interface, and as [`Node::add_neighbour`].
+    pub fn solicit_neighbour(
+        &self,
+        name: &str,
+        ip: Ipv4Addr,
+        form: Form,
+        timeout: Duration,
+    ) -> Result<MacAddress, NeighbourTableError> {
+        // Who is not going to be entered need not be asked for.
+        self.inner.neighbours().check_open()?;
+        let mac = self.inner.station(ip, timeout)?;
+        let neighbour = Neighbour {
+            name: name.to_owned(),
+            mac,
+            ip: Some(ip),
+            form,
+        };
+        let mut neighbours = self.inner.neighbours();
+        neighbours.add(neighbour, Origin::Solicited).map(|()| mac)
+    }
+
+    /// Lets neighbours be entered again although ports are open: for maintenance. Nothing is guaranteed of
+    /// the node's times until [`Node::lock_neighbours`].
+    pub fn unlock_neighbours(&self) {
+        self.inner.neighbours().unlock();
+    }
+
+    /// Locks the table, after maintenance or before the first port.
+    pub fn lock_neighbours(&self) {
+        self.inner.neighbours().lock();
+    }
+}
+
+impl NodeInner {
+    pub(crate) fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
+        // Entries go in whole or not at all.
+        self.neighbours
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over what the control process has that this node has not. An entry of the node's own stands
+    /// against one of the same name or address there.
+    pub(super) fn refresh_neighbours(&self) {
+        // Not under the lock: the control process may take its time.
+        let Some(shared) = self.link.shared_neighbours() else {
+            return;
+        };
+        let mut neighbours = self.neighbours();
+        for entry in shared {
+            let _own_stands = neighbours.enter(entry, Origin::Shared);
+        }
+    }
+
+    /// A port has been opened.
+    pub(crate) fn port_opened(&self, by: LockedBy) {
+        self.neighbours().port_opened(by);
+    }
+
+    fn station(&self, ip: Ipv4Addr, timeout: Duration) -> Result<MacAddress, NeighbourTableError> {
+        if let Some(answer) = self.link.solicit(ip, timeout) {
+            return answer;
+        }
+        let place = self.interface.as_ref().zip(self.report.interface.as_ref());
+        let Some((interface, name)) = place else {
+            return Err(NeighbourTableError::NoArp {
+                what: format!("link `{}` is on no interface here", self.link.kind()),
+            });
+        };
+        self.check_namespace()
+            .map_err(|_| NeighbourTableError::OtherNamespace)?;
+        let own = *self.neighbours().own();
+        let place = Place {
+            name,
+            interface,
+            own: &own,
+        };
+        ask(place, ip, timeout)
+    }
+
+    /// The neighbour of this name; also one that the control process was given meanwhile.
+    pub(crate) fn neighbour_named(&self, name: &str) -> Result<Neighbour, PortError> {
+        let find = || {
+            let neighbours = self.neighbours();
+            let table = neighbours.table();
+            table.get(table.by_name(name)?).cloned()
+        };
+        let found = find().or_else(|| {
+            self.refresh_neighbours();
+            find()
+        });
+        found.ok_or_else(|| self.unknown(name))
+    }
+
+    /// The neighbour with this IPv4 address.
+    fn neighbour_at(&self, ip: Ipv4Addr) -> Option<Neighbour> {
+        let neighbours = self.neighbours();
+        let table = neighbours.table();
+        table.get(table.by_ip(ip)?).cloned()
+    }
+
+    /// The IPv4 address of a neighbour by its name, or the address that the text is.
+    pub(crate) fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
+        match (self.neighbour_named(peer), peer.parse()) {
+            (Ok(neighbour), _) => frame::ip_of(self.link.kind(), &neighbour),
+            (Err(_), Ok(ip)) => Ok(ip),
+            (Err(unknown), Err(_)) => Err(unknown),
+        }
+    }
+
+    /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
+    pub(crate) fn station_of(
+        &self,
+        ip: Ipv4Addr,
+        ask_kernel: bool,
+    ) -> Result<MacAddress, PortError> {
+        let neighbour = self.neighbour_at(ip);
+        let of_neighbour =
+            |neighbour: &Neighbour| (!neighbour.mac.is_unspecified()).then_some(neighbour.mac);
+        let of_kernel = |ip: Ipv4Addr| ask_kernel.then(|| interface::mac_of(ip)).flatten();
+        let is_near = match (&self.interface, self.report.ip) {
+            (Some(interface), Some(own)) => interface.is_near(ip, own),
+            _ => true,
+        };
+        if let Some(mac) = neighbour.as_ref().and_then(of_neighbour) {
+            return Ok(mac);
+        }
+        if !is_near {
+            let gateway = self.gateway.and_then(|gateway| {
+                let neighbour = self.neighbour_at(gateway);
+                let mac = neighbour.as_ref().and_then(of_neighbour);
+                mac.or_else(|| of_kernel(gateway))
+            });
+            return gateway.ok_or(PortError::NoRoute {
+                address: ip,
+                gateway: self.gateway,
+            });
+        }
+        of_kernel(ip).ok_or_else(|| match neighbour {
+            Some(neighbour) => PortError::NeighbourIncomplete {
+                name: neighbour.name,
+                lacks: "MAC address",
+                link: self.link.kind().name(),
+            },
+            None => self.unknown(&ip.to_string()),
+        })
+    }
+
+    fn unknown(&self, peer: &str) -> PortError {
+        let neighbours = self.neighbours();
+        let names = neighbours.entries().map(|(entry, _)| entry.name.clone());
+        PortError::PeerUnknown {
+            name: peer.to_owned(),
+            known: names.collect(),
+        }
+    }
+
+    /// The neighbour with this address.
+    pub(crate) fn neighbour_of(&self, address: Address) -> Option<Neighbour> {
+        let neighbours = self.neighbours();
+        let table = neighbours.table();
+        let index = match address {
+            Address::Ethernet(mac) => table.source_of_frame(mac, None),
+            Address::Udp(address) => table.by_ip(*address.ip()),
+            Address::Bus(node) => table.by_name(node.as_str()),
+        }?;
+        let neighbour = table.get(index)?.clone();
+        // The answer takes the form that the question had.
+        let form = match address {
+            Address::Ethernet(_) => Form::Ethernet,
+            Address::Udp(_) => Form::Udp,
+            Address::Bus(_) => Form::Bus,
+        };
+        Some(Neighbour { form, ..neighbour })
+    }
+}
+
+/// The entries, as `taut status` shows them.
+pub(crate) fn neighbours_status(neighbours: &Neighbours) -> Vec<NeighbourStatus> {
+    let status = |(entry, origin): (&Neighbour, Origin)| NeighbourStatus {
+        name: entry.name.clone(),
+        mac: (!entry.mac.is_unspecified()).then(|| entry.mac.to_string()),
+        ip: entry.ip,
+        form: entry.form.to_string(),
+        origin,
+    };
+    neighbours.entries().map(status).collect()
+}
