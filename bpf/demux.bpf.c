@@ -511,26 +511,7 @@ static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void 
 	return accept(ctx, data, data_end, &frame, bytes - offset, 0);
 }
 
-/* RFC 1071, over a header of 5 to 15 words. */
-static __always_inline bool is_undamaged(const struct iphdr *ip, __u32 words, const void *data_end)
-{
-	const __u32 *word = (const void *)ip;
-	__u64 sum = 0;
-
-	for (__u32 index = 0; index < 15 && index < words; index++, word++) {
-		/* Keeps clang from comparing with data_end + 1, which the verifier refuses. */
-		asm volatile("" : "+r"(word));
-		if ((const void *)(word + 1) > data_end)
-			return false;
-		sum += *word;
-	}
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum == 0xffff;
-}
-
+#include "ip.bpf.h"
 #include "udp.bpf.h"
 
 /* The UDP checksum is not verified: a frame from the other end of a virtual link may carry only the

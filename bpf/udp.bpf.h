@@ -15,29 +15,6 @@
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define ICMP_UNREACHABLE 3
 
-/* UDP port to the place of its memory in `ports`; 0: not ours. A table and not a hash, so that a datagram
- * for Linux costs one look.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tl_udp_table);
-} udp_ports SEC(".maps");
-
-static __always_inline const struct tl_udp_table *udp_table(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&udp_ports, &zero);
-}
-
-static __always_inline __u32 udp_place(const struct tl_udp_table *table, __be16 port)
-{
-	return table->place[bpf_ntohs(port)];
-}
-
 /* Nobody sends rightly from nowhere, loopback, a group, the broadcast address, or as us. */
 static __always_inline bool is_possible_source(__be32 source)
 {

@@ -17,6 +17,10 @@
 #include <bpf/bpf_endian.h>
 #include "tautline.h"
 
+/* A frame of an MTU of 1,500 bytes with a tag, and some to spare. */
+#define NEWS_BYTES 1532
+#define NEWS_RING_BYTES 65536
+#define ICMP_UNREACHABLE 3
 #define IP_FRAGMENT_BITS 0x3fff /* more fragments, or an offset: not ours */
 #define TPID_8021Q 0x8100
 #define XSK_QUEUES_MAX 64
@@ -41,6 +45,21 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } open_ports SEC(".maps");
+
+#include "ip.bpf.h"
+
+/* ICMP messages that say that a datagram of ours may not have arrived: frames as they came, for the process to
+ * read. Linux gets them too. What comes while it is full is lost, like any ICMP message may be.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, NEWS_RING_BYTES);
+} news SEC(".maps");
+
+struct news_frame {
+	__u32 bytes;
+	__u8 frame[NEWS_BYTES];
+};
 
 static __always_inline bool is_open(__u32 port)
 {
@@ -74,21 +93,53 @@ static __always_inline bool wants_ethernet(void *data, void *data_end, __u32 off
 	return false;
 }
 
-static __always_inline bool wants_udp(void *data, void *data_end, __u32 offset)
+static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *table,
+				 const __u8 *icmp, void *data, void *data_end)
 {
-	struct iphdr *ip = data + offset;
-	struct udphdr *udp;
-	__u32 port;
+	__u32 bytes = data_end - data;
+	struct news_frame *entry;
 
-	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
-	    ip->ihl < 5 || ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
+	if (!table || !table->open || (void *)(icmp + 1) > data_end || icmp[0] != ICMP_UNREACHABLE)
+		return;
+	entry = bpf_ringbuf_reserve(&news, sizeof(*entry), 0);
+	if (!entry)
+		return;
+	/* The verifier must see the bound on the very register that is the length. */
+	asm volatile("" : "+r"(bytes));
+	if (bytes > NEWS_BYTES || bytes == 0 || bpf_xdp_load_bytes(ctx, 0, entry->frame, bytes)) {
+		bpf_ringbuf_discard(entry, 0);
+		return;
+	}
+	entry->bytes = bytes;
+	bpf_ringbuf_submit(entry, 0);
+}
+
+/* Of plain UDP, and of the UDP form. What is damaged before its port can be believed stays with Linux. */
+static __always_inline bool wants_ip(struct xdp_md *ctx, void *data, void *data_end, __u32 offset)
+{
+	const struct tl_udp_table *table = udp_table();
+	struct iphdr *ip = data + offset;
+	__u32 header_bytes, packet_bytes, port;
+	struct udphdr *udp;
+
+	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5 ||
+	    ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
 		return false;
-	udp = (void *)ip + ip->ihl * 4;
-	if ((void *)&udp->len > data_end)
+	header_bytes = ip->ihl * 4;
+	packet_bytes = bpf_ntohs(ip->tot_len);
+	if (offset + packet_bytes > data_end - data || packet_bytes < header_bytes + 4)
+		return false;
+	udp = (void *)ip + header_bytes;
+	if (ip->protocol == IPPROTO_ICMP)
+		tell(ctx, table, (void *)udp, data, data_end);
+	if (ip->protocol != IPPROTO_UDP || (void *)&udp->len > data_end)
 		return false;
 	port = bpf_ntohs(udp->dest);
-	return port > TL_UDP_PORT_BASE && port <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
-	       is_open(port - TL_UDP_PORT_BASE);
+	if (!(table && table->open && udp_place(table, udp->dest)) &&
+	    !(port > TL_UDP_PORT_BASE && port <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
+	      is_open(port - TL_UDP_PORT_BASE)))
+		return false;
+	return is_undamaged(ip, ip->ihl, data_end);
 }
 
 SEC("xdp")
@@ -119,7 +170,7 @@ int tautline_xsk(struct xdp_md *ctx)
 		if (!wants_ethernet(data, data_end, offset))
 			return XDP_PASS;
 	} else if (type != bpf_htons(ETH_P_IP) || !config.ip ||
-		   !wants_udp(data, data_end, offset)) {
+		   !wants_ip(ctx, data, data_end, offset)) {
 		return XDP_PASS;
 	}
 	/* Before the frame, where the process finds it. */

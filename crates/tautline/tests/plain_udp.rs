@@ -7,7 +7,9 @@ use std::os::fd::AsFd;
 use std::process::Command;
 
 use common::wire::Wire;
-use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, hosts, open, sim_pair};
+use common::{
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, hosts, open, sim_pair,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
@@ -22,7 +24,13 @@ use tautline_proto::ip::receive::{Arrival, Own, parse};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::{ParseError, Rejected, udp::internet_checksum};
 
-const SIDES: [Side; 4] = [XDP, XDP_GENERIC, PACKET, UDP];
+const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
+/// Those that have their own way past the kernel's stack.
+const PAST_THE_STACK: [Side; 4] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC];
+
+fn is_past_the_stack(side: Side) -> bool {
+    matches!(side.link, LinkKind::Xdp | LinkKind::Xsk)
+}
 const PORT: u16 = 5000;
 
 /// A node with a port of plain UDP in host B, and a kernel socket in host A.
@@ -135,7 +143,7 @@ fn datagrams_pass_both_ways() {
         assert_eq!((status.received, status.sent), (11, 22));
         assert_eq!((status.bad_checksum, status.void), (0, 0));
         // A veth leaves the checksums of what was never on a wire half made.
-        let partial = if side.link == LinkKind::Xdp { 11 } else { 0 };
+        let partial = if is_past_the_stack(side) { 11 } else { 0 };
         assert_eq!(status.partial_checksum, partial);
     }
 }
@@ -239,7 +247,7 @@ fn changed(frame: &[u8], changes: &[(usize, u8)]) -> Vec<u8> {
 
 #[test]
 fn wrong_datagrams_are_dropped_and_counted() {
-    for side in [XDP, XDP_GENERIC] {
+    for side in PAST_THE_STACK {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -343,6 +351,7 @@ fn the_most_urgent_comes_first() {
         }
         let deadline = tautline::now() + PATIENCE;
         let mut buffer = [0; 1484];
+        // Elsewhere nothing is counted before the first look.
         if side.link == LinkKind::Xdp {
             while meeting.status().frames < 3 {
                 assert!(tautline::now() < deadline);
@@ -534,7 +543,7 @@ fn a_router_is_crossed_both_ways() {
         };
         let far_socket = far.socket();
         let far_port = far_socket.local_addr().unwrap().port();
-        if side.link == LinkKind::Xdp {
+        if is_past_the_stack(side) {
             match open(config.clone()).destination(&FAR.to_string(), far_port) {
                 Err(PortError::NoRoute {
                     address: FAR,
@@ -564,7 +573,7 @@ fn a_router_is_crossed_both_ways() {
 
 #[test]
 fn what_is_too_long_for_the_path_is_reported() {
-    for side in [XDP, XDP_GENERIC] {
+    for side in PAST_THE_STACK {
         let Some(hosts) = hosts() else { return };
         let far = Far::behind(&hosts, 1000);
         let mut config = common::config(&hosts, Host::B, side);
@@ -684,7 +693,7 @@ fn links_say_what_they_can() {
         let Some(hosts) = hosts() else { return };
         let node = open(&hosts, Host::B, side);
         let expected = match side.link {
-            LinkKind::Xdp => PlainUdp::PastTheStack,
+            LinkKind::Xdp | LinkKind::Xsk => PlainUdp::PastTheStack,
             _ => PlainUdp::KernelSocket,
         };
         assert_eq!(node.report().capabilities.plain_udp, expected);
@@ -718,7 +727,7 @@ fn forty_ports_and_more_are_open_at_once() {
 /// somewhere.
 #[test]
 fn kernel_and_twin_agree() {
-    for side in [XDP, XDP_GENERIC] {
+    for side in PAST_THE_STACK {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };

@@ -157,6 +157,16 @@ impl Reason {
             code => Self::Unreachable { code },
         }
     }
+
+    /// The code and the MTU that [`of_code`](Self::of_code) makes this of.
+    #[must_use]
+    pub const fn code(self) -> (u8, u16) {
+        match self {
+            Self::PortUnreachable => (3, 0),
+            Self::TooLongForPath { mtu_bytes } => (4, mtu_bytes),
+            Self::Unreachable { code } => (code, 0),
+        }
+    }
 }
 
 impl core::fmt::Display for Reason {

@@ -9,14 +9,11 @@ use std::time::Duration;
 use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead, priority_of_service, type_of_service};
 use tautline_proto::wire::{MTU_BYTES, MacAddress, Priority};
-use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
-use tautline_shm::region::{PortMemory, Shape};
-use tautline_shm::{police, queue};
+use tautline_shm::region::Shape;
 
 use super::Inbox;
-use super::plain_udp::{UdpPortLink, Undelivered, bind};
+use super::plain_udp::{UdpPortLink, Undelivered, bind, deliver_datagram};
 use super::socket::{COLLECT_FRAMES_MAX, SOCKET_BUFFER_BYTES};
-use crate::address::ipv4_word;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::socket::{self, Received, Receiver, set_option};
@@ -71,11 +68,7 @@ impl SocketUdpPort {
 
     /// Puts the datagram into the port's memory as the demux would; the kernel has judged its checksum.
     fn deliver(&self, received: &Received) {
-        let port = self.memory.port();
         let payload = &self.buffer[..received.bytes.min(DATAGRAM_BYTES_MAX)];
-        if police::policed(port.control, received.arrival.as_nanos()) {
-            return;
-        }
         let head = DatagramHead {
             destination_port: self.local.port(),
             length: payload.len() as u16,
@@ -85,24 +78,11 @@ impl SocketUdpPort {
             fragment: 0,
             identification: 0,
         };
-        if payload.len() > SLOT_PAYLOAD_BYTES {
-            port.control
-                .producer
-                .unfit
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            return;
-        }
-        let record = RecordHead {
-            arrival_ns: received.arrival.as_nanos(),
-            source: ipv4_word(received.from, source_form::DATAGRAM),
-            header: head.to_bytes(),
-        };
-        // What is dropped here has been counted there.
-        let _counted = queue::push(
-            port.control,
-            port.slots,
-            head.priority.index(),
-            &record,
+        deliver_datagram(
+            &self.memory,
+            received.arrival,
+            received.from,
+            &head,
             payload,
         );
     }

@@ -2,15 +2,23 @@
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tautline_proto::ip::Reason;
 use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::ip::{DatagramHead, Reason};
+use tautline_proto::time::Instant;
 use tautline_proto::wire::{MacAddress, Priority};
+use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
+use tautline_shm::region::PortMemory;
+use tautline_shm::{police, queue};
 
 use super::Inbox;
 use super::socket::{BindError, bound_socket};
+use crate::address::ipv4_word;
 use crate::error::{PortError, SendError};
+use crate::memory::MappedPort;
 
 /// How a link carries plain UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -71,6 +79,46 @@ pub trait UdpPortLink: Inbox {
 
     /// The next news that something did not arrive.
     fn undelivered(&mut self) -> Option<Undelivered>;
+}
+
+/// Puts a datagram that reached the process into its port's memory, as the demux would.
+pub(super) fn deliver_datagram(
+    memory: &MappedPort,
+    arrival: Instant,
+    source: SocketAddrV4,
+    head: &DatagramHead,
+    payload: &[u8],
+) {
+    let port = memory.port();
+    if police::policed(port.control, arrival.as_nanos()) {
+        return;
+    }
+    if payload.len() > SLOT_PAYLOAD_BYTES {
+        port.control.producer.unfit.fetch_add(1, Relaxed);
+        return;
+    }
+    let record = RecordHead {
+        arrival_ns: arrival.as_nanos(),
+        source: ipv4_word(source, source_form::DATAGRAM),
+        header: head.to_bytes(),
+    };
+    let class = head.priority.index();
+    // What is dropped here has been counted there.
+    let _counted = queue::push(port.control, port.slots, class, &record, payload);
+}
+
+/// A number for a datagram in fragments: no two of this process to one peer at a time, and those of other
+/// processes begin elsewhere.
+pub(super) fn next_identification() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if NEXT.load(Relaxed) == 0 {
+        let nanos = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.subsec_nanos());
+        let begin = nanos ^ std::process::id() << 7 | 1;
+        let _another_began = NEXT.compare_exchange(0, begin, Relaxed, Relaxed);
+    }
+    NEXT.fetch_add(1, Relaxed) as u16
 }
 
 /// A kernel socket that has the port, so that nobody else gets it, and that shows in `ss` whose it is.

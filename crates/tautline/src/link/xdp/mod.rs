@@ -11,7 +11,7 @@ mod doorbell;
 mod port;
 mod running;
 mod udp;
-mod udp_table;
+pub(in crate::link) mod udp_table;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;

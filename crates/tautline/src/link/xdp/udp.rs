@@ -4,8 +4,7 @@
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tautline_proto::ip::Reason;
 use tautline_proto::ip::send::{OutDatagram, Route};
@@ -19,7 +18,7 @@ use super::{DemuxOwner, UdpPortParts};
 use crate::address::ipv4_of_word;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
-use crate::link::plain_udp::{UdpPortLink, Undelivered, reserve};
+use crate::link::plain_udp::{UdpPortLink, Undelivered, next_identification, reserve};
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
 use crate::sys::{socket, wait};
@@ -83,20 +82,6 @@ impl Drop for Opened {
     fn drop(&mut self) {
         self.owner.close_udp_port(self.port);
     }
-}
-
-/// A number for a datagram in fragments: no two of this process to one peer at a time, and those of other
-/// processes begin elsewhere.
-fn next_identification() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    if NEXT.load(Relaxed) == 0 {
-        let nanos = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |time| time.subsec_nanos());
-        let begin = nanos ^ std::process::id() << 7 | 1;
-        let _another_began = NEXT.compare_exchange(0, begin, Relaxed, Relaxed);
-    }
-    NEXT.fetch_add(1, Relaxed) as u16
 }
 
 impl Inbox for XdpUdpPort {

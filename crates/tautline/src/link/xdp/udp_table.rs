@@ -11,7 +11,7 @@ use crate::sys::memory::{Mapping, page_bytes};
 
 /// Ports of plain UDP that one node can have open. Lower: a gateway for a fleet needs several nodes. Higher:
 /// the demux's maps of ports grow (16 bytes each).
-pub(super) const PLACES: usize = 256;
+pub(in crate::link) const PLACES: usize = 256;
 /// The first place among the ports' maps that is for plain UDP.
 const FIRST_PLACE: u16 = PORT_MAX + 1;
 
@@ -21,7 +21,7 @@ const TABLE_BYTES: usize = 8 + 2 * 65_536;
 
 /// The table, and which of the places are taken. The only writer.
 #[derive(Debug)]
-pub(super) struct UdpTable {
+pub(in crate::link) struct UdpTable {
     mapping: Mapping,
     /// UDP port at each place; 0: free.
     taken: Mutex<[u16; PLACES]>,
@@ -29,7 +29,7 @@ pub(super) struct UdpTable {
 
 impl UdpTable {
     /// Maps the array `udp_ports` of `bpf/udp.bpf.h`.
-    pub(super) fn map(array: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(in crate::link) fn map(array: BorrowedFd<'_>) -> io::Result<Self> {
         let bytes = TABLE_BYTES.next_multiple_of(page_bytes());
         Ok(Self {
             mapping: Mapping::shared(array, bytes, 0)?,
@@ -39,15 +39,23 @@ impl UdpTable {
 
     /// Takes a place for a UDP port; the demux does not see it before [`UdpTable::show`]. `None` if all
     /// are taken.
-    pub(super) fn take(&self, port: u16) -> Option<u32> {
+    pub(in crate::link) fn take(&self, port: u16) -> Option<u32> {
         let mut taken = self.taken();
         let free = taken.iter().position(|held| *held == 0)?;
         taken[free] = port;
         Some(place(free).into())
     }
 
+    /// The place of a UDP port; 0 if it is not this node's.
+    pub(in crate::link) fn place(&self, port: u16) -> usize {
+        let word = self.mapping.load(1 + usize::from(port) / 4, Relaxed);
+        let at = usize::from(port) % 4 * 2;
+        let places = word.to_ne_bytes();
+        u16::from_ne_bytes([places[at], places[at + 1]]).into()
+    }
+
     /// From now on the demux delivers to the port.
-    pub(super) fn show(&self, port: u16) {
+    pub(in crate::link) fn show(&self, port: u16) {
         let taken = self.taken();
         if let Some(index) = taken.iter().position(|held| *held == port) {
             self.set(port, place(index));
@@ -56,7 +64,7 @@ impl UdpTable {
     }
 
     /// From now on it does not. The place is free after `empty`, which is told which it was.
-    pub(super) fn give_up(&self, port: u16, empty: impl FnOnce(u32)) {
+    pub(in crate::link) fn give_up(&self, port: u16, empty: impl FnOnce(u32)) {
         let mut taken = self.taken();
         if let Some(index) = taken.iter().position(|held| *held == port) {
             if self.set(port, 0) != 0 {

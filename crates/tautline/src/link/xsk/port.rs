@@ -1,0 +1,175 @@
+//! A port of link `xsk`: its own memory, and a seat among those who look for what has come.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::Header;
+use tautline_shm::doorbell;
+use tautline_shm::region::{PortMemory, Shape};
+
+use super::pump::{Open, Place, Shared};
+use crate::address::Source;
+use crate::claim::Claim;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::frame::{HEAD_BYTES_MAX, OutFrame, learnt_neighbour};
+use crate::link::{Inbox, PortLink, Route};
+use crate::memory::MappedPort;
+use crate::sys::{event, wait};
+
+/// What ports of both kinds have: where their messages arrive, and how to wait for them.
+#[derive(Debug)]
+pub(super) struct Seat {
+    place: Arc<Place>,
+    descriptor: OwnedFd,
+    opened: Opened,
+}
+
+/// Closes the port when dropped.
+#[derive(Debug)]
+struct Opened {
+    open: Open,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.shared.close(self.open);
+    }
+}
+
+impl Seat {
+    /// Takes a port's memory, and has `open` show it to the pump.
+    pub(super) fn take(
+        shared: &Arc<Shared>,
+        shape: Shape,
+        number: u16,
+        open: impl FnOnce(&Shared, &Arc<Place>) -> Result<Open, PortError>,
+    ) -> Result<Self, PortError> {
+        let refused = |error| PortError::refused("preparing the port", error);
+        let place = Arc::new(Place {
+            memory: Arc::new(MappedPort::private(shape, number).map_err(refused)?),
+            bell: event::Event::new().map_err(refused)?,
+        });
+        let members = [shared.arrivals(), place.bell.as_fd()];
+        Ok(Self {
+            descriptor: wait::either(&members).map_err(refused)?,
+            opened: Opened {
+                open: open(shared, &place)?,
+                shared: Arc::clone(shared),
+            },
+            place,
+        })
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.opened.shared
+    }
+}
+
+impl Inbox for Seat {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.place.memory
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        self.opened.shared.collect();
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        self.place.bell.quiet();
+        doorbell::arm(self.place.memory.port().control);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        let waited = wait::readable(self.descriptor.as_fd(), timeout);
+        doorbell::disarm(self.place.memory.port().control);
+        Ok(waited?)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_fd())
+    }
+}
+
+/// The port's half.
+#[derive(Debug)]
+pub(super) struct XskPort {
+    // Closed before the number is given up.
+    seat: Seat,
+    /// The UDP port of the same number, so that nobody else has it.
+    _reserved: Option<OwnedFd>,
+    _claim: Claim,
+}
+
+impl XskPort {
+    pub(super) fn new(seat: Seat, reserved: Option<OwnedFd>, claim: Claim) -> Self {
+        Self {
+            seat,
+            _reserved: reserved,
+            _claim: claim,
+        }
+    }
+}
+
+impl Inbox for XskPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        self.seat.memory()
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        self.seat.collect()
+    }
+
+    fn arm(&mut self) {
+        self.seat.arm();
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        self.seat.wait(timeout)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.seat.descriptor()
+    }
+}
+
+impl PortLink for XskPort {
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let frame = OutFrame {
+            route,
+            header: *header,
+            payload,
+        };
+        self.send_many(&[frame]).map(drop)
+    }
+
+    /// All go into the transmit ring, and one call has the kernel send them.
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        let queued = self.seat.shared().send(|queue| {
+            let mut queued = 0;
+            for frame in frames {
+                let mut head = [0; HEAD_BYTES_MAX];
+                let bytes = frame.route.head(&frame.header, &mut head);
+                match queue.queue([&head[..bytes], frame.payload]) {
+                    Ok(()) => queued += 1,
+                    Err(error) if queued == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(queued)
+        });
+        Ok(queued?)
+    }
+
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        learnt_neighbour(source)
+    }
+}

@@ -1,0 +1,342 @@
+//! What the ports of a node share: the sockets of the queues, and where what they bring goes. Whoever looks brings
+//! what has come for all, under a lock that nobody waits for.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use aya::Ebpf;
+use aya::maps::{MapData, RingBuf};
+use aya::programs::links::FdLink;
+use tautline_proto::ip::DatagramHead;
+use tautline_proto::ip::receive::{self, Arrival, Own};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{Header, PORT_MAX, PortNumber, Rejected, ethernet, udp};
+use tautline_shm::doorbell;
+use tautline_shm::layout::source_form;
+use tautline_shm::news::{News, tell};
+use tautline_shm::region::PortMemory;
+
+use crate::address::{Address, ipv4_word};
+use crate::link::NodeCounters;
+use crate::link::frame::deliver_frame;
+use crate::link::plain_udp::deliver_datagram;
+use crate::link::socket::Counters;
+use crate::link::xdp::udp_table::{PLACES, UdpTable};
+use crate::memory::MappedPort;
+use crate::sys::memory::Mapping;
+use crate::sys::xsk::XskSocket;
+use crate::sys::{event, wait};
+
+/// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same
+/// reasons.
+pub(super) const COLLECT_FRAMES_MAX: usize = 64;
+
+/// What the program shares with this process.
+pub(super) struct Maps {
+    /// A word for each port, and the count of frames for none at 0.
+    pub(super) open_ports: Mapping,
+    pub(super) udp_ports: UdpTable,
+    /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
+    pub(super) news: RingBuf<MapData>,
+}
+
+/// What the ports of a node share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pump: Mutex<Pump>,
+    /// Readable when a frame has come on any queue, or an ICMP message.
+    arrivals: OwnedFd,
+    counters: Counters,
+    open_ports: Mapping,
+    udp_ports: UdpTable,
+    ethertype: u16,
+    own: Option<Own>,
+    /// Detaches the program when dropped, and then lets go of its maps.
+    _attached: Attached,
+}
+
+/// The program, on the interface for as long as this is there.
+struct Attached(#[allow(dead_code)] FdLink, #[allow(dead_code)] Mutex<Ebpf>);
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Attached").finish_non_exhaustive()
+    }
+}
+
+/// The sockets, and where what they bring goes.
+struct Pump {
+    queues: Vec<XskSocket>,
+    /// By their numbers; after those, the ports of plain UDP by their places in the table.
+    places: Box<[Option<Arc<Place>>]>,
+    news: RingBuf<MapData>,
+}
+
+impl std::fmt::Debug for Pump {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Pump")
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A port as the pump sees it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) memory: Arc<MappedPort>,
+    pub(super) bell: event::Event,
+}
+
+impl Place {
+    fn ring_if_wanted(&self) {
+        if doorbell::wanted(self.memory.port().control) {
+            self.bell.ring();
+        }
+    }
+}
+
+/// What was opened and is to be closed again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Open {
+    Port(PortNumber),
+    Udp(u16),
+}
+
+impl Shared {
+    pub(super) fn new(
+        queues: Vec<XskSocket>,
+        maps: Maps,
+        ethertype: u16,
+        own: Option<Own>,
+        (link, ebpf): (FdLink, Ebpf),
+    ) -> std::io::Result<Self> {
+        let sockets = queues.iter().map(XskSocket::socket);
+        let members: Vec<_> = sockets.chain([maps.news.as_fd()]).collect();
+        Ok(Self {
+            arrivals: wait::either(&members)?,
+            pump: Mutex::new(Pump {
+                queues,
+                places: vec![None; usize::from(PORT_MAX) + 1 + PLACES].into(),
+                news: maps.news,
+            }),
+            counters: Counters::default(),
+            open_ports: maps.open_ports,
+            udp_ports: maps.udp_ports,
+            ethertype,
+            own,
+            _attached: Attached(link, Mutex::new(ebpf)),
+        })
+    }
+
+    pub(super) fn arrivals(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
+    }
+
+    /// From now on frames for this port go to `place`.
+    pub(super) fn open(&self, port: PortNumber, place: &Arc<Place>) -> Open {
+        self.pump().places[port.index()] = Some(Arc::clone(place));
+        self.open_ports.store(port.index(), 1, Relaxed);
+        Open::Port(port)
+    }
+
+    /// The same for a port of plain UDP; `None` if there are as many as there can be.
+    pub(super) fn open_udp(&self, port: u16, place: &Arc<Place>) -> Option<Open> {
+        let index = self.udp_ports.take(port)?;
+        self.pump().places[index as usize] = Some(Arc::clone(place));
+        self.udp_ports.show(port);
+        Some(Open::Udp(port))
+    }
+
+    pub(super) fn close(&self, open: Open) {
+        match open {
+            Open::Port(port) => {
+                self.open_ports.store(port.index(), 0, Relaxed);
+                self.pump().places[port.index()] = None;
+            }
+            Open::Udp(port) => self.udp_ports.give_up(port, |index| {
+                self.pump().places[index as usize] = None;
+            }),
+        }
+    }
+
+    pub(super) fn counters(&self) -> NodeCounters {
+        let mut counters = self.counters.read();
+        counters.no_port += self.open_ports.load(0, Relaxed);
+        for queue in &self.pump().queues {
+            counters.socket_full += queue.dropped().unwrap_or(0);
+        }
+        counters
+    }
+
+    /// Puts what `fill` queues on one queue, and has the kernel send it with one call. Which queue sends is of no
+    /// matter, but frames must not pass each other.
+    pub(super) fn send<T>(
+        &self,
+        fill: impl FnOnce(&mut XskSocket) -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
+        let mut pump = self.pump();
+        let queue = &mut pump.queues[0];
+        let filled = fill(queue);
+        // Also what was queued before something did not fit any more.
+        queue.transmit()?;
+        filled
+    }
+
+    fn pump(&self) -> MutexGuard<'_, Pump> {
+        // The rings are the kernel's, and each step on them is whole.
+        self.pump.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings what has arrived into the ports' memories, if nobody else is at it.
+    pub(super) fn collect(&self) {
+        let mut pump = match self.pump.try_lock() {
+            Ok(pump) => pump,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Pump {
+            queues,
+            places,
+            news,
+        } = &mut *pump;
+        for queue in queues {
+            if self.take(queue, places) == 0 && queue.poll_driver() {
+                self.take(queue, places);
+            }
+            queue.wake_receiver();
+            queue.transmit_rest();
+        }
+        for _ in 0..COLLECT_FRAMES_MAX {
+            let Some(entry) = news.next() else { break };
+            self.deliver_news(places, &entry);
+        }
+    }
+
+    /// How many frames it brought.
+    fn take(&self, queue: &mut XskSocket, places: &[Option<Arc<Place>>]) -> usize {
+        let mut taken = 0;
+        while taken < COLLECT_FRAMES_MAX {
+            let looked = queue.receive(|frame| {
+                let arrival = Instant::from_nanos(frame.arrival_ns);
+                self.deliver(places, arrival, frame.bytes);
+            });
+            if looked.is_none() {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
+    fn deliver(&self, places: &[Option<Arc<Place>>], arrival: Instant, frame: &[u8]) {
+        let parsed = self.parse(frame);
+        let place = match &parsed {
+            Ok(Parsed::Ours { header, .. }) => &places[header.destination.index()],
+            Ok(Parsed::Plain { head, .. }) => &places[self.udp_ports.place(head.destination_port)],
+            Err(Rejected::Malformed(error)) => return self.counters.count(*error),
+            Err(Rejected::NotOurs) => return,
+        };
+        // Closed a moment ago.
+        let Some(place) = place else { return };
+        match parsed {
+            Ok(Parsed::Ours {
+                source,
+                header,
+                payload,
+            }) => deliver_frame(&place.memory, arrival, source.word(), &header, payload),
+            Ok(Parsed::Plain {
+                source,
+                head,
+                payload,
+            }) => deliver_datagram(&place.memory, arrival, source, &head, payload),
+            Err(_) => {}
+        }
+        place.ring_if_wanted();
+    }
+
+    fn parse<'f>(&self, frame: &'f [u8]) -> Result<Parsed<'f>, Rejected> {
+        match ethernet::parse(frame, self.ethertype) {
+            Ok(frame) => {
+                return Ok(Parsed::Ours {
+                    source: Address::Ethernet(frame.source),
+                    header: frame.header,
+                    payload: frame.payload,
+                });
+            }
+            Err(Rejected::NotOurs) => {}
+            Err(malformed) => return Err(malformed),
+        }
+        match self.parse_plain(frame) {
+            Ok(Arrival::Datagram {
+                source,
+                head,
+                payload,
+            }) => Ok(Parsed::Plain {
+                source,
+                head,
+                payload,
+            }),
+            Ok(_) | Err(Rejected::NotOurs) => udp::parse(frame).map(|frame| Parsed::Ours {
+                source: Address::Udp(SocketAddrV4::new(
+                    frame.source_ip,
+                    frame.header.source.udp_port(),
+                )),
+                header: frame.header,
+                payload: frame.payload,
+            }),
+            Err(malformed) => Err(malformed),
+        }
+    }
+
+    fn parse_plain<'f>(&self, frame: &'f [u8]) -> Result<Arrival<'f>, Rejected> {
+        let own = self.own.as_ref().ok_or(Rejected::NotOurs)?;
+        receive::parse(frame, own, |port| self.udp_ports.place(port) != 0)
+    }
+
+    /// Hands an ICMP message to the port whose datagram it quotes, if there is one.
+    fn deliver_news(&self, places: &[Option<Arc<Place>>], entry: &[u8]) {
+        let frame = entry
+            .split_first_chunk()
+            .and_then(|(bytes, frame)| frame.get(..u32::from_ne_bytes(*bytes) as usize));
+        let Some(Ok(Arrival::News {
+            port,
+            destination,
+            reason,
+        })) = frame.map(|frame| self.parse_plain(frame))
+        else {
+            return;
+        };
+        let Some(place) = &places[self.udp_ports.place(port)] else {
+            return;
+        };
+        let (code, mtu_bytes) = reason.code();
+        let news = News {
+            destination: ipv4_word(destination, source_form::DATAGRAM),
+            code,
+            mtu_bytes,
+        };
+        // The pump is the only writer.
+        let _written = tell(place.memory.port().control, &news);
+        place.ring_if_wanted();
+    }
+}
+
+/// A frame for one of the node's ports.
+enum Parsed<'f> {
+    /// With our header.
+    Ours {
+        source: Address,
+        header: Header,
+        payload: &'f [u8],
+    },
+    /// A datagram without.
+    Plain {
+        source: SocketAddrV4,
+        head: DatagramHead,
+        payload: &'f [u8],
+    },
+}

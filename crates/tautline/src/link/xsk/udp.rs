@@ -1,0 +1,118 @@
+//! A port of plain UDP on link `xsk`: past the kernel's protocol stack both ways, as on `xdp`.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::ip::Reason;
+use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::wire::{MacAddress, Priority};
+use tautline_shm::news::NewsReader;
+use tautline_shm::region::PortMemory;
+
+use super::port::Seat;
+use crate::address::ipv4_of_word;
+use crate::error::{ReceiveError, SendError};
+use crate::link::Inbox;
+use crate::link::plain_udp::{UdpPortLink, Undelivered, next_identification};
+use crate::memory::MappedPort;
+use crate::sys::interface::Interface;
+
+/// The port's half.
+#[derive(Debug)]
+pub(super) struct XskUdpPort {
+    local: SocketAddrV4,
+    interface: Interface,
+    news: NewsReader,
+    // Closed before the UDP port is given up.
+    seat: Seat,
+    _reserved: OwnedFd,
+}
+
+impl XskUdpPort {
+    pub(super) fn new(
+        local: SocketAddrV4,
+        interface: Interface,
+        seat: Seat,
+        reserved: OwnedFd,
+    ) -> Self {
+        Self {
+            local,
+            interface,
+            news: NewsReader::default(),
+            seat,
+            _reserved: reserved,
+        }
+    }
+}
+
+impl Inbox for XskUdpPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        self.seat.memory()
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        self.seat.collect()
+    }
+
+    fn arm(&mut self) {
+        self.seat.arm();
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        self.seat.wait(timeout)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.seat.descriptor()
+    }
+}
+
+impl UdpPortLink for XskUdpPort {
+    fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    fn needs_station(&self) -> bool {
+        true
+    }
+
+    fn accepts_partial_checksums(&self) -> bool {
+        self.interface.is_virtual
+    }
+
+    fn route(&self, to: SocketAddrV4, station: MacAddress) -> Route {
+        let Interface { mac, mtu_bytes, .. } = self.interface;
+        Route::new(self.local, to, mac, station, mtu_bytes)
+    }
+
+    /// All fragments go into the transmit ring, and one call has the kernel send them.
+    fn send(
+        &mut self,
+        route: &Route,
+        priority: Priority,
+        mut datagram: OutDatagram<'_>,
+    ) -> Result<(), SendError> {
+        let identification = match datagram.payload().len() > route.whole_bytes_max() {
+            true => next_identification(),
+            false => 0,
+        };
+        let mut frames = datagram.frames(route, priority, identification);
+        let sent = self.seat.shared().send(|queue| {
+            while let Some(frame) = frames.next_frame() {
+                queue.queue([frame, &[]])?;
+            }
+            Ok(())
+        });
+        Ok(sent?)
+    }
+
+    fn undelivered(&mut self) -> Option<Undelivered> {
+        let news = self.news.next(self.seat.memory().port().control)?;
+        Some(Undelivered {
+            destination: ipv4_of_word(news.destination),
+            reason: Reason::of_code(news.code, news.mtu_bytes),
+        })
+    }
+}
