@@ -377,6 +377,9 @@ impl World {
                     let buffer = rt_mmap(socket, length);
                     if buffer != libc::MAP_FAILED {
                         buffer.cast::<u8>().write_bytes(what, length);
+                        if what & 1 == 0 {
+                            assert_eq!(tautline_socket_unmap(socket, buffer), 0);
+                        }
                     }
                 }
                 _ if self.keeps(tautline_port { id: socket as u32 }) => {}

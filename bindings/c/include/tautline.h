@@ -106,7 +106,9 @@ enum tautline_code {
     /* A datagram sent before did not arrive; errno says why; what came is there for the next call. ECONNREFUSED */
     TAUTLINE_ERROR_UNDELIVERED = -29,
     /* The link does not offer that. EOPNOTSUPP */
-    TAUTLINE_ERROR_NOT_OFFERED = -30
+    TAUTLINE_ERROR_NOT_OFFERED = -30,
+    /* All send buffers of that size are in use. ENOBUFS */
+    TAUTLINE_ERROR_POOL_EXHAUSTED = -31
 };
 
 /* What a code says; never null. */
@@ -124,8 +126,8 @@ const char *tautline_version(void);
  * link xdp its datagrams pass the kernel's protocol stack by. Every other UDP port of the same address
  * stays with the kernel. */
 
-/* Opens a socket at a local address (sockaddr_in), and takes all that it will ever need: a send buffer
- * for the longest datagram, and room for received ones of up to message_bytes_max, 1 to 65,507. Port 0
+/* Opens a socket at a local address (sockaddr_in), and takes all that it will ever need: room to put
+ * the longest datagram together, and for received ones of up to message_bytes_max, 1 to 65,507. Port 0
  * takes a free one from 61000 up.
  *
  * Its node is the one of tautline_socket_node(); else the one in the configuration file that the
@@ -137,16 +139,23 @@ const char *tautline_version(void);
  * tautline_socket_port() and tautline_descriptor(). */
 int rt_socket(const struct sockaddr *local, socklen_t local_bytes, size_t message_bytes_max);
 
-/* The socket's send buffer: 65,507 bytes, locked where that is allowed. rt_sendto from its beginning
- * copies nothing in this process: headers are written in front of the message, and one that is longer
- * than a frame is cut into IP fragments where it lies, each header over the end of the fragment that
- * has just left. So its content is spoilt by sending, and a message is built anew for each rt_sendto.
- * The buffer stays until the socket is closed. What the kernel copies depends on the link;
- * tautline_node_status() says so. Returns MAP_FAILED on failure: ENOMEM if `bytes` are more than it
- * has, EBADF. */
+/* A send buffer for up to `bytes` bytes, 65,507 at most, out of the node's pool: memory that was taken,
+ * touched and locked where that is allowed, when the node opened; 4,096, 16,384, 32,768 or 65,536 bytes, the
+ * smallest that will do, aligned to 64. Each call gives another one; how many there are is [send_pool] in
+ * the node's configuration (16, 8, 4 and 4 unless given).
+ *
+ * rt_sendto from its beginning copies nothing in this process: headers are written in front of the message,
+ * and one that is longer than a frame is cut into IP fragments where it lies, each header over the end of
+ * the fragment that has just left. So its content is spoilt by sending, and a message is built anew for
+ * each rt_sendto. The buffer is the caller's until tautline_socket_unmap() or until the socket is closed. What
+ * the kernel copies depends on the link; tautline_node_status() says so. Returns MAP_FAILED on failure:
+ * ENOBUFS if all of that size are in use, ENOMEM if no buffer has `bytes` bytes, EBADF. */
 void *rt_mmap(int socket, size_t bytes);
 
-/* Sends a datagram of up to 65,507 bytes, from the send buffer or from anywhere else. Never waits,
+/* Gives a send buffer back to the pool: `buffer` is what rt_mmap() returned. */
+int tautline_socket_unmap(int socket, void *buffer);
+
+/* Sends a datagram of up to 65,507 bytes, from a send buffer or from anywhere else. Never waits,
  * whatever the flags; known are MSG_DONTWAIT and MSG_NOSIGNAL. The first call for an address is slower
  * than the others, and a socket can have 64 addresses to send to. On link xdp an address is that of a
  * neighbour, is reached through the gateway, or is one that the kernel knows the MAC address of. Returns
@@ -162,7 +171,7 @@ ssize_t rt_sendto(int socket, const void *message, size_t bytes, int flags, cons
 ssize_t rt_recvfrom(int socket, void *buffer, size_t bytes, int flags, struct sockaddr *from,
                     socklen_t *from_bytes);
 
-/* Closes a socket; its send buffer is gone with it. Fails with EBUSY while another thread is in a call
+/* Closes a socket; its send buffers go back to the pool. Fails with EBUSY while another thread is in a call
  * with it. */
 int rt_socket_close(int socket);
 

@@ -161,6 +161,11 @@ impl From<SendError> for Fault {
         match error {
             SendError::MessageTooLarge { .. } => Code::MessageTooLarge.into(),
             SendError::TransmitQueueFull => Code::TransmitQueueFull.into(),
+            SendError::PoolExhausted { .. } => Self::explained(
+                Code::PoolExhausted,
+                &error,
+                "give one back with tautline_socket_unmap, or have more in the configuration's [send_pool]",
+            ),
             SendError::InterfaceDown => Code::InterfaceDown.into(),
             SendError::InterfaceGone => Code::InterfaceGone.into(),
             SendError::FrameTooLarge => Code::FrameTooLarge.into(),

@@ -76,6 +76,7 @@ codes! {
     Internal = -28, ENOTRECOVERABLE, c"a fault inside the library; close the handle and report it";
     Undelivered = -29, ECONNREFUSED, c"a datagram sent before did not arrive; errno says why; what came is there for the next call";
     NotOffered = -30, EOPNOTSUPP, c"the link does not offer that";
+    PoolExhausted = -31, ENOBUFS, c"all send buffers of that size are in use";
 }
 
 impl Code {

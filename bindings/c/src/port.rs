@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tautline::port::DESTINATIONS_MAX;
 use tautline::{
-    Destination, Instant, Node, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, SendError, UdpPort,
+    Destination, Instant, LentBuffer, Node, PortError, PortNumber, Priority, QueuingOptions,
+    QueuingPort, SamplingOptions, SamplingPort, UdpPort,
 };
 
 use crate::border::{Fault, coded};
@@ -389,40 +389,47 @@ pub unsafe extern "C" fn tautline_send(
         };
         // SAFETY: the caller's promise. It is used for ports that copy it into memory that C never sees.
         let read = || unsafe { message.read() };
-        match &mut entered.kind {
+        let Port { kind, socket, .. } = &mut **entered;
+        let lent = socket.as_mut().map(|socket| &mut socket.lent[..]);
+        match kind {
             Kind::Queuing(port) => port.send(to, priority, read()?)?,
             Kind::Sampling(port) => port.send(to, priority, read()?)?,
-            // SAFETY: the caller's promise.
-            Kind::Datagram(port) => unsafe { send_datagram(port, to, priority, message) }?,
+            Kind::Datagram(port) => {
+                let lent = lent.unwrap_or_default();
+                // SAFETY: the caller's promise.
+                unsafe { send_datagram(port, lent, to, priority, message) }?;
+            }
         }
         Ok(0)
     })
 }
 
-/// Sends a datagram, from where it lies if that is the beginning of the port's own send buffer.
+/// Sends a datagram, from where it lies if that is the beginning of a send buffer that C has.
 ///
 /// # Safety
 /// The message is null, or its bytes can be read.
 pub(crate) unsafe fn send_datagram(
     port: &mut UdpPort,
+    lent: &mut [LentBuffer],
     to: Destination,
     priority: Priority,
     message: Outgoing,
 ) -> Result<(), Fault> {
     let bytes = message.bytes();
-    match message.offset_in(port.buffer())? {
-        Some(offset) => {
-            if offset > 0 {
-                port.buffer().copy_within(offset..offset + bytes, 0);
-            }
-            port.send_buffer(to, priority, bytes)?;
+    for buffer in lent {
+        let Some(offset) = message.offset_in(buffer)? else {
+            continue;
+        };
+        if offset > 0 {
+            buffer.copy_within(offset..offset + bytes, 0);
         }
-        None if bytes > port.buffer().len() => {
-            return Err(SendError::MessageTooLarge { bytes }.into());
-        }
-        // SAFETY: the caller's promise; it does not lie in the buffer that it is copied to.
-        None => port.send_to(to, priority, unsafe { message.read() }?)?,
+        buffer.set_length(bytes)?;
+        let sent = port.send_lent(to, priority, buffer);
+        buffer.set_length(buffer.capacity())?;
+        return Ok(sent?);
     }
+    // SAFETY: the caller's promise. It is copied into memory that C never sees.
+    port.send_to(to, priority, unsafe { message.read() }?)?;
     Ok(())
 }
 

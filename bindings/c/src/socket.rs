@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use tautline::{
-    Destination, Instant, Node, NodeConfig, PortError, Priority, QueuingOptions, UdpPort,
+    Destination, Instant, LentBuffer, Node, NodeConfig, PortError, Priority, QueuingOptions,
+    UdpPort,
 };
 
 use crate::border::{Fault, coded, numbered};
@@ -27,6 +28,8 @@ const NODE_VARIABLE: &str = "TAUTLINE_NODE";
 /// Largest messages that a priority of a socket has room for. Lower: a reader that sleeps while large
 /// messages come loses them. Higher: 770 KiB more for each, in a socket of 64 KiB messages.
 const LARGE_MESSAGES_QUEUED: usize = 8;
+/// Most bytes of a datagram.
+const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// Payload of one fragment, which a slot holds.
 const FRAGMENT_BYTES: usize = 1408;
 /// What port 0 may become: beyond what the kernel hands out to its own sockets.
@@ -38,6 +41,8 @@ pub(crate) struct Socket {
     /// Where a message goes first whose buffer may be too short for it.
     scratch: Box<[u8]>,
     peers: Vec<(SocketAddrV4, Destination)>,
+    /// Send buffers that C has, as long as they can be.
+    pub(crate) lent: Vec<LentBuffer>,
     /// Keeps the node in [`SHARED`].
     _shared: Option<Arc<Node>>,
 }
@@ -108,6 +113,7 @@ pub unsafe extern "C" fn rt_socket(
         let socket = Socket {
             scratch: vec![0; message_bytes_max].into(),
             peers: Vec::with_capacity(tautline::port::DESTINATIONS_MAX),
+            lent: Vec::with_capacity(node.send_pool().count()),
             _shared: shared,
         };
         // The table's numbers are positive as an `int`.
@@ -177,23 +183,49 @@ fn open_port(node: &Node, number: u16, options: &QueuingOptions) -> Result<UdpPo
     Err(refused)
 }
 
-/// The socket's send buffer.
+/// A send buffer of the node's pool.
 ///
 /// # Safety
-/// None: no pointer is followed. The memory may be used until the socket is closed.
+/// None: no pointer is followed. The memory may be used until it is given back or the socket is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn rt_mmap(socket: c_int, bytes: usize) -> *mut c_void {
     numbered(libc::MAP_FAILED, || {
         let mut entered = port::enter(socket_id(socket)?)?;
-        let (port, _) = entered.as_socket()?;
-        let buffer = port.buffer();
-        if bytes > buffer.len() {
+        let (port, socket) = entered.as_socket()?;
+        if bytes > DATAGRAM_BYTES_MAX {
             return Err(
-                Fault::new(Code::BadArgument, "the socket's send buffer is smaller")
+                Fault::new(Code::BadArgument, "a send buffer has at most 65,507 bytes")
                     .with_errno(libc::ENOMEM),
             );
         }
-        Ok(buffer.as_mut_ptr().cast())
+        let mut buffer = port.lend_buffer(bytes)?;
+        buffer.set_length(buffer.capacity())?;
+        let start = buffer.as_mut_ptr();
+        // There is room for all that the pool has.
+        socket.lent.push(buffer);
+        Ok(start.cast())
+    })
+}
+
+/// Gives a send buffer back.
+///
+/// # Safety
+/// None: no pointer is followed. The memory may not be used any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn tautline_socket_unmap(socket: c_int, buffer: *mut c_void) -> c_int {
+    coded(|| {
+        if buffer.is_null() {
+            return Err(Code::NullPointer.into());
+        }
+        let mut entered = port::enter(socket_id(socket)?)?;
+        let (_, socket) = entered.as_socket()?;
+        let begins = |lent: &LentBuffer| lent.as_ptr().addr() == buffer.addr();
+        let Some(place) = socket.lent.iter().position(begins) else {
+            let what = "no send buffer of this socket begins there";
+            return Err(Fault::new(Code::BadArgument, what));
+        };
+        drop(socket.lent.swap_remove(place));
+        Ok(0)
     })
 }
 
@@ -230,7 +262,15 @@ pub unsafe extern "C" fn rt_sendto(
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { port::send_datagram(port, destination, Priority::NORMAL, message) }?;
+        unsafe {
+            port::send_datagram(
+                port,
+                &mut socket.lent,
+                destination,
+                Priority::NORMAL,
+                message,
+            )
+        }?;
         Ok(bytes as isize)
     })
 }

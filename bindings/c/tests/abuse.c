@@ -196,6 +196,32 @@ static void using_ports(void)
     EXPECT(tautline_port_close(other) == 0 && tautline_port_close(state) == 0);
 }
 
+/* Buffers of the pool: each another one, until there are no more. */
+static void send_buffers(int socket)
+{
+    char *held[17] = {0};
+    for (int index = 0; index < 16; index++) {
+        held[index] = rt_mmap(socket, 4096);
+        EXPECT(held[index] != MAP_FAILED && (uintptr_t)held[index] % 64 == 0);
+        memset(held[index], index, 4096);
+    }
+    REFUSED(rt_mmap(socket, 1), MAP_FAILED, ENOBUFS);
+    for (int index = 0; index < 16; index++)
+        EXPECT(held[index][0] == index && held[index][4095] == index);
+    /* Other sizes are not touched by that. */
+    held[16] = rt_mmap(socket, 4097);
+    EXPECT(held[16] != MAP_FAILED);
+    memset(held[16], 16, 16384);
+    EXPECT(tautline_socket_unmap(socket, held[16]) == 0);
+    REFUSED(tautline_socket_unmap(socket, held[16]), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_socket_unmap(socket, held[0] + 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_socket_unmap(socket, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_socket_unmap(-1, held[0]), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    EXPECT(tautline_socket_unmap(socket, held[3]) == 0);
+    EXPECT(rt_mmap(socket, 1) == held[3]);
+    /* The rest goes back when the socket is closed. */
+}
+
 static void opening_sockets(void)
 {
     struct sockaddr_in local = loopback(15250);
@@ -228,6 +254,7 @@ static void opening_sockets(void)
     EXPECT(whole != MAP_FAILED);
     memset(whole, 1, 65507);
     REFUSED(rt_mmap(again, 65508), MAP_FAILED, ENOMEM);
+    send_buffers(again);
     EXPECT(rt_socket_close(again) == 0);
 
     /* On any address of the host, at any free port. */
@@ -299,7 +326,7 @@ static void using_sockets(void)
     EXPECT(rt_sendto(socket, own + 8, 13, 0, to, sizeof local) == 13);
     EXPECT(rt_recvfrom(socket, heard, sizeof heard, 0, NULL, NULL) == 13);
     EXPECT(memcmp(heard, "in the middle", 13) == 0);
-    REFUSED(rt_sendto(socket, own + 65500, 8, 0, to, sizeof local), -1, EFAULT);
+    REFUSED(rt_sendto(socket, own + 4090, 8, 0, to, sizeof local), -1, EFAULT);
     REFUSED(rt_sendto(socket, own - 1, 8, 0, to, sizeof local), -1, EFAULT);
 
     /* What sockets lack, through the port below; a port that is no socket is not one. */

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <tautline.h>
 
 extern void *__libc_malloc(size_t);
@@ -75,6 +76,9 @@ int main(void)
     expect(rt_sendto(socket, message, 1, 0, self, sizeof address) == 1, "a message is sent");
     expect(rt_recvfrom(socket, buffer, BYTES, 0, NULL, NULL) == 1, "and received");
 
+    char *own = rt_mmap(socket, BYTES);
+    expect(own != MAP_FAILED, "the pool has a buffer");
+
     unsigned long before = allocations;
     for (int round = 0; round < ROUNDS; round++) {
         struct tautline_message received;
@@ -87,6 +91,13 @@ int main(void)
         expect(tautline_read(sampling, buffer, BYTES, &sample) == 1, "and read again");
         expect(rt_sendto(socket, message, DATAGRAM_BYTES, 0, self, sizeof address) == DATAGRAM_BYTES,
                "a message is sent");
+        expect(rt_sendto(socket, own, DATAGRAM_BYTES, 0, self, sizeof address) == DATAGRAM_BYTES,
+               "a message is sent from where it lies");
+        expect(rt_recvfrom(socket, buffer, BYTES, 0, NULL, NULL) == DATAGRAM_BYTES, "and received");
+        void *another = rt_mmap(socket, 1);
+        expect(another != MAP_FAILED && another != own, "there is another buffer");
+        expect(tautline_socket_unmap(socket, another) == 0, "and it is given back");
+        expect(rt_mmap(socket, 65508) == MAP_FAILED, "none is that large");
         struct sockaddr_in from;
         socklen_t from_bytes = sizeof from;
         expect(rt_recvfrom(socket, buffer, 7, 0, (struct sockaddr *)&from, &from_bytes) == 7,

@@ -465,6 +465,12 @@ impl Node {
         self.inner.send_pool.lend(length)
     }
 
+    /// The send buffers that there are, and how many are lent at the moment.
+    #[must_use]
+    pub fn send_pool(&self) -> SendPoolStatus {
+        self.inner.send_pool.status()
+    }
+
     /// Opens a port of plain UDP as the configuration describes it.
     ///
     /// # Errors

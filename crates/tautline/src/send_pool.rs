@@ -214,6 +214,14 @@ pub struct SendPoolStatus {
     pub sizes: [SendBuffersStatus; SIZES_PAGES.len()],
 }
 
+impl SendPoolStatus {
+    /// Buffers of all sizes together.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.sizes.iter().map(|size| size.count as usize).sum()
+    }
+}
+
 /// Send buffers of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

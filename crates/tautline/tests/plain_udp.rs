@@ -134,8 +134,9 @@ fn datagrams_pass_both_ways() {
             assert_eq!(buffer[..received], datagram, "{length} bytes");
             assert_eq!(from, meeting.own().into());
 
-            meeting.port.buffer()[..length].copy_from_slice(&datagram);
-            meeting.port.send_buffer(to, priority, length).unwrap();
+            let mut lent = meeting.port.lend_buffer(length).unwrap();
+            lent.copy_from_slice(&datagram);
+            meeting.port.send_lent(to, priority, &mut lent).unwrap();
             let received = meeting.socket.recv(&mut buffer).unwrap();
             assert_eq!(buffer[..received], datagram);
         }

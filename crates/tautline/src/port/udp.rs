@@ -244,34 +244,11 @@ impl UdpPort {
         if let Some(payload) = self.buffer.payload(datagram.len()) {
             payload.copy_from_slice(datagram);
         }
-        self.send_buffer(to, priority, datagram.len())
-    }
-
-    /// Memory to make a datagram in, for [`UdpPort::send_buffer`]: what is sent from here is not copied in
-    /// this process.
-    #[must_use]
-    pub fn buffer(&mut self) -> &mut [u8] {
-        let bytes = self.buffer.datagram_bytes_max();
-        self.buffer.payload(bytes).unwrap_or_default()
-    }
-
-    /// Sends the first `length` bytes of [`UdpPort::buffer`], as [`UdpPort::send_to`]. A datagram longer
-    /// than a frame is cut where it lies, which spoils the buffer's content.
-    ///
-    /// # Errors
-    /// As [`UdpPort::send_to`].
-    #[inline]
-    pub fn send_buffer(
-        &mut self,
-        to: Destination,
-        priority: Priority,
-        length: usize,
-    ) -> Result<(), SendError> {
-        let datagram = self.buffer.datagram(length);
-        let too_large = SendError::MessageTooLarge { bytes: length };
-        let route = &self.routes[to.0];
-        self.receiver
-            .send(route, priority, datagram.ok_or(too_large))
+        let too_large = SendError::MessageTooLarge {
+            bytes: datagram.len(),
+        };
+        let datagram = self.buffer.datagram(datagram.len()).ok_or(too_large);
+        self.receiver.send(&self.routes[to.0], priority, datagram)
     }
 
     /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
