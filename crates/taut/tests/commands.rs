@@ -189,6 +189,34 @@ fn a_flood_is_measured_beside_quiet() {
 }
 
 #[test]
+fn sending_is_measured_copied_and_lent() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let output = run(&[
+        "bench", "send", "--count", "50", "--sizes", "64,8192", "--json", "-",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let ways: Vec<_> = rows
+        .iter()
+        .map(|row| (&row["bytes"], &row["from"]))
+        .collect();
+    assert_eq!(
+        serde_json::json!(ways),
+        serde_json::json!([
+            [64, "copied"],
+            [64, "lent"],
+            [8192, "copied"],
+            [8192, "lent"]
+        ])
+    );
+    assert!(rows.iter().all(|row| row["count"] == 50));
+    assert!(rows[1]["p50_of_copied"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn json_on_standard_output_is_all_there_is() {
     if skipped_without_privilege() {
         return;
@@ -226,6 +254,8 @@ fn wrong_usage_says_what_is_possible() {
         (&["bench", "rtt", "--count", "many"], "--count"),
         (&["bench", "rtt", "--fifo", "100"], "1..=99"),
         (&["bench", "flood", "--period-us", "9"], "--period-us"),
+        (&["bench", "send", "--sizes", "65508"], "0 to 65507"),
+        (&["bench", "send", "--ways", "flung"], "copied, lent"),
         (&["frobnicate"], "frobnicate"),
         (&[], "Usage"),
     ] {

@@ -2,5 +2,6 @@
 
 pub mod flood;
 pub mod rtt;
+pub mod send;
 pub mod sides;
 pub mod vbus;

@@ -2,6 +2,7 @@
 
 mod flood;
 mod rtt;
+mod send;
 mod vbus;
 
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ enum Benchmark {
     Rtt(rtt::Arguments),
     /// The delay of one port's messages while a third host floods another port, policed and not.
     Flood(flood::Arguments),
+    /// What sending a datagram of plain UDP costs, from the caller's memory and from a lent buffer.
+    Send(send::Arguments),
     /// Ports between processes, beside the machine's own floor and iceoryx2.
     Vbus(vbus::Arguments),
 }
@@ -36,6 +39,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.benchmark {
         Benchmark::Rtt(arguments) => rtt::run(&arguments),
         Benchmark::Flood(arguments) => flood::run(&arguments),
+        Benchmark::Send(arguments) => send::run(&arguments),
         Benchmark::Vbus(arguments) => vbus::run(&arguments),
     }
 }

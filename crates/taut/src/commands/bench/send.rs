@@ -1,0 +1,113 @@
+//! `taut bench send`: makes two hosts, measures, removes them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tautline_lab::Machine;
+use tautline_lab::hosts::{Hosts, HostsOptions};
+
+use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar, without_repeats};
+use crate::bench::send::{self, From, Outcome, Row, SendBenchError, Settings};
+use crate::cli::CommandError;
+use crate::table;
+
+/// Arguments of `taut bench send`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Datagrams of each size each way.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    count: u64,
+    /// Bytes of the datagrams.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
+    sizes: Vec<usize>,
+    /// From where they are sent.
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', value_enum, default_values_t = From::ALL)]
+    ways: Vec<From>,
+    #[command(flatten)]
+    placement: PlacementArguments,
+    /// Write the result as JSON; `-` writes it to standard output in place of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes @ 0..=65_507) => Ok(bytes),
+        _ => Err("a datagram has 0 to 65507 bytes".to_owned()),
+    }
+}
+
+/// Makes two hosts, measures, removes them.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = Settings {
+        sizes: without_repeats(&arguments.sizes),
+        count: arguments.count.max(1),
+        ways: without_repeats(&arguments.ways),
+        placement: arguments.placement.placement(),
+    };
+    let hosts = Hosts::create(&HostsOptions::default())
+        .map_err(|error| explain(SendBenchError::Hosts(error)))?;
+    let bar = progress_bar("datagrams");
+    let outcome = send::run(&hosts, &settings, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    drop(hosts);
+    let outcome = outcome.map_err(explain)?;
+    let machine = Machine::read();
+    super::print(
+        arguments.json.as_ref(),
+        &outcome.json(&machine),
+        &text(&outcome, &machine),
+    )
+}
+
+fn explain(error: SendBenchError) -> CommandError {
+    let what = error.to_string();
+    match error {
+        SendBenchError::Hosts(error) => CommandError::failed(what, error.remedy()),
+        SendBenchError::Node(error) => CommandError::failed(what, error.remedy()),
+        SendBenchError::Port(error) => CommandError::failed(what, error.remedy()),
+        SendBenchError::Send { source, .. } => crate::commands::peer::send_error(source),
+        SendBenchError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),
+        SendBenchError::Interrupted(signal) => CommandError::interrupted(signal),
+    }
+}
+
+fn text(outcome: &Outcome, machine: &Machine) -> String {
+    let mut lines = vec![
+        machine.summary(),
+        format!("  sender  {}", outcome.active),
+        "what a call of the sender takes; the frames go to a MAC address that nobody has"
+            .to_owned(),
+    ];
+    let header = [
+        "bytes",
+        "sent from",
+        "datagrams",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+        "p50 / copied",
+    ];
+    let rows = outcome.rows.iter().map(|row| cells(outcome, row));
+    lines.push(table::figures(&header, rows));
+    lines.join("\n")
+}
+
+fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
+    let summary = row.calls.summary();
+    let mut cells = vec![
+        row.bytes.to_string(),
+        row.from.text().to_owned(),
+        row.calls.count().to_string(),
+    ];
+    let calls = [summary.p50_ns, summary.p99_ns, summary.max_ns];
+    cells.extend(calls.map(table::microseconds));
+    cells.push(match outcome.ratio(row) {
+        Some(ratio) => format!("{ratio:.2}"),
+        None => "–".to_owned(),
+    });
+    cells
+}
