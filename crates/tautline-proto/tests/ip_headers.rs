@@ -290,6 +290,45 @@ fn wrong_datagrams_have_their_answers() {
 }
 
 #[test]
+fn headers_for_somebody_else_who_cuts() {
+    let route = Route::new(address(1, 7), address(2, 5000), mac(1), mac(2), 1500);
+    for length in [1473, 8192, DATAGRAM_BYTES_MAX] {
+        let mut buffer = SendBuffer::new(length);
+        buffer
+            .payload(length)
+            .unwrap()
+            .copy_from_slice(&payload(length));
+        let datagram = buffer.datagram(length).unwrap();
+        let mut frame = datagram
+            .uncut_headers(&route, Priority::HIGHEST, 0xBEEF)
+            .to_vec();
+        frame.extend_from_slice(datagram.payload());
+        let packet = SlicedPacket::from_ethernet(&frame).unwrap();
+        let Some(NetSlice::Ipv4(ip)) = &packet.net else {
+            panic!("{:?}", packet.net);
+        };
+        let ip = ip.header();
+        assert_eq!(ip.header_checksum(), ip.to_header().calc_header_checksum());
+        assert_eq!(usize::from(ip.total_len()), length + 28);
+        assert_eq!((ip.identification(), ip.dcp().value()), (0xBEEF, 56));
+        assert!(!ip.dont_fragment() && !ip.more_fragments());
+        let Some(TransportSlice::Udp(udp)) = &packet.transport else {
+            panic!("{:?}", packet.transport);
+        };
+        assert_eq!(usize::from(udp.length()), length + 8);
+        // Who cuts adds the ports, the length and the payload.
+        let verdict = judge(
+            udp.checksum(),
+            address(1, 7),
+            address(2, 5000),
+            udp.payload(),
+        );
+        assert_eq!(verdict, Some(UdpChecksum::Partial));
+    }
+    assert_eq!(route.fragment_bytes(), 1480);
+}
+
+#[test]
 fn news_is_read_from_what_is_quoted() {
     use etherparse::{Icmpv4Type, icmpv4::DestUnreachableHeader};
     use tautline_proto::ip::Reason;

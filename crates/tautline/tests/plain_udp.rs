@@ -166,6 +166,15 @@ fn long_datagrams_leave_in_fragments_that_the_kernel_puts_together() {
             let received = meeting.socket.recv(&mut buffer).unwrap();
             assert!(buffer[..received] == datagram, "{length} bytes");
         }
+        // So many fragments go one by one, whatever the interface.
+        meeting.port.limit_packets(to, 576);
+        let datagram = bytes(DATAGRAM_BYTES_MAX);
+        meeting
+            .port
+            .send_to(to, Priority::NORMAL, &datagram)
+            .unwrap();
+        let received = meeting.socket.recv(&mut buffer).unwrap();
+        assert!(buffer[..received] == datagram, "in short packets");
         let too_long = vec![0; DATAGRAM_BYTES_MAX + 1];
         assert_eq!(
             meeting.port.send_to(to, Priority::NORMAL, &too_long),

@@ -4,6 +4,7 @@
 //! the buffer's beginning. Otherwise each fragment is sent from where it lies: its headers are written
 //! over the end of the fragment before it, which has left already. So nothing is copied, whatever the
 //! length. (The scheme of SS-RTUDP's fragmentation.) The bytes of a datagram that was cut are spoilt.
+//! Where somebody else cuts, the datagram gets the headers of one packet, [`OutDatagram::uncut_headers`].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,7 +15,7 @@ use super::{
     checksum, type_of_service,
 };
 use crate::wire::ethernet::{ETHERNET_HEADER_BYTES, emit_ethernet};
-use crate::wire::udp::{TIME_TO_LIVE, internet_checksum};
+use crate::wire::udp::{TIME_TO_LIVE, fold, internet_checksum, sum};
 use crate::wire::{MTU_BYTES, MacAddress, Priority};
 
 /// Bytes of all headers before a datagram.
@@ -88,6 +89,36 @@ impl Route {
     #[must_use]
     pub const fn whole_bytes_max(&self) -> usize {
         self.mtu_bytes - IPV4_HEADER_BYTES - UDP_HEADER_BYTES
+    }
+
+    /// Bytes after the IP header in each fragment but the last.
+    #[must_use]
+    pub const fn fragment_bytes(&self) -> usize {
+        (self.mtu_bytes - IPV4_HEADER_BYTES) & !7
+    }
+
+    /// Writes the headers of Ethernet and IP before `packet_bytes` that follow the latter.
+    #[inline]
+    fn emit(
+        &self,
+        headers: &mut [u8; FRAGMENT_HEADERS_BYTES],
+        priority: Priority,
+        packet_bytes: usize,
+        (identification, fragment): (u16, u16),
+    ) {
+        let (ethernet, ip) = headers.split_at_mut(ETHERNET_HEADER_BYTES);
+        ethernet.copy_from_slice(&self.ethernet);
+        ip[0] = 0x45; // version 4, five words
+        ip[1] = type_of_service(priority);
+        ip[2..4].copy_from_slice(&((IPV4_HEADER_BYTES + packet_bytes) as u16).to_be_bytes());
+        ip[4..6].copy_from_slice(&identification.to_be_bytes());
+        ip[6..8].copy_from_slice(&fragment.to_be_bytes());
+        ip[8] = TIME_TO_LIVE;
+        ip[9] = PROTOCOL_UDP;
+        ip[10..12].fill(0);
+        ip[12..20].copy_from_slice(&self.addresses);
+        let checksum = internet_checksum(ip);
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
@@ -203,6 +234,29 @@ impl<'b> OutDatagram<'b> {
     ) -> Frames<'f> {
         frames(self.bytes, route, priority, identification)
     }
+
+    /// The headers of the datagram as one packet, however long, for a kernel or a network card that cuts it into
+    /// fragments of [`Route::fragment_bytes`]. It has to finish the UDP checksum too: the field holds the
+    /// pseudo-header's sum. `identification` as for [`frames`](Self::frames).
+    #[must_use]
+    pub fn uncut_headers(
+        &self,
+        route: &Route,
+        priority: Priority,
+        identification: u16,
+    ) -> [u8; HEADERS_BYTES] {
+        let packet_bytes = UDP_HEADER_BYTES + self.payload().len();
+        let mut headers = [0; HEADERS_BYTES];
+        let (outer, udp) = headers.split_at_mut(FRAGMENT_HEADERS_BYTES);
+        if let Some(outer) = outer.first_chunk_mut() {
+            route.emit(outer, priority, packet_bytes, (identification, 0));
+        }
+        let pseudo = sum(&route.addresses) + u32::from(PROTOCOL_UDP) + packet_bytes as u32;
+        udp[..4].copy_from_slice(&route.ports);
+        udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+        udp[6..8].copy_from_slice(&fold(pseudo).to_be_bytes());
+        headers
+    }
 }
 
 /// The frames of the datagram that lies in `bytes` behind the room for its headers.
@@ -223,7 +277,7 @@ fn frames<'b>(
     let whole = length <= route.whole_bytes_max();
     let step = match whole {
         true => packet_bytes,
-        false => (route.mtu_bytes - IPV4_HEADER_BYTES) & !7,
+        false => route.fragment_bytes(),
     };
     Frames {
         bytes,
@@ -266,20 +320,9 @@ impl Frames<'_> {
             _ => (offset / 8) as u16 | if more { MORE_FRAGMENTS } else { 0 },
         };
         let frame = &mut self.bytes[offset..offset + FRAGMENT_HEADERS_BYTES + length];
-        let (headers, _) = frame.split_at_mut(FRAGMENT_HEADERS_BYTES);
-        let (ethernet, ip) = headers.split_at_mut(ETHERNET_HEADER_BYTES);
-        ethernet.copy_from_slice(&self.route.ethernet);
-        ip[0] = 0x45; // version 4, five words
-        ip[1] = type_of_service(self.priority);
-        ip[2..4].copy_from_slice(&((IPV4_HEADER_BYTES + length) as u16).to_be_bytes());
-        ip[4..6].copy_from_slice(&self.identification.to_be_bytes());
-        ip[6..8].copy_from_slice(&fragment.to_be_bytes());
-        ip[8] = TIME_TO_LIVE;
-        ip[9] = PROTOCOL_UDP;
-        ip[10..12].fill(0);
-        ip[12..20].copy_from_slice(&self.route.addresses);
-        let checksum = internet_checksum(ip);
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        let headers = frame.first_chunk_mut()?;
+        let number = (self.identification, fragment);
+        self.route.emit(headers, self.priority, length, number);
         Some(frame)
     }
 }

@@ -210,6 +210,19 @@ impl<'s> Request<'s> {
 
 /// The id of the XDP program that is attached to an interface, if any.
 pub(crate) fn xdp_program(index: u32) -> io::Result<Option<u32>> {
+    Ok(attributes(index)?.iter().find_map(program_of))
+}
+
+/// Whether frames wait in a queueing discipline for an interface to take them. Virtual interfaces have none unless
+/// somebody gave them one.
+pub(crate) fn has_queueing_discipline(index: u32) -> io::Result<bool> {
+    let attributes = attributes(index)?;
+    let is_without = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Qdisc(name) if name == "noqueue");
+    Ok(!attributes.iter().any(is_without))
+}
+
+/// What the kernel tells of an interface.
+fn attributes(index: u32) -> io::Result<Vec<LinkAttribute>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -229,9 +242,9 @@ pub(crate) fn xdp_program(index: u32) -> io::Result<Option<u32>> {
     let answer =
         NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
     let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = answer.payload else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    Ok(link.attributes.iter().find_map(program_of))
+    Ok(link.attributes)
 }
 
 fn program_of(attribute: &LinkAttribute) -> Option<u32> {

@@ -1,14 +1,27 @@
 //! AF_PACKET: frames past the protocol stack.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::socket;
+use tautline_proto::ip::send::HEADERS_BYTES;
+
+use super::socket::{self, Pieces};
 
 /// A socket to send whole frames on one interface, past the queueing discipline (so a frame is
 /// with the driver when the call returns, and nobody's backlog is before it). It receives nothing,
 /// and cannot be made to: a process that was handed it must not listen to others with it.
 pub(crate) fn sender(interface_index: u32) -> io::Result<OwnedFd> {
+    sender_with(interface_index, libc::PACKET_QDISC_BYPASS)
+}
+
+/// A socket to send UDP datagrams as one packet each, up to 64 KiB, which the kernel cuts into IP fragments in front
+/// of the driver ([`send_uncut`]). It does not go past the queueing discipline, because the kernel cuts there; nor does
+/// it receive anything.
+pub(crate) fn cutting_sender(interface_index: u32) -> io::Result<OwnedFd> {
+    sender_with(interface_index, libc::PACKET_VNET_HDR)
+}
+
+fn sender_with(interface_index: u32, option: libc::c_int) -> io::Result<OwnedFd> {
     let sender = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     let nothing = libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
@@ -18,14 +31,70 @@ pub(crate) fn sender(interface_index: u32) -> io::Result<OwnedFd> {
     };
     socket::set_filter(sender.as_fd(), &[nothing])?;
     socket::lock_filter(sender.as_fd())?;
-    socket::set_option(
-        sender.as_fd(),
-        libc::SOL_PACKET,
-        libc::PACKET_QDISC_BYPASS,
-        &1i32,
-    )?;
+    socket::set_option(sender.as_fd(), libc::SOL_PACKET, option, &1i32)?;
     socket::bind(sender.as_fd(), &address(interface_index, 0))?;
     Ok(sender)
+}
+
+/// `struct virtio_net_hdr` (`linux/virtio_net.h`), which stands before a packet on a socket that has PACKET_VNET_HDR
+/// set. In the machine's byte order there.
+#[derive(Clone, Copy)]
+struct PacketHead {
+    header_bytes: u16,
+    segment_bytes: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
+}
+
+const PACKET_HEAD_BYTES: usize = 10;
+
+impl PacketHead {
+    /// A UDP datagram of which the checksum is to be finished, to be cut into IP fragments.
+    fn to_bytes(self) -> [u8; PACKET_HEAD_BYTES] {
+        const VIRTIO_NET_HDR_F_NEEDS_CSUM: u8 = 1;
+        const VIRTIO_NET_HDR_GSO_UDP: u8 = 3;
+        let fields = [
+            self.header_bytes,
+            self.segment_bytes,
+            self.checksum_start,
+            self.checksum_offset,
+        ];
+        let mut bytes = [0; PACKET_HEAD_BYTES];
+        bytes[0] = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+        bytes[1] = VIRTIO_NET_HDR_GSO_UDP;
+        for (to, field) in bytes[2..].chunks_mut(2).zip(fields) {
+            to.copy_from_slice(&field.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// Sends a UDP datagram on a [`cutting_sender`], with one system call: `headers` of Ethernet, IP and UDP, and the
+/// payload. Fragments have `fragment_bytes` after their IP header. Never waits.
+pub(crate) fn send_uncut(
+    sender: BorrowedFd<'_>,
+    headers: &[u8; HEADERS_BYTES],
+    payload: &[u8],
+    fragment_bytes: usize,
+) -> io::Result<()> {
+    const UDP_HEADER_BYTES: usize = 8;
+    /// Of the checksum in a UDP header.
+    const CHECKSUM_AT: u16 = 6;
+    let head = PacketHead {
+        header_bytes: HEADERS_BYTES as u16,
+        segment_bytes: fragment_bytes as u16,
+        checksum_start: (HEADERS_BYTES - UDP_HEADER_BYTES) as u16,
+        checksum_offset: CHECKSUM_AT,
+    };
+    let mut all = [0; PACKET_HEAD_BYTES + HEADERS_BYTES];
+    all[..PACKET_HEAD_BYTES].copy_from_slice(&head.to_bytes());
+    all[PACKET_HEAD_BYTES..].copy_from_slice(headers);
+    let pieces = Pieces {
+        head: &all,
+        rest: payload,
+        to: None,
+    };
+    socket::send_many(sender, &[pieces]).map(drop)
 }
 
 /// A socket that receives the frames of one EtherType for one Tautline port on one interface.
