@@ -32,7 +32,7 @@ extern "C" {
 /* ---- Layout ------------------------------------------------------------------------------------------------------ */
 
 #define TLB_MAGIC UINT32_C(0x544c4231) /* "TLB1" */
-#define TLB_VERSION 1
+#define TLB_VERSION 2
 #define TLB_ROLE_PRODUCER 1
 #define TLB_ROLE_CONSUMER 2
 #define TLB_KIND_QUEUING 1
@@ -465,7 +465,7 @@ static inline void tlb_publish_value(struct tlb_producer *producer, uint32_t len
 	tlb_word number = (producer->latest >> 3) + 1;
 
 	tlb_describe(cell, length, sequence, priority, arrival_ns);
-	TLB_STORE(&cell->turn, (uint32_t)number);
+	TLB_STORE_RELEASE(&cell->turn, (uint32_t)number);
 	producer->latest = (tlb_word)(number << 3) | ((producer->latest ^ ((tlb_word)2 << pair)) & 6) | pair;
 	TLB_STORE_RELEASE(TLB_WORD(&producer->head->latest), producer->latest);
 	tlb_count(&producer->head->published[0]);

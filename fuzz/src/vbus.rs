@@ -144,6 +144,13 @@ pub fn vbus_memory(data: &[u8]) {
             }
             1 => {
                 let memory = theirs.producer(SAMPLING);
+                let mut words = [0xA5; 4];
+                let limit = SAMPLING.message_bytes_max;
+                let latest = &memory.head.latest;
+                let copied = reader.copy(memory.slots, latest, limit, &mut words);
+                assert!(copied.is_none_or(|copied| copied.message.length <= limit));
+                let words_max = limit.div_ceil(8) as usize;
+                assert!(words[words_max..].iter().all(|word| *word == 0xA5));
                 let value = reader.read(memory.slots, &memory.head.latest, &own.reading);
                 if let Some(value) = value {
                     copy(value.cell, &value.cell.message());

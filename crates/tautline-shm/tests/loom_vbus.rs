@@ -283,6 +283,54 @@ fn a_value_is_never_torn_and_never_goes_back() {
     });
 }
 
+/// A reader that copies, and takes a cell only where that fails.
+#[test]
+fn a_copied_value_is_whole_and_never_goes_back() {
+    // The third value is the first that replaces one.
+    bounded(2, || {
+        let connection = Connection::sampling();
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                let (mut writer, mut kicker) = (Writer::new(), Kicker::new());
+                for value in 1..=3 {
+                    connection.write(&mut writer, &mut kicker, value);
+                }
+            })
+        };
+        let mut reader = Reader::new();
+        let (mut last, mut seen, mut overwritten) = (0, 0, 0);
+        let mut look = |reader: &mut Reader| {
+            let (latest, reading) = (&connection.head.latest, &connection.entry.reading);
+            let mut copy = [0];
+            let copied = reader.copy(connection.cells(), latest, PAYLOAD_BYTES as u32, &mut copy);
+            let (value, unseen) = if let Some(copied) = copied {
+                let bytes = copy[0].to_ne_bytes();
+                assert_eq!(bytes, [bytes[0]; PAYLOAD_BYTES], "torn payload");
+                assert_eq!(copied.message, head(bytes[0], 0), "head of another value");
+                (bytes[0], copied.overwritten)
+            } else {
+                match reader.read(connection.cells(), latest, reading) {
+                    Some(value) if value.new => (whole(value.cell, 0), value.overwritten),
+                    _ => return last,
+                }
+            };
+            assert!(value > last);
+            seen += 1;
+            overwritten += unseen;
+            last = value;
+            last
+        };
+        look(&mut reader);
+        let last = look(&mut reader);
+        sender.join().unwrap();
+        let fresh = reader.fresh(connection.cells(), &connection.head.latest);
+        assert_eq!(fresh, last < 3, "what is there is seen to be");
+        assert_eq!(look(&mut reader), 3, "the last value is there");
+        assert_eq!(seen + overwritten, 3, "each value was seen or counted");
+    });
+}
+
 #[test]
 fn no_wake_up_is_lost_and_none_comes_twice() {
     bounded(3, || {

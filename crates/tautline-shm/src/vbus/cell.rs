@@ -10,6 +10,11 @@
 //! cell of pair 0 and of pair 1 holds the pair's last value; the rest is the number of the newest
 //! value, from 1.
 //!
+//! A reader that copies needs no cell of its own, and mostly gets by with one line of the writer's
+//! ([`Reader::copy`]): while it stays in its pair, the writer fills the two cells of the other pair in turn, so it is
+//! known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the value
+//! after it has not been published by then, because the writer comes round to this cell only after that.
+//!
 //! Progress: both sides are wait-free. A look that finds nothing new is one load and writes nothing.
 
 use super::layout::{LatestLine, MessageHead, ReadingLine, Slot, Slots};
@@ -17,6 +22,20 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::fence;
 
 const NUMBER_SHIFT: u32 = 3;
+
+/// The writer's word once the next value is in the other cell of `pair`.
+#[inline]
+fn following(word: u64, pair: u32) -> u64 {
+    let number = (word >> NUMBER_SHIFT).wrapping_add(1);
+    let flipped = word ^ (2 << pair);
+    number << NUMBER_SHIFT | flipped & 6 | u64::from(pair)
+}
+
+/// The lower half of the number in the writer's word.
+#[inline]
+fn number_in(word: u64) -> u32 {
+    (word >> NUMBER_SHIFT) as u32
+}
 
 /// The cell of a pair that holds the pair's last value.
 #[inline]
@@ -63,25 +82,40 @@ impl Writer {
     #[inline]
     pub fn publish(&mut self, latest: &LatestLine, cells: Slots<'_>, message: &MessageHead) {
         let slot = self.last(cells);
-        let pair = self.pair;
-        let number = (self.word >> NUMBER_SHIFT).wrapping_add(1);
         slot.describe(message);
-        slot.head.turn.store(number as u32, Relaxed);
-        let flipped = self.word ^ (2 << pair);
-        self.word = number << NUMBER_SHIFT | flipped & 6 | u64::from(pair);
+        self.word = following(self.word, self.pair);
+        // Release: partner is the Acquire in `Reader::copy`.
+        slot.head.turn.store(number_in(self.word), Release);
         // Release: partner is the Acquire in `Reader::read`.
         latest.latest.store(self.word, Release);
     }
 }
 
 /// The reader's place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reader {
-    /// The writer's word when our cell held the newest value; 0 before the first.
+    /// The writer's word when the value that was read last was the newest; 0 before the first.
     word: u64,
+    /// The word before that, which the writer may not have replaced yet when a value has been copied.
+    before: u64,
     pair: u32,
     index: u32,
+    /// The number of the value that was read last.
     seen: u32,
+    /// The writer is known to have seen which pair is ours: its next value goes to the cell of the other pair that does not
+    /// hold that pair's last value.
+    settled: bool,
+    /// If settled: the turn of that cell.
+    stale: u32,
+}
+
+/// What [`Reader::copy`] has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// What was said of the value, whose length is not above the limit that was given.
+    pub message: MessageHead,
+    /// Values that were written and replaced since the reader's last look.
+    pub overwritten: u32,
 }
 
 /// A value, in the cell that belongs to the reader until its next read.
@@ -101,25 +135,115 @@ impl Reader {
     /// The reader of cells from which nothing has been read.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            word: 0,
+            before: 0,
+            pair: 0,
+            index: 0,
+            seen: 0,
+            // The entry says pair 0 before the writer knows it.
+            settled: true,
+            stale: 0,
+        }
     }
 
-    /// Whether there is a value that this reader has not seen. One load.
+    /// Whether there may be a value that this reader has not seen. One load. That one is there and not found by the next
+    /// look happens only while the writer is publishing it, or to a writer that breaks the rules.
     #[inline]
     #[must_use]
-    pub fn fresh(&self, latest: &LatestLine) -> bool {
-        latest.latest.load(Relaxed) != self.word
+    pub fn fresh(&self, cells: Slots<'_>, latest: &LatestLine) -> bool {
+        if self.settled {
+            self.next_cell(cells).head.turn.load(Relaxed) != self.stale
+        } else {
+            latest.latest.load(Relaxed) != self.word
+        }
     }
 
-    /// The cell that the reader has, without a look for a newer one; `None` while there has never been a
-    /// value.
+    /// If settled: where the next value will be.
+    #[inline]
+    fn next_cell<'m>(&self, cells: Slots<'m>) -> Slot<'m> {
+        let pair = 1 - self.pair;
+        cell(cells, pair, 1 - last_of(self.word, pair))
+    }
+
+    /// The cell that [`Reader::read`] gave last. It is the reader's until the next.
     #[inline]
     #[must_use]
-    pub fn held<'m>(&self, cells: Slots<'m>) -> Option<Slot<'m>> {
-        (self.word != 0).then(|| cell(cells, self.pair, self.index))
+    pub fn held<'m>(&self, cells: Slots<'m>) -> Slot<'m> {
+        cell(cells, self.pair, self.index)
     }
 
-    /// The newest value; `None` while there has never been one.
+    /// Copies the newest value out if it has not been seen, is at most `limit` bytes long, and is not replaced meanwhile;
+    /// whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left out). `None`
+    /// says nothing: [`Reader::read`] then tells whether there is one. No cell is taken, so that the writer
+    /// finds the reader's line as it was, and what [`Reader::read`] gave before stays.
+    #[inline]
+    pub fn copy(
+        &mut self,
+        cells: Slots<'_>,
+        latest: &LatestLine,
+        limit: u32,
+        out: &mut [u64],
+    ) -> Option<Copied> {
+        if self.settled {
+            let word = following(self.word, 1 - self.pair);
+            if let Some(copied) = self.copy_named(word, cells, limit, out) {
+                return Some(copied);
+            }
+        }
+        // Acquire: partner is the Release in `Writer::publish`.
+        let word = latest.latest.load(Acquire);
+        let is_ours = word & 1 == u64::from(self.pair);
+        if is_ours || word == 0 || word == self.word || word == self.before {
+            return None;
+        }
+        self.copy_named(word, cells, limit, out)
+    }
+
+    /// The same of the value that is the newest when the writer's word is `word`, which names the other pair.
+    #[inline]
+    fn copy_named(
+        &mut self,
+        word: u64,
+        cells: Slots<'_>,
+        limit: u32,
+        out: &mut [u64],
+    ) -> Option<Copied> {
+        let pair = 1 - self.pair;
+        let last = last_of(word, pair);
+        let (here, next) = (cell(cells, pair, last), cell(cells, pair, 1 - last));
+        let number = number_in(word);
+        // Acquire: partner is the Release in `Writer::publish`.
+        if here.head.turn.load(Acquire) != number {
+            return None;
+        }
+        let message = here.message();
+        if message.length > limit {
+            return None;
+        }
+        here.copy_racing(message.length as usize, out);
+        // Partner: the barrier between two values of the writer. If anything of what was read belonged to a later value
+        // in this cell, the value before that one is seen to have been published: it is the next of ours, or a later one, and then
+        // the turn here is another.
+        fence(Acquire);
+        // Acquire: partner is the Release in `Writer::publish`.
+        let after = next.head.turn.load(Acquire);
+        if after == number.wrapping_add(1) || here.head.turn.load(Relaxed) != number {
+            return None;
+        }
+        let ahead = number.wrapping_sub(self.seen);
+        (self.before, self.word) = (self.word, word);
+        self.seen = number;
+        self.settled = true;
+        self.stale = after;
+        Some(Copied {
+            message,
+            overwritten: ahead.saturating_sub(1),
+        })
+    }
+
+    /// The newest value; `None` while there has never been one. If it is not new, it is the cell that
+    /// this gave last, which holds an older value if newer ones have been copied since.
     #[inline]
     pub fn read<'m>(
         &mut self,
@@ -129,8 +253,8 @@ impl Reader {
     ) -> Option<Value<'m>> {
         // Acquire: partner is the Release in `Writer::publish`.
         let word = latest.latest.load(Acquire);
-        if word == self.word {
-            if word == 0 {
+        if word == self.word || word == self.before {
+            if self.word == 0 {
                 return None;
             }
             return Some(Value {
@@ -175,6 +299,9 @@ impl Reader {
         } else {
             first
         };
+        self.before = self.word;
+        // A value that the writer had begun may still come to this pair.
+        self.settled = false;
         let ahead = number.wrapping_sub(self.seen);
         self.seen = number;
         Value {
@@ -183,5 +310,11 @@ impl Reader {
             overwritten: ahead.saturating_sub(1),
             new: ahead != 0,
         }
+    }
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
     }
 }

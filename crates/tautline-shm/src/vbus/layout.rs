@@ -12,7 +12,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// Marks a memory of a V-Bus, and this layout: "TLB1".
 pub const MAGIC: u32 = 0x544c_4231;
 /// Version of this layout. Another version is refused.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// `Identity::role` of a producer's memory.
 pub const ROLE_PRODUCER: u16 = 1;
 /// `Identity::role` of a consumer's memory.
@@ -352,6 +352,8 @@ pub struct Slot<'m> {
     pub(crate) payload: *mut u8,
     #[cfg(loom)]
     pub(crate) payload: &'m loom::cell::UnsafeCell<[u8; model::PAYLOAD_BYTES]>,
+    #[cfg(loom)]
+    pub(crate) halves: &'m [AtomicU32; 2],
     /// Bytes that the payload can have: a limit of this side's own, not read from memory.
     pub(crate) capacity: usize,
 }
@@ -452,6 +454,20 @@ impl Slot<'_> {
         unsafe { core::ptr::copy_nonoverlapping(self.payload, out.as_mut_ptr(), bytes) };
     }
 
+    /// Copies the words that hold the payload's first `length` bytes, while the owner may be writing them: at most its
+    /// capacity, and at most what `out` holds.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn copy_racing(&self, length: usize, out: &mut [u64]) {
+        let words = length.min(self.capacity).div_ceil(8);
+        let start = self.payload.cast::<AtomicU64>();
+        for (place, word) in out.iter_mut().take(words).enumerate() {
+            // SAFETY: the payload is aligned to 8 bytes, and a slot ends at a multiple of a cache line: the
+            // whole of the last word belongs to it. An atomic load may race with whatever the owner does.
+            *word = unsafe { &*start.add(place) }.load(Relaxed);
+        }
+    }
+
     /// Owner: copies `bytes` into the payload; what exceeds the capacity is left out.
     #[cfg(not(loom))]
     #[inline]
@@ -477,6 +493,16 @@ impl Slot<'_> {
             // SAFETY: the pointer is valid within the closure, and loom checks the accesses.
             unsafe { (&mut *payload)[..bytes.len()].copy_from_slice(bytes) };
         });
+        for (half, bytes) in self.halves.iter().zip(bytes.as_chunks::<4>().0) {
+            half.store(u32::from_ne_bytes(*bytes), Relaxed);
+        }
+    }
+
+    /// The same in a model: two halves, so that it can be torn.
+    #[cfg(loom)]
+    pub(crate) fn copy_racing(&self, _length: usize, out: &mut [u64]) {
+        let [low, high] = self.halves.each_ref().map(|half| half.load(Relaxed));
+        out[0] = u64::from(high) << 32 | u64::from(low);
     }
 }
 
@@ -555,6 +581,7 @@ impl<'m> Slots<'m> {
         Slot {
             head: &slot.head,
             payload: &slot.payload,
+            halves: &slot.halves,
             capacity: model::PAYLOAD_BYTES,
         }
     }
@@ -575,6 +602,8 @@ pub mod model {
         pub head: SlotHead,
         /// Its payload.
         pub payload: loom::cell::UnsafeCell<[u8; PAYLOAD_BYTES]>,
+        /// The same once more, for who copies while it may change.
+        pub halves: [AtomicU32; 2],
     }
 
     // SAFETY: the payload passes from thread to thread as the head says, which is what loom checks.
@@ -600,6 +629,7 @@ pub mod model {
                 class: half(),
             },
             payload: loom::cell::UnsafeCell::new([0; PAYLOAD_BYTES]),
+            halves: [half(), half()],
         }
     }
 

@@ -325,7 +325,7 @@ mod tests {
         let bytes = identity.to_bytes();
         if cfg!(target_endian = "little") {
             let expected: [u8; 68] = [
-                b'1', b'B', b'L', b'T', 1, 0, 1, 0, // magic, version, role
+                b'1', b'B', b'L', b'T', 2, 0, 1, 0, // magic, version, role
                 8, 7, 6, 5, 4, 3, 2, 1, // epoch
                 0, 16, 0, 0, 0, 0, 0, 0, // memory_bytes
                 1, 0, 11, 0, 12, 0, 8, 0, // kind, port, peer_port, class_count
@@ -356,8 +356,8 @@ mod tests {
             LayoutError::NotBus { magic: 7 }
         );
         assert_eq!(
-            wrong(|identity| identity.version = 2),
-            LayoutError::OtherVersion { version: 2 }
+            wrong(|identity| identity.version = 1),
+            LayoutError::OtherVersion { version: 1 }
         );
         assert_eq!(
             wrong(|identity| identity.role = ROLE_CONSUMER),

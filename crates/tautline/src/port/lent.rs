@@ -190,6 +190,18 @@ impl<'m> LentBytes<'m> {
         }
     }
 
+    /// In a port's copy of a value.
+    #[inline]
+    pub(crate) fn of_copy(copy: &'m [u64], length: usize) -> Self {
+        assert!(length <= size_of_val(copy));
+        Self {
+            start: copy.as_ptr().cast(),
+            length,
+            foreign: false,
+            memory: PhantomData,
+        }
+    }
+
     /// In a slot that the calling port owns until it gives it back, which it does not do during `'m`.
     #[inline]
     pub(super) fn of_slot(slot: &'m Slot, offset: usize, length: usize) -> Self {
@@ -249,7 +261,8 @@ impl<'m> LentBytes<'m> {
         self.start
     }
 
-    /// The bytes as a slice, where no other process can write them: on all links but `vbus`.
+    /// The bytes as a slice, where no other process can write them: on all links but `vbus`, and there
+    /// of a small value, which the port has copied.
     #[inline]
     #[must_use]
     pub fn slice(&self) -> Option<&'m [u8]> {
@@ -269,7 +282,7 @@ impl<'m> LentBytes<'m> {
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &'m [u8] {
-        // SAFETY: the bytes are mapped for `'m`, initialised (memory of a file), and by the caller's
+        // SAFETY: the bytes are there for `'m`, initialised (memory of a file, or our own copy), and by the caller's
         // promise not written.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
@@ -388,8 +401,8 @@ impl std::fmt::Debug for LentSlot<'_> {
     }
 }
 
-/// A value where it lies: where its sender has put it on a bus, in the port's own memory elsewhere. It stays
-/// there, whatever comes meanwhile, until the port is used again.
+/// A value where it lies: where its sender has put it on a bus, if it is more than 256 bytes; in the port's own memory
+/// otherwise. It stays there, whatever comes meanwhile, until the port is used again.
 #[derive(Clone, Copy, Debug)]
 pub struct LentSample<'p> {
     /// The value's bytes.

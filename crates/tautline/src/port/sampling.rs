@@ -410,12 +410,20 @@ impl SamplingPort {
     #[inline]
     fn bring_in(&mut self) -> Result<(), ReceiveError> {
         self.collect()?;
-        if self.endpoint.notify && !self.fresh() {
+        if self.endpoint.notify && !self.finds_new() {
             self.endpoint.link.arm_descriptor();
             self.collect()?;
         }
         self.refresh();
         Ok(())
+    }
+
+    /// As [`SamplingPort::fresh`], but over a bus a peer's word alone does not count.
+    fn finds_new(&mut self) -> bool {
+        if let PortHalf::Bus(bus) = &mut self.endpoint.link {
+            return bus.inlet.refresh_values();
+        }
+        self.fresh()
     }
 
     #[inline]

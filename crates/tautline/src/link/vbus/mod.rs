@@ -8,6 +8,7 @@
 //! * `inlet` and `outlet` are the two ends of a connection, in the thread of a port.
 
 mod directory;
+mod incoming;
 mod inlet;
 pub mod observe;
 mod outlet;
@@ -26,7 +27,8 @@ use tautline_shm::vbus::layout::{MESSAGE_BYTES_MAX, PRODUCERS_MAX};
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
 use self::directory::{BindError, Directory, socket_name};
-pub(crate) use self::inlet::{Inlet, InletShared, PeerFigures, wrapping_sum};
+pub(crate) use self::incoming::{InletShared, PeerFigures, wrapping_sum};
+pub(crate) use self::inlet::Inlet;
 pub(crate) use self::outlet::Outlet;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
@@ -37,8 +39,7 @@ use crate::address::{Address, NodeName, Source};
 use crate::config::BusConfig;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::port::{
-    DESTINATIONS_MAX, LentBytes, LentMessage, LentPlace, LentSample, Loan, Message, Outgoing,
-    Sample,
+    DESTINATIONS_MAX, LentMessage, LentPlace, LentSample, Loan, Message, Outgoing, Sample,
 };
 use crate::statistics::Statistics;
 use crate::sys::clock;
@@ -392,7 +393,7 @@ impl BusPort {
     pub(crate) fn lend_value(&mut self, place: usize) -> Option<LentSample<'_>> {
         let handed = self.inlet.hand(place)?;
         Some(LentSample {
-            bytes: LentBytes::on_bus(handed.slot, handed.head.length as usize),
+            bytes: handed.bytes,
             priority: Priority::ALL[handed.head.class as usize],
             source: Source {
                 address: Address::Bus(handed.node),
@@ -411,7 +412,7 @@ impl BusPort {
     pub(crate) fn take_value(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
         let handed = self.inlet.hand(place)?;
         let length = handed.head.length as usize;
-        handed.slot.copy_out(&mut buffer[..length]);
+        handed.bytes.copy_out(0, &mut buffer[..length]);
         Some(Sample {
             length,
             priority: Priority::ALL[handed.head.class as usize],

@@ -18,7 +18,7 @@ use tautline_shm::vbus::layout::{Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PR
 use tautline_shm::vbus::shape::{self, consumer_bytes};
 
 use super::directory::{Directory, socket_name};
-use super::inlet::{Incoming, InletShared};
+use super::incoming::{Incoming, InletShared};
 use super::outlet::{Established, OutletShared};
 use super::view::View;
 use crate::address::NodeName;

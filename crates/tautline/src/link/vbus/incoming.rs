@@ -1,0 +1,373 @@
+//! What the port's thread, the service thread and the status page share of a port on a bus: its own memory, who sends to it,
+//! and what was counted of those who are gone.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tautline_proto::wire::PortNumber;
+use tautline_shm::vbus::cell;
+use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX};
+use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
+use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
+use tautline_shm::vbus::wait;
+
+use super::epoch;
+use super::view::{ConsumerView, ProducerView, View};
+use crate::address::NodeName;
+use crate::statistics::Counter;
+use crate::sys::clock;
+use crate::sys::event::Event;
+use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+
+/// Peers whose reconnections are remembered. Lower: a count begins anew for a peer among many.
+const RESTARTS_MAX: usize = 64;
+
+/// One who sends to the port.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    memory: ProducerView<PeerMemory>,
+    pub(super) index: usize,
+    pub(crate) node: NodeName,
+    pub(crate) port: PortNumber,
+    pub(crate) process: u32,
+    pub(crate) epoch: u64,
+    /// Its process has hung up: nothing more is published.
+    gone: AtomicBool,
+    pub(super) received: Counter,
+}
+
+impl Incoming {
+    /// A peer whose memory has been checked to be of this shape.
+    pub(crate) fn new(
+        memory: ProducerView<PeerMemory>,
+        index: usize,
+        identity: &Identity,
+        node: NodeName,
+        port: PortNumber,
+    ) -> Self {
+        Self {
+            memory,
+            index,
+            node,
+            port,
+            process: identity.process,
+            epoch: identity.epoch,
+            gone: AtomicBool::new(false),
+            received: Counter::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn memory(&self) -> ProducerMemory<'_> {
+        self.memory.memory()
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.memory.mapping().file()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        // Acquire: partner is the Release in `hang_up`; what the peer published before is there.
+        self.gone.load(Acquire)
+    }
+}
+
+/// What has been counted of peers that are gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) published: u64,
+    pub(crate) dropped_full: [u64; CLASS_COUNT],
+    pub(crate) kicks: u64,
+    pub(crate) corrupt: u64,
+    /// Messages of peers that died before the port ever looked, and had to make room.
+    pub(crate) abandoned: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// Entries in use, a bit each.
+    pub(super) used: u32,
+    /// Peers that the port has not seen yet.
+    pub(super) arrivals: Vec<Arc<Incoming>>,
+    /// All peers.
+    pub(super) live: Vec<Arc<Incoming>>,
+    pub(super) past: Totals,
+    /// Who has ever connected, and how often.
+    connections: Vec<(NodeName, PortNumber, u32)>,
+    /// Who came when all places were taken.
+    refused: u64,
+}
+
+/// What the port's thread, the service thread and the status page share.
+#[derive(Debug)]
+pub(crate) struct InletShared {
+    pub(crate) node: NodeName,
+    pub(crate) number: PortNumber,
+    pub(crate) shape: Shape,
+    /// Sources that a sampling port keeps a value of; 1: the last of all.
+    sources: usize,
+    own: ConsumerView<OwnMemory>,
+    pub(super) event: Event,
+    /// Changes when a peer comes or goes; a futex of this process.
+    pub(super) generation: AtomicU32,
+    control: Mutex<Control>,
+}
+
+impl InletShared {
+    pub(crate) fn new(
+        node: NodeName,
+        number: PortNumber,
+        shape: Shape,
+        sources: usize,
+    ) -> std::io::Result<Self> {
+        let own = View::consumer(OwnMemory::new(consumer_bytes())?);
+        let inlet = Self {
+            node,
+            number,
+            shape,
+            sources,
+            own,
+            event: Event::new()?,
+            generation: AtomicU32::new(0),
+            control: Mutex::default(),
+        };
+        inlet.memory().head.identity.announce(&Identity {
+            epoch: epoch(),
+            port: number.get(),
+            process: std::process::id(),
+            made_ns: clock::monotonic().as_nanos(),
+            node: node.bytes(),
+            ..shape.consumer_identity()
+        });
+        Ok(inlet)
+    }
+
+    #[inline]
+    pub(crate) fn memory(&self) -> ConsumerMemory<'_> {
+        self.own.memory()
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.own.mapping().file()
+    }
+
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    pub(super) fn control(&self) -> MutexGuard<'_, Control> {
+        // The lists stay whole at every step, so a panic elsewhere does not spoil them.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Service: takes an entry for a new peer, and offers it a fresh epoch. `None` if all are taken.
+    pub(crate) fn offer(&self, node: NodeName, port: PortNumber) -> Option<(usize, u64)> {
+        let mut control = self.control();
+        if control.used == u32::MAX {
+            abandon_dead(&mut control);
+        }
+        if matches!(self.shape.kind, Kind::Sampling) && self.sources > 1 {
+            let is_known =
+                |(other, of, _): &(NodeName, PortNumber, u32)| (*other, *of) == (node, port);
+            let known = control.connections.iter();
+            if known.len() >= self.sources && !known.clone().any(is_known) {
+                control.refused += 1;
+                return None;
+            }
+        }
+        let index = control.used.trailing_ones() as usize;
+        if index >= PRODUCERS_MAX {
+            control.refused += 1;
+            return None;
+        }
+        control.used |= 1 << index;
+        let epoch = epoch();
+        let entry = &self.memory().connections[index];
+        reset(entry);
+        // Release: partner is the producer's Acquire, where it reads the offer from memory.
+        entry.offer.epoch.store(epoch, Release);
+        Some((index, epoch))
+    }
+
+    /// Service: the peer to whom this entry was offered will not come.
+    pub(crate) fn take_back(&self, index: usize) {
+        let mut control = self.control();
+        let entry = &self.memory().connections[index];
+        entry.offer.epoch.store(0, Relaxed);
+        control.used &= !(1 << index);
+    }
+
+    /// Service: a peer is there.
+    pub(crate) fn connect(&self, incoming: &Arc<Incoming>) {
+        let mut control = self.control();
+        control.arrivals.push(Arc::clone(incoming));
+        control.live.push(Arc::clone(incoming));
+        let same = |(node, port, _): &&mut (NodeName, PortNumber, u32)| {
+            *node == incoming.node && *port == incoming.port
+        };
+        if let Some((_, _, count)) = control.connections.iter_mut().find(same) {
+            *count += 1;
+        } else if control.connections.len() < RESTARTS_MAX {
+            control.connections.push((incoming.node, incoming.port, 1));
+        }
+        drop(control);
+        self.changed();
+    }
+
+    /// Service: a peer is gone.
+    pub(crate) fn hang_up(&self, incoming: &Incoming) {
+        // Release: partner is the Acquire in `is_gone`.
+        incoming.gone.store(true, Release);
+        self.changed();
+    }
+
+    /// Tells the port's thread, and wakes it if it sleeps.
+    fn changed(&self) {
+        // Release: partner is the Acquire in `Inlet::refresh`.
+        self.generation.fetch_add(1, Release);
+        wake(&self.generation, false);
+        self.event.ring();
+    }
+
+    /// The peers that there are.
+    pub(crate) fn live(&self) -> Vec<Arc<Incoming>> {
+        self.control().live.clone()
+    }
+
+    /// Whether our own memory can never be paged out. Those of peers are theirs to lock.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.own.mapping().is_resident()
+    }
+
+    /// Sources that a sampling port keeps a value of.
+    pub(crate) fn sources_max(&self) -> usize {
+        self.sources
+    }
+
+    /// Whether a peer that the port has not seen yet has published a value.
+    #[cold]
+    pub(super) fn has_unseen_value(&self) -> bool {
+        let control = self.control();
+        control.arrivals.iter().any(|incoming| {
+            let memory = incoming.memory();
+            cell::Reader::new().fresh(memory.slots, &memory.head.latest)
+        })
+    }
+
+    /// What the status page shows.
+    pub(crate) fn figures(&self) -> Figures {
+        let control = self.control();
+        let mut figures = Figures {
+            memory_bytes: self.own.mapping().bytes(),
+            totals: control.past,
+            queued: [0; CLASS_COUNT],
+            refused: control.refused,
+            peers: Vec::with_capacity(control.live.len()),
+        };
+        let entries = self.memory().connections;
+        for incoming in &control.live {
+            let memory = incoming.memory();
+            figures.memory_bytes += incoming.memory.mapping().bytes();
+            add(&mut figures.totals, incoming, &entries[incoming.index]);
+            let taken = &entries[incoming.index].taken.taken;
+            let classes = memory.head.published.count.iter().zip(taken);
+            for (queued, (published, taken)) in figures.queued.iter_mut().zip(classes) {
+                let waiting = (published.load(Relaxed) as u32).wrapping_sub(taken.load(Relaxed));
+                if matches!(self.shape.kind, Kind::Queuing { depth } if waiting <= depth) {
+                    *queued += u64::from(waiting);
+                }
+            }
+            let connections = control.connections.iter();
+            let mut known = connections
+                .filter(|(node, port, _)| (*node, *port) == (incoming.node, incoming.port));
+            figures.peers.push(PeerFigures {
+                node: incoming.node,
+                port: incoming.port,
+                received: incoming.received.read(),
+                lost: wrapping_sum(&dropped(memory)),
+                restarts: known.next().map_or(0, |(_, _, count)| count - 1),
+            });
+        }
+        figures
+    }
+}
+
+/// What the status page shows of a port on a bus.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub(crate) memory_bytes: usize,
+    pub(crate) totals: Totals,
+    pub(crate) queued: [u64; CLASS_COUNT],
+    pub(crate) refused: u64,
+    pub(crate) peers: Vec<PeerFigures>,
+}
+
+/// The same of one peer.
+#[derive(Debug)]
+pub(crate) struct PeerFigures {
+    pub(crate) node: NodeName,
+    pub(crate) port: PortNumber,
+    pub(crate) received: u64,
+    pub(crate) lost: u64,
+    pub(crate) restarts: u32,
+}
+
+/// A sum of what a peer says. It may say anything, hence no overflow.
+pub(crate) fn wrapping_sum(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+}
+
+fn dropped(memory: ProducerMemory<'_>) -> [u64; CLASS_COUNT] {
+    std::array::from_fn(|class| memory.head.dropped_full.count[class].load(Relaxed))
+}
+
+/// Adds what a peer's memory says. It may say anything, hence no overflow.
+pub(super) fn add(totals: &mut Totals, incoming: &Incoming, entry: &ConnectionEntry) {
+    let memory = incoming.memory();
+    for count in &memory.head.published.count {
+        totals.published = totals.published.wrapping_add(count.load(Relaxed));
+    }
+    for (total, count) in totals.dropped_full.iter_mut().zip(dropped(memory)) {
+        *total = total.wrapping_add(count);
+    }
+    totals.kicks += u64::from(wait::kicks(&memory.head.kick));
+    totals.corrupt += entry.taken.corrupt.load(Relaxed);
+}
+
+/// Makes room by forgetting peers that died before the port looked.
+fn abandon_dead(control: &mut Control) {
+    let Control {
+        used,
+        arrivals,
+        live,
+        past,
+        ..
+    } = control;
+    arrivals.retain(|incoming| {
+        if !incoming.is_gone() {
+            return true;
+        }
+        for count in &incoming.memory().head.published.count {
+            past.abandoned = past.abandoned.wrapping_add(count.load(Relaxed));
+        }
+        *used &= !(1 << incoming.index);
+        live.retain(|other| !Arc::ptr_eq(other, incoming));
+        false
+    });
+}
+
+fn reset(entry: &ConnectionEntry) {
+    for taken in &entry.taken.taken {
+        taken.store(0, Relaxed);
+    }
+    entry.taken.corrupt.store(0, Relaxed);
+    entry.reading.reading.store(0, Relaxed);
+}

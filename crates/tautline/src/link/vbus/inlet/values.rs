@@ -1,0 +1,221 @@
+//! The newest values of a sampling port's peers.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use tautline_proto::wire::PortNumber;
+use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, MessageHead};
+
+use super::{Connection, Inlet};
+use crate::address::NodeName;
+use crate::port::LentBytes;
+
+/// Bytes of the largest value that is copied when it is found, and not left where it lies. Lower: more values ask for a cell
+/// of the reader's own, for which two lines and a barrier go between the sides. Higher: the copy takes as long as that, and
+/// a port is larger, by this for each peer.
+const COPIED_BYTES_MAX: usize = 256;
+
+/// A peer's value that is ours until there is a newer one.
+#[derive(Debug)]
+pub(super) struct Held {
+    any: bool,
+    new: bool,
+    overwritten: u64,
+    head: MessageHead,
+    /// The value is in `copy`, and otherwise in the cell that the reader has.
+    copied: bool,
+    copy: [u64; COPIED_BYTES_MAX / 8],
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self {
+            any: false,
+            new: false,
+            overwritten: 0,
+            head: MessageHead {
+                length: 0,
+                arrival_ns: 0,
+                sequence: 0,
+                class: 0,
+            },
+            copied: false,
+            copy: [0; COPIED_BYTES_MAX / 8],
+        }
+    }
+}
+
+/// A value of a peer, checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Handed<'i> {
+    pub(crate) bytes: LentBytes<'i>,
+    pub(crate) head: MessageHead,
+    pub(crate) node: NodeName,
+    pub(crate) port: PortNumber,
+    /// Values of this peer that nobody saw, since the last that was handed out.
+    pub(crate) overwritten: u64,
+    pub(crate) new: bool,
+}
+
+#[inline]
+fn is_sane(head: &MessageHead, largest: u32) -> bool {
+    head.length <= largest && head.class < CLASS_COUNT as u32
+}
+
+impl Connection {
+    /// Makes the peer's newest value the one that is held.
+    fn move_on(&mut self, entry: &ConnectionEntry, largest: u32) {
+        let memory = self.incoming.memory();
+        let latest = &memory.head.latest;
+        let limit = largest.min(COPIED_BYTES_MAX as u32);
+        let copy = &mut self.held.copy;
+        let copied = self.cell.copy(memory.slots, latest, limit, copy);
+        let (head, overwritten) = if let Some(copied) = copied {
+            (copied.message, copied.overwritten)
+        } else {
+            match self.cell.read(memory.slots, latest, &entry.reading) {
+                Some(value) if value.new => (value.cell.message(), value.overwritten),
+                // A copy that failed may have spoilt ours. Then there is a newer value, unless the peer breaks the
+                // rules, and what is spoilt is its own.
+                _ => return,
+            }
+        };
+        let sane = is_sane(&head, largest);
+        if !sane {
+            let corrupt = &entry.taken.corrupt;
+            corrupt.store(corrupt.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+        let held = &mut self.held;
+        held.overwritten += u64::from(held.new) + u64::from(overwritten);
+        held.any = sane;
+        held.new = sane;
+        held.head = head;
+        held.copied = copied.is_some();
+    }
+}
+
+impl Inlet {
+    /// Whether the value of a peer that is gone may still be asked for: it is the newest of all, or on a
+    /// port that keeps one of each source, that source has sent no other since.
+    pub(super) fn is_worth_keeping(&self, place: usize, newest: Option<usize>) -> bool {
+        let gone = &self.connections[place];
+        if !gone.held.any {
+            return false;
+        }
+        if self.shared.sources_max() == 1 {
+            return newest == Some(place);
+        }
+        let source = self.source(place);
+        let mut others = (0..self.connections.len()).filter(|other| *other != place);
+        !others.any(|other| self.source(other) == source && self.connections[other].held.any)
+    }
+
+    /// Whether there is a value that has not been handed out, without taking notice of it.
+    pub(crate) fn fresh(&self) -> bool {
+        let is_fresh = |connection: &Connection| {
+            let memory = connection.incoming.memory();
+            connection.held.new || connection.cell.fresh(memory.slots, &memory.head.latest)
+        };
+        self.connections.iter().any(is_fresh)
+            || (self.shared.generation.load(Relaxed) != self.generation
+                && self.shared.has_unseen_value())
+    }
+
+    /// Makes each peer's newest value the one that is held; whether there is one that has not been
+    /// handed out.
+    #[inline]
+    pub(crate) fn refresh_values(&mut self) -> bool {
+        self.look_for_changes();
+        let largest = self.shared.shape.message_bytes_max;
+        let mut new = false;
+        for connection in &mut self.connections {
+            let memory = connection.incoming.memory();
+            if connection.cell.fresh(memory.slots, &memory.head.latest) {
+                let entry = &self.shared.memory().connections[connection.incoming.index];
+                connection.move_on(entry, largest);
+            }
+            new |= connection.held.new;
+        }
+        if new && self.armed {
+            self.disarm();
+        }
+        if self.any_dying {
+            self.bury();
+        }
+        new
+    }
+
+    /// Places of values; some may be empty.
+    pub(crate) fn value_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// When the value in a place was published, and whether it has not been handed out.
+    pub(crate) fn value(&self, place: usize) -> Option<(u64, bool)> {
+        let held = &self.connections.get(place)?.held;
+        held.any.then_some((held.head.arrival_ns, held.new))
+    }
+
+    /// Whose place it is.
+    pub(crate) fn source(&self, place: usize) -> Option<(NodeName, PortNumber)> {
+        let connection = self.connections.get(place)?;
+        Some((connection.incoming.node, connection.incoming.port))
+    }
+
+    /// The place of the value that was published last. On a port that keeps one value for all, the
+    /// others count as replaced by it.
+    #[inline]
+    pub(crate) fn newest(&mut self) -> Option<usize> {
+        if let [only] = &self.connections[..] {
+            return only.held.any.then_some(0);
+        }
+        let arrivals =
+            (0..self.connections.len()).filter_map(|place| Some((self.value(place)?.0, place)));
+        let (_, newest) = arrivals.max()?;
+        if self.shared.sources_max() == 1 {
+            let mut replaced = 0;
+            for (place, connection) in self.connections.iter_mut().enumerate() {
+                let held = &mut connection.held;
+                if place != newest && held.new {
+                    held.new = false;
+                    replaced += 1 + std::mem::take(&mut held.overwritten);
+                }
+            }
+            self.connections[newest].held.overwritten += replaced;
+        }
+        Some(newest)
+    }
+
+    /// Hands out the value in a place. It stays until the next [`Inlet::refresh_values`].
+    #[inline]
+    pub(crate) fn hand(&mut self, place: usize) -> Option<Handed<'_>> {
+        let largest = self.shared.shape.message_bytes_max;
+        let connection = self.connections.get_mut(place)?;
+        let held = &mut connection.held;
+        if !held.any {
+            return None;
+        }
+        let new = std::mem::take(&mut held.new);
+        let overwritten = std::mem::take(&mut held.overwritten);
+        let (bytes, head) = if held.copied {
+            let length = held.head.length as usize;
+            (LentBytes::of_copy(&held.copy, length), held.head)
+        } else {
+            let slot = connection.cell.held(connection.incoming.memory().slots);
+            // Read anew, and checked anew: the peer may have changed it since.
+            let head = slot.message();
+            if !is_sane(&head, largest) {
+                return None;
+            }
+            (LentBytes::on_bus(slot, head.length as usize), head)
+        };
+        connection.incoming.received.add(u64::from(new));
+        Some(Handed {
+            bytes,
+            head,
+            node: connection.incoming.node,
+            port: connection.incoming.port,
+            overwritten,
+            new,
+        })
+    }
+}
