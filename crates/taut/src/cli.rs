@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, node, ping, recv, send, status, vbus,
+    bench, completions, demo, doctor, echo, experiment, neigh, node, ping, recv, send, status, vbus,
 };
 use crate::lab;
 use tautline_lab::interrupt;
@@ -43,6 +43,8 @@ pub enum Command {
     Experiment(experiment::Arguments),
     /// Serve several processes on one interface.
     Node(node::Arguments),
+    /// Look at and change the neighbour table that a control process has for its clients.
+    Neigh(neigh::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
     /// Answer whoever asks, for `taut ping`.
@@ -152,6 +154,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Lab(arguments) => lab::run(arguments),
         Command::Experiment(arguments) => experiment::run(arguments),
         Command::Node(arguments) => node::run(arguments),
+        Command::Neigh(arguments) => neigh::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),

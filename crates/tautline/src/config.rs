@@ -56,6 +56,7 @@
 //! ports = [7, "10-19"]
 //! priorities = ["0-5"]        # left out: all
 //! memory_bytes_max = 16777216
+//! neighbours = true           # may change the neighbour table of all; left out: false
 //!
 //! [tune]                      # for `taut node run` and `taut node tune`; each may be left out
 //! threaded = true

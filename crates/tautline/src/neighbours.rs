@@ -17,7 +17,7 @@ use tautline_proto::wire::MacAddress;
 
 use crate::sys::interface::Interface;
 
-pub(crate) use solicit::{Place, ask};
+pub(crate) use solicit::{Place, Question, ask};
 pub use solicit::{SOLICIT_TIME_MAX, solicit};
 
 /// Whether a neighbour table takes entries.
@@ -336,6 +336,8 @@ pub(crate) struct Neighbours {
     origins: Vec<Origin>,
     own: Own,
     state: TableState,
+    /// Entries and changes of state so far, from 1: by it others see that there is something new.
+    changes: u32,
 }
 
 impl Neighbours {
@@ -347,6 +349,7 @@ impl Neighbours {
             origins,
             own,
             state: TableState::Open,
+            changes: 1,
         }
     }
 
@@ -356,6 +359,10 @@ impl Neighbours {
 
     pub(crate) fn state(&self) -> TableState {
         self.state
+    }
+
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes
     }
 
     pub(crate) fn own(&self) -> &Own {
@@ -398,6 +405,7 @@ impl Neighbours {
             return Err(self.not_entered(name, why));
         }
         self.origins.push(origin);
+        self.changes = self.changes.wrapping_add(1);
         Ok(())
     }
 
@@ -419,19 +427,24 @@ impl Neighbours {
     /// A port has been opened: the first one locks the table, unless it is unlocked for maintenance.
     pub(crate) fn port_opened(&mut self, by: LockedBy) {
         if self.state == TableState::Open {
-            self.state = TableState::Locked(by);
+            self.set_state(TableState::Locked(by));
         }
     }
 
     pub(crate) fn unlock(&mut self) {
-        self.state = TableState::Unlocked;
+        self.set_state(TableState::Unlocked);
     }
 
     /// Locks it on request. What is locked already stays as it was.
     pub(crate) fn lock(&mut self) {
         if !matches!(self.state, TableState::Locked(_)) {
-            self.state = TableState::Locked(LockedBy::Request);
+            self.set_state(TableState::Locked(LockedBy::Request));
         }
+    }
+
+    fn set_state(&mut self, state: TableState) {
+        self.state = state;
+        self.changes = self.changes.wrapping_add(1);
     }
 }
 
@@ -478,6 +491,7 @@ mod tests {
         let locked = "the neighbour table is locked: somebody asked for it";
         assert_eq!(added(&mut table, peer(4)), locked);
         assert_eq!(table.entries().len(), 2);
+        assert_eq!(table.changes(), 1 + 2 + 3);
     }
 
     #[test]

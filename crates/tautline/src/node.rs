@@ -195,6 +195,8 @@ pub struct RuleStatus {
     pub priorities: String,
     /// Bytes that the ports of one user may take.
     pub memory_bytes_max: u64,
+    /// Whether it lets the neighbour table be changed.
+    pub neighbours: bool,
 }
 
 /// A client of a control process, as `taut status` shows it.

@@ -124,10 +124,10 @@ fn is_closed(socket: &OwnedFd) {
 }
 
 /// A hello for any demux of the usual EtherType, as docs/control.md describes it.
-fn hello() -> [u8; 64] {
-    let mut bytes = [0; 64];
+fn hello() -> [u8; 128] {
+    let mut bytes = [0; 128];
     bytes[..4].copy_from_slice(&0x544c_4331u32.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&1u16.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&2u16.to_ne_bytes());
     bytes[6..8].copy_from_slice(&1u16.to_ne_bytes());
     bytes[8..10].copy_from_slice(&0x88b5u16.to_ne_bytes());
     bytes

@@ -5,8 +5,14 @@ mod common;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
+use common::child;
+use common::control::{
+    NOBODY, STRANGER, allow, client_node, control_status, echo_for_ever, eventually, ports_given,
+    served, start_client, start_control,
+};
 use common::wire::Wire;
 use common::{PATIENCE, XDP, bus, hosts, port, sim_pair};
+use tautline::control::SharedTable;
 use tautline::{
     Form, LinkKind, MacAddress, Neighbour, NeighbourTableError, Node, NodeConfig, Priority,
     QueuingOptions, TableState,
@@ -256,4 +262,204 @@ fn a_link_on_no_interface_has_no_arp_and_takes_entries() {
         matches!(error, NeighbourTableError::Duplicate { .. }),
         "{error}"
     );
+}
+
+/// The table of the second host's control process, as this test's own user, root.
+fn shared(hosts: &Hosts) -> SharedTable {
+    let connect = || SharedTable::connect("taut0").unwrap().unwrap();
+    hosts.inside(Host::B, connect).unwrap()
+}
+
+fn entry(number: u8) -> Neighbour {
+    Neighbour {
+        name: format!("peer{number}"),
+        mac: MacAddress([2, 0, 0, 0, 0, number]),
+        ip: Some(Ipv4Addr::new(10, 77, 0, number)),
+        form: Form::Ethernet,
+    }
+}
+
+fn names(table: &mut SharedTable) -> Vec<String> {
+    let content = table.read().unwrap();
+    let names = content
+        .entries
+        .into_iter()
+        .map(|(entry, origin)| format!("{} {}", entry.name, origin.name()));
+    names.collect()
+}
+
+#[test]
+fn clients_see_what_their_control_process_was_given() {
+    const TEST: &str = "clients_see_what_their_control_process_was_given";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        // Without a privilege: the control process asks for it.
+        let node = client_node(NOBODY).unwrap();
+        let names: Vec<String> = (node.neighbours().iter())
+            .map(|(_, entry)| entry.name.clone())
+            .collect();
+        assert_eq!(names, ["known", "peer20", "a"]);
+        let a: Ipv4Addr = role.parse().unwrap();
+        let ask = |name: &str, ip| node.solicit_neighbour(name, ip, Form::Ethernet, SHORT);
+        let error = refusal(ask("again", a));
+        assert!(
+            matches!(&error, NeighbourTableError::Duplicate { other, .. } if other == "a"),
+            "{error}"
+        );
+        let nobody = Ipv4Addr::new(10, 77, 0, 200);
+        let error = refusal(ask("nobody", nobody));
+        assert!(
+            matches!(error, NeighbourTableError::NoAnswer { .. }),
+            "{error}"
+        );
+        let error = refusal(ask("far", Ipv4Addr::new(10, 9, 0, 7)));
+        assert!(error.to_string().contains("outside the network"), "{error}");
+        // Of its own it enters what it likes, as with a configuration; the table of all is another matter.
+        node.add_neighbour(entry(30)).unwrap();
+        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
+        assert_eq!(table.read().unwrap().entries.len(), 3);
+        for refused in [table.add(&entry(31)), table.unlock(), table.lock()] {
+            let error = refusal(refused);
+            assert!(
+                matches!(error, NeighbourTableError::NotAllowed { .. }),
+                "{error}"
+            );
+        }
+        let options = QueuingOptions::default();
+        let mut port60 = node.queuing_port(port(60), &options).unwrap();
+        port60.destination("a", port(1)).unwrap();
+        child::ready();
+        // Entered meanwhile.
+        port60.destination("late", port(1)).unwrap();
+        println!("the client has seen it");
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let known = "[[neighbour]]\nname = \"known\"\nmac = \"02:00:00:00:00:63\"\n";
+    let control = start_control(&hosts, TEST, &format!("{known}{}", allow("60", "")));
+    let mut table = shared(&hosts);
+    assert_eq!(i64::from(table.pid()), i64::from(control.pid()));
+    table.add(&entry(20)).unwrap();
+    let a = hosts.end(Host::A, 0);
+    let named = tautline::neighbour("a", a.address());
+    let mac = table.solicit(&named, a.address(), PATIENCE).unwrap();
+    assert_eq!(mac, MacAddress(a.mac()));
+    assert_eq!(
+        names(&mut table),
+        ["known configured", "peer20 added", "a solicited"]
+    );
+    for (wrong, words) in [
+        (entry(20), "has the same name as neighbour `peer20`"),
+        (
+            Neighbour {
+                mac: MacAddress::BROADCAST,
+                ..entry(21)
+            },
+            "is the address of a group",
+        ),
+        (
+            Neighbour {
+                ip: Some(ip(&hosts, Host::B)),
+                ..entry(21)
+            },
+            "is this node's own address",
+        ),
+    ] {
+        let error = refusal(table.add(&wrong)).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+
+    let mut client = start_client(&hosts, TEST, &a.address().to_string());
+    let locked = "the neighbour table is locked: port 60 was opened";
+    assert_eq!(refusal(table.add(&entry(21))).to_string(), locked);
+    let asked = table.solicit(&named, a.address(), PATIENCE);
+    assert_eq!(refusal(asked).to_string(), locked);
+    table.unlock().unwrap();
+    let late = Neighbour {
+        name: "late".to_owned(),
+        ..entry(22)
+    };
+    table.add(&late).unwrap();
+    table.lock().unwrap();
+    let status = control_status(&hosts);
+    assert_eq!(status["neighbour_table"]["state"], "locked");
+    assert_eq!(status["neighbours"][3]["name"], "late");
+    assert_eq!(status["neighbours"][3]["origin"], "added");
+    client.let_go();
+    client.wait_for("the client has seen it");
+}
+
+#[test]
+fn a_successor_finds_the_table_as_long_as_a_client_lives() {
+    const TEST: &str = "a_successor_finds_the_table_as_long_as_a_client_lives";
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            echo_for_ever(&client_node(NOBODY).unwrap(), 60);
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let rules = allow("60", "");
+    let control = start_control(&hosts, TEST, &rules);
+    shared(&hosts).add(&entry(20)).unwrap();
+    let client = start_client(&hosts, TEST, "");
+    let mut table = shared(&hosts);
+    table.unlock().unwrap();
+    table.add(&entry(21)).unwrap();
+    control.kill();
+    assert!(matches!(
+        refusal(table.read()),
+        NeighbourTableError::ControlGone { .. }
+    ));
+    // Its configuration has one of them now, with another address, which stands.
+    let configured = "[[neighbour]]\nname = \"peer20\"\nmac = \"02:00:00:00:00:63\"\n";
+    let control = start_control(&hosts, TEST, &format!("{configured}{rules}"));
+    let mut table = shared(&hosts);
+    assert_eq!(names(&mut table), ["peer20 configured", "peer21 added"]);
+    // Maintenance is over with who began it.
+    let error = refusal(table.add(&entry(22))).to_string();
+    assert_eq!(error, "the neighbour table is locked: port 60 was opened");
+    drop(table);
+    client.kill();
+    eventually("the client's port is free", || {
+        ports_given(&hosts).is_empty()
+    });
+    control.kill();
+    let _control = start_control(&hosts, TEST, &rules);
+    assert!(names(&mut shared(&hosts)).is_empty(), "nobody held it");
+}
+
+#[test]
+fn an_entry_makes_an_operator_and_strangers_see_nothing() {
+    const TEST: &str = "an_entry_makes_an_operator_and_strangers_see_nothing";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        common::unprivileged::become_user(role.parse().unwrap());
+        let connected = SharedTable::connect("taut0");
+        if role == STRANGER.to_string() {
+            let error = refusal(connected);
+            assert!(
+                matches!(error, NeighbourTableError::NotAllowed { .. }),
+                "{error}"
+            );
+            return;
+        }
+        let mut table = connected.unwrap().unwrap();
+        table.add(&entry(20)).unwrap();
+        table.lock().unwrap();
+        table.unlock().unwrap();
+        table.add(&entry(21)).unwrap();
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("", "neighbours = true"));
+    for user in [STRANGER, NOBODY] {
+        let run = || child::run(TEST, &user.to_string());
+        hosts.inside(Host::B, run).unwrap();
+    }
+    assert_eq!(names(&mut shared(&hosts)), ["peer20 added", "peer21 added"]);
 }

@@ -156,13 +156,26 @@ fn control_text(control: &Value) -> String {
         cells.extend(
             ["who", "ports", "priorities", "memory_bytes_max"].map(|key| plain(&rule[key])),
         );
+        let neighbours = if rule["neighbours"] == true {
+            "changes"
+        } else {
+            "reads"
+        };
+        cells.push(neighbours.to_owned());
         cells
     });
     let mut text = if list(&control["rules"]).is_empty() {
         "  no [[allow]] entries: root only\n".to_owned()
     } else {
         table::figures(
-            &["entry", "for", "ports", "priorities", "bytes at most"],
+            &[
+                "entry",
+                "for",
+                "ports",
+                "priorities",
+                "bytes at most",
+                "neighbours",
+            ],
             rows,
         )
     };

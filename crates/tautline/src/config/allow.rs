@@ -17,6 +17,8 @@ pub(super) struct AllowEntry {
     ports: Vec<Spanned<Value>>,
     priorities: Option<Vec<Spanned<Value>>>,
     memory_bytes_max: Option<u64>,
+    #[serde(default)]
+    neighbours: bool,
 }
 
 pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
@@ -36,6 +38,7 @@ pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
             None => vec![0..=highest],
         },
         memory_bytes_max: entry.memory_bytes_max.unwrap_or(MEMORY_BYTES_DEFAULT),
+        neighbours: entry.neighbours,
     })
 }
 

@@ -3,20 +3,24 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
-use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
 use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
+use super::table;
 use crate::claim::{Claim, Holder, patiently};
 use crate::error::{OpenError, PortError};
 use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, DemuxOwner, PortParts};
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
+use crate::neighbours::NeighbourTableError;
 use crate::sys::{interface, unix, wait};
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
@@ -41,14 +45,7 @@ pub struct Found {
 /// if there is no such interface in this network namespace, or no control process.
 #[must_use]
 pub fn look(interface: &str) -> Option<Found> {
-    let hello = Hello {
-        interface_index: interface::query(interface).ok()?.index,
-        request: Request::Hello {
-            ethertype: ETHERTYPE_DEFAULT,
-            ip: None,
-            mode: None,
-        },
-    };
+    let hello = Hello::to_any(interface::query(interface).ok()?.index);
     let mut control = hello.connect().ok()??;
     let refused = hello.say(&mut control).err();
     Some(Found {
@@ -63,20 +60,23 @@ pub(crate) struct Connection {
     hello: Hello,
     control: Mutex<Control>,
     welcome: Welcome,
+    interface: String,
+    /// Up to where its neighbour table has been read.
+    neighbours_seen: AtomicU32,
     /// As long as this is open, the demux stays on the interface, whoever else dies.
     _keeper: OwnedFd,
 }
 
 /// What this node needs.
 #[derive(Clone, Debug)]
-struct Hello {
+pub(super) struct Hello {
     interface_index: u32,
     request: Request,
 }
 
 /// The process at the other end.
 #[derive(Debug)]
-struct Control {
+pub(super) struct Control {
     socket: OwnedFd,
     pid: i32,
     /// Number of the last request.
@@ -84,7 +84,7 @@ struct Control {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Welcome {
+pub(super) struct Welcome {
     demux: u32,
     ip: Option<Ipv4Addr>,
     mode: XdpMode,
@@ -116,6 +116,8 @@ impl Connection {
             hello,
             control: Mutex::new(control),
             welcome,
+            interface: setup.name.clone(),
+            neighbours_seen: AtomicU32::new(0),
             _keeper: keeper,
         }))
     }
@@ -142,7 +144,13 @@ impl Connection {
 
     /// One request and its answer. If the control process is gone and another serves the same demux,
     /// from that one.
-    fn ask(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>), PortError> {
+    fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), PortError> {
+        self.ask_control(request)
+            .map_err(|(pid, source)| PortError::ControlGone { pid, source })
+    }
+
+    /// The same; the error is who did not answer, and why.
+    fn ask_control(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), (i32, io::Error)> {
         let mut control = self.control();
         let first = control.ask(request);
         let gone = |error: &io::Error| {
@@ -164,7 +172,7 @@ impl Connection {
             other => other,
         };
         let pid = control.pid;
-        answered.map_err(|source| PortError::ControlGone { pid, source })
+        answered.map_err(|source| (pid, source))
     }
 
     fn find_successor(&self) -> Option<Control> {
@@ -180,8 +188,20 @@ fn refused(pid: i32, why: String) -> OpenError {
 }
 
 impl Hello {
+    /// To the control process of an interface, whatever its demux is like.
+    pub(super) fn to_any(interface_index: u32) -> Self {
+        Self {
+            interface_index,
+            request: Request::Hello {
+                ethertype: 0,
+                ip: None,
+                mode: None,
+            },
+        }
+    }
+
     /// Nothing where no control process listens.
-    fn connect(&self) -> io::Result<Option<Control>> {
+    pub(super) fn connect(&self) -> io::Result<Option<Control>> {
         let name = super::name(self.interface_index);
         let connected = patiently(io::ErrorKind::WouldBlock, || {
             unix::connect(&name, SocketType::SEQPACKET)
@@ -202,9 +222,9 @@ impl Hello {
         Ok((peer.uid == 0 || peer.uid == own).then_some(control))
     }
 
-    fn say(&self, control: &mut Control) -> Result<(Welcome, OwnedFd), String> {
+    pub(super) fn say(&self, control: &mut Control) -> Result<(Welcome, OwnedFd), String> {
         let (answer, descriptors) = control
-            .ask(self.request)
+            .ask(&self.request)
             .map_err(|error| format!("it does not answer: {error}"))?;
         match answer {
             Answer::Welcome { demux, ip, mode } => {
@@ -219,14 +239,18 @@ impl Hello {
 }
 
 impl Control {
-    fn ask(&mut self, request: Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) fn ask(&mut self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
         self.serial = self.serial.wrapping_add(1);
         match unix::send(self.socket.as_fd(), &request.encode(self.serial), &[]) {
             // It may have said why before it closed.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent?,
         }
-        let deadline = Instant::now() + TIME_LIMIT;
+        let deadline = Instant::now() + TIME_LIMIT + request.time_of_its_own();
         loop {
             let mut bytes = [0; ANSWER_BYTES];
             let (length, descriptors) = receive(self.socket.as_fd(), &mut bytes, deadline)?;
@@ -277,7 +301,7 @@ fn receive(
 impl DemuxOwner for Connection {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
         for attempt in 1.. {
-            let (answer, descriptors) = self.ask(Request::Open { port, shape })?;
+            let (answer, descriptors) = self.ask(&Request::Open { port, shape })?;
             match answer {
                 Answer::Opened { priorities } => {
                     return parts(descriptors, shape, priorities);
@@ -296,15 +320,41 @@ impl DemuxOwner for Connection {
 
     fn close_port(&self, port: PortNumber) {
         // A control process that does not hear it finds the number unclaimed.
-        let _heard = self.ask(Request::Close { port });
+        let _heard = self.ask(&Request::Close { port });
     }
 
     fn counters(&self) -> NodeCounters {
-        match self.ask(Request::Counters) {
+        match self.ask(&Request::Counters) {
             Ok((Answer::Counters(counters), _)) => counters,
             // Not known while there is nobody to ask.
             _ => NodeCounters::default(),
         }
+    }
+
+    fn neighbours(&self) -> Option<Vec<Neighbour>> {
+        let mut seen = self.neighbours_seen.load(Relaxed);
+        let ask = |request| match self.ask_control(&request) {
+            Ok((answer, _)) => Ok(answer),
+            Err((pid, source)) => Err(NeighbourTableError::ControlGone { pid, source }),
+        };
+        // Without a control process, what has been read stands.
+        let content = table::read(&mut seen, ask).ok()??;
+        self.neighbours_seen.store(seen, Relaxed);
+        let entries = content.entries.into_iter();
+        Some(entries.map(|(entry, _)| entry).collect())
+    }
+
+    fn solicit(
+        &self,
+        ip: Ipv4Addr,
+        timeout: Duration,
+    ) -> Option<Result<MacAddress, NeighbourTableError>> {
+        let pid = self.pid();
+        let ask = |request: &Request| match self.ask_control(request) {
+            Ok((answer, _)) => Ok(answer),
+            Err((_, source)) => Err(source),
+        };
+        Some(table::station(pid, &self.interface, (ip, timeout), ask))
     }
 }
 
@@ -328,7 +378,11 @@ fn not_opened(port: PortNumber, refusal: Refusal) -> PortError {
             port,
             holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
         },
-        Reason::Kernel | Reason::BadRequest => {
+        Reason::Kernel
+        | Reason::BadRequest
+        | Reason::Locked
+        | Reason::NotEntered
+        | Reason::NoAnswer => {
             PortError::refused("opening the port in the control process", refusal.why)
         }
         Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::NotAllowed {

@@ -9,20 +9,24 @@
 //! check answers likewise, though the control process is trusted.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use tautline_proto::wire::{ParseError, PortNumber};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::{MacAddress, ParseError, PortNumber};
 use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
 
+use super::entry::{self, ENTRY_BYTES};
 use crate::link::{NodeCounters, XdpMode};
+use crate::neighbours::{LockedBy, Origin, SOLICIT_TIME_MAX, TableState};
 use crate::port::DEPTH_MAX;
 
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of a request.
-pub(super) const REQUEST_BYTES: usize = 64;
+pub(super) const REQUEST_BYTES: usize = 128;
 /// Bytes of an answer.
 pub(super) const ANSWER_BYTES: usize = 320;
 /// Where an answer's text begins, and the bytes that it can have.
@@ -39,9 +43,10 @@ pub(super) enum Malformed {
 }
 
 /// What a client asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// To be a client, if the demux is the one that it can use. What is `None` may be as it is.
+    /// To be a client, if the demux is the one that it can use. What is `None`, or an EtherType of 0, may be as
+    /// it is.
     Hello {
         ethertype: u16,
         ip: Option<Ipv4Addr>,
@@ -53,6 +58,17 @@ pub(super) enum Request {
     Close { port: PortNumber },
     /// What the demux counts for the whole node.
     Counters,
+    /// An entry of the neighbour table, and how the table is.
+    Neighbour { index: u16 },
+    /// To enter one.
+    AddNeighbour {
+        neighbour: Neighbour,
+        origin: Origin,
+    },
+    /// To ask the network which station has an address.
+    Solicit { ip: Ipv4Addr, timeout: Duration },
+    /// To lock the table, or to unlock it.
+    LockNeighbours { locked: bool },
 }
 
 /// What it is answered.
@@ -71,6 +87,19 @@ pub(super) enum Answer {
     Closed,
     /// What the demux has counted.
     Counters(NodeCounters),
+    /// How the table is, and the entry if there is one.
+    Neighbour {
+        state: TableState,
+        count: u16,
+        changes: u32,
+        entry: Option<(Neighbour, Origin)>,
+    },
+    /// The neighbour is entered.
+    NeighbourAdded,
+    /// The station that has the address.
+    Station { mac: MacAddress },
+    /// The table is locked, or unlocked.
+    LockSet,
     /// Nothing of that; the connection stays as it was.
     Refused(Refusal),
 }
@@ -100,15 +129,24 @@ pub(super) enum Reason {
     Kernel,
     /// The request makes no sense.
     BadRequest,
+    /// The neighbour table is locked; the text says by what.
+    Locked,
+    /// The neighbour cannot be entered, or not be asked for.
+    NotEntered,
+    /// The network did not answer in time.
+    NoAnswer,
 }
 
-const REASONS: [Reason; 6] = [
+const REASONS: [Reason; 9] = [
     Reason::NotAllowed,
     Reason::Taken,
     Reason::OtherSettings,
     Reason::Full,
     Reason::Kernel,
     Reason::BadRequest,
+    Reason::Locked,
+    Reason::NotEntered,
+    Reason::NoAnswer,
 ];
 
 // Offsets, shared by requests and answers where the name is.
@@ -121,6 +159,8 @@ const SIZE: usize = 12;
 const IP: usize = 16;
 const SERIAL: usize = 20;
 const END: usize = 24;
+/// Where a neighbour is.
+const ENTRY: usize = 24;
 const DEMUX: usize = 8;
 const PRIORITIES: usize = 8;
 const REASON: usize = 8;
@@ -132,6 +172,10 @@ const OPEN: u16 = 2;
 const CLOSE: u16 = 3;
 const COUNTERS: u16 = 4;
 const REFUSED: u16 = 5;
+const NEIGHBOUR: u16 = 6;
+const ADD_NEIGHBOUR: u16 = 7;
+const SOLICIT: u16 = 8;
+const LOCK_NEIGHBOURS: u16 = 9;
 
 const QUEUING: u8 = 1;
 const SAMPLING: u8 = 2;
@@ -142,7 +186,7 @@ impl Request {
     pub(super) fn encode(&self, serial: u32) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         put(&mut bytes, SERIAL, serial.to_ne_bytes());
-        match *self {
+        match self {
             Self::Hello {
                 ethertype,
                 ip,
@@ -151,12 +195,12 @@ impl Request {
                 head(&mut bytes, HELLO);
                 put(&mut bytes, NUMBER, ethertype.to_ne_bytes());
                 bytes[MODE] = mode.map_or(0, mode_code);
-                put(&mut bytes, IP, address_bytes(ip));
+                put(&mut bytes, IP, address_bytes(*ip));
             }
             Self::Open { port, shape } => {
                 head(&mut bytes, OPEN);
                 put(&mut bytes, NUMBER, port.get().to_ne_bytes());
-                let (kind, size) = match shape {
+                let (kind, size) = match *shape {
                     Shape::Queuing { depth } => (QUEUING, depth),
                     Shape::Sampling { sources } => (SAMPLING, sources),
                 };
@@ -168,14 +212,41 @@ impl Request {
                 put(&mut bytes, NUMBER, port.get().to_ne_bytes());
             }
             Self::Counters => head(&mut bytes, COUNTERS),
+            Self::Neighbour { index } => {
+                head(&mut bytes, NEIGHBOUR);
+                put(&mut bytes, NUMBER, index.to_ne_bytes());
+            }
+            Self::AddNeighbour { neighbour, origin } => {
+                head(&mut bytes, ADD_NEIGHBOUR);
+                put_entry(&mut bytes, neighbour, *origin);
+            }
+            Self::Solicit { ip, timeout } => {
+                head(&mut bytes, SOLICIT);
+                put(&mut bytes, IP, ip.octets());
+                let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+                put(&mut bytes, SIZE, timeout_ms.to_ne_bytes());
+            }
+            Self::LockNeighbours { locked } => {
+                head(&mut bytes, LOCK_NEIGHBOURS);
+                put(&mut bytes, NUMBER, u16::from(*locked).to_ne_bytes());
+            }
         }
         bytes
     }
 
+    /// How long answering may take beside what answering takes.
+    pub(super) fn time_of_its_own(&self) -> Duration {
+        match self {
+            Self::Solicit { timeout, .. } => (*timeout).min(SOLICIT_TIME_MAX),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// The request and its number.
     pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
-        let bytes: &[u8; REQUEST_BYTES] = bytes.try_into().map_err(|_| Malformed::Rubbish)?;
+        // The version first: it may be the reason why the length is another.
         let kind = kind_of(bytes)?;
+        let bytes: &[u8; REQUEST_BYTES] = bytes.try_into().map_err(|_| Malformed::Rubbish)?;
         let serial = u32::from_ne_bytes(take(bytes, SERIAL));
         Self::of(kind, bytes).map(|request| (request, serial))
     }
@@ -184,6 +255,13 @@ impl Request {
         let number = u16::from_ne_bytes(take(bytes, NUMBER));
         let size = u32::from_ne_bytes(take(bytes, SIZE));
         let ip = address(take(bytes, IP));
+        if kind == ADD_NEIGHBOUR {
+            let is_alone = bytes[NUMBER..SERIAL].iter().all(|byte| *byte == 0);
+            let (neighbour, origin) = take_entry(bytes)
+                .filter(|(_, origin)| is_alone && *origin != Origin::Configured)
+                .ok_or(Malformed::Rubbish)?;
+            return Ok(Self::AddNeighbour { neighbour, origin });
+        }
         let rest_is_zero = bytes[END..].iter().all(|byte| *byte == 0);
         let port = || PortNumber::new(number).ok_or(Malformed::Rubbish);
         match (kind, bytes[SHAPE], bytes[MODE], size, ip) {
@@ -214,6 +292,14 @@ impl Request {
             }
             (CLOSE, 0, 0, 0, None) => Ok(Self::Close { port: port()? }),
             (COUNTERS, 0, 0, 0, None) if number == 0 => Ok(Self::Counters),
+            (NEIGHBOUR, 0, 0, 0, None) => Ok(Self::Neighbour { index: number }),
+            (SOLICIT, 0, 0, timeout_ms, Some(ip)) if number == 0 => Ok(Self::Solicit {
+                ip,
+                timeout: Duration::from_millis(timeout_ms.into()),
+            }),
+            (LOCK_NEIGHBOURS, 0, 0, 0, None) if number <= 1 => Ok(Self::LockNeighbours {
+                locked: number == 1,
+            }),
             _ => Err(Malformed::Rubbish),
         }
     }
@@ -225,7 +311,13 @@ impl Answer {
         match self {
             Self::Welcome { .. } => 1,
             Self::Opened { .. } => 4,
-            Self::Closed | Self::Counters(_) | Self::Refused(_) => 0,
+            Self::Closed
+            | Self::Counters(_)
+            | Self::Neighbour { .. }
+            | Self::NeighbourAdded
+            | Self::Station { .. }
+            | Self::LockSet
+            | Self::Refused(_) => 0,
         }
     }
 
@@ -251,6 +343,28 @@ impl Answer {
                     put(&mut bytes, TEXT + 8 * index, value.to_ne_bytes());
                 }
             }
+            Self::Neighbour {
+                state,
+                count,
+                changes,
+                entry,
+            } => {
+                head(&mut bytes, NEIGHBOUR);
+                put(&mut bytes, NUMBER, count.to_ne_bytes());
+                put(&mut bytes, SIZE, changes.to_ne_bytes());
+                let (code, number) = state_code(*state);
+                bytes[SHAPE] = code;
+                put(&mut bytes, IP, number.to_ne_bytes());
+                if let Some((entry, origin)) = entry {
+                    put_entry(&mut bytes, entry, *origin);
+                }
+            }
+            Self::NeighbourAdded => head(&mut bytes, ADD_NEIGHBOUR),
+            Self::Station { mac } => {
+                head(&mut bytes, SOLICIT);
+                put(&mut bytes, NUMBER, mac.0);
+            }
+            Self::LockSet => head(&mut bytes, LOCK_NEIGHBOURS),
             Self::Refused(refusal) => {
                 head(&mut bytes, REFUSED);
                 let code = REASONS.iter().position(|reason| *reason == refusal.reason);
@@ -290,6 +404,17 @@ impl Answer {
                     socket_full: 0,
                 }))
             }
+            NEIGHBOUR => Ok(Self::Neighbour {
+                state: state_of(bytes[SHAPE], u16::from_ne_bytes(take(bytes, IP)))?,
+                count: u16::from_ne_bytes(take(bytes, NUMBER)),
+                changes: u32::from_ne_bytes(take(bytes, SIZE)),
+                entry: take_entry(bytes),
+            }),
+            ADD_NEIGHBOUR => Ok(Self::NeighbourAdded),
+            SOLICIT => Ok(Self::Station {
+                mac: MacAddress(take(bytes, NUMBER)),
+            }),
+            LOCK_NEIGHBOURS => Ok(Self::LockSet),
             REFUSED => {
                 let length = usize::from(u16::from_ne_bytes(take(bytes, TEXT_BYTES)));
                 let text = bytes[TEXT..].get(..length).ok_or(Malformed::Rubbish)?;
@@ -312,7 +437,7 @@ fn head(bytes: &mut [u8], kind: u16) {
 }
 
 fn kind_of(bytes: &[u8]) -> Result<u16, Malformed> {
-    if u32::from_ne_bytes(take(bytes, 0)) != MAGIC {
+    if bytes.len() < NUMBER || u32::from_ne_bytes(take(bytes, 0)) != MAGIC {
         return Err(Malformed::Rubbish);
     }
     match u16::from_ne_bytes(take(bytes, 4)) {
@@ -352,6 +477,41 @@ fn mode_of(code: u8) -> Result<XdpMode, Malformed> {
     }
 }
 
+/// A table's state, and the number of the port that locked it.
+fn state_code(state: TableState) -> (u8, u16) {
+    match state {
+        TableState::Open => (1, 0),
+        TableState::Locked(LockedBy::Port(number)) => (2, number),
+        TableState::Locked(LockedBy::UdpPort(number)) => (3, number),
+        TableState::Locked(LockedBy::Request) => (4, 0),
+        TableState::Unlocked => (5, 0),
+    }
+}
+
+fn state_of(code: u8, number: u16) -> Result<TableState, Malformed> {
+    match code {
+        1 => Ok(TableState::Open),
+        2 => Ok(TableState::Locked(LockedBy::Port(number))),
+        3 => Ok(TableState::Locked(LockedBy::UdpPort(number))),
+        4 => Ok(TableState::Locked(LockedBy::Request)),
+        5 => Ok(TableState::Unlocked),
+        _ => Err(Malformed::Rubbish),
+    }
+}
+
+/// Puts a neighbour into a message; nothing if it is none that goes into one.
+fn put_entry(bytes: &mut [u8], entry: &Neighbour, origin: Origin) {
+    if let Some(entry) = entry::to_bytes(entry, origin) {
+        put(bytes, ENTRY, entry);
+    }
+}
+
+fn take_entry(bytes: &[u8]) -> Option<(Neighbour, Origin)> {
+    let (entry, rest) = bytes[ENTRY..].split_first_chunk::<ENTRY_BYTES>()?;
+    let rest_is_zero = rest.iter().all(|byte| *byte == 0);
+    entry::from_bytes(entry).filter(|_| rest_is_zero)
+}
+
 /// As much of the text as fits, cut between characters.
 fn shortened(text: &str, bytes_max: usize) -> &str {
     let end = (0..=text.len().min(bytes_max))
@@ -366,6 +526,15 @@ mod tests {
 
     fn port(number: u16) -> PortNumber {
         PortNumber::new(number).unwrap()
+    }
+
+    fn neighbour() -> Neighbour {
+        Neighbour {
+            name: "n".repeat(63),
+            mac: MacAddress([2, 0, 0, 0, 0, 7]),
+            ip: Some(Ipv4Addr::new(10, 0, 0, 7)),
+            form: tautline_proto::neighbour::Form::Ethernet,
+        }
     }
 
     fn requests() -> Vec<Request> {
@@ -390,13 +559,24 @@ mod tests {
             },
             Request::Close { port: port(7) },
             Request::Counters,
+            Request::Neighbour { index: 255 },
+            Request::AddNeighbour {
+                neighbour: neighbour(),
+                origin: Origin::Solicited,
+            },
+            Request::Solicit {
+                ip: Ipv4Addr::new(10, 0, 0, 2),
+                timeout: Duration::from_millis(1_500),
+            },
+            Request::LockNeighbours { locked: true },
         ]
     }
 
     #[test]
     fn requests_survive_the_way() {
         for request in requests() {
-            assert_eq!(Request::decode(&request.encode(7)), Ok((request, 7)));
+            let bytes = request.encode(7);
+            assert_eq!(Request::decode(&bytes), Ok((request, 7)));
         }
     }
 
@@ -415,6 +595,23 @@ mod tests {
             },
             Answer::Opened { priorities: 0x0f },
             Answer::Closed,
+            Answer::Neighbour {
+                state: TableState::Locked(LockedBy::UdpPort(60_000)),
+                count: 256,
+                changes: 300,
+                entry: Some((neighbour(), Origin::Configured)),
+            },
+            Answer::Neighbour {
+                state: TableState::Unlocked,
+                count: 0,
+                changes: 2,
+                entry: None,
+            },
+            Answer::NeighbourAdded,
+            Answer::Station {
+                mac: neighbour().mac,
+            },
+            Answer::LockSet,
             Answer::Counters(NodeCounters {
                 malformed: std::array::from_fn(|index| index as u64),
                 no_port: u64::MAX,
@@ -431,17 +628,17 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_64_bytes_as_documented() {
+    fn a_request_is_128_bytes_as_documented() {
         let request = Request::Open {
             port: port(0x0102),
             shape: Shape::Queuing { depth: 64 },
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend([1u16, 2, 0x0102].map(u16::to_ne_bytes).concat());
+        expected.extend([2u16, 2, 0x0102].map(u16::to_ne_bytes).concat());
         expected.extend([1, 0]);
         expected.extend([64u32, 0, 5].map(u32::to_ne_bytes).concat());
-        expected.resize(64, 0);
+        expected.resize(128, 0);
         assert_eq!(request.encode(5)[..], expected);
     }
 
@@ -449,7 +646,7 @@ mod tests {
     fn rubbish_is_no_request() {
         let good = requests()[2].encode(0);
         assert_eq!(Request::decode(&[]), Err(Malformed::Rubbish));
-        assert_eq!(Request::decode(&good[..63]), Err(Malformed::Rubbish));
+        assert_eq!(Request::decode(&good[..127]), Err(Malformed::Rubbish));
         assert_eq!(
             Request::decode(&[&good[..], &[0]].concat()),
             Err(Malformed::Rubbish)
@@ -457,8 +654,19 @@ mod tests {
         let mut other_version = good;
         other_version[4..6].copy_from_slice(&9u16.to_ne_bytes());
         assert_eq!(Request::decode(&other_version), Err(Malformed::Version(9)));
+        assert_eq!(
+            Request::decode(&other_version[..64]),
+            Err(Malformed::Version(9))
+        );
+        // An entry that says that it is of the configuration, with something else beside it, or with half a name.
+        let add = requests()[7].encode(0);
+        for (place, value) in [(8, 1), (16, 10), (ENTRY, 1), (ENTRY + 2, 62), (127, 1)] {
+            let mut bad = add;
+            bad[place] = value;
+            assert_eq!(Request::decode(&bad), Err(Malformed::Rubbish), "{place}");
+        }
         // Port 0, a depth that is none, a kind that is none, something where nothing is.
-        for (place, value) in [(0, 0), (8, 0), (10, 9), (11, 1), (12, 3), (16, 1), (63, 1)] {
+        for (place, value) in [(0, 0), (8, 0), (10, 9), (11, 1), (12, 3), (16, 1), (127, 1)] {
             let mut bad = good;
             bad[place] = value;
             if place == 8 {

@@ -8,13 +8,16 @@
 //! one. `docs/control.md` has the whole protocol.
 
 pub(crate) mod client;
+pub(crate) mod entry;
 pub mod policy;
 mod server;
+mod table;
 
 mod message;
 
 pub use client::{Found, look};
 pub use server::Server;
+pub use table::{SharedTable, TableContent};
 
 /// The name that the control process of an interface listens on. In the abstract name space, which is
 /// the network namespace's own, as interfaces are; it goes with the process. Anybody can take such a

@@ -25,6 +25,8 @@ pub struct Rule {
     pub priorities: Vec<RangeInclusive<u16>>,
     /// Bytes that one user's ports under this entry may take together.
     pub memory_bytes_max: u64,
+    /// Whether the neighbour table that all clients share may be changed.
+    pub neighbours: bool,
 }
 
 /// Whom an entry is for: a name, or the number in digits.
@@ -168,6 +170,18 @@ impl Policy {
         Err(format!("{}: {}", asker.name(), refused.join("; ")))
     }
 
+    /// Whether the user may change the neighbour table of all clients. The error says what would be needed.
+    pub(super) fn may_change_neighbours(&self, asker: &Asker) -> Result<(), String> {
+        let allowed = self.rules_of(asker).any(|(_, rule)| rule.neighbours);
+        if self.needs_no_rule(asker) || allowed {
+            return Ok(());
+        }
+        Err(format!(
+            "no [[allow]] entry with `neighbours = true` is for {} or a group of theirs",
+            asker.name()
+        ))
+    }
+
     /// The entries with the names that they apply to, for `taut status`.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(|(rule, _)| rule)
@@ -234,6 +248,7 @@ mod tests {
             ports: vec![ports],
             priorities: vec![0..=3, 7..=7],
             memory_bytes_max,
+            neighbours: false,
         }
     }
 
@@ -287,6 +302,25 @@ mod tests {
             "no [[allow]] entry is for user 987659 or a group of theirs"
         );
         assert!(policy.admit(&asker(ASKER + 5, &[987_655])).is_ok());
+    }
+
+    #[test]
+    fn the_table_of_all_is_changed_by_root_and_whom_an_entry_names() {
+        let operator = Rule {
+            neighbours: true,
+            ports: Vec::new(),
+            ..rule(Who::Group("987655".to_owned()), 1..=1, 0)
+        };
+        let policy = Policy::new(&[rule(Who::User(ASKER.to_string()), 10..=19, 1_000), operator]);
+        let policy = policy.unwrap();
+        assert_eq!(policy.may_change_neighbours(&asker(0, &[])), Ok(()));
+        let member = asker(ASKER, &[987_655]);
+        assert_eq!(policy.may_change_neighbours(&member), Ok(()));
+        let refused = policy.may_change_neighbours(&asker(ASKER, &[1]));
+        assert_eq!(
+            refused.unwrap_err(),
+            "no [[allow]] entry with `neighbours = true` is for user 987654 or a group of theirs"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The control process's side: one thread, one epoll, nothing that waits for a client.
 
 mod clients;
+mod neighbours;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::region::Shape;
 
 use self::clients::{Client, Clients};
+use self::neighbours::Asked;
 use super::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
 use super::policy::{Asker, Policy, Taken};
 use crate::claim::{self, Claim, ClaimError, Holder, claimant};
@@ -22,7 +24,7 @@ use crate::error::{OpenError, PortError};
 use crate::link::XdpMode;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::demux::{Demux, Setup};
-use crate::neighbours::{Neighbours, Own};
+use crate::neighbours::{LockedBy, Neighbours, Own};
 use crate::node::{OpenReport, Place};
 use crate::status;
 use crate::sys::keeper::Keeper;
@@ -53,6 +55,8 @@ const LISTENER: u64 = 0;
 const STATUS: u64 = 1;
 const STOP: u64 = 2;
 const FIRST_CLIENT: u64 = 3;
+/// Added to the number of a client for whom the network has been asked.
+const ASKING: u64 = 1 << 63;
 
 /// Of a predecessor's client that cannot be asked who it is: no user has this number.
 const UNKNOWN: Credentials = Credentials {
@@ -79,6 +83,7 @@ pub struct Server {
     keeper: Keeper,
     policy: Policy,
     neighbours: Neighbours,
+    asked: Vec<Asked>,
     report: OpenReport,
     taken_over: usize,
     listener: OwnedFd,
@@ -144,6 +149,7 @@ impl Server {
             keeper,
             policy,
             neighbours,
+            asked: Vec::new(),
             report,
             taken_over: 0,
             listener,
@@ -156,6 +162,7 @@ impl Server {
         };
         server.take_ports_over();
         server.taken_over = server.ports.len();
+        server.take_neighbours_over();
         Ok(server)
     }
 
@@ -191,9 +198,12 @@ impl Server {
                     LISTENER => self.accept(),
                     STATUS => self.tell_status(),
                     STOP => return Ok(()),
+                    // All are looked at below.
+                    asked if asked & ASKING != 0 => {}
                     client => self.serve(client),
                 }
             }
+            self.look_for_answers();
             self.look();
             self.withdraw(LEAVING_AT_ONCE);
         }
@@ -209,20 +219,20 @@ impl Server {
         )?)
     }
 
-    /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up or something is left to
-    /// be done.
+    /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up or answered, or
+    /// something is left to be done.
     fn patience(&self) -> Option<rustix::event::Timespec> {
-        if !self.leaving.is_empty() {
-            return Some(rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            });
-        }
         let someone =
             self.clients.has_silent() || self.ports.values().any(|port| port.client.is_none());
-        someone.then(|| rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(LOOK_INTERVAL.subsec_nanos()),
+        let longest = if !self.leaving.is_empty() {
+            Some(Duration::ZERO)
+        } else {
+            let interval = someone.then_some(LOOK_INTERVAL);
+            interval.into_iter().chain(self.question_left()).min()
+        };
+        longest.map(|longest| rustix::event::Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: i64::from(longest.subsec_nanos()),
         })
     }
 
@@ -259,6 +269,13 @@ impl Server {
             Ok(length) => length.min(bytes.len()),
         };
         let (answer, serial) = match Request::decode(&bytes[..length]) {
+            Ok((Request::Solicit { ip, timeout }, serial)) => {
+                match self.solicit(number, serial, (ip, timeout)) {
+                    // It is answered when the network has answered.
+                    Ok(()) => return,
+                    Err(refusal) => (Err(refusal), serial),
+                }
+            }
             Ok((request, serial)) => (self.answer(number, request), serial),
             Err(malformed) => {
                 let why = match malformed {
@@ -307,6 +324,15 @@ impl Server {
                 Ok((Answer::Closed, Vec::new()))
             }
             Request::Counters => Ok((Answer::Counters(self.demux.counters()), Vec::new())),
+            Request::Neighbour { index } => {
+                self.greeted(number).map(|_| self.tell_neighbour(index))
+            }
+            Request::AddNeighbour { neighbour, origin } => {
+                self.add_neighbour(number, neighbour, origin)
+            }
+            Request::LockNeighbours { locked } => self.set_lock(number, locked),
+            // Not answered at once.
+            Request::Solicit { .. } => Err(no(Reason::BadRequest, "that is asked for elsewhere")),
         }
     }
 
@@ -327,7 +353,7 @@ impl Server {
             let why = format!("its demux has {what} {has}, this node asks for another");
             Err(no(Reason::OtherSettings, why))
         };
-        if ethertype != setup.ethertype {
+        if ethertype != 0 && ethertype != setup.ethertype {
             return other("EtherType", format!("{:#06x}", setup.ethertype));
         }
         if ip.is_some() && ip != setup.ip {
@@ -354,11 +380,7 @@ impl Server {
         port: PortNumber,
         shape: Shape,
     ) -> Result<Granted, Refusal> {
-        let client = self
-            .clients
-            .get(number)
-            .filter(|client| client.greeted)
-            .ok_or_else(|| no(Reason::BadRequest, "no greeting came first"))?;
+        let client = self.greeted(number)?;
         let (asker, pid) = (client.asker.clone(), client.pid);
         let of_client = |open: &&OpenPort| open.client == Some(number);
         if self.ports.values().filter(of_client).count() >= PORTS_OF_CLIENT_MAX {
@@ -391,6 +413,7 @@ impl Server {
             memory_bytes,
         };
         self.ports.insert(port, open);
+        self.neighbours.port_opened(LockedBy::Port(port.get()));
         let answer = Answer::Opened {
             priorities: grant.priorities,
         };
@@ -398,6 +421,12 @@ impl Server {
             answer,
             vec![made.map, made.doorbell, made.sender, claim.into()],
         ))
+    }
+
+    /// A client that has said what it needs.
+    fn greeted(&self, number: u64) -> Result<&Client, Refusal> {
+        let client = self.clients.get(number).filter(|client| client.greeted);
+        client.ok_or_else(|| no(Reason::BadRequest, "no greeting came first"))
     }
 
     fn taken(&self) -> Taken {
@@ -438,6 +467,7 @@ impl Server {
         for port in ports {
             self.close(port);
         }
+        self.asked.retain(|asked| !asked.is_of(number));
         // Closing its socket takes it out of the epoll.
         self.clients.remove(number);
     }

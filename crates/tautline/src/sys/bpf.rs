@@ -8,11 +8,13 @@ use std::path::Path;
 
 // `enum bpf_cmd` of linux/bpf.h.
 const MAP_LOOKUP_ELEMENT: libc::c_long = 1;
+const MAP_UPDATE_ELEMENT: libc::c_long = 2;
 const MAP_DELETE_ELEMENT: libc::c_long = 3;
 const OBJECT_PIN: libc::c_long = 6;
 const OBJECT_INFO: libc::c_long = 15;
 const LINK_BY_ID: libc::c_long = 30;
 const LINK_NEXT_ID: libc::c_long = 31;
+const PROGRAM_BIND_MAP: libc::c_long = 35;
 
 /// `BPF_LINK_TYPE_XDP`.
 const LINK_TYPE_XDP: u32 = 6;
@@ -31,6 +33,13 @@ struct ElementAttributes {
 struct PinAttributes {
     path: u64,
     object_fd: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct BindAttributes {
+    program_fd: u32,
+    map_fd: u32,
     flags: u32,
 }
 
@@ -108,6 +117,38 @@ pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     // kernel has just told for this map, and live through the call.
     unsafe { call(MAP_LOOKUP_ELEMENT, &mut attributes) }?;
     Ok(value)
+}
+
+/// Writes one element of an array whose elements are as long as `value`.
+/// `ErrorKind::InvalidInput` if they are not.
+pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+    let mut info = MapInfo::default();
+    // SAFETY: `MapInfo` is the head of what the kernel tells of a map.
+    unsafe { object_info(map, &mut info) }?;
+    if info.key_bytes != 4 || info.value_bytes as usize != value.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut attributes = ElementAttributes {
+        map_fd: map.as_raw_fd() as u32,
+        _padding: 0,
+        key: std::ptr::from_ref(&key) as u64,
+        value: value.as_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the
+    // kernel has just told for this map, and live through the call.
+    unsafe { call(MAP_UPDATE_ELEMENT, &mut attributes) }.map(drop)
+}
+
+/// Has a map live as long as a program that does not use it.
+pub(crate) fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attributes = BindAttributes {
+        program_fd: program.as_raw_fd() as u32,
+        map_fd: map.as_raw_fd() as u32,
+        flags: 0,
+    };
+    // SAFETY: the layout is that of the command; there are no addresses in it.
+    unsafe { call(PROGRAM_BIND_MAP, &mut attributes) }.map(drop)
 }
 
 /// Empties one element of a map of maps.

@@ -74,6 +74,7 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
         ports: Numbers(&rule.ports).to_string(),
         priorities: Numbers(&rule.priorities).to_string(),
         memory_bytes_max: rule.memory_bytes_max,
+        neighbours: rule.neighbours,
     });
     rules.collect()
 }

@@ -11,6 +11,7 @@ use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
+use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
@@ -18,6 +19,7 @@ use tautline_shm::region::Shape;
 use super::counters::Counters;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, UdpPortParts, doorbell};
+use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError};
 use crate::link::packet::claim;
 use crate::link::{NodeCounters, XdpMode};
@@ -30,6 +32,9 @@ const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demu
 /// Flags of a port's map: `BPF_F_MMAPABLE`, so that the process reads it without system calls, and
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
 const PORT_MAP_FLAGS: u32 = 1 << 10 | 1 << 12;
+
+/// Name of the map of neighbours.
+const NEIGHBOURS: &str = "neighbours";
 
 /// How the demux is to be set up.
 #[derive(Clone, Debug)]
@@ -76,6 +81,8 @@ impl Setup {
 pub(crate) struct Demux {
     setup: Setup,
     maps: Maps,
+    /// Where a control process leaves its neighbours to its successor.
+    neighbours: Option<OwnedFd>,
     /// Detaches the demux when dropped, unless somebody else holds it too.
     attached: Attached,
 }
@@ -122,9 +129,17 @@ impl Demux {
             ebpf.take_map(name)
                 .ok_or_else(|| format!("the demux has no map `{name}`").into())
         });
+        let neighbours = match setup.shared {
+            true => {
+                let program = program(&mut ebpf, program_of(setup.mode))?;
+                Some(bind_neighbours(program).map_err(not_loaded)?)
+            }
+            false => None,
+        };
         Ok(Self {
             setup,
             maps: maps.map_err(not_loaded)?,
+            neighbours,
             attached,
         })
     }
@@ -146,11 +161,16 @@ impl Demux {
     pub(super) fn from_running(
         setup: Setup,
         link: OwnedFd,
-        map: impl FnMut(&'static str) -> Result<Map, Error>,
+        mut map: impl FnMut(&'static str) -> Result<Map, Error>,
     ) -> Result<Self, OpenError> {
+        let neighbours = map(NEIGHBOURS).and_then(|map| match map {
+            Map::Array(map) => Ok(map.fd().as_fd().try_clone_to_owned()?),
+            _ => Err("the table of neighbours is no array".into()),
+        });
         Ok(Self {
             setup,
             maps: Maps::take(map).map_err(not_loaded)?,
+            neighbours: Some(neighbours.map_err(not_loaded)?),
             attached: Attached::Shared { link },
         })
     }
@@ -211,6 +231,23 @@ impl Demux {
             Some((port, bytes))
         });
         found.collect()
+    }
+
+    /// Leaves an entry to a successor, in a place from 0 on.
+    pub(crate) fn keep_neighbour(&self, place: u32, entry: &[u8; ENTRY_BYTES]) -> io::Result<()> {
+        match &self.neighbours {
+            Some(map) => bpf::update(map.as_fd(), place, entry),
+            None => Ok(()),
+        }
+    }
+
+    /// What a predecessor has left: places that nothing was put into are zero.
+    pub(crate) fn kept_neighbours(&self) -> Vec<[u8; ENTRY_BYTES]> {
+        let Some(map) = &self.neighbours else {
+            return Vec::new();
+        };
+        let entry = |place| bpf::lookup(map.as_fd(), place).ok()?.try_into().ok();
+        (0..NEIGHBOUR_COUNT_MAX as u32).filter_map(entry).collect()
     }
 
     /// The link that holds the demux on the interface, if it can be shared.
@@ -300,6 +337,21 @@ pub(in crate::link) fn attach(
     // the link detaches it.
     FdLink::try_from(link)
         .map_err(|_| not_loaded("this kernel has no BPF links for XDP (needs Linux 5.9)".into()))
+}
+
+/// Makes a map that lives as long as the program, which does not look into it: nothing else of a control process
+/// is there when its successor comes. Needs Linux 5.10.
+fn bind_neighbours(program: &Xdp) -> Result<OwnedFd, Error> {
+    let map = aya_obj::Map::new_from_params(
+        BPF_MAP_TYPE_ARRAY as u32,
+        4,
+        ENTRY_BYTES as u32,
+        NEIGHBOUR_COUNT_MAX as u32,
+        0,
+    );
+    let map = MapData::create(map, NEIGHBOURS, None)?;
+    bpf::bind_map(program.fd()?.as_fd(), map.fd().as_fd())?;
+    Ok(map.fd().as_fd().try_clone_to_owned()?)
 }
 
 fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Xdp, OpenError> {

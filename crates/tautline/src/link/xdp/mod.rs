@@ -16,9 +16,10 @@ pub(in crate::link) mod udp_table;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::{PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::demux::{Demux, Setup};
@@ -34,6 +35,7 @@ use crate::claim::Claim;
 use crate::control::client::Connection;
 use crate::error::{OpenError, PortError};
 use crate::memory::MappedPort;
+use crate::neighbours::NeighbourTableError;
 use crate::sys::interface::Interface;
 
 /// Whoever can make ports that the demux delivers to.
@@ -54,6 +56,20 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
 
     /// Hides it from the demux again.
     fn close_udp_port(&self, _port: u16) {}
+
+    /// As [`Link::shared_neighbours`].
+    fn neighbours(&self) -> Option<Vec<Neighbour>> {
+        None
+    }
+
+    /// As [`Link::solicit`].
+    fn solicit(
+        &self,
+        _ip: Ipv4Addr,
+        _timeout: Duration,
+    ) -> Option<Result<MacAddress, NeighbourTableError>> {
+        None
+    }
 
     /// Frames that reached no port.
     fn counters(&self) -> NodeCounters;
@@ -226,6 +242,18 @@ impl Link for XdpLink {
             ethertype: self.ethertype,
         };
         Route::raw(self.kind(), own, neighbour, to, from)
+    }
+
+    fn shared_neighbours(&self) -> Option<Vec<Neighbour>> {
+        self.owner.neighbours()
+    }
+
+    fn solicit(
+        &self,
+        ip: Ipv4Addr,
+        timeout: Duration,
+    ) -> Option<Result<MacAddress, NeighbourTableError>> {
+        self.owner.solicit(ip, timeout)
     }
 
     fn counters(&self) -> NodeCounters {

@@ -1,0 +1,169 @@
+//! The neighbour table of a control process: who may change it, what the network is asked for its clients, and
+//! what its successor finds.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+
+use super::super::entry;
+use super::super::message::{Answer, Reason, Refusal};
+use super::{ASKING, Granted, Server, no};
+use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
+use crate::sys::unix;
+
+/// A question that the network has been asked for a client.
+#[derive(Debug)]
+pub(super) struct Asked {
+    client: u64,
+    /// Number of the client's request.
+    serial: u32,
+    question: Question,
+}
+
+impl Asked {
+    pub(super) fn is_of(&self, client: u64) -> bool {
+        self.client == client
+    }
+}
+
+impl Server {
+    /// One entry of the table, and how the table is.
+    pub(super) fn tell_neighbour(&self, index: u16) -> Granted {
+        let table = &self.neighbours;
+        let answer = Answer::Neighbour {
+            state: table.state(),
+            count: table.entries().len() as u16,
+            changes: table.changes(),
+            entry: table
+                .entries()
+                .nth(index.into())
+                .map(|(entry, origin)| (entry.clone(), origin)),
+        };
+        (answer, Vec::new())
+    }
+
+    pub(super) fn add_neighbour(
+        &mut self,
+        number: u64,
+        neighbour: Neighbour,
+        origin: Origin,
+    ) -> Result<Granted, Refusal> {
+        self.may_change_neighbours(number)?;
+        self.neighbours
+            .add(neighbour, origin)
+            .map_err(|error| not_entered(&error))?;
+        self.keep_neighbours();
+        Ok((Answer::NeighbourAdded, Vec::new()))
+    }
+
+    pub(super) fn set_lock(&mut self, number: u64, locked: bool) -> Result<Granted, Refusal> {
+        self.may_change_neighbours(number)?;
+        if locked {
+            self.neighbours.lock();
+        } else {
+            self.neighbours.unlock();
+        }
+        Ok((Answer::LockSet, Vec::new()))
+    }
+
+    fn may_change_neighbours(&self, number: u64) -> Result<(), Refusal> {
+        let asker = &self.greeted(number)?.asker;
+        self.policy
+            .may_change_neighbours(asker)
+            .map_err(|why| no(Reason::NotAllowed, why))
+    }
+
+    /// Asks the network for a client, who is answered when it has answered or the time is over. Any client
+    /// may: it is handed a socket through which it can send the same question itself.
+    pub(super) fn solicit(
+        &mut self,
+        number: u64,
+        serial: u32,
+        (ip, timeout): (Ipv4Addr, Duration),
+    ) -> Result<(), Refusal> {
+        self.greeted(number)?;
+        if self.asked.iter().any(|asked| asked.client == number) {
+            return Err(no(Reason::Full, "a client asks one question at a time"));
+        }
+        let setup = self.demux.setup();
+        let place = Place {
+            name: &setup.name,
+            interface: &setup.interface,
+            own: self.neighbours.own(),
+        };
+        let question = Question::ask(place, ip, timeout).map_err(|error| not_entered(&error))?;
+        self.watch(question.descriptor(), ASKING | number)
+            .map_err(|error| no(Reason::Kernel, error.to_string()))?;
+        self.asked.push(Asked {
+            client: number,
+            serial,
+            question,
+        });
+        Ok(())
+    }
+
+    /// How long the next question has yet.
+    pub(super) fn question_left(&self) -> Option<Duration> {
+        self.asked.iter().map(|asked| asked.question.left()).min()
+    }
+
+    /// Answers those whose question has been answered, or will not be.
+    pub(super) fn look_for_answers(&mut self) {
+        let mut answered = Vec::new();
+        self.asked.retain(|asked| {
+            let answer = match asked.question.look() {
+                Ok(Some(mac)) => Answer::Station { mac },
+                Ok(None) if asked.question.left().is_zero() => {
+                    Answer::Refused(no(Reason::NoAnswer, "nobody answered in time"))
+                }
+                Ok(None) => return true,
+                Err(error) => Answer::Refused(no(Reason::Kernel, error.to_string())),
+            };
+            answered.push((asked.client, asked.serial, answer));
+            false
+        });
+        for (number, serial, answer) in answered {
+            let heard = self.clients.get(number).is_some_and(|client| {
+                unix::send(client.socket.as_fd(), &answer.encode(serial), &[]).is_ok()
+            });
+            if !heard {
+                self.forget(number);
+            }
+        }
+    }
+
+    /// Leaves what was entered at run time to a successor: in a map that lives as long as the demux.
+    fn keep_neighbours(&self) {
+        let made_here = self
+            .neighbours
+            .entries()
+            .filter(|(_, origin)| *origin != Origin::Configured)
+            .filter_map(|(entry, origin)| entry::to_bytes(entry, origin));
+        for (index, bytes) in made_here.enumerate() {
+            // A table that is full here is full there; what is not kept is missing after this process only.
+            let _kept = self.demux.keep_neighbour(index as u32, &bytes);
+        }
+    }
+
+    /// Takes over what a predecessor was given, after the configuration's own.
+    pub(super) fn take_neighbours_over(&mut self) {
+        for bytes in self.demux.kept_neighbours() {
+            if let Some((entry, origin)) = entry::from_bytes(&bytes) {
+                let _configured_stands = self.neighbours.enter(entry, origin);
+            }
+        }
+        self.keep_neighbours();
+        if let Some(port) = self.ports.keys().next() {
+            self.neighbours.port_opened(LockedBy::Port(port.get()));
+        }
+    }
+}
+
+fn not_entered(error: &NeighbourTableError) -> Refusal {
+    match error {
+        NeighbourTableError::Locked { by } => no(Reason::Locked, by.clone()),
+        other => no(Reason::NotEntered, other.to_string()),
+    }
+}
