@@ -5,28 +5,27 @@
 //! own, so that each wake-up finds the caches as the sleep left them. Sender and readers keep to one timetable and
 //! never speak about it.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+mod ends;
+mod result;
+
+use std::io::ErrorKind;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use tautline::LinkKind;
 use tautline::link::XdpMode;
-use tautline::{
-    Destination, LinkKind, Priority, QueuingOptions, QueuingPort, SamplingOptions, SamplingPort,
-};
 use tautline_lab::hosts::{Host, Hosts, HostsOptions};
 use tautline_lab::plot::latency_text;
-use tautline_lab::surface::{Surface, Surfaces};
 use tautline_lab::sys::{monotonic_ns, sleep_until};
 use tautline_lab::tuning;
 
+use self::ends::{Reader, STATE_BYTES, Sender, open};
+use self::result::Measured;
 use super::place::{Place, joined, settle};
 use super::{
-    Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
+    Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
 };
-use crate::echo::tcp;
-use crate::nodes::{HostNodes, NodesError, PEER, port_number};
+use crate::nodes::HostNodes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -57,17 +56,6 @@ const FIGURES: [Figure; 3] = [
 
 /// The paths in the order of the figures.
 const PATHS: [&str; 3] = ["tcp", "queuing", "sampling"];
-
-/// Bytes of a state, as in the paper.
-const STATE_BYTES: usize = 1024;
-const TCP_PORT: u16 = 7300;
-const QUEUING: u16 = 1;
-const SAMPLING: u16 = 2;
-/// So many states at once are a backlog: most of what ten times as many sent as read leave.
-const MANY_STATES: u32 = 8;
-/// What a sampling update may cost at the median, and how far its medians may lie apart.
-const SAMPLING_P50_NS_MAX: u64 = 200;
-const SAMPLING_SPREAD_MAX: f64 = 1.5;
 
 /// Updates at the start of a turn that are not counted: they find what the last turn left.
 const WARM_UP: u64 = 1;
@@ -282,77 +270,6 @@ fn clock_cost() -> u64 {
     costs[costs.len() / 2]
 }
 
-/// The sending ends of all paths.
-struct Sender {
-    stream: TcpStream,
-    queuing: (QueuingPort, Destination),
-    sampling: (SamplingPort, Destination),
-    state: [u8; STATE_BYTES],
-    sequence: u64,
-}
-
-/// The receiving end of a path.
-trait Reader: Send {
-    /// Brings the newest state into the application's buffer; the number of states that had come since the last time.
-    fn update(&mut self) -> Result<u32, ExperimentError>;
-    /// The newest state.
-    fn state(&self) -> &[u8];
-}
-
-type Readers = [Box<dyn Reader>; 3];
-
-fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<(Sender, Readers), ExperimentError> {
-    let [sending, receiving] = tcp::connect(hosts, 0, TCP_PORT)?;
-    sending
-        .set_nodelay(true)
-        .and_then(|()| receiving.set_nonblocking(true))
-        .map_err(ExperimentError::io("configure a TCP socket"))?;
-    let (queuing, sampling) = (QueuingOptions::default(), SamplingOptions::default());
-    let (to_queuing, to_sampling) = (port_number(QUEUING), port_number(SAMPLING));
-    let mut queuing_a = nodes.port(hosts, Host::A, |node| {
-        node.queuing_port(to_queuing, &queuing)
-    })?;
-    let queuing_b = nodes.port(hosts, Host::B, |node| {
-        node.queuing_port(to_queuing, &queuing)
-    })?;
-    let mut sampling_a = nodes.port(hosts, Host::A, |node| {
-        node.sampling_port(to_sampling, &sampling)
-    })?;
-    let sampling_b = nodes.port(hosts, Host::B, |node| {
-        node.sampling_port(to_sampling, &sampling)
-    })?;
-    let aim = [
-        queuing_a.destination(PEER, to_queuing),
-        sampling_a.destination(PEER, to_sampling),
-    ];
-    let [queuing_way, sampling_way] = aim.map(|way| way.map_err(NodesError::from));
-    Ok((
-        Sender {
-            stream: sending,
-            queuing: (queuing_a, queuing_way?),
-            sampling: (sampling_a, sampling_way?),
-            state: [0; STATE_BYTES],
-            sequence: 0,
-        },
-        [
-            Box::new(Tcp {
-                stream: receiving,
-                buffers: [[0; STATE_BYTES]; 2],
-                newest: 0,
-                filled: 0,
-            }),
-            Box::new(Queuing {
-                buffer: vec![0; queuing_b.message_bytes_max()],
-                port: queuing_b,
-            }),
-            Box::new(Sampling {
-                port: sampling_b,
-                buffer: vec![0; SamplingPort::VALUE_BYTES_MAX],
-            }),
-        ],
-    ))
-}
-
 fn send_all(sender: &mut Sender, turns: &[Turn], place: Place) -> Result<(), ExperimentError> {
     settle(place.sender_cpu, place.fifo)?;
     for turn in turns {
@@ -376,24 +293,6 @@ fn shift_ns(number: u64, period_ns: u64) -> u64 {
     // The golden ratio's multiples are as even as can be (Weyl), and the same in each run.
     let share = (number as f64 * 0.618_033_988_749_895).fract();
     (period_ns as f64 * share) as u64
-}
-
-impl Sender {
-    fn send(&mut self) -> Result<(), ExperimentError> {
-        self.sequence += 1;
-        self.state[..8].copy_from_slice(&self.sequence.to_le_bytes());
-        self.stream
-            .write_all(&self.state)
-            .map_err(ExperimentError::io("send a state over TCP"))?;
-        let (port, to) = &mut self.queuing;
-        let queued = port.send(*to, Priority::HIGHEST, &self.state);
-        let (port, to) = &mut self.sampling;
-        let sampled = port.send(*to, Priority::HIGHEST, &self.state);
-        queued.and(sampled).map_err(|error| ExperimentError::Io {
-            operation: "send a state over a port".to_owned(),
-            source: std::io::Error::other(error),
-        })
-    }
 }
 
 fn read_all(
@@ -447,308 +346,6 @@ fn in_order(last: u64, state: &[u8]) -> Result<u64, ExperimentError> {
     Ok(sequence)
 }
 
-struct Tcp {
-    stream: TcpStream,
-    /// One holds the newest state, the other what has come of the next one.
-    buffers: [[u8; STATE_BYTES]; 2],
-    newest: usize,
-    filled: usize,
-}
-
-impl Reader for Tcp {
-    fn update(&mut self) -> Result<u32, ExperimentError> {
-        let mut taken = 0;
-        loop {
-            match self
-                .stream
-                .read(&mut self.buffers[1 - self.newest][self.filled..])
-            {
-                Ok(0) => return Err(crate::echo::EchoError::Closed.into()),
-                Ok(length) => self.filled += length,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(taken),
-                Err(error) => return Err(ExperimentError::io("receive over TCP")(error)),
-            }
-            if self.filled == STATE_BYTES {
-                (self.newest, self.filled, taken) = (1 - self.newest, 0, taken + 1);
-            }
-        }
-    }
-
-    fn state(&self) -> &[u8] {
-        &self.buffers[self.newest]
-    }
-}
-
-struct Queuing {
-    port: QueuingPort,
-    buffer: Vec<u8>,
-}
-
-impl Reader for Queuing {
-    fn update(&mut self) -> Result<u32, ExperimentError> {
-        let mut taken = 0;
-        while self
-            .port
-            .receive(&mut self.buffer)
-            .map_err(refused)?
-            .is_some()
-        {
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
-    fn state(&self) -> &[u8] {
-        &self.buffer
-    }
-}
-
-struct Sampling {
-    port: SamplingPort,
-    buffer: Vec<u8>,
-}
-
-impl Reader for Sampling {
-    fn update(&mut self) -> Result<u32, ExperimentError> {
-        let sample = self.port.read(&mut self.buffer).map_err(refused)?;
-        let new = sample.filter(|sample| sample.new);
-        Ok(new.map_or(0, |sample| sample.overwritten as u32 + 1))
-    }
-
-    fn state(&self) -> &[u8] {
-        &self.buffer
-    }
-}
-
-fn refused(error: tautline::ReceiveError) -> ExperimentError {
-    ExperimentError::Io {
-        operation: "receive on a port".to_owned(),
-        source: std::io::Error::other(error),
-    }
-}
-
-/// All that was measured.
-struct Measured {
-    plan: Plan,
-    /// For each path, for each pair.
-    found: Vec<Vec<Found>>,
-}
-
-impl Measured {
-    fn tell(&self, outcome: &mut Outcome, path: usize) {
-        outcome.rows = self.rows();
-        outcome.table = self.table();
-        outcome.plots = Moment::ALL
-            .map(|moment| (&self.surfaces(moment)).into())
-            .into();
-        let name = PATHS[path];
-        let spans = Moment::ALL.map(|moment| {
-            let medians = self.medians(path, moment);
-            (medians[0], medians[medians.len() - 1])
-        });
-        let [woken, awake] =
-            spans.map(|(least, most)| format!("{} to {}", latency_text(least), latency_text(most)));
-        let (few, many) = self.with_backlog(path);
-        outcome.here = format!(
-            "{name} {woken} straight from sleep (medians of the {} pairs; {} where one state had come, {} where {MANY_STATES} or more), {awake} when awake",
-            self.plan.pairs(),
-            latency_text(few),
-            latency_text(many),
-        );
-        if path == 2 {
-            let found = Moment::ALL.into_iter().zip(spans);
-            outcome.checks = found
-                .flat_map(|(moment, span)| sampling_checks(moment, span))
-                .collect();
-        } else {
-            outcome.checks = vec![Check {
-                target: format!("{name}: grows with the backlog"),
-                found: format!("{} to {}", latency_text(few), latency_text(many)),
-                met: many > few,
-            }];
-        }
-    }
-
-    /// Median costs of a path's pairs, rising.
-    fn medians(&self, path: usize, moment: Moment) -> Vec<u64> {
-        sorted(self.found[path].iter().map(|found| found.median(moment)))
-    }
-
-    /// Median costs straight from sleep of updates that found one state come, and of those that found many.
-    fn with_backlog(&self, path: usize) -> (u64, u64) {
-        let with = |wanted: fn(u32) -> bool| {
-            let updates = self.found[path]
-                .iter()
-                .flat_map(|found| &found.0[Moment::Woken as usize]);
-            let costs = updates
-                .filter(|update| wanted(update.1))
-                .map(|update| update.0);
-            quantile(&sorted(costs), 0.5)
-        };
-        (
-            with(|states| states == 1),
-            with(|states| states >= MANY_STATES),
-        )
-    }
-
-    fn rows(&self) -> Vec<Value> {
-        let row = |path: usize, moment: Moment, pair: usize| {
-            let found = &self.found[path][pair];
-            let [sending_ns, updating_ns] = self.plan.pair(pair);
-            let costs = found.costs(moment);
-            let updates = &found.0[moment as usize];
-            json!({
-                "path": PATHS[path],
-                "reader": moment.name(),
-                "sending_period_ns": sending_ns,
-                "updating_period_ns": updating_ns,
-                "count": costs.len(),
-                "min_ns": quantile(&costs, 0.0),
-                "p50_ns": quantile(&costs, 0.5),
-                "p99_ns": quantile(&costs, 0.99),
-                "max_ns": quantile(&costs, 1.0),
-                "states": updates.iter().map(|update| u64::from(update.1)).sum::<u64>(),
-                "updates_with_news": updates.iter().filter(|update| update.1 > 0).count(),
-                "costs_ns": updates.iter().map(|update| update.0).collect::<Vec<_>>(),
-                "states_come": updates.iter().map(|update| update.1).collect::<Vec<_>>(),
-            })
-        };
-        let mut rows = Vec::new();
-        for path in 0..PATHS.len() {
-            for moment in Moment::ALL {
-                rows.extend((0..self.plan.pairs()).map(|pair| row(path, moment, pair)));
-            }
-        }
-        rows
-    }
-
-    fn table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
-        let header = vec![
-            "path, reader",
-            "least median",
-            "median pair",
-            "greatest median",
-            "greatest / least",
-            "p50 with news",
-            "p99 of all",
-            "max of all",
-            "updates",
-        ];
-        let mut cells = Vec::new();
-        for (path, name) in PATHS.iter().enumerate() {
-            for moment in Moment::ALL {
-                let medians = self.medians(path, moment);
-                let all = sorted(
-                    self.found[path]
-                        .iter()
-                        .flat_map(|found| found.costs(moment)),
-                );
-                let news = sorted(
-                    self.found[path]
-                        .iter()
-                        .flat_map(|found| found.costs_with_news(moment)),
-                );
-                let (least, most) = (medians[0], medians[medians.len() - 1]);
-                cells.push(vec![
-                    format!("{name}, {}", moment.name()),
-                    latency_text(least),
-                    latency_text(quantile(&medians, 0.5)),
-                    latency_text(most),
-                    super::ratio(most, least)
-                        .map_or("–".to_owned(), |ratio| format!("{ratio:.2}")),
-                    latency_text(quantile(&news, 0.5)),
-                    latency_text(quantile(&all, 0.99)),
-                    latency_text(quantile(&all, 1.0)),
-                    all.len().to_string(),
-                ]);
-            }
-        }
-        (header, cells)
-    }
-
-    fn surfaces(&self, moment: Moment) -> Surfaces {
-        let label = |ns: &u64| (ns / 1_000_000).to_string();
-        let labels: Vec<String> = self.plan.periods.iter().map(label).collect();
-        let count = labels.len();
-        let surface = |path: usize| {
-            let value = |sending: usize, updating: usize| {
-                let found = &self.found[path][sending * count + updating];
-                (!found.0[moment as usize].is_empty()).then(|| found.median(moment) as f64)
-            };
-            let row = |updating| (0..count).map(|sending| value(sending, updating)).collect();
-            Surface {
-                name: PATHS[path].to_owned(),
-                rows_ns: (0..count).map(row).collect(),
-            }
-        };
-        let when = match moment {
-            Moment::Woken => "straight from sleep",
-            Moment::Awake => "by a reader that is awake and has updated before",
-        };
-        Surfaces {
-            caption: format!("What an update {when} cost, medians"),
-            across: ("sent every, ms", labels.clone()),
-            up: ("updated every, ms", labels),
-            surfaces: (0..PATHS.len()).map(surface).collect(),
-        }
-    }
-}
-
-/// The targets of figure 6, held against the least and the greatest median.
-fn sampling_checks(moment: Moment, (least, most): (u64, u64)) -> [Check; 2] {
-    let spread = most as f64 / least.max(1) as f64;
-    let reader = moment.name();
-    [
-        Check {
-            target: format!(
-                "sampling, reader {reader}: median of every pair at most {SAMPLING_P50_NS_MAX} ns"
-            ),
-            found: latency_text(most),
-            met: most <= SAMPLING_P50_NS_MAX,
-        },
-        Check {
-            target: format!(
-                "sampling, reader {reader}: medians of all pairs within a factor {SAMPLING_SPREAD_MAX}"
-            ),
-            found: format!("{spread:.2}"),
-            met: spread <= SAMPLING_SPREAD_MAX,
-        },
-    ]
-}
-
-impl Found {
-    fn costs(&self, moment: Moment) -> Vec<u64> {
-        sorted(self.0[moment as usize].iter().map(|update| update.0))
-    }
-
-    fn costs_with_news(&self, moment: Moment) -> Vec<u64> {
-        let updates = self.0[moment as usize].iter();
-        updates
-            .filter(|update| update.1 > 0)
-            .map(|update| update.0)
-            .collect()
-    }
-
-    fn median(&self, moment: Moment) -> u64 {
-        quantile(&self.costs(moment), 0.5)
-    }
-}
-
-fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values
-}
-
-/// Of sorted values; 0 where there are none.
-fn quantile(values: &[u64], share: f64) -> u64 {
-    let last = values.len().saturating_sub(1);
-    values
-        .get((last as f64 * share).round() as usize)
-        .copied()
-        .unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -783,14 +380,6 @@ mod tests {
                 .abs_diff(50)
                 <= 2
         );
-    }
-
-    #[test]
-    fn quantiles_of_few_values() {
-        assert_eq!(quantile(&[], 0.5), 0);
-        assert_eq!(quantile(&[7], 0.99), 7);
-        assert_eq!(quantile(&[1, 2, 3, 4, 5], 0.5), 3);
-        assert_eq!(quantile(&[1, 2, 3, 4, 5], 1.0), 5);
     }
 
     #[test]
