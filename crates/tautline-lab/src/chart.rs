@@ -273,14 +273,14 @@ pub(crate) fn standalone(width: f64, height: f64, drawing: &Markup) -> String {
 }
 
 /// What an axis spans, in places on it, and its ticks (values) with their rank: 0 main, more: lesser.
-struct Span {
+pub(crate) struct Span {
     from: f64,
     to: f64,
-    ticks: Vec<(f64, u8)>,
+    pub(crate) ticks: Vec<(f64, u8)>,
 }
 
 impl Span {
-    fn of(axis: &Axis, values: impl Iterator<Item = f64>) -> Option<Span> {
+    pub(crate) fn of(axis: &Axis, values: impl Iterator<Item = f64>) -> Option<Span> {
         let (least, most) = values.fold(None, |span: Option<(f64, f64)>, value| {
             let (least, most) = span.unwrap_or((value, value));
             Some((least.min(value), most.max(value)))
@@ -328,14 +328,19 @@ impl Span {
         }
     }
 
-    fn share(&self, place: f64) -> f64 {
+    pub(crate) fn share(&self, place: f64) -> f64 {
         ((place - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 }
 
 /// The ticks that get a label: main ones first, then the rest, as long as they are `pitch` apart and half of it
 /// inside the drawing.
-fn spaced(ticks: &[(f64, u8)], at: impl Fn(f64) -> f64, pitch: f64, width: f64) -> Vec<f64> {
+pub(crate) fn spaced(
+    ticks: &[(f64, u8)],
+    at: impl Fn(f64) -> f64,
+    pitch: f64,
+    width: f64,
+) -> Vec<f64> {
     let mut chosen: Vec<f64> = Vec::new();
     for wanted in 0..=1 {
         for (tick, _) in ticks.iter().filter(|(_, rank)| *rank == wanted) {

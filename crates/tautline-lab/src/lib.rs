@@ -2,7 +2,7 @@
 //!
 //! * [`machine`]: what about a machine decides how well it keeps time.
 //! * [`histogram`]: many latencies in fixed memory.
-//! * [`page`], [`plot`], [`chart`] and [`surface`]: self-contained HTML reports.
+//! * [`page`], [`plot`], [`chart`], [`bars`] and [`surface`]: self-contained HTML reports.
 //! * [`hosts`]: two hosts on one machine, for what needs a network of its own; [`child`] and
 //!   [`interrupt`] see to it that nothing of them is left behind.
 //! * [`probe`]: threads that wait for a moment and look how late they are.
@@ -12,6 +12,7 @@
 //! * [`verdict`]: whether a deadline was held, and what that is worth.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
+pub mod bars;
 pub mod capability;
 pub mod chart;
 pub mod child;

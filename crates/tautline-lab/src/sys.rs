@@ -52,6 +52,48 @@ pub fn sleep_until(deadline_ns: u64) {
     };
 }
 
+/// CLOCK_REALTIME in nanoseconds: the clock of the kernel's stamps on packets. Through the vDSO.
+pub fn realtime_ns() -> u64 {
+    let mut now = timespec(0);
+    // SAFETY: `now` is a valid timespec that outlives the call; CLOCK_REALTIME always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A socket that sends whole frames on one interface of the calling thread's network namespace, past the
+/// queueing discipline; it receives nothing (packet(7)).
+pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers are passed. Protocol 0: nothing is received.
+    let descriptor = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: the descriptor was opened above and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let bypass: libc::c_int = 1;
+    // SAFETY: `bypass` outlives the call, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_QDISC_BYPASS,
+            (&raw const bypass).cast(),
+            size_of_val(&bypass) as libc::socklen_t,
+        )
+    })?;
+    // SAFETY: all zero is a valid sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as libc::c_ushort;
+    address.sll_ifindex = interface_index as libc::c_int;
+    // SAFETY: `address` outlives the call, and its size is given.
+    check(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    })?;
+    Ok(socket)
+}
+
 /// A periodic timer descriptor on CLOCK_MONOTONIC that expires first at `first_ns`.
 pub fn timer_descriptor(first_ns: u64, period_ns: u64) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
