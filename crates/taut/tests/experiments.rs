@@ -48,7 +48,9 @@ fn wrong_uses_are_answered_with_what_to_do() {
         ("redd-fig2-fig3", "smalest=4", "smallest (smallest message"),
         ("redd-fig2-fig3", "largest=1473", "1 to 1472"),
         ("redd-fig2-fig3", "step=x", "NAME=VALUE"),
+        ("redd-bandwidth", "bytes=65508", "1 to 65507"),
         ("rtdip-fig7", "count=1", "nothing can be set"),
+        ("ssrtudp-table1", "bytes=4", "nothing can be set"),
     ] {
         let output = experiment(&["run", names, "--set", set]);
         assert_eq!(output.status.code(), Some(2), "{set}");
@@ -172,6 +174,7 @@ fn udp_experiments_measure_what_is_set() {
         "redd-bandwidth",
         "ssrtudp-fig7-fig8",
         "ssrtudp-fig9",
+        "ssrtudp-table1",
     ];
     let mut arguments = vec!["run"];
     arguments.extend(names);
@@ -190,28 +193,79 @@ fn udp_experiments_measure_what_is_set() {
         check_result(name, &result(&scratch.0, name));
     }
     let round_trips = result(&scratch.0, names[0]);
-    let sizes: Vec<_> = round_trips["rows"].as_array().unwrap().iter().collect();
-    let sizes = sizes.iter().filter(|row| row["path"] == "queuing");
-    let sizes: Vec<_> = sizes
-        .map(|row| row["payload_bytes"].as_u64().unwrap())
-        .collect();
-    assert_eq!(sizes, [50, 80, 90]);
+    for path in ["queuing", "udp-port", "udp-poll", "udp-block"] {
+        let rows = of_path(&round_trips, path);
+        let sizes: Vec<_> = rows
+            .iter()
+            .map(|row| row["payload_bytes"].as_u64().unwrap())
+            .collect();
+        assert_eq!(sizes, [50, 80, 90], "{path}");
+    }
     for row in result(&scratch.0, names[1])["rows"].as_array().unwrap() {
         assert_eq!(row["messages"], 300);
         assert!(row["messages_per_s"].as_f64().unwrap() > 0.0, "{row}");
     }
-    let rows = result(&scratch.0, names[2]);
-    let largest = |row: &&Value| row["payload_bytes"] == 65_507;
-    assert!(
-        rows["rows"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(largest)
-            .count()
-            >= 2
+    let sizes = result(&scratch.0, names[2]);
+    for path in ["udp-poll", "udp-block", "udp-port", "queuing"] {
+        let rows = of_path(&sizes, path);
+        assert!(
+            rows[0]["round_trip"]["count"].as_u64().unwrap() > 0,
+            "{path}"
+        );
+        let batched = of_path(&sizes, "udp-poll-batched").len();
+        assert!(
+            path == "udp-port" || rows.len() == batched,
+            "{path} at every size"
+        );
+    }
+    let beside = result(&scratch.0, names[3]);
+    assert_eq!(
+        of_path(&beside, "udp-port").len(),
+        4,
+        "sizes, alone and beside"
     );
-    assert!(rows["rows"][0]["round_trip"]["count"].as_u64().unwrap() > 0);
+    let course = beside["settings"]["link_bits_per_s_over_time"].as_array();
+    assert!(!course.unwrap().is_empty());
+    check_layers(&result(&scratch.0, names[4]));
+}
+
+/// The rows of a path.
+fn of_path<'a>(json: &'a Value, path: &str) -> Vec<&'a Value> {
+    let rows = json["rows"].as_array().unwrap().iter();
+    rows.filter(|row| row["path"] == path).collect()
+}
+
+/// The layers of each row come to what the row says they do, and with the rest to the undisturbed way.
+fn check_layers(json: &Value) {
+    for path in ["udp-poll", "udp-port", "queuing"] {
+        let rows = of_path(json, path);
+        assert_eq!(rows.len(), 2, "{path}");
+        for row in rows {
+            let ns = |key: &str| row[key].as_f64().unwrap_or(0.0);
+            let layers = row.as_object().unwrap().keys().filter(|key| {
+                key.ends_with("_ns")
+                    && ![
+                        "one_way_p50_ns",
+                        "layers_together_ns",
+                        "rest_ns",
+                        "demux_run_ns",
+                    ]
+                    .contains(&key.as_str())
+            });
+            let together: f64 = layers.map(|key| ns(key)).sum();
+            assert!(
+                together > 0.0 && (together - ns("layers_together_ns")).abs() < 1.0,
+                "{row}"
+            );
+            let whole = ns("layers_together_ns") + ns("rest_ns");
+            assert!((whole - ns("one_way_p50_ns")).abs() < 1.0, "{row}");
+            assert_eq!(
+                row["udp_ip_sending_ns"].is_f64(),
+                path == "udp-poll",
+                "{row}"
+            );
+        }
+    }
 }
 
 #[test]

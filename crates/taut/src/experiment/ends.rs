@@ -1,12 +1,13 @@
-//! Ends of paths that carry datagrams from host A to host B and back: kernel UDP, and Tautline's queuing ports.
+//! Ends of paths that carry datagrams from host A to host B and back: kernel UDP, and Tautline's queuing ports and ports of
+//! plain UDP.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
-use tautline::{Destination, Outgoing, Priority, QueuingOptions, QueuingPort};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, recv, sendmmsg, setsockopt, sockopt};
+use tautline::{Destination, Outgoing, Priority, QueuingOptions, QueuingPort, UdpPort};
 use tautline_lab::hosts::{Host, Hosts};
 
 use super::ExperimentError;
@@ -30,7 +31,7 @@ pub(super) enum Waiting {
     Spin,
 }
 
-/// How a port sends.
+/// How an end sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sends {
     /// A message with each system call.
@@ -48,7 +49,7 @@ pub(super) fn kernel_udp(
     hosts: &Hosts,
     cable: usize,
     port: u16,
-    waiting: Waiting,
+    (sends, waiting): (Sends, Waiting),
 ) -> Result<Ends, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, cable).address(), port)));
     let open = |host, own: SocketAddr, peer: SocketAddr| -> Result<Box<dyn Datagrams>, _> {
@@ -62,6 +63,7 @@ pub(super) fn kernel_udp(
                 socket,
                 buffer: vec![0; 65_536],
                 waiting,
+                batches: sends == Sends::Batches,
                 limit: Duration::ZERO,
             }))
         };
@@ -103,10 +105,31 @@ pub(super) fn queuing(
     Ok([open(Host::A)?, open(Host::B)?])
 }
 
+/// Ports of plain UDP, a call for each frame.
+pub(super) fn plain_udp(
+    hosts: &Hosts,
+    nodes: &HostNodes,
+    number: u16,
+    options: &QueuingOptions,
+) -> Result<Ends, ExperimentError> {
+    let open = |host| -> Result<Box<dyn Datagrams>, ExperimentError> {
+        let mut port = nodes.port(hosts, host, |node| node.udp_port(number, options))?;
+        let to = port.destination(PEER, number).map_err(NodesError::from)?;
+        Ok(Box::new(PlainUdp {
+            buffer: vec![0; port.message_bytes_max()],
+            port,
+            to,
+        }))
+    };
+    Ok([open(Host::A)?, open(Host::B)?])
+}
+
 struct Udp {
     socket: UdpSocket,
     buffer: Vec<u8>,
     waiting: Waiting,
+    /// Whether many datagrams go with each system call.
+    batches: bool,
     /// The socket's time limit, which is set only when it changes.
     limit: Duration,
 }
@@ -141,8 +164,39 @@ impl Udp {
     }
 }
 
-impl Datagrams for Udp {
-    fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+impl Udp {
+    fn send_batches(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        // The kernel's view of a batch, which no other thread may have: made anew for each call, below 1 % of its cost.
+        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
+        let mut sent = 0;
+        for part in messages.chunks(message_bytes * BATCH) {
+            let slices: Vec<_> = part
+                .chunks(message_bytes)
+                .map(|message| [IoSlice::new(message)])
+                .collect();
+            let connected = [None; BATCH];
+            let result = sendmmsg(
+                self.socket.as_raw_fd(),
+                &mut headers,
+                &slices,
+                &connected[..slices.len()],
+                [],
+                MsgFlags::empty(),
+            );
+            let taken = match result.map(Iterator::count).map_err(io::Error::from) {
+                Ok(taken) => taken,
+                Err(error) if is_nothing_yet(&error) => 0,
+                Err(error) => return Err(error),
+            };
+            sent += taken;
+            if taken < slices.len() {
+                break;
+            }
+        }
+        Ok(sent)
+    }
+
+    fn send_one_by_one(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
         for (index, message) in messages.chunks(message_bytes).enumerate() {
             match self.socket.send(message) {
                 Ok(_) => {}
@@ -151,6 +205,20 @@ impl Datagrams for Udp {
             }
         }
         Ok(messages.len() / message_bytes)
+    }
+}
+
+impl Datagrams for Udp {
+    fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        if self.batches {
+            self.send_batches(messages, message_bytes)
+        } else {
+            self.send_one_by_one(messages, message_bytes)
+        }
+    }
+
+    fn batch(&self) -> usize {
+        if self.batches { BATCH } else { 1 }
     }
 
     fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
@@ -240,10 +308,45 @@ impl Datagrams for Port {
             let deadline = tautline::now() + limit;
             self.port.receive_until(deadline, &mut self.buffer)
         };
-        let message = message.map_err(io::Error::other)?;
-        Ok(message.map_or(0, |message| {
-            take(&self.buffer[..message.length]);
-            1
-        }))
+        let length = message.map_err(io::Error::other)?.map(|one| one.length);
+        Ok(taken(length, &self.buffer, take))
     }
+}
+
+struct PlainUdp {
+    port: UdpPort,
+    to: Destination,
+    buffer: Vec<u8>,
+}
+
+impl Datagrams for PlainUdp {
+    fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        // As with a queuing port, what has no room now is counted by the port, and sent again by the caller.
+        let sends = messages.chunks(message_bytes);
+        Ok(sends
+            .take_while(|message| {
+                let sent = self.port.send_to(self.to, Priority::LOWEST, message);
+                sent.is_ok()
+            })
+            .count())
+    }
+
+    fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+        let datagram = if limit.is_zero() {
+            self.port.receive(&mut self.buffer)
+        } else {
+            let deadline = tautline::now() + limit;
+            self.port.receive_until(deadline, &mut self.buffer)
+        };
+        let length = datagram.map_err(io::Error::other)?.map(|one| one.length);
+        Ok(taken(length, &self.buffer, take))
+    }
+}
+
+/// Hands over what lies in a buffer, if anything came; how many messages that were.
+fn taken(length: Option<usize>, buffer: &[u8], take: &mut dyn FnMut(&[u8])) -> u64 {
+    length.map_or(0, |length| {
+        take(&buffer[..length]);
+        1
+    })
 }

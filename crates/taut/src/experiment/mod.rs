@@ -9,7 +9,9 @@ mod computation;
 mod emblix;
 mod ends;
 mod latency;
+mod layer_ends;
 mod parameter;
+mod passage;
 mod place;
 mod receive;
 mod redd_bandwidth;
@@ -17,8 +19,11 @@ mod redd_rtt;
 pub mod report;
 mod round_trips;
 mod ssrtudp_beside;
+mod ssrtudp_layers;
 mod ssrtudp_size;
+mod stamps;
 mod stream;
+mod traffic;
 mod update;
 mod volley;
 mod window;
@@ -27,6 +32,7 @@ use std::io;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tautline_lab::bars::Bars;
 use tautline_lab::chart::Chart;
 use tautline_lab::hosts::HostsError;
 use tautline_lab::interrupt;
@@ -43,7 +49,7 @@ use crate::load::LoadError;
 use crate::nodes::NodesError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 9] = [
+pub const ALL: [&Experiment; 10] = [
     &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
@@ -53,6 +59,7 @@ pub const ALL: [&Experiment; 9] = [
     &redd_bandwidth::EXPERIMENT,
     &ssrtudp_size::EXPERIMENT,
     &ssrtudp_beside::EXPERIMENT,
+    &ssrtudp_layers::EXPERIMENT,
 ];
 
 /// One figure of a paper.
@@ -198,6 +205,15 @@ impl From<&Surfaces> for Plot {
         Plot {
             block: surfaces.html(),
             svg: Some(surfaces.svg()),
+        }
+    }
+}
+
+impl From<&Bars> for Plot {
+    fn from(bars: &Bars) -> Plot {
+        Plot {
+            block: bars.html(),
+            svg: Some(bars.svg()),
         }
     }
 }

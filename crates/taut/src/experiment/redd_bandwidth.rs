@@ -37,7 +37,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
         0 => vec![50, 64, 250, 500, 1000, 1472],
         bytes => vec![bytes as usize],
     };
-    let count = request.values.or("count", scale.pick(200_000, 40_000, 300));
+    let count = request.values.or("count", scale.pick(200_000, 20_000, 300));
     let rounds = scale.pick(15, 5, 1);
     let hosts = Hosts::create(&HostsOptions::default())?;
     let largest = sizes.iter().copied().max().unwrap_or(1);

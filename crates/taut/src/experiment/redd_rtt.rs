@@ -50,7 +50,7 @@ const PARAMETERS: [Parameter; 4] = [
 
 /// A datagram that fills an Ethernet frame.
 const UDP_BYTES_MAX: u64 = 1472;
-const PATHS: [Path; 2] = [Path::Queuing, Path::UdpPoll];
+const PATHS: [Path; 4] = [Path::Queuing, Path::UdpPort, Path::UdpPoll, Path::UdpBlock];
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let scale = request.scale;
@@ -151,19 +151,23 @@ fn chart(path: Path, rows: &[Row]) -> Chart {
 }
 
 fn judge(outcome: &mut Outcome, measured: &Measured, sizes: &[usize]) {
-    let medians = of_kernel_udp(measured, Path::Queuing, sizes);
-    let worst = |path| {
+    let mut parts = vec![round_trips::judge_udp_of_raw(outcome, measured, sizes)];
+    for path in [Path::Queuing, Path::UdpPort] {
+        let ratios = of_kernel_udp(measured, path, sizes);
+        parts.push(format!(
+            "{path} takes {} of kernel UDP busy-polled at the median",
+            round_trips::span(&ratios)
+        ));
+    }
+    let worst = PATHS.map(|path| {
         let all = sizes
             .iter()
             .filter_map(|bytes| measured.summary(path, *bytes));
-        latency_text(all.map(|summary| summary.max_ns).max().unwrap_or(0))
-    };
-    outcome.here = format!(
-        "raw takes {} of kernel UDP at the median, worst of all sizes: raw {}, kernel UDP {}",
-        round_trips::span(&medians),
-        worst(Path::Queuing),
-        worst(Path::UdpPoll)
-    );
+        let worst = all.map(|summary| summary.max_ns).max().unwrap_or(0);
+        format!("{path} {}", latency_text(worst))
+    });
+    parts.push(format!("worst of all sizes: {}", worst.join(", ")));
+    outcome.here = parts.join(", ");
     outcome.set("raw", json!("queuing: Tautline in its Ethernet form"));
 }
 

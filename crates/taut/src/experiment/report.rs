@@ -71,9 +71,14 @@ pub fn text(run: &Run, outcome: &Outcome) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Values of one setting that are shown; more would hide the other settings.
+const SHOWN_MAX: usize = 8;
+
 /// A setting's value without quotes.
 fn plain(value: &Value) -> String {
     match value {
+        // A course over time: it is in the result file and in a plot.
+        Value::Array(many) if many.len() > SHOWN_MAX => format!("{} values", many.len()),
         Value::String(text) => text.clone(),
         Value::Null => "none".to_owned(),
         other => other.to_string(),

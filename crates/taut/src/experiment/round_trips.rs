@@ -4,13 +4,16 @@ use serde_json::json;
 use tautline_lab::hosts::{Hosts, HostsOptions};
 use tautline_lab::{Summary, child};
 
-use super::{ExperimentError, Outcome, Progress, ratio};
+use super::{Check, ExperimentError, Outcome, Progress, ratio};
 use crate::bench::rtt::{self, Row, RttError, Settings};
 use crate::bench::sides::Placement;
 use crate::echo::Path;
 
 /// Round trips in one slice: about 2 ms.
 const SLICE: u64 = 250;
+
+/// What a port of plain UDP may take of a raw port's time, at the median and at p99.
+const UDP_OF_RAW_MAX: f64 = 1.10;
 
 /// What was measured.
 pub(super) struct Measured {
@@ -52,6 +55,12 @@ pub(super) fn measure(
 }
 
 impl Measured {
+    /// With the rows of another measurement, made after this one: sizes that not all paths carry.
+    pub(super) fn and(mut self, later: Measured) -> Measured {
+        self.rows.extend(later.rows);
+        self
+    }
+
     /// Of a path at a size; nothing if no round trip was counted.
     pub(super) fn summary(&self, path: Path, payload_bytes: usize) -> Option<Summary> {
         self.rows
@@ -75,11 +84,40 @@ impl Measured {
             .extend(active.map(|(path, text)| (path.name().to_owned(), text.clone())));
         outcome.remarks.extend(self.remark.clone());
         outcome.remarks.push(
-            "The demux stays attached to the cable while kernel UDP is measured too. Both sides of all paths spin, under the \
-             ordinary policy."
+            "The demux stays attached to the cable while kernel UDP is measured too. Both sides of all paths but udp-block \
+             spin, under the ordinary policy."
                 .to_owned(),
         );
     }
+}
+
+/// Checks what a port of plain UDP takes of a raw port, at each size that both have; says what came out.
+pub(super) fn judge_udp_of_raw(
+    outcome: &mut Outcome,
+    measured: &Measured,
+    sizes: &[usize],
+) -> String {
+    let found = ["p50", "p99"].map(|name| {
+        let of = |summary: Summary| match name {
+            "p50" => summary.p50_ns,
+            _ => summary.p99_ns,
+        };
+        let at = |bytes: &usize| {
+            let udp = measured.summary(Path::UdpPort, *bytes)?;
+            ratio(of(udp), of(measured.summary(Path::Queuing, *bytes)?))
+        };
+        let ratios: Vec<f64> = sizes.iter().filter_map(at).collect();
+        let found = span(&ratios);
+        outcome.checks.push(Check {
+            target: format!(
+                "udp-port: at most {UDP_OF_RAW_MAX:.2} of queuing at {name}, every size"
+            ),
+            met: !ratios.is_empty() && ratios.iter().all(|ratio| *ratio <= UDP_OF_RAW_MAX),
+            found: found.clone(),
+        });
+        format!("{found} at {name}")
+    });
+    format!("UDP takes {} of raw", found.join(" and "))
 }
 
 /// Medians of a path over those of kernel UDP, at each size that both have.

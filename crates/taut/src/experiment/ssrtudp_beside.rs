@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tautline_lab::LatencyHistogram;
-use tautline_lab::hosts::{Hosts, HostsOptions};
+use tautline_lab::chart::{Axis, Chart, Line, Mark, Unit};
+use tautline_lab::hosts::{Host, Hosts, HostsOptions};
 use tautline_lab::plot::{self, latency_text};
 use tautline_lab::sys::{monotonic_ns, sleep_until};
 
 use super::place::{Place, joined, settle};
+use super::traffic::{self, Interval};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on, ratio};
 use crate::echo::{self, Echo, EchoError, Ends, Path, PathOptions, RoundTrip, TAG_BYTES};
 use crate::load::{Load, LoadReport, Pace, Place as LoadPlace};
@@ -31,7 +33,7 @@ const FIGURES: [Figure; 1] = [Figure {
     found: "normal and steady performance beside the stream",
 }];
 
-const PATHS: [Path; 2] = [Path::Queuing, Path::UdpPoll];
+const PATHS: [Path; 4] = [Path::Queuing, Path::UdpPort, Path::UdpPoll, Path::UdpBlock];
 const SIZES: [usize; 2] = [4, 1400];
 /// From one round trip to the next.
 const PERIOD_NS: u64 = 1_000_000;
@@ -42,6 +44,8 @@ const LOOK_AHEAD_NS: u64 = 150_000;
 const TIME_LIMIT: Duration = Duration::from_millis(100);
 /// Round trips at the start of a turn that are not counted.
 const WARM_UP: u64 = 20;
+/// How long the stream has before it is measured, to reach its pace.
+const LEAD: Duration = Duration::from_millis(300);
 /// The link that the stream is to fill, for want of a rate of the virtual cable's own.
 const LINK_GBIT_PER_S: f64 = 1.0;
 /// What it is to take of that, and how much longer p99 may be beside it.
@@ -58,8 +62,8 @@ struct Row {
 }
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
-    let rounds: u64 = request.scale.pick(20, 5, 1);
-    let count: u64 = request.scale.pick(1_000, 500, 20);
+    let rounds: u64 = request.scale.pick(20, 4, 1);
+    let count: u64 = request.scale.pick(1_000, 400, 20);
     let place = Place::find()?;
     let hosts = Hosts::create(&HostsOptions::default())?;
     let options = PathOptions {
@@ -67,39 +71,27 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
         time_limit: TIME_LIMIT,
     };
     let mut ends = echo::open_paths(&PATHS, &hosts, &options).map_err(|(_, error)| error)?;
-    let mut rows: Vec<Row> = [false, true]
-        .into_iter()
-        .flat_map(|beside| SIZES.map(|bytes| (beside, bytes)))
-        .flat_map(|(beside, bytes)| PATHS.map(|path| (beside, bytes, path)))
-        .map(|(beside, bytes, path)| Row {
-            path,
-            bytes,
-            beside,
-            lost: 0,
-            histogram: LatencyHistogram::new(),
-        })
-        .collect();
+    let mut rows = empty_rows();
     let total = rounds * rows.len() as u64;
-    let mut loads: Vec<LoadReport> = Vec::new();
-    for round in 0..rounds {
+    let mut done = 0;
+    let mut streams: Vec<Stream> = Vec::new();
+    for _ in 0..rounds {
         for beside in [false, true] {
-            let load = beside
-                .then(|| Load::start(&LoadPlace::between(&hosts, 0), Pace::Gigabit))
-                .transpose()?;
-            if beside {
-                // Until the stream has its pace.
-                thread::sleep(Duration::from_millis(300));
-            }
             let turn = rows.iter_mut().filter(|row| row.beside == beside);
-            for (step, row) in turn.enumerate() {
-                let index = PATHS.iter().position(|path| *path == row.path);
-                one_turn(&mut ends[index.unwrap_or(0)], row, count, place)?;
-                let done = round * 8 + u64::from(beside) * 4 + step as u64;
-                progress(done, total);
-                go_on()?;
-            }
-            if let Some(load) = load {
-                loads.push(load.stop()?);
+            let measure = || -> Result<(), ExperimentError> {
+                for row in turn {
+                    let index = PATHS.iter().position(|path| *path == row.path);
+                    one_turn(&mut ends[index.unwrap_or(0)], row, count, place)?;
+                    done += 1;
+                    progress(done, total);
+                    go_on()?;
+                }
+                Ok(())
+            };
+            if beside {
+                streams.push(beside_stream(&hosts, measure)?);
+            } else {
+                measure()?;
             }
         }
     }
@@ -117,8 +109,54 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     outcome.active = active
         .map(|(path, (client, _))| (path.name().to_owned(), client.describe()))
         .collect();
-    tell(&mut outcome, &rows, &loads);
+    tell(&mut outcome, &rows);
+    tell_of_streams(&mut outcome, &streams);
+    judge(&mut outcome, &rows);
     Ok(vec![outcome])
+}
+
+/// Every path and size, alone and beside the stream.
+fn empty_rows() -> Vec<Row> {
+    [false, true]
+        .into_iter()
+        .flat_map(|beside| SIZES.map(|bytes| (beside, bytes)))
+        .flat_map(|(beside, bytes)| PATHS.map(|path| (beside, bytes, path)))
+        .map(|(beside, bytes, path)| Row {
+            path,
+            bytes,
+            beside,
+            lost: 0,
+            histogram: LatencyHistogram::new(),
+        })
+        .collect()
+}
+
+/// What a TCP stream did while something was measured beside it.
+struct Stream {
+    load: LoadReport,
+    rates: Vec<Interval>,
+}
+
+/// Measures beside a stream, and the stream too.
+fn beside_stream(
+    hosts: &Hosts,
+    measure: impl FnOnce() -> Result<(), ExperimentError>,
+) -> Result<Stream, ExperimentError> {
+    let load = Load::start(&LoadPlace::between(hosts, 0), Pace::Gigabit)?;
+    thread::sleep(LEAD);
+    let stop = &AtomicBool::new(false);
+    let rates = thread::scope(|scope| {
+        let trace = scope.spawn(move || traffic::trace(hosts, Host::A, 0, stop));
+        let measured = measure();
+        // Relaxed: the flag carries nothing else.
+        stop.store(true, Ordering::Relaxed);
+        let rates = joined(trace.join());
+        measured.and(rates)
+    })?;
+    Ok(Stream {
+        load: load.stop()?,
+        rates,
+    })
 }
 
 /// Round trips of one path and size, on a timetable.
@@ -208,7 +246,7 @@ fn ask(
     Ok(())
 }
 
-fn tell(outcome: &mut Outcome, rows: &[Row], loads: &[LoadReport]) {
+fn tell(outcome: &mut Outcome, rows: &[Row]) {
     let name = |row: &Row| if row.beside { "beside TCP" } else { "alone" };
     outcome.rows = rows
         .iter()
@@ -239,43 +277,81 @@ fn tell(outcome: &mut Outcome, rows: &[Row], loads: &[LoadReport]) {
         ],
         cells.collect(),
     );
-    let named: Vec<_> = rows
-        .iter()
-        .map(|row| (format!("{} {} B {}", row.path, row.bytes, name(row)), row))
-        .collect();
-    let series: Vec<_> = named
-        .iter()
-        .map(|(name, row)| plot::Series {
-            name,
-            histogram: &row.histogram,
-        })
-        .collect();
-    outcome.plots = vec![plot::tails("How often a round trip took longer", &series).into()];
-    let rates = loads.iter().map(|load| load.gbit_per_s);
-    let least = rates.fold(f64::INFINITY, f64::min);
+    for bytes in SIZES {
+        let chosen = rows.iter().filter(|row| row.bytes == bytes);
+        let named: Vec<_> = chosen
+            .map(|row| (format!("{} {}", row.path, name(row)), row))
+            .collect();
+        let series: Vec<_> = named
+            .iter()
+            .map(|(name, row)| plot::Series {
+                name,
+                histogram: &row.histogram,
+            })
+            .collect();
+        let caption = format!("How often a round trip of {bytes} bytes took longer");
+        outcome.plots.push(plot::tails(&caption, &series).into());
+    }
+}
+
+/// What the TCP streams took of the link: as a plot over time, as settings, as a check.
+fn tell_of_streams(outcome: &mut Outcome, streams: &[Stream]) {
+    let means: Vec<f64> = streams.iter().map(|one| one.load.gbit_per_s).collect();
+    let least = means.iter().copied().fold(f64::INFINITY, f64::min);
+    outcome.set("tcp_gbit_per_s", json!(means));
+    let tool = streams.first().map_or("none", |one| one.load.tool.text());
+    outcome.set("tcp", format!("{tool}, {}", Pace::Gigabit.text()));
+    // One stream after the other, the time between them left out.
+    let mut points = Vec::new();
+    let mut at_ns = 0.0;
+    for interval in streams.iter().flat_map(|one| &one.rates) {
+        at_ns += interval.length.as_nanos() as f64;
+        points.push((at_ns, interval.bits_per_s));
+    }
+    let over = |share: f64| {
+        let above = points
+            .iter()
+            .filter(|(_, rate)| *rate > share * LINK_GBIT_PER_S * 1e9);
+        format!("{} of {}", above.count(), points.len())
+    };
+    let over_share = over(SHARE_MIN);
     outcome.set(
-        "tcp_gbit_per_s",
-        json!(loads.iter().map(|load| load.gbit_per_s).collect::<Vec<_>>()),
-    );
-    outcome.set(
-        "tcp",
-        format!(
-            "{}, {}",
-            loads.first().map_or("none", |load| load.tool.text()),
-            Pace::Gigabit.text()
+        "link_bits_per_s_over_time",
+        json!(
+            points
+                .iter()
+                .map(|(_, rate)| rate.round())
+                .collect::<Vec<_>>()
         ),
     );
+    let level = vec![
+        (0.0, SHARE_MIN * LINK_GBIT_PER_S * 1e9),
+        (at_ns, SHARE_MIN * LINK_GBIT_PER_S * 1e9),
+    ];
+    let chart = Chart {
+        caption: "What host A sent beside the round trips, one turn after the other".to_owned(),
+        across: Axis::linear("time", Unit::Time),
+        up: Axis::linear("bit/s on the link", Unit::BitRate),
+        lines: vec![
+            Line::new("TCP stream, with headers", Mark::Line, points),
+            Line::new("80 % of a gigabit", Mark::Line, level),
+        ],
+    };
+    outcome.plots.push((&chart).into());
     outcome.checks.push(Check {
         target: format!(
             "the TCP stream takes more than {:.0} % of a gigabit link",
             SHARE_MIN * 100.0
         ),
         found: format!(
-            "at least {:.0} % in every turn",
+            "at least {:.0} % over every turn, and in {over_share} intervals",
             least / LINK_GBIT_PER_S * 100.0
         ),
         met: least / LINK_GBIT_PER_S > SHARE_MIN,
     });
+}
+
+fn judge(outcome: &mut Outcome, rows: &[Row]) {
     let mut parts = Vec::new();
     for bytes in SIZES {
         for path in PATHS {
@@ -290,7 +366,7 @@ fn tell(outcome: &mut Outcome, rows: &[Row], loads: &[LoadReport]) {
                 latency_text(of(false)),
                 latency_text(of(true))
             ));
-            if path != Path::UdpPoll {
+            if matches!(path, Path::Queuing | Path::UdpPort) {
                 outcome.checks.push(Check {
                     target: format!(
                         "{path}: p99 at {bytes} bytes beside TCP at most {P99_OF_ALONE_MAX:.1} of that alone"
@@ -302,8 +378,16 @@ fn tell(outcome: &mut Outcome, rows: &[Row], loads: &[LoadReport]) {
         }
     }
     outcome.here = parts.join(", ");
+    let lost: u64 = rows.iter().map(|row| row.lost).sum();
+    let sent: u64 = rows
+        .iter()
+        .map(|row| row.lost + row.histogram.count())
+        .sum();
+    outcome.remarks.push(format!(
+        "{lost} of {sent} round trips were lost, over all paths, and none was sent again."
+    ));
     outcome.remarks.push(
-        "A virtual cable has no rate of its own: the stream is paced to what fills gigabit Ethernet, and what both paths share with it is \
+        "A virtual cable has no rate of its own: the stream is paced to what fills gigabit Ethernet, and what all paths share with it is \
          the two processors and the cable's queue."
             .to_owned(),
     );

@@ -5,7 +5,7 @@ use tautline_lab::hosts::{Hosts, HostsOptions};
 use tautline_lab::plot::latency_text;
 
 use super::round_trips::{self, Measured};
-use super::volley::{self, DATAGRAM_BYTES_MAX, Way, Ways};
+use super::volley::{self, DATAGRAM_BYTES_MAX, UDP_PORT_BYTES_MAX, Way, Ways};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, ratio};
 use crate::echo::Path;
 
@@ -22,7 +22,7 @@ const FIGURES: [Figure; 1] = [Figure {
     found: "over gigabit Ethernet 39 µs at 4 bytes against UDP's 65.8 (0.59), 545 Mbit/s against 397 (1.37)",
 }];
 
-const PATHS: [Path; 2] = [Path::Queuing, Path::UdpPoll];
+const PATHS: [Path; 4] = [Path::Queuing, Path::UdpPort, Path::UdpPoll, Path::UdpBlock];
 /// What a round trip may take of kernel UDP's, medians, and where.
 const LATENCY_MAX: f64 = 0.5;
 const LATENCY_BYTES: [usize; 2] = [4, 1400];
@@ -64,12 +64,12 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let count = scale.pick(20_000, 3_000, 40);
     // Two parts, each from 0 to 1,000 of progress.
     let mut shown = |done: u64, total: u64| progress(done * 1000 / total.max(1), 2000);
-    let latencies = round_trips::measure(&PATHS, sizes, count, &mut shown)?;
+    let latencies = latencies(sizes, count, &mut shown)?;
     let mut shown = |done: u64, total: u64| progress(1000 + done * 1000 / total.max(1), 2000);
     let hosts = Hosts::create(&HostsOptions::default())?;
     let mut ways = Ways::open(&hosts, DATAGRAM_BYTES_MAX)?;
     let (most, bytes_of_a_volley) =
-        scale.pick((100_000, 64 << 20), (20_000, 16 << 20), (100, 1 << 20));
+        scale.pick((100_000, 64 << 20), (10_000, 8 << 20), (100, 1 << 20));
     let messages = |bytes: usize| (bytes_of_a_volley / bytes as u64).clamp(16, most);
     let rows = ways.measure(sizes, scale.pick(11, 5, 1), messages, &mut shown)?;
     let mut outcome = Outcome::of(&FIGURES[0]);
@@ -77,6 +77,25 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     ways.note(&mut outcome);
     tell(&mut outcome, &latencies, &rows, sizes);
     Ok(vec![outcome])
+}
+
+/// Round trips at all sizes, of the paths that carry them.
+fn latencies(
+    sizes: &[usize],
+    count: u64,
+    progress: &mut Progress<'_>,
+) -> Result<Measured, ExperimentError> {
+    let (small, large): (Vec<usize>, Vec<usize>) = sizes
+        .iter()
+        .partition(|bytes| **bytes <= UDP_PORT_BYTES_MAX);
+    let mut half = |done: u64, total: u64| progress(done * 500 / total.max(1), 1000);
+    let measured = round_trips::measure(&PATHS, &small, count, &mut half)?;
+    let paths: Vec<Path> = PATHS
+        .into_iter()
+        .filter(|path| *path != Path::UdpPort)
+        .collect();
+    let mut half = |done: u64, total: u64| progress(500 + done * 500 / total.max(1), 1000);
+    Ok(measured.and(round_trips::measure(&paths, &large, count, &mut half)?))
 }
 
 fn half_p50_ns(latencies: &Measured, path: Path, bytes: usize) -> Option<u64> {
@@ -87,8 +106,10 @@ fn half_p50_ns(latencies: &Measured, path: Path, bytes: usize) -> Option<u64> {
 fn path_of(way: Way) -> Option<Path> {
     match way {
         Way::KernelUdp => Some(Path::UdpPoll),
+        Way::KernelBlocking => Some(Path::UdpBlock),
+        Way::UdpPort => Some(Path::UdpPort),
         Way::Queuing => Some(Path::Queuing),
-        Way::Batched | Way::Merged => None,
+        Way::KernelBatched | Way::Batched | Way::Merged => None,
     }
 }
 
@@ -115,7 +136,7 @@ fn tell(outcome: &mut Outcome, latencies: &Measured, rows: &[volley::Row], sizes
     ];
     let mut parts = Vec::new();
     for bytes in LATENCY_BYTES {
-        for path in [Path::Queuing] {
+        for path in [Path::Queuing, Path::UdpPort] {
             let of = |path| half_p50_ns(latencies, path, bytes);
             let (Some(ours), Some(kernel)) = (of(path), of(Path::UdpPoll)) else {
                 continue;
@@ -135,15 +156,18 @@ fn tell(outcome: &mut Outcome, latencies: &Measured, rows: &[volley::Row], sizes
             });
         }
     }
+    parts.push(round_trips::judge_udp_of_raw(outcome, latencies, sizes));
     let best = |way: Way| {
         let all = rows.iter().filter(|row| row.way == way);
         all.map(volley::Row::bits_per_s).fold(0.0, f64::max) / 1e6
     };
     parts.push(format!(
-        "greatest bandwidth {:.0} Mbit/s, {:.0} in batches, against {:.0}",
+        "greatest bandwidth {:.0} Mbit/s, {:.0} in batches, over the UDP port {:.0}, against {:.0} and {:.0}",
         best(Way::Queuing),
         best(Way::Batched),
-        best(Way::KernelUdp)
+        best(Way::UdpPort),
+        best(Way::KernelUdp),
+        best(Way::KernelBatched)
     ));
     outcome.here = parts.join(", ");
     volley::judge(outcome, rows, &GAINS);

@@ -139,7 +139,7 @@ pub(super) fn over_udp(
     port: u16,
     window: u64,
 ) -> Result<Ends, ExperimentError> {
-    let ends = ends::kernel_udp(hosts, cable, port, Waiting::Sleep)?;
+    let ends = ends::kernel_udp(hosts, cable, port, (Sends::OneByOne, Waiting::Sleep))?;
     Ok(with_window(ends, window))
 }
 

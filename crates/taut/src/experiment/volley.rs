@@ -30,6 +30,8 @@ const FRAME_BYTES: usize = 1_400;
 const SPIN: Duration = Duration::from_secs(1);
 /// Slots of a port's class: all frames under way find room.
 const DEPTH: u32 = 512;
+/// The largest datagram that a port of plain UDP receives: one that fills a frame.
+pub(super) const UDP_PORT_BYTES_MAX: usize = 1_472;
 /// The largest UDP datagram over IPv4.
 pub(super) const DATAGRAM_BYTES_MAX: usize = 65_507;
 
@@ -37,17 +39,31 @@ pub(super) const DATAGRAM_BYTES_MAX: usize = 65_507;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     KernelUdp,
+    KernelBatched,
+    KernelBlocking,
+    UdpPort,
     Queuing,
     Batched,
     Merged,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 4] = [Way::KernelUdp, Way::Queuing, Way::Batched, Way::Merged];
+    pub(super) const ALL: [Way; 7] = [
+        Way::KernelUdp,
+        Way::KernelBatched,
+        Way::KernelBlocking,
+        Way::UdpPort,
+        Way::Queuing,
+        Way::Batched,
+        Way::Merged,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::KernelUdp => "udp-poll",
+            Way::KernelBatched => "udp-poll-batched",
+            Way::KernelBlocking => "udp-block",
+            Way::UdpPort => "udp-port",
             Way::Queuing => "queuing",
             Way::Batched => "queuing-batched",
             Way::Merged => "queuing-merged",
@@ -59,6 +75,11 @@ impl Way {
             Way::KernelUdp => {
                 "kernel UDP, a call for each message, non-blocking sockets that both sides spin on"
             }
+            Way::KernelBatched => {
+                "kernel UDP, a call (sendmmsg) for each 32 messages, both sides spin"
+            }
+            Way::KernelBlocking => "kernel UDP, a call for each message, blocking sockets",
+            Way::UdpPort => "port of plain UDP, a call for each frame",
             Way::Queuing => {
                 "queuing port, Tautline in its Ethernet form, a call for each frame; above 1,484 bytes in its own fragments"
             }
@@ -67,13 +88,21 @@ impl Way {
         }
     }
 
-    /// Whether the path differs from another one at this size.
+    /// Whether the path carries this size, and differs from another one at it.
     fn carries(self, bytes: usize) -> bool {
         match self {
+            Way::UdpPort => bytes <= UDP_PORT_BYTES_MAX,
             // Two messages and their lengths must fit a frame.
             Way::Merged => bytes <= 720,
             _ => true,
         }
+    }
+
+    fn is_kernel(self) -> bool {
+        matches!(
+            self,
+            Way::KernelUdp | Way::KernelBatched | Way::KernelBlocking
+        )
     }
 }
 
@@ -139,10 +168,14 @@ impl Ways {
             message_bytes_max: bytes_max.max(small.message_bytes_max),
             ..small.clone()
         };
+        let kernel = |port, how| ends::kernel_udp(hosts, 0, port, how);
         let open = |way| -> Result<_, ExperimentError> {
             let number = 10 + way as u16;
             let ends = match way {
-                Way::KernelUdp => ends::kernel_udp(hosts, 0, PORT, Waiting::Spin),
+                Way::KernelUdp => kernel(PORT, (Sends::OneByOne, Waiting::Spin)),
+                Way::KernelBatched => kernel(PORT + 1, (Sends::Batches, Waiting::Spin)),
+                Way::KernelBlocking => kernel(PORT + 2, (Sends::OneByOne, Waiting::Sleep)),
+                Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &small),
                 Way::Queuing => ends::queuing(hosts, &nodes, number, &large, Sends::OneByOne),
                 Way::Batched => ends::queuing(hosts, &nodes, number, &large, Sends::Batches),
                 Way::Merged => ends::queuing(hosts, &nodes, number, &small, Sends::Merged),
@@ -163,10 +196,14 @@ impl Ways {
         outcome.set("frames_under_way_max", FRAMES_UNDER_WAY);
         outcome.set("link", "veth between two network namespaces");
         outcome.set("clock", "CLOCK_MONOTONIC");
+        // What another part of the experiment said of a path is said here with more.
+        let named = |name: &str| Way::ALL.iter().any(|way| way.name() == name);
+        outcome.active.retain(|(name, _)| !named(name));
         outcome.active.extend(Way::ALL.map(|way| {
-            let link = match way {
-                Way::KernelUdp => String::new(),
-                _ => format!("; {}", self.description),
+            let link = if way.is_kernel() {
+                String::new()
+            } else {
+                format!("; {}", self.description)
             };
             (way.name().to_owned(), format!("{}{link}", way.text()))
         }));
@@ -324,7 +361,7 @@ pub(super) fn chart(rows: &[Row]) -> Chart {
 /// Checks what each path gains over kernel UDP at a size, and that nothing was lost.
 pub(super) fn judge(outcome: &mut Outcome, rows: &[Row], targets: &[(usize, f64)]) {
     for (bytes, least) in targets {
-        for way in Way::ALL.into_iter().filter(|way| *way != Way::KernelUdp) {
+        for way in Way::ALL.into_iter().filter(|way| !way.is_kernel()) {
             let Some(gain) = gain(rows, way, *bytes) else {
                 continue;
             };
@@ -338,7 +375,7 @@ pub(super) fn judge(outcome: &mut Outcome, rows: &[Row], targets: &[(usize, f64)
             });
         }
     }
-    let ours = rows.iter().filter(|row| row.way != Way::KernelUdp);
+    let ours = rows.iter().filter(|row| !row.way.is_kernel());
     let lost: u64 = ours.map(Row::lost).sum();
     outcome.checks.push(Check {
         target: "nothing lost that was accepted, over all paths of Tautline".to_owned(),
