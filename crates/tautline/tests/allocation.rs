@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use common::{PACKET, Pair, Side, UDP, XDP, XSK, pair, port};
+use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
 use tautline::link::PlainUdp;
 use tautline::{LentBuffer, LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions};
 
@@ -158,10 +158,14 @@ fn merging_and_batches(pair: &Pair) {
             sender.merge(to, Priority::NORMAL, &message).unwrap();
         }
         sender.flush().unwrap();
-        assert_eq!(sender.send_batch(&batch).unwrap(), 40);
-        for _ in 0..80 {
-            let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
-            assert_eq!(received.unwrap().length, message.len());
+        for sent in 0..2 {
+            if sent == 1 {
+                assert_eq!(sender.send_batch(&batch).unwrap(), 40);
+            }
+            for _ in 0..40 {
+                let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+                assert_eq!(received.unwrap().length, message.len());
+            }
         }
     });
     assert_eq!(calls, 0);
@@ -284,6 +288,53 @@ fn nothing_is_allocated(side: Side) {
     reassembly(&pair);
     merging_and_batches(&pair);
     sampling(&pair);
+}
+
+/// Messages and values filled and looked at in place, small ones and such as are not copied on the way.
+fn lending_over_a_bus(pair: &Pair) {
+    let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let options = SamplingOptions {
+        value_bytes_max: 4096,
+        ..SamplingOptions::default()
+    };
+    let mut publisher = pair
+        .on_a(|node| node.sampling_port(port(23), &options))
+        .unwrap();
+    let mut reader = pair
+        .on_b(|node| node.sampling_port(port(24), &options))
+        .unwrap();
+    let to_value = publisher.destination("peer", port(24)).unwrap();
+    let calls = allocations(|| {
+        for length in [8, 256, 257, 1400] {
+            let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
+            loan.fill(length as u8);
+            loan.send().unwrap();
+            let message = receiver.receive_lent().unwrap().unwrap();
+            assert_eq!(message.bytes().len(), length);
+            drop(message);
+            let mut loan = publisher.lend(to_value, Priority::NORMAL, length).unwrap();
+            loan.fill(length as u8);
+            loan.send().unwrap();
+            let sample = reader.read_lent().unwrap().unwrap();
+            assert!(sample.new && sample.bytes.len() == length);
+            let mut last = [0];
+            assert_eq!(sample.bytes.copy_out(length - 1, &mut last), 1);
+            assert_eq!(last[0], length as u8);
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn nothing_is_allocated_on_vbus() {
+    let _alone = alone();
+    let pair = bus_pair();
+    queuing(&pair);
+    sleeping(&pair);
+    reassembly(&pair);
+    merging_and_batches(&pair);
+    sampling(&pair);
+    lending_over_a_bus(&pair);
 }
 
 #[test]

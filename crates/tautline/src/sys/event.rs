@@ -1,7 +1,10 @@
-//! A descriptor that one thread makes readable for another (eventfd).
+//! A descriptor that one thread makes readable for another (eventfd), and one that stands for several such.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
 
 /// The descriptor.
 #[derive(Debug)]
@@ -41,5 +44,112 @@ impl From<OwnedFd> for Event {
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Events that are looked at in one go; what is more keeps the descriptor readable. Lower than the peers of a port, and one
+/// who rings all the time could keep it so.
+const HEARD_MAX: usize = 64;
+
+/// One descriptor for the events of several others and one of our own. An event that others hold is written, read and
+/// filled up as they please, without an effect on the rest: what counts is that it was written to (edge-triggered), and
+/// nothing is read from it.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    epoll: OwnedFd,
+    own: Event,
+}
+
+impl Bells {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bells = Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            own: Event::new()?,
+        };
+        bells.listen(&bells.own)?;
+        Ok(bells)
+    }
+
+    fn listen(&self, event: &Event) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, event, epoll::EventData::new_u64(0), flags)?;
+        Ok(())
+    }
+
+    /// A new event, for another to ring.
+    pub(crate) fn add(&self) -> io::Result<Event> {
+        let event = Event::new()?;
+        self.listen(&event)?;
+        Ok(event)
+    }
+
+    /// Listens to an event no longer, whoever may still hold it.
+    pub(crate) fn remove(&self, event: &Event) {
+        // It fails only for one that is not there.
+        let _removed = epoll::delete(&self.epoll, event);
+    }
+
+    /// Makes the descriptor readable.
+    pub(crate) fn ring(&self) {
+        self.own.ring();
+    }
+
+    /// Makes it unreadable until one of the bells rings again.
+    pub(crate) fn quiet(&self) {
+        let mut heard = [const { MaybeUninit::uninit() }; HEARD_MAX];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // Interrupted: still readable, which costs a look.
+        let _heard = epoll::wait(&self.epoll, &mut heard, Some(&at_once));
+    }
+}
+
+impl AsFd for Bells {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn is_readable(bells: &Bells) -> bool {
+        let mut poll = libc::pollfd {
+            fd: bells.as_fd().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn each_ring_makes_it_readable_until_it_is_quieted() {
+        let bells = Bells::new().unwrap();
+        let (one, other) = (bells.add().unwrap(), bells.add().unwrap());
+        assert!(!is_readable(&bells));
+        for event in [&one, &other, &bells.own] {
+            for _ in 0..3 {
+                event.ring();
+                assert!(is_readable(&bells) && is_readable(&bells));
+                bells.quiet();
+                assert!(!is_readable(&bells));
+            }
+        }
+        // Somebody who empties its own.
+        one.ring();
+        other.ring();
+        one.quiet();
+        assert!(is_readable(&bells));
+        bells.quiet();
+        bells.remove(&one);
+        one.ring();
+        assert!(!is_readable(&bells), "not listened to any more");
+        super::super::wait::readable(bells.as_fd(), Some(Duration::ZERO)).unwrap();
     }
 }

@@ -20,7 +20,7 @@ use super::view::{ConsumerView, ProducerView, View};
 use crate::address::NodeName;
 use crate::statistics::Counter;
 use crate::sys::clock;
-use crate::sys::event::Event;
+use crate::sys::event::{Bells, Event};
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 
 /// Peers whose reconnections are remembered. Lower: a count begins anew for a peer among many.
@@ -99,6 +99,9 @@ pub(super) struct Control {
     pub(super) arrivals: Vec<Arc<Incoming>>,
     /// All peers.
     pub(super) live: Vec<Arc<Incoming>>,
+    /// What the peers of the entries in use ring with. Each has its own: it is shared memory, too, and what another does with
+    /// it must not matter.
+    rung_by: [Option<Arc<Event>>; PRODUCERS_MAX],
     pub(super) past: Totals,
     /// Who has ever connected, and how often.
     connections: Vec<(NodeName, PortNumber, u32)>,
@@ -115,7 +118,8 @@ pub(crate) struct InletShared {
     /// Sources that a sampling port keeps a value of; 1: the last of all.
     sources: usize,
     own: ConsumerView<OwnMemory>,
-    pub(super) event: Event,
+    /// Rung by the service thread, and by each producer with an event of its own.
+    pub(super) bells: Bells,
     /// Changes when a peer comes or goes; a futex of this process.
     pub(super) generation: AtomicU32,
     control: Mutex<Control>,
@@ -135,7 +139,7 @@ impl InletShared {
             shape,
             sources,
             own,
-            event: Event::new()?,
+            bells: Bells::new()?,
             generation: AtomicU32::new(0),
             control: Mutex::default(),
         };
@@ -159,8 +163,9 @@ impl InletShared {
         self.own.mapping().file()
     }
 
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// Readable once one of the bells has been rung since they were last quieted.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bells.as_fd()
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
@@ -168,8 +173,13 @@ impl InletShared {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Service: takes an entry for a new peer, and offers it a fresh epoch. `None` if all are taken.
-    pub(crate) fn offer(&self, node: NodeName, port: PortNumber) -> Option<(usize, u64)> {
+    /// Service: takes an entry for a new peer, and offers it a fresh epoch, and an event to ring with. `None` if all entries
+    /// are taken, or there are no descriptors left.
+    pub(crate) fn offer(
+        &self,
+        node: NodeName,
+        port: PortNumber,
+    ) -> Option<(usize, u64, Arc<Event>)> {
         let mut control = self.control();
         if control.used == u32::MAX {
             abandon_dead(&mut control);
@@ -188,13 +198,19 @@ impl InletShared {
             control.refused += 1;
             return None;
         }
+        let Ok(event) = self.bells.add() else {
+            control.refused += 1;
+            return None;
+        };
+        let event = Arc::new(event);
+        control.rung_by[index] = Some(Arc::clone(&event));
         control.used |= 1 << index;
         let epoch = epoch();
         let entry = &self.memory().connections[index];
         reset(entry);
         // Release: partner is the producer's Acquire, where it reads the offer from memory.
         entry.offer.epoch.store(epoch, Release);
-        Some((index, epoch))
+        Some((index, epoch, event))
     }
 
     /// Service: the peer to whom this entry was offered will not come.
@@ -202,7 +218,15 @@ impl InletShared {
         let mut control = self.control();
         let entry = &self.memory().connections[index];
         entry.offer.epoch.store(0, Relaxed);
+        self.silence(&mut control, index);
         control.used &= !(1 << index);
+    }
+
+    /// A peer that has gone, or broken the rules, may keep what it rang with: it is not listened to any more.
+    fn silence(&self, control: &mut Control, index: usize) {
+        if let Some(event) = control.rung_by[index].take() {
+            self.bells.remove(&event);
+        }
     }
 
     /// Service: a peer is there.
@@ -224,6 +248,7 @@ impl InletShared {
 
     /// Service: a peer is gone.
     pub(crate) fn hang_up(&self, incoming: &Incoming) {
+        self.silence(&mut self.control(), incoming.index);
         // Release: partner is the Acquire in `is_gone`.
         incoming.gone.store(true, Release);
         self.changed();
@@ -234,7 +259,7 @@ impl InletShared {
         // Release: partner is the Acquire in `Inlet::refresh`.
         self.generation.fetch_add(1, Release);
         wake(&self.generation, false);
-        self.event.ring();
+        self.bells.ring();
     }
 
     /// The peers that there are.

@@ -94,8 +94,8 @@ impl Inlet {
     fn refresh(&mut self) {
         // Acquire: partner is the Release in `InletShared::changed`.
         self.generation = self.shared.generation.load(Acquire);
-        let arrivals = std::mem::take(&mut self.shared.control().arrivals);
-        for incoming in arrivals {
+        // The list keeps its room: the thread that adds to it allocates, this one does not.
+        for incoming in self.shared.control().arrivals.drain(..) {
             self.connections.push(Connection {
                 incoming,
                 ring: ring::Consumer::new(),
@@ -259,11 +259,11 @@ impl Inlet {
     /// Announces that a sleep, or a wait on the descriptor, may follow. Look once more after this.
     pub(crate) fn arm(&mut self, for_descriptor: bool) {
         let manner = if for_descriptor {
-            self.shared.event.quiet();
+            self.shared.bells.quiet();
             Manner::Descriptor
         } else {
             if self.manner == Manner::Descriptor {
-                self.shared.event.quiet();
+                self.shared.bells.quiet();
             }
             self.manner
         };
@@ -285,7 +285,7 @@ impl Inlet {
     /// Sleeps until something may have come since [`Inlet::arm`], at most for `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         let slept = if self.manner == Manner::Descriptor {
-            poll::readable(self.shared.event(), timeout)
+            poll::readable(self.shared.descriptor(), timeout)
         } else {
             let own = (&self.shared.generation, self.generation, false);
             let peers = self.connections.iter().map(|connection| {

@@ -8,6 +8,7 @@
 //! * `inlet` and `outlet` are the two ends of a connection, in the thread of a port.
 
 mod directory;
+mod handover;
 mod incoming;
 mod inlet;
 pub mod observe;
@@ -233,7 +234,7 @@ impl BusPort {
 
     /// As [`super::Inbox::descriptor`].
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inlet.shared.event()
+        self.inlet.shared.descriptor()
     }
 }
 
