@@ -243,6 +243,7 @@ impl Outlier {
 /// Something that had the CPU, and for how long between the moment the probe was due and the moment it ran.
 struct Stretch {
     length_ns: u64,
+    end_ns: u64,
     words: String,
 }
 
@@ -278,7 +279,9 @@ struct Scan {
     /// The longest time without any event, and when it began.
     silence: (u64, u64),
     woken_ns: Option<u64>,
-    /// The first switch to a probe after it was woken: when, from which task, of which priority.
+    /// Which thread was woken, and its priority: other probes have the same name.
+    probe: (String, String),
+    /// The first switch to the probe after it was woken: when, from which task, of which priority.
     switched: Option<(u64, String, String)>,
 }
 
@@ -291,6 +294,7 @@ impl Scan {
             last_ns: due_ns,
             silence: (0, due_ns),
             woken_ns: None,
+            probe: (String::new(), String::new()),
             switched: None,
         }
     }
@@ -312,14 +316,14 @@ impl Scan {
             }
             "irq_handler_exit" | "softirq_exit" => self.close(line),
             "sched_waking"
-                if line.detail.contains("comm=taut-probe") && line.at_ns >= self.due_ns =>
+                if line.detail.contains("comm=taut-probe")
+                    && line.at_ns >= self.due_ns
+                    && self.woken_ns.is_none() =>
             {
-                self.woken_ns.get_or_insert(line.at_ns);
+                self.woken_ns = Some(line.at_ns);
+                self.probe = (name("pid"), name("prio"));
             }
-            // Before its waking it is another probe's switch.
-            "sched_switch"
-                if self.woken_ns.is_some() && line.detail.contains("next_comm=taut-probe") =>
-            {
+            "sched_switch" if self.woken_ns.is_some() && name("next_pid") == self.probe.0 => {
                 self.switched
                     .get_or_insert_with(|| (line.at_ns, name("prev_comm"), name("prev_prio")));
             }
@@ -334,27 +338,54 @@ impl Scan {
         let (_, from_ns, words) = self.open.remove(at);
         if line.at_ns > self.due_ns {
             let length_ns = line.at_ns - from_ns.max(self.due_ns);
-            self.stretches.push(Stretch { length_ns, words });
+            self.stretches.push(Stretch {
+                length_ns,
+                end_ns: line.at_ns,
+                words,
+            });
         }
+    }
+
+    /// What had the CPU between the probe's waking and the switch to it, without the handlers that ran then:
+    /// they have stretches of their own.
+    fn before_the_switch(&self) -> Option<Stretch> {
+        let woken_ns = self.woken_ns?;
+        let (switched_ns, task, priority) = self.switched.as_ref()?;
+        let within = |stretch: &Stretch| {
+            let end_ns = stretch.end_ns.min(*switched_ns);
+            end_ns.saturating_sub((stretch.end_ns - stretch.length_ns).max(woken_ns))
+        };
+        // A handler within another is part of it; the longest stands for all.
+        let handlers_ns = self.stretches.iter().map(within).max().unwrap_or(0);
+        let urgency = |priority: &str| priority.parse::<i32>().ok();
+        let words = match (urgency(priority), urgency(&self.probe.1)) {
+            _ if task == "swapper" || task.starts_with("swapper/") => {
+                "the CPU's way out of its idle state".to_owned()
+            }
+            (Some(task_has), Some(probe_has)) if task_has < probe_has => format!(
+                "the task {task}, which is more urgent than the probe (priority {task_has} before {probe_has}, as the kernel counts)"
+            ),
+            (Some(task_has), Some(probe_has)) if task_has == probe_has => {
+                format!("the task {task}, which is as urgent as the probe and was there before")
+            }
+            _ => format!(
+                "the task {task} (priority {priority}, less urgent than the probe), which the kernel did not take off the CPU at once: it was in the kernel with preemption or interrupts off"
+            ),
+        };
+        Some(Stretch {
+            length_ns: switched_ns
+                .saturating_sub(woken_ns)
+                .saturating_sub(handlers_ns),
+            end_ns: *switched_ns,
+            words,
+        })
     }
 
     fn worst(mut self, tripped: Tripped, end_ns: u64) -> Option<Stretch> {
         self.silence = self
             .silence
             .max((end_ns.saturating_sub(self.last_ns), self.last_ns));
-        if let (Some(woken_ns), Some((switched_ns, task, priority))) =
-            (self.woken_ns, &self.switched)
-        {
-            let words = if task == "swapper" || task.starts_with("swapper/") {
-                "the CPU's way out of its idle state".to_owned()
-            } else {
-                format!(
-                    "the task {task} (priority {priority}), which the kernel did not take off the CPU at once: it was in the kernel with preemption off, or it is more urgent than the probe"
-                )
-            };
-            let length_ns = switched_ns.saturating_sub(woken_ns);
-            self.stretches.push(Stretch { length_ns, words });
-        }
+        self.stretches.extend(self.before_the_switch());
         let half_ns = tripped.latency_ns / 2;
         if let Some(woken_ns) = self.woken_ns
             && self.silence.0 > half_ns
@@ -365,6 +396,7 @@ impl Scan {
         {
             self.stretches.push(Stretch {
                 length_ns: woken_ns - self.due_ns,
+                end_ns: woken_ns,
                 words: "a stretch before the timer's interrupt in which nothing at all is recorded on this CPU: interrupts were off in the kernel, or firmware or a hypervisor had the CPU (compare the noise probe)".to_owned(),
             });
         }
@@ -402,7 +434,53 @@ mod tests {
             "{}",
             outlier.culprit
         );
+        assert!(outlier.culprit.contains("preemption or interrupts off"));
         assert_eq!(outlier.trace.len(), 3);
+    }
+
+    #[test]
+    fn a_soft_interrupt_is_named_rather_than_the_task_that_it_came_over() {
+        let outlier = judge(
+            " cat-77  [001] d.h1.   99.999999: sched_waking: comm=other pid=9 prio=120 target_cpu=001\n\
+             \x20cat-77  [001] d.h1.  100.000004: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+             \x20cat-77  [001] ..s1.  100.000010: softirq_entry: vec=3 [action=NET_RX]\n\
+             \x20cat-77  [001] ..s1.  100.000390: softirq_exit: vec=3 [action=NET_RX]\n\
+             \x20cat-77  [001] d..2.  100.000399: sched_switch: prev_comm=cat prev_pid=77 prev_prio=120 prev_state=R+ ==> next_comm=taut-probe next_pid=5 next_prio=19\n",
+        );
+        assert!(
+            outlier
+                .culprit
+                .contains("380 µs of the 400 µs: the soft interrupt NET_RX"),
+            "{}",
+            outlier.culprit
+        );
+    }
+
+    #[test]
+    fn a_more_urgent_task_is_told_from_one_that_was_not_preempted() {
+        let outlier = |priority: &str| {
+            judge(&format!(
+                " x-7  [001] d..2.   99.999000: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=x next_pid=7 next_prio={priority}\n\
+                 \x20x-7  [001] d.h1.  100.000004: sched_waking: comm=taut-probe pid=5 prio=19 target_cpu=001\n\
+                 \x20x-7  [001] d..2.  100.000399: sched_switch: prev_comm=x prev_pid=7 prev_prio={priority} prev_state=S ==> next_comm=taut-probe next_pid=5 next_prio=19\n"
+            ))
+            .culprit
+        };
+        assert!(
+            outlier("0").contains("x, which is more urgent"),
+            "{}",
+            outlier("0")
+        );
+        assert!(
+            outlier("19").contains("as urgent as the probe"),
+            "{}",
+            outlier("19")
+        );
+        assert!(
+            outlier("120").contains("preemption or interrupts off"),
+            "{}",
+            outlier("120")
+        );
     }
 
     #[test]
