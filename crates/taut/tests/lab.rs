@@ -258,7 +258,8 @@ fn start_tuned(scratch: &Scratch) -> std::process::Child {
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
+    // A guest boots in seconds, on a busy machine in ten times that.
+    let limit = Instant::now() + Duration::from_secs(180);
     while !condition() {
         assert!(Instant::now() < limit, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -400,6 +401,119 @@ fn the_kernel_laboratory_gives_the_same_figures_twice() {
     assert!(interrupt.count > 20 && interrupt.p50_ns < thread.p50_ns);
     assert_eq!(results[0].time, TimeBase::Virtual);
     assert_eq!(results[0].machine.preemption.to_string(), "rt");
+}
+
+/// A kernel that the tests before this one have downloaded, as a file.
+fn cached_kernel() -> Option<PathBuf> {
+    let home = PathBuf::from(std::env::var_os("HOME")?);
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
+    fs::read_dir(cache.join("tautline/lab/kernels"))
+        .ok()?
+        .filter_map(|package| fs::read_dir(package.ok()?.path().join("boot")).ok())
+        .flatten()
+        .filter_map(|file| Some(file.ok()?.path()))
+        .find(|path| {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            name.is_some_and(|name| name.starts_with("vmlinuz") && name.ends_with("-rt-amd64"))
+        })
+}
+
+/// The kernel, or why there is none.
+fn kernel_to_boot() -> Option<PathBuf> {
+    let kernel = cached_kernel().filter(|_| find_program("qemu-system-x86_64").is_some());
+    if kernel.is_none() {
+        println!(
+            "SKIPPED: needs QEMU and a kernel (apt-get install qemu-system-x86; taut lab kernels)"
+        );
+    }
+    kernel
+}
+
+#[test]
+fn a_guest_that_panics_shows_the_end_of_its_console() {
+    let Some(kernel) = kernel_to_boot() else {
+        return;
+    };
+    let scratch = Scratch::new("panic");
+    let output = taut(&[
+        "lab",
+        "kernels",
+        "--kernel",
+        &kernel.to_string_lossy(),
+        "--load",
+        "idle",
+        "--cache",
+        &scratch.path("cache"),
+        "--guest-command",
+        "sh -c 'echo the last words; echo c >/proc/sysrq-trigger'",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    for words in [
+        "its kernel panicked: ",
+        "Kernel panic - not syncing: sysrq triggered crash",
+        "last lines of its console",
+        "sysrq_handle_crash",
+    ] {
+        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+    }
+    let left = fs::read_dir(scratch.path("cache")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        left.iter()
+            .all(|name| !name.to_string_lossy().starts_with("initramfs")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn an_interrupted_run_of_kernels_goes_on_where_it_was() {
+    let Some(kernel) = kernel_to_boot() else {
+        return;
+    };
+    let scratch = Scratch::new("resume");
+    let kernels = |cache: &str, json: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+        command
+            .args(["lab", "kernels", "--load", "idle", "--seconds", "0.05"])
+            .args(["--parallel", "1", "--kernel"])
+            .arg(&kernel)
+            .arg(format!("{},preempt=full", kernel.display()))
+            .args(["--cache", &scratch.path(cache)])
+            .args(["--json", &scratch.path(json)])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let cached = || fs::read_dir(scratch.path("two/results")).map_or(0, Iterator::count);
+    let guests = || {
+        let names = fs::read_dir(scratch.path("two")).into_iter().flatten();
+        names
+            .filter(|entry| {
+                let name = entry.as_ref().unwrap().file_name();
+                name.to_string_lossy().ends_with(".console")
+            })
+            .count()
+    };
+    // Beside it, which changes nothing on virtual time.
+    let whole = kernels("one", "one.json").spawn().unwrap();
+    let mut interrupted = kernels("two", "two.json").spawn().unwrap();
+    wait_until("the second guest runs", || cached() == 1 && guests() == 1);
+    sys::signal_process(interrupted.id(), 2);
+    assert_eq!(interrupted.wait().unwrap().code(), Some(130));
+    assert_eq!((cached(), guests()), (1, 0), "one result, no guest's files");
+    assert!(!Path::new(&scratch.path("two.json")).exists());
+
+    let resumed = kernels("two", "two.json").output().unwrap();
+    assert!(resumed.status.success(), "{}", text(&resumed));
+    assert_eq!(text(&resumed).matches("from the cache").count(), 1);
+    let whole = whole.wait_with_output().unwrap();
+    assert!(whole.status.success(), "{}", text(&whole));
+    assert_eq!(text(&whole).matches("from the cache").count(), 0);
+    assert_eq!(
+        fs::read_to_string(scratch.path("two.json")).unwrap(),
+        fs::read_to_string(scratch.path("one.json")).unwrap()
+    );
 }
 
 /// `taut` after `before` was done in a mount namespace of its own.
