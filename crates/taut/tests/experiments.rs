@@ -218,6 +218,10 @@ fn udp_experiments_measure_what_is_set() {
             "{path} at every size"
         );
     }
+    let to_kernel = of_path(&sizes, "udp-port-to-kernel");
+    let bytes: Vec<_> = to_kernel.iter().map(|row| &row["payload_bytes"]).collect();
+    assert_eq!(bytes, [4, 65_507]);
+    assert!(to_kernel[1]["bits_per_s"].as_f64().unwrap() > 0.0);
     let beside = result(&scratch.0, names[3]);
     assert_eq!(
         of_path(&beside, "udp-port").len(),

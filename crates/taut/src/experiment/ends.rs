@@ -52,26 +52,37 @@ pub(super) fn kernel_udp(
     (sends, waiting): (Sends, Waiting),
 ) -> Result<Ends, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, cable).address(), port)));
-    let open = |host, own: SocketAddr, peer: SocketAddr| -> Result<Box<dyn Datagrams>, _> {
-        let open = || -> io::Result<Box<dyn Datagrams>> {
-            let socket = UdpSocket::bind(own)?;
-            socket.connect(peer)?;
-            // Forced where permitted, else as far as the limit allows.
-            setsockopt(&socket, sockopt::RcvBufForce, &UDP_ROOM_BYTES)
-                .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &UDP_ROOM_BYTES))?;
-            Ok(Box::new(Udp {
-                socket,
-                buffer: vec![0; 65_536],
-                waiting,
-                batches: sends == Sends::Batches,
-                limit: Duration::ZERO,
-            }))
-        };
-        hosts
-            .inside(host, open)?
-            .map_err(ExperimentError::io("open a UDP socket"))
+    let how = (sends, waiting);
+    Ok([
+        kernel_socket(hosts, Host::A, a, b, how)?,
+        kernel_socket(hosts, Host::B, b, a, how)?,
+    ])
+}
+
+fn kernel_socket(
+    hosts: &Hosts,
+    host: Host,
+    own: SocketAddr,
+    peer: SocketAddr,
+    (sends, waiting): (Sends, Waiting),
+) -> Result<Box<dyn Datagrams>, ExperimentError> {
+    let open = || -> io::Result<Box<dyn Datagrams>> {
+        let socket = UdpSocket::bind(own)?;
+        socket.connect(peer)?;
+        // Forced where permitted, else as far as the limit allows.
+        setsockopt(&socket, sockopt::RcvBufForce, &UDP_ROOM_BYTES)
+            .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &UDP_ROOM_BYTES))?;
+        Ok(Box::new(Udp {
+            socket,
+            buffer: vec![0; 65_536],
+            waiting,
+            batches: sends == Sends::Batches,
+            limit: Duration::ZERO,
+        }))
     };
-    Ok([open(Host::A, a, b)?, open(Host::B, b, a)?])
+    hosts
+        .inside(host, open)?
+        .map_err(ExperimentError::io("open a UDP socket"))
 }
 
 /// Options of a port for `depth` frames at once, whose receiver looks for `spin` before it sleeps.
@@ -112,16 +123,40 @@ pub(super) fn plain_udp(
     number: u16,
     options: &QueuingOptions,
 ) -> Result<Ends, ExperimentError> {
-    let open = |host| -> Result<Box<dyn Datagrams>, ExperimentError> {
-        let mut port = nodes.port(hosts, host, |node| node.udp_port(number, options))?;
-        let to = port.destination(PEER, number).map_err(NodesError::from)?;
-        Ok(Box::new(PlainUdp {
-            buffer: vec![0; port.message_bytes_max()],
-            port,
-            to,
-        }))
-    };
-    Ok([open(Host::A)?, open(Host::B)?])
+    Ok([
+        plain_end(hosts, nodes, Host::A, number, options)?,
+        plain_end(hosts, nodes, Host::B, number, options)?,
+    ])
+}
+
+/// From a port of plain UDP to a socket of the kernel, which spins: a datagram above a frame leaves in IP fragments.
+pub(super) fn plain_udp_to_kernel(
+    hosts: &Hosts,
+    nodes: &HostNodes,
+    number: u16,
+    options: &QueuingOptions,
+) -> Result<Ends, ExperimentError> {
+    let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, 0).address(), number)));
+    Ok([
+        plain_end(hosts, nodes, Host::A, number, options)?,
+        kernel_socket(hosts, Host::B, b, a, (Sends::OneByOne, Waiting::Spin))?,
+    ])
+}
+
+fn plain_end(
+    hosts: &Hosts,
+    nodes: &HostNodes,
+    host: Host,
+    number: u16,
+    options: &QueuingOptions,
+) -> Result<Box<dyn Datagrams>, ExperimentError> {
+    let mut port = nodes.port(hosts, host, |node| node.udp_port(number, options))?;
+    let to = port.destination(PEER, number).map_err(NodesError::from)?;
+    Ok(Box::new(PlainUdp {
+        buffer: vec![0; port.message_bytes_max()],
+        port,
+        to,
+    }))
 }
 
 struct Udp {

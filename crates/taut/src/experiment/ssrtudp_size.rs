@@ -109,7 +109,7 @@ fn path_of(way: Way) -> Option<Path> {
         Way::KernelBlocking => Some(Path::UdpBlock),
         Way::UdpPort => Some(Path::UdpPort),
         Way::Queuing => Some(Path::Queuing),
-        Way::KernelBatched | Way::Batched | Way::Merged => None,
+        Way::KernelBatched | Way::UdpPortToKernel | Way::Batched | Way::Merged => None,
     }
 }
 

@@ -42,17 +42,19 @@ pub(super) enum Way {
     KernelBatched,
     KernelBlocking,
     UdpPort,
+    UdpPortToKernel,
     Queuing,
     Batched,
     Merged,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 7] = [
+    pub(super) const ALL: [Way; 8] = [
         Way::KernelUdp,
         Way::KernelBatched,
         Way::KernelBlocking,
         Way::UdpPort,
+        Way::UdpPortToKernel,
         Way::Queuing,
         Way::Batched,
         Way::Merged,
@@ -64,6 +66,7 @@ impl Way {
             Way::KernelBatched => "udp-poll-batched",
             Way::KernelBlocking => "udp-block",
             Way::UdpPort => "udp-port",
+            Way::UdpPortToKernel => "udp-port-to-kernel",
             Way::Queuing => "queuing",
             Way::Batched => "queuing-batched",
             Way::Merged => "queuing-merged",
@@ -80,6 +83,9 @@ impl Way {
             }
             Way::KernelBlocking => "kernel UDP, a call for each message, blocking sockets",
             Way::UdpPort => "port of plain UDP, a call for each frame",
+            Way::UdpPortToKernel => {
+                "from a port of plain UDP to a kernel socket that is spun on; above a frame in IP fragments"
+            }
             Way::Queuing => {
                 "queuing port, Tautline in its Ethernet form, a call for each frame; above 1,484 bytes in its own fragments"
             }
@@ -176,6 +182,7 @@ impl Ways {
                 Way::KernelBatched => kernel(PORT + 1, (Sends::Batches, Waiting::Spin)),
                 Way::KernelBlocking => kernel(PORT + 2, (Sends::OneByOne, Waiting::Sleep)),
                 Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &small),
+                Way::UdpPortToKernel => ends::plain_udp_to_kernel(hosts, &nodes, PORT + 4, &small),
                 Way::Queuing => ends::queuing(hosts, &nodes, number, &large, Sends::OneByOne),
                 Way::Batched => ends::queuing(hosts, &nodes, number, &large, Sends::Batches),
                 Way::Merged => ends::queuing(hosts, &nodes, number, &small, Sends::Merged),
