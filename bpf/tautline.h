@@ -60,6 +60,18 @@ struct tl_header {
 #define TL_NEWS_COUNT 4
 #define TL_UDP_PLACES 256
 
+/* Fragments of plain UDP. Time that a datagram may take from its first fragment to its last; the reader's
+ * limit too. Sets of flows, and flows in a set: a peer's datagrams share one set with few other peers'.
+ * Groups of early fragments, and slots in a group.
+ */
+#define TL_FRAGMENT_NS 500000000ULL
+#define TL_FLOW_SETS 256
+#define TL_FLOW_WAYS 16
+#define TL_EARLY_GROUPS 4
+#define TL_EARLY_SLOTS 64
+#define TL_FLAG_VERIFIED 0x01
+#define TL_FLAG_EARLY 0x02
+
 /* What stands in the header's place before a datagram of plain UDP: tautline_proto::ip::DatagramHead. */
 struct tl_udp_head {
 	__be16 destination_port;
@@ -174,6 +186,8 @@ enum tl_node_counter {
 	TL_BAD_CHECKSUM,
 	TL_INVALID_SOURCE,
 	TL_NO_PORT,
+	TL_EARLY_FRAGMENT,
+	TL_FLOW_DISPLACED,
 	TL_NODE_COUNTERS,
 };
 
@@ -185,6 +199,24 @@ struct tl_config {
 	/* 1: a control process's, which its successor may take over. For user space alone. */
 	__u32 shared;
 	__be32 broadcast;
+};
+
+/* Whose the fragments of a datagram are. `key`: source address and identification; 0: empty, 1: being
+ * written. `state`: arrival of the first fragment in ns, its lower 16 bits the port's place; 0: Linux's.
+ */
+struct tl_flow {
+	__u64 key;
+	__u64 state;
+};
+
+struct tl_flow_set {
+	struct tl_flow flow[TL_FLOW_WAYS];
+};
+
+/* Of a group of early fragments: how many there have been, and when the last came. */
+struct tl_early {
+	__u64 next;
+	__u64 last_ns;
 };
 
 /* Which UDP ports are this node's, for plain UDP. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * Plain UDP for the demux: datagrams without our header, to UDP ports that this node has opened. Part of
- * demux.bpf.c, which includes it; tautline_proto::ip::receive is its twin. Every other port, and
- * whatever is damaged on the way to the port number, stays with Linux.
+ * Plain UDP for the demux: datagrams without our header, and their fragments, to UDP ports that this node
+ * has opened. Part of demux.bpf.c, which includes it; tautline_proto::ip::receive is its twin. Every other
+ * port, and whatever is damaged on the way to the port number, stays with Linux.
  *
  * The UDP checksum goes with the datagram into the port's memory, and the receiving thread judges it:
  * summing a full frame here would cost more than all the rest, and cost it for everybody.
@@ -10,7 +10,10 @@
 #ifndef TAUTLINE_UDP_BPF_H
 #define TAUTLINE_UDP_BPF_H
 
+#include "fragment.bpf.h"
+
 #define TL_NOT_PLAIN (-1)
+#define TL_DELIVER (-2)
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define ICMP_UNREACHABLE 3
@@ -59,12 +62,10 @@ static __always_inline int deliver_plain(struct xdp_md *ctx, __u32 place, const 
 }
 
 /* RFC 768. `bytes`: of the IP packet after its header. */
-static __always_inline int accept_datagram(struct xdp_md *ctx, void *data_end, const struct iphdr *ip,
-					   const struct udphdr *udp, __u32 offset, __u32 bytes,
-					   __u32 place)
+static __always_inline int check_datagram(void *data_end, const struct iphdr *ip,
+					  const struct udphdr *udp, __u32 bytes,
+					  struct tl_udp_head *head, struct frame *frame)
 {
-	struct tl_udp_head head = { .priority = ip->tos >> 5 };
-	struct frame frame = { .plain = &head, .header_offset = offset + sizeof(*udp) };
 	__u32 udp_bytes;
 
 	if (bytes < sizeof(*udp) || (const void *)(udp + 1) > data_end)
@@ -74,11 +75,32 @@ static __always_inline int accept_datagram(struct xdp_md *ctx, void *data_end, c
 		return count(TL_TRUNCATED, XDP_DROP);
 	if (udp_bytes > bytes)
 		return count(TL_LENGTH_BEYOND_FRAME, XDP_DROP);
-	head.destination_port = udp->dest;
-	head.length = bpf_htons(udp_bytes - sizeof(*udp));
-	head.checksum = udp->check;
-	frame.source = udp_source_word(ip->saddr, udp->source, TL_SOURCE_DATAGRAM);
-	return deliver_plain(ctx, place, &frame);
+	head->length = bpf_htons(udp_bytes - sizeof(*udp));
+	head->checksum = udp->check;
+	frame->header_offset += sizeof(*udp);
+	frame->source = udp_source_word(ip->saddr, udp->source, TL_SOURCE_DATAGRAM);
+	return TL_DELIVER;
+}
+
+/* RFC 791. The place of the port that a fragment belongs to, or 0. Of a first one, `place` is its port's. */
+static __always_inline __u32 check_fragment(struct xdp_md *ctx, const struct iphdr *ip, __u32 bytes,
+					    __u16 fragment, struct tl_udp_head *head,
+					    struct frame *frame, __u32 place)
+{
+	__u64 packed;
+	int found;
+
+	head->length = bpf_htons(bytes);
+	head->fragment = bpf_htons(fragment);
+	head->identification = ip->id;
+	frame->source = udp_source_word(ip->saddr, 0, TL_SOURCE_DATAGRAM);
+	packed = (__u64)head->length << 48 | (__u64)head->priority << 32 |
+		 (__u32)head->fragment << 16 | head->identification;
+	found = place_fragment(ctx, frame->source, packed, frame->header_offset,
+			       fragment & IP_FRAGMENT_OFFSET ? -1 : (int)place);
+	if (found & TL_FRAGMENT_EARLY)
+		head->flags = TL_FLAG_EARLY;
+	return found & TL_FLOW_PLACE;
 }
 
 /* News that a datagram of ours did not arrive, for the port that sent it: the last few, in the order of
@@ -145,7 +167,10 @@ static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *da
 	const struct iphdr *ip = data + offset;
 	const struct udphdr *udp;
 	__u32 header_bytes, packet_bytes, place = 0;
+	struct tl_udp_head head = {};
+	struct frame frame = { .plain = &head };
 	__u16 fragment;
+	int verdict;
 
 	if (!table || !table->open)
 		return TL_NOT_PLAIN;
@@ -169,16 +194,31 @@ static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *da
 			read_news(table, data_end, (const void *)udp, packet_bytes);
 		return TL_NOT_PLAIN;
 	}
-	if (fragment)
-		return TL_NOT_PLAIN;
-	if (packet_bytes < 2 * sizeof(udp->dest) || (const void *)&udp->len > data_end)
-		return TL_NOT_PLAIN;
-	place = udp_place(table, udp->dest);
-	if (!place || !is_undamaged(ip, ip->ihl, data_end))
+	head.priority = ip->tos >> 5;
+	frame.header_offset = offset;
+	if (!(fragment & IP_FRAGMENT_OFFSET)) {
+		if (packet_bytes < (fragment ? sizeof(*udp) : 2 * sizeof(udp->dest)) ||
+		    (const void *)&udp->len > data_end)
+			return TL_NOT_PLAIN;
+		head.destination_port = udp->dest;
+		place = udp_place(table, udp->dest);
+		if (!place && !fragment)
+			return TL_NOT_PLAIN;
+	}
+	if (!is_undamaged(ip, ip->ihl, data_end))
 		return TL_NOT_PLAIN;
 	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
-		return count(TL_INVALID_SOURCE, XDP_DROP);
-	return accept_datagram(ctx, data_end, ip, udp, offset, packet_bytes, place);
+		return place ? count(TL_INVALID_SOURCE, XDP_DROP) : TL_NOT_PLAIN;
+	if (fragment) {
+		place = check_fragment(ctx, ip, packet_bytes, fragment, &head, &frame, place);
+		if (!place)
+			return TL_NOT_PLAIN;
+	} else {
+		verdict = check_datagram(data_end, ip, udp, packet_bytes, &head, &frame);
+		if (verdict != TL_DELIVER)
+			return verdict;
+	}
+	return deliver_plain(ctx, place, &frame);
 }
 
 #endif

@@ -98,6 +98,9 @@ find_missing() {
 
     need "shellcheck" "shellcheck" has_commands shellcheck
     need "iputils-ping" "ping" has_commands ping
+    # Ordinary peers of plain UDP.
+    need "python3" "python3" has_commands python3
+    need "socat" "socat" has_commands socat
     # C programs are compiled as their authors would, and run under valgrind.
     need "pkgconf" "pkg-config" has_commands pkg-config
     need "valgrind" "valgrind" has_commands valgrind

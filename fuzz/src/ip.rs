@@ -196,13 +196,13 @@ fn fragment_of_step<'b>(
         0xF0.. => (
             usize::from(step[1]) << 8 & 0xFFF8,
             usize::from(step[2]),
-            step[4] % 2 == 0,
+            step[4].is_multiple_of(2),
             false,
         ),
         0xE0.. => (
             offset,
             length - 8 + usize::from(step[4]),
-            step[4] % 2 == 0,
+            step[4].is_multiple_of(2),
             false,
         ),
         wrong => {

@@ -435,6 +435,12 @@ impl Slot {
     /// The same in a model: word by word, through what loom watches.
     #[cfg(loom)]
     pub fn read_payload(&self, out: &mut [u8]) {
+        self.read_payload_unowned(out);
+    }
+
+    /// Copies the first `out.len()` payload bytes out of a slot that somebody may be writing: word by word,
+    /// as atomics. What was read counts only if the slot turns out not to have changed.
+    pub fn read_payload_unowned(&self, out: &mut [u8]) {
         use crate::sync::Ordering::Relaxed;
         for (chunk, word) in out.chunks_mut(8).zip(&self.words[WORD_PAYLOAD..]) {
             let bytes = word.load(Relaxed).to_ne_bytes();

@@ -29,6 +29,8 @@
 
 pub mod deliver;
 pub mod doorbell;
+#[cfg(not(loom))]
+pub mod early;
 pub mod layout;
 pub mod news;
 pub mod peer;

@@ -87,6 +87,16 @@ pub fn push(
     Err(PushError::Contended)
 }
 
+/// Slots of a class that are free; for the only producer, so many that it can push. The consumer may free more
+/// at any time.
+#[must_use]
+pub fn room(control: &Control, slots: &[Slot], class: usize) -> usize {
+    let depth = slots.len() / CLASS_COUNT;
+    let head = control.class[class].head.load(Relaxed);
+    let taken = control.taken.taken[class].load(Relaxed);
+    depth.saturating_sub(head.saturating_sub(taken) as usize)
+}
+
 /// The consumer's place in the eight rings.
 #[derive(Debug)]
 pub struct Consumer {

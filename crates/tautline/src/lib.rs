@@ -69,7 +69,7 @@ pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTa
 pub use tautline_proto::time::Instant;
 pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
-pub use udp_statistics::UdpPortStatus;
+pub use udp_statistics::{ReassemblyStatus, UdpPortStatus};
 
 /// A neighbour that is reached by its IPv4 address, in the UDP form.
 #[must_use]

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use tautline_proto::ip::reassembly::Counters;
 use tautline_shm::deliver::frames;
 use tautline_shm::layout::CLASS_COUNT;
 use tautline_shm::region::{PortMemory, Shape};
@@ -24,6 +25,73 @@ pub(crate) struct UdpStatistics {
     pub(crate) bad_checksum: Counter,
     pub(crate) partial_checksum: Counter,
     pub(crate) undelivered: Counter,
+    pub(crate) reassembly: ReassemblyStatistics,
+}
+
+/// Copies of what a port's reassembler counts.
+#[derive(Debug, Default)]
+pub(crate) struct ReassemblyStatistics {
+    completed: Counter,
+    expired: Counter,
+    duplicates: Counter,
+    quota_reached: Counter,
+    crowded_out: Counter,
+    inconsistent: Counter,
+    overlaps: Counter,
+    too_long: Counter,
+    condemned: Counter,
+}
+
+impl ReassemblyStatistics {
+    pub(crate) fn copy(&self, counters: &Counters) {
+        self.completed.set(counters.completed);
+        self.expired.set(counters.expired);
+        self.duplicates.set(counters.duplicates);
+        self.quota_reached.set(counters.quota_reached);
+        self.crowded_out.set(counters.crowded_out);
+        self.inconsistent.set(counters.inconsistent);
+        self.overlaps.set(counters.overlaps);
+        self.too_long.set(counters.too_long);
+        self.condemned.set(counters.condemned);
+    }
+
+    fn read(&self) -> ReassemblyStatus {
+        ReassemblyStatus {
+            completed: self.completed.read(),
+            expired: self.expired.read(),
+            duplicates: self.duplicates.read(),
+            quota_reached: self.quota_reached.read(),
+            crowded_out: self.crowded_out.read(),
+            inconsistent: self.inconsistent.read(),
+            overlaps: self.overlaps.read(),
+            too_long: self.too_long.read(),
+            condemned: self.condemned.read(),
+        }
+    }
+}
+
+/// What became of the datagrams that came for a port in IP fragments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReassemblyStatus {
+    /// Datagrams put together.
+    pub completed: u64,
+    /// Datagrams given up because a fragment was missing at the time limit.
+    pub expired: u64,
+    /// Fragments whose bytes had come before.
+    pub duplicates: u64,
+    /// Datagrams given up because their peer had its share of the collectors and sent another one.
+    pub quota_reached: u64,
+    /// Datagrams given up because all collectors were taken.
+    pub crowded_out: u64,
+    /// Datagrams dropped because their fragments, or their length, contradicted each other.
+    pub inconsistent: u64,
+    /// Datagrams dropped because fragments overlapped.
+    pub overlaps: u64,
+    /// Datagrams dropped because they are longer than the port takes.
+    pub too_long: u64,
+    /// Fragments of datagrams that had been dropped.
+    pub condemned: u64,
 }
 
 /// One open port of plain UDP, at the moment of asking.
@@ -69,7 +137,9 @@ pub struct UdpPortStatus {
     pub partial_checksum: u64,
     /// News that a datagram of this port did not arrive.
     pub undelivered: u64,
-    /// Slots without a datagram.
+    /// What came in fragments.
+    pub reassembly: ReassemblyStatus,
+    /// Slots without a datagram, and datagrams whose first fragment came twice with two ports.
     pub void: u64,
     /// Times that the reader was woken.
     pub doorbells: u64,
@@ -187,6 +257,7 @@ fn status(number: u16, port: &OpenPort) -> UdpPortStatus {
         bad_checksum: counted.bad_checksum.read(),
         partial_checksum: counted.partial_checksum.read(),
         undelivered: counted.undelivered.read(),
+        reassembly: counted.reassembly.read(),
         void: counted.void.read(),
         doorbells: control.producer.doorbells.load(Relaxed),
     }

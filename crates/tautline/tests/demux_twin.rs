@@ -14,12 +14,13 @@ use tautline::{
     MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
 };
 use tautline_lab::hosts::Host;
+use tautline_proto::ip::{FLAG_EARLY, FLAG_VERIFIED};
 use tautline_proto::wire::{
     FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header,
     MESSAGE_BYTES_MAX, PORT_MAX, ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
-use tautline_shm::{layout, peer, police, queue, sample};
+use tautline_shm::{early, layout, peer, police, queue, sample};
 
 const ROUNDS: usize = 600;
 const FRAMES_A_ROUND: usize = 24;
@@ -280,7 +281,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 36] = [
+    let same: [(&str, u64); 42] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -314,6 +315,12 @@ fn constants_are_the_same() {
         ("TL_SOURCE_DATAGRAM", layout::source_form::DATAGRAM.into()),
         ("TL_NEWS_COUNT", layout::NEWS_COUNT as u64),
         ("TL_UDP_PLACES", 256),
+        ("TL_FLOW_SETS", 256),
+        ("TL_FLOW_WAYS", 16),
+        ("TL_EARLY_GROUPS", early::GROUP_COUNT as u64),
+        ("TL_EARLY_SLOTS", early::GROUP_SLOTS as u64),
+        ("TL_FLAG_VERIFIED", FLAG_VERIFIED.into()),
+        ("TL_FLAG_EARLY", FLAG_EARLY.into()),
         ("TL_CLAIM_ATTEMPTS", queue::CLAIM_ATTEMPTS as u64),
         ("TL_SAMPLE_FRESH", sample::FRESH.into()),
         ("TL_SAMPLE_INDEX", sample::INDEX.into()),
@@ -337,6 +344,11 @@ fn counters_are_in_the_same_order() {
         .map(str::to_lowercase)
         .collect();
     let mut expected: Vec<_> = ParseError::ALL.iter().map(|error| error.name()).collect();
-    expected.extend(["no_port", "node_counters"]);
+    expected.extend([
+        "no_port",
+        "early_fragment",
+        "flow_displaced",
+        "node_counters",
+    ]);
     assert_eq!(listed, expected);
 }

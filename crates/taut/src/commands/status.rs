@@ -276,6 +276,16 @@ fn ports_text(ports: &[Value]) -> String {
     table::figures(&header, ports.iter().map(row))
 }
 
+/// Counters of datagrams that came in fragments and were not put together.
+const NOT_REASSEMBLED: [&str; 6] = [
+    "expired",
+    "quota_reached",
+    "crowded_out",
+    "inconsistent",
+    "overlaps",
+    "too_long",
+];
+
 fn udp_ports_text(ports: &[Value]) -> String {
     if ports.is_empty() {
         return String::new();
@@ -293,6 +303,8 @@ fn udp_ports_text(ports: &[Value]) -> String {
         "full",
         "bad checksum",
         "partial checksum",
+        "reassembled",
+        "given up",
     ];
     let row = |port: &Value| {
         let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
@@ -304,6 +316,15 @@ fn udp_ports_text(ports: &[Value]) -> String {
         );
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
         cells.extend(["bad_checksum", "partial_checksum"].map(|key| plain(&port[key])));
+        let reassembly = &port["reassembly"];
+        cells.push(plain(&reassembly["completed"]));
+        let given_up = NOT_REASSEMBLED.iter().map(|key| reassembly[key].as_u64());
+        cells.push(
+            given_up
+                .map(Option::unwrap_or_default)
+                .sum::<u64>()
+                .to_string(),
+        );
         cells
     };
     table::figures(&header, ports.iter().map(row))

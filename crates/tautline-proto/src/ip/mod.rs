@@ -23,7 +23,7 @@ pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// Bytes in an IPv4 header without options.
 pub(crate) const IPV4_HEADER_BYTES: usize = 20;
 /// Bytes in a UDP header.
-pub(crate) const UDP_HEADER_BYTES: usize = 8;
+pub const UDP_HEADER_BYTES: usize = 8;
 /// IPv4's number of UDP.
 pub(crate) const PROTOCOL_UDP: u8 = 17;
 /// "More fragments follow" in the fragment field (RFC 791).
@@ -63,6 +63,8 @@ pub struct DatagramHead {
     pub priority: Priority,
     /// Whether the kernel has verified the UDP checksum already.
     pub is_verified: bool,
+    /// In the first fragment of a datagram: others may have come before it, and are held elsewhere.
+    pub has_early: bool,
     /// The UDP checksum as it came, 0 for none. Of a fragment: 0.
     pub checksum: u16,
     /// Flags and offset of a fragment, as in the IPv4 header; 0 in a whole datagram.
@@ -72,7 +74,9 @@ pub struct DatagramHead {
 }
 
 /// [`DatagramHead::is_verified`] in the byte of flags.
-const FLAG_VERIFIED: u8 = 1;
+pub const FLAG_VERIFIED: u8 = 1;
+/// [`DatagramHead::has_early`] there.
+pub const FLAG_EARLY: u8 = 2;
 
 impl DatagramHead {
     /// As it lies in memory.
@@ -83,7 +87,8 @@ impl DatagramHead {
         let [sum_high, sum_low] = self.checksum.to_be_bytes();
         let [fragment_high, fragment_low] = self.fragment.to_be_bytes();
         let [id_high, id_low] = self.identification.to_be_bytes();
-        let flags = if self.is_verified { FLAG_VERIFIED } else { 0 };
+        let verified = if self.is_verified { FLAG_VERIFIED } else { 0 };
+        let flags = verified | if self.has_early { FLAG_EARLY } else { 0 };
         [
             port_high,
             port_low,
@@ -113,6 +118,7 @@ impl DatagramHead {
             length: field(2),
             priority: Priority::new(bytes[4])?,
             is_verified: bytes[5] & FLAG_VERIFIED != 0,
+            has_early: bytes[5] & FLAG_EARLY != 0,
             checksum: field(6),
             fragment: field(8),
             identification: field(10),
@@ -198,6 +204,7 @@ mod tests {
             length: 1472,
             priority: Priority::HIGHEST,
             is_verified: true,
+            has_early: false,
             checksum: 0xBEEF,
             fragment: MORE_FRAGMENTS | 185,
             identification: 0xCAFE,

@@ -161,6 +161,8 @@ pub struct Reassembler {
     quota_per_source: usize,
     /// Bytes that had arrived already, to be compared.
     again: Box<[u8]>,
+    /// The collector that was complete last.
+    last: Option<usize>,
     counters: Counters,
 }
 
@@ -185,6 +187,7 @@ impl Reassembler {
             time_limit: config.time_limit,
             quota_per_source: (config.collector_count / 2).max(1),
             again: vec![0; packet_bytes_max].into_boxed_slice(),
+            last: None,
             counters: Counters::default(),
         }
     }
@@ -243,6 +246,7 @@ impl Reassembler {
         part: &Part,
         read: impl FnOnce(&mut [u8]),
     ) -> Outcome<'_> {
+        self.last = None;
         let index = self.collector_for(now, (part.source, part.identification));
         let collector = &mut self.collectors[index];
         match collector.state {
@@ -273,7 +277,14 @@ impl Reassembler {
             return self.dropped(DropReason::BadLength);
         }
         self.counters.completed += 1;
+        self.last = Some(index);
         Outcome::Complete(self.collectors[index].datagram())
+    }
+
+    /// The datagram that the push before completed, once more.
+    #[must_use]
+    pub fn completed(&self) -> Option<Datagram<'_>> {
+        self.last.map(|index| self.collectors[index].datagram())
     }
 
     /// Gives up what has reached its time limit at `now`, and returns how many datagrams that were.

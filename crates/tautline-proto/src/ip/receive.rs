@@ -83,7 +83,8 @@ pub fn parse<'a>(
     if packet.protocol != PROTOCOL_UDP {
         return Err(Rejected::NotOurs);
     }
-    if packet.fragment & FRAGMENT_OFFSET == 0 {
+    let is_first = packet.fragment & FRAGMENT_OFFSET == 0;
+    if is_first {
         let enough = match packet.fragment {
             0 => 4,
             _ => UDP_HEADER_BYTES,
@@ -99,9 +100,9 @@ pub fn parse<'a>(
     let possible = is_possible_source(packet.source, own.ip, own.broadcast);
     match packet.fragment {
         // Whose it is, nobody can tell yet.
-        1.. if !possible || ethernet.source.is_group() => Err(Rejected::NotOurs),
+        1.. if !is_first && (!possible || ethernet.source.is_group()) => Err(Rejected::NotOurs),
+        _ if !possible || ethernet.source.is_group() => Err(ParseError::InvalidSource.into()),
         1.. => packet.part(),
-        0 if !possible || ethernet.source.is_group() => Err(ParseError::InvalidSource.into()),
         0 => packet.datagram(),
     }
 }
@@ -181,6 +182,7 @@ impl<'a> Packet<'a> {
             length: self.payload.len() as u16,
             priority: priority_of_service(self.type_of_service),
             is_verified: false,
+            has_early: false,
             checksum: 0,
             fragment: self.fragment,
             identification: self.identification,

@@ -401,7 +401,7 @@ impl Answer {
                 Ok(Self::Counters(NodeCounters {
                     malformed: std::array::from_fn(value),
                     no_port: value(ParseError::COUNT),
-                    socket_full: 0,
+                    ..NodeCounters::default()
                 }))
             }
             NEIGHBOUR => Ok(Self::Neighbour {
@@ -615,7 +615,7 @@ mod tests {
             Answer::Counters(NodeCounters {
                 malformed: std::array::from_fn(|index| index as u64),
                 no_port: u64::MAX,
-                socket_full: 0,
+                ..NodeCounters::default()
             }),
         ] {
             assert_eq!(Answer::decode(&answer.encode(8)), Ok((answer, 8)));

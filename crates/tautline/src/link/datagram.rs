@@ -7,12 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::ip::send::{OutDatagram, Route};
-use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead, priority_of_service, type_of_service};
+use tautline_proto::ip::{
+    DATAGRAM_BYTES_MAX, DatagramHead, MORE_FRAGMENTS, UDP_HEADER_BYTES, priority_of_service,
+    type_of_service,
+};
 use tautline_proto::wire::{MTU_BYTES, MacAddress, Priority};
-use tautline_shm::region::Shape;
+use tautline_shm::layout::SLOT_PAYLOAD_BYTES;
+use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::{police, queue};
 
 use super::Inbox;
-use super::plain_udp::{UdpPortLink, Undelivered, bind, deliver_datagram};
+use super::plain_udp::{UdpPortLink, Undelivered, bind, deliver_datagram, push};
 use super::socket::{COLLECT_FRAMES_MAX, SOCKET_BUFFER_BYTES};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -25,6 +30,8 @@ pub(super) struct SocketUdpPort {
     receiver: Receiver,
     memory: Arc<MappedPort>,
     buffer: Box<[u8; DATAGRAM_BYTES_MAX]>,
+    /// Of the last datagram that was cut for the slots.
+    identification: u16,
     /// What the socket sends with at the moment.
     priority: Priority,
     /// The kernel has said that it holds news of what did not arrive.
@@ -61,30 +68,75 @@ impl SocketUdpPort {
             receiver: Receiver::new(socket).map_err(refused)?,
             memory: Arc::new(memory),
             buffer: Box::new([0; DATAGRAM_BYTES_MAX]),
+            identification: 0,
             priority: Priority::LOWEST,
             news: false,
         })
     }
 
     /// Puts the datagram into the port's memory as the demux would; the kernel has judged its checksum.
-    fn deliver(&self, received: &Received) {
+    fn deliver(&mut self, received: &Received) {
         let payload = &self.buffer[..received.bytes.min(DATAGRAM_BYTES_MAX)];
         let head = DatagramHead {
             destination_port: self.local.port(),
             length: payload.len() as u16,
             priority: priority_of_service(received.type_of_service),
             is_verified: true,
+            has_early: false,
             checksum: 0,
             fragment: 0,
             identification: 0,
         };
-        deliver_datagram(
-            &self.memory,
-            received.arrival,
-            received.from,
-            &head,
-            payload,
-        );
+        if payload.len() > SLOT_PAYLOAD_BYTES {
+            self.deliver_in_parts(received, &head);
+        } else {
+            let (arrival, from) = (received.arrival, received.from);
+            deliver_datagram(&self.memory, arrival, from, &head, payload);
+        }
+    }
+
+    /// Cuts what the kernel has put together: a slot holds a frame's worth. All of it or nothing.
+    fn deliver_in_parts(&mut self, received: &Received, whole: &DatagramHead) {
+        let datagram_bytes = usize::from(whole.length);
+        let packet_bytes = UDP_HEADER_BYTES + datagram_bytes;
+        let port = self.memory.port();
+        let class = whole.priority.index();
+        if police::policed(port.control, received.arrival.as_nanos()) {
+            return;
+        }
+        if queue::room(port.control, port.slots, class) < packet_bytes.div_ceil(SLOT_PAYLOAD_BYTES)
+        {
+            let dropped = &port.control.class[class].dropped_full;
+            dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        }
+        self.identification = self.identification.wrapping_add(1);
+        let from = SocketAddrV4::new(*received.from.ip(), 0);
+        let mut first = [0; SLOT_PAYLOAD_BYTES];
+        first[..2].copy_from_slice(&received.from.port().to_be_bytes());
+        first[2..4].copy_from_slice(&self.local.port().to_be_bytes());
+        first[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+        first[UDP_HEADER_BYTES..]
+            .copy_from_slice(&self.buffer[..SLOT_PAYLOAD_BYTES - UDP_HEADER_BYTES]);
+        for offset in (0..packet_bytes).step_by(SLOT_PAYLOAD_BYTES) {
+            let end = packet_bytes.min(offset + SLOT_PAYLOAD_BYTES);
+            let more = if end < packet_bytes {
+                MORE_FRAGMENTS
+            } else {
+                0
+            };
+            let head = DatagramHead {
+                length: (end - offset) as u16,
+                fragment: (offset / 8) as u16 | more,
+                identification: self.identification,
+                ..*whole
+            };
+            let payload = match offset {
+                0 => &first[..],
+                _ => &self.buffer[offset - UDP_HEADER_BYTES..end - UDP_HEADER_BYTES],
+            };
+            push(&self.memory, received.arrival, from, &head, payload);
+        }
     }
 
     fn set_priority(&mut self, priority: Priority) -> Result<(), SendError> {

@@ -194,6 +194,12 @@ pub struct NodeCounters {
     /// Frames that a port's socket had no room for, on links whose frames reach the process through
     /// sockets; known when the next frame is received.
     pub socket_full: u64,
+    /// Fragments of plain UDP that came before the first of their datagram: passed to Linux, and a copy held in
+    /// case that the datagram is for a port of this node. Link `xdp`.
+    pub early_fragments: u64,
+    /// Datagrams in fragments that were forgotten for newer ones of a peer, before their time limit: what
+    /// comes of them counts as early. Link `xdp`.
+    pub displaced_datagrams: u64,
 }
 
 impl NodeCounters {

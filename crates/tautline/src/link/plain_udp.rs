@@ -77,6 +77,15 @@ pub trait UdpPortLink: Inbox {
         datagram: OutDatagram<'_>,
     ) -> Result<(), SendError>;
 
+    /// Fragments of a datagram that came before its first one, which `head` is of: each with its head and its
+    /// bytes. For a head that says that there may be some.
+    fn early_fragments(
+        &self,
+        _head: &RecordHead,
+        _each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
+    ) {
+    }
+
     /// The next news that something did not arrive.
     fn undelivered(&mut self) -> Option<Undelivered>;
 }
@@ -97,6 +106,18 @@ pub(super) fn deliver_datagram(
         port.control.producer.unfit.fetch_add(1, Relaxed);
         return;
     }
+    push(memory, arrival, source, head, payload);
+}
+
+/// The same for what fits a slot, whatever the port's policing says.
+pub(super) fn push(
+    memory: &MappedPort,
+    arrival: Instant,
+    source: SocketAddrV4,
+    head: &DatagramHead,
+    payload: &[u8],
+) {
+    let port = memory.port();
     let record = RecordHead {
         arrival_ns: arrival.as_nanos(),
         source: ipv4_word(source, source_form::DATAGRAM),

@@ -41,6 +41,7 @@ impl Counters {
             malformed: std::array::from_fn(|index| self.malformed[index].load(Relaxed)),
             no_port: 0,
             socket_full: self.socket_full.load(Relaxed),
+            ..NodeCounters::default()
         }
     }
 }

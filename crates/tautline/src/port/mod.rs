@@ -4,6 +4,7 @@
 //! A port belongs to one thread at a time (`&mut self`); it can be moved to another. Nothing here
 //! allocates, locks or logs after the port is open.
 
+mod assembly;
 mod endpoint;
 mod lent;
 mod outbox;

@@ -11,11 +11,12 @@ use tautline_proto::ip::{DATAGRAM_BYTES_MAX, DatagramHead};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
 use tautline_proto::wire::{MacAddress, Priority};
-use tautline_shm::layout::{SLOT_PAYLOAD_BYTES, source_form};
+use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::police;
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
+use super::assembly::Assembly;
 use super::endpoint::check_buffer;
 use super::lent::{LentBytes, LentSlot};
 use super::waiting::{Bell, Waiter, wait_for};
@@ -84,6 +85,8 @@ pub struct UdpPort {
 struct Receiver {
     link: Box<dyn UdpPortLink>,
     consumer: Consumer,
+    /// What came in fragments.
+    assembly: Assembly,
     message_bytes_max: usize,
     statistics: Arc<UdpStatistics>,
     spin: Duration,
@@ -144,6 +147,7 @@ impl UdpPort {
             receiver: Receiver {
                 link,
                 consumer: Consumer::new(options.depth as usize),
+                assembly: Assembly::new(options.message_bytes_max),
                 message_bytes_max: options.message_bytes_max,
                 statistics,
                 spin,
@@ -444,28 +448,74 @@ impl Receiver {
     fn find(&mut self) -> Option<Found> {
         let port = self.link.memory().port();
         for _ in 0..port.slots.len() {
-            let record = self.consumer.peek(port.slots)?;
+            let Some(record) = self.consumer.peek(port.slots) else {
+                self.assembly.expire(self.link.as_ref(), &self.statistics);
+                return None;
+            };
             let bytes_max = self.message_bytes_max;
-            let datagram = read(self.link.as_ref(), &self.statistics, &record, bytes_max);
-            if let Some(datagram) = datagram {
-                return Some(Found {
-                    datagram,
-                    class: record.class(),
-                });
+            match read(self.link.as_ref(), &self.statistics, &record, bytes_max) {
+                Content::Datagram(datagram) => {
+                    let place = Place::Slot {
+                        class: record.class(),
+                    };
+                    return Some(Found { datagram, place });
+                }
+                Content::Fragment(head, fragment) => {
+                    let part = (record.slot, &head);
+                    let (link, statistics) = (self.link.as_ref(), &*self.statistics);
+                    let complete = self.assembly.enter(link, statistics, part, &fragment);
+                    self.consumer.release(port.control, record);
+                    let datagram = complete.then(|| self.assembled(&fragment)).flatten();
+                    if let Some(datagram) = datagram {
+                        let place = Place::Collector;
+                        return Some(Found { datagram, place });
+                    }
+                }
+                Content::Nothing => self.consumer.release(port.control, record),
             }
-            self.consumer.release(port.control, record);
         }
         None
+    }
+
+    /// The datagram that a fragment completed; nothing if it is to be dropped, which is counted.
+    fn assembled(&self, fragment: &DatagramHead) -> Option<Datagram> {
+        let datagram = self.assembly.completed()?;
+        let (link, statistics) = (self.link.as_ref(), &*self.statistics);
+        if datagram.destination_port != link.local().port() {
+            // Its first fragment came twice, for another port the other time.
+            statistics.void.add(1);
+            return None;
+        }
+        let checksum = match fragment.is_verified {
+            true => UdpChecksum::Valid,
+            false => {
+                let (sum, source) = (datagram.checksum, datagram.source);
+                accepted(link, statistics, sum, source, datagram.payload)?
+            }
+        };
+        Some(Datagram {
+            length: datagram.payload.len(),
+            priority: fragment.priority,
+            source: datagram.source,
+            arrival: datagram.arrival,
+            checksum,
+        })
     }
 
     /// Copies a datagram that was found into `buffer`, and gives its place back.
     #[inline]
     fn take(&mut self, found: Found, buffer: &mut [u8]) -> Option<Datagram> {
-        let Found { datagram, class } = found;
-        let port = self.link.memory().port();
-        let record = self.consumer.oldest(port.slots, class)?;
-        record.slot.read_payload(&mut buffer[..datagram.length]);
-        self.consumer.release(port.control, record);
+        let Found { datagram, place } = found;
+        let bytes = &mut buffer[..datagram.length];
+        match place {
+            Place::Slot { class } => {
+                let port = self.link.memory().port();
+                let record = self.consumer.oldest(port.slots, class)?;
+                record.slot.read_payload(bytes);
+                self.consumer.release(port.control, record);
+            }
+            Place::Collector => bytes.copy_from_slice(self.assembly.completed()?.payload),
+        }
         self.statistics.received.add(1);
         Some(datagram)
     }
@@ -473,29 +523,48 @@ impl Receiver {
     /// Lends a datagram that was found.
     #[inline]
     fn lend(&mut self, found: Found) -> Option<LentDatagram<'_>> {
-        let Found { datagram, class } = found;
-        let port = self.link.memory().port();
-        let record = self.consumer.oldest(port.slots, class)?;
+        let Found { datagram, place } = found;
+        let lent = match place {
+            Place::Slot { class } => {
+                let port = self.link.memory().port();
+                let record = self.consumer.oldest(port.slots, class)?;
+                let slot = LentSlot::new(&mut self.consumer, port.control, record, (0, true));
+                Lent::Slot(slot)
+            }
+            Place::Collector => Lent::Collector(self.assembly.completed()?.payload),
+        };
         self.statistics.received.add(1);
-        Some(LentDatagram {
-            slot: LentSlot::new(&mut self.consumer, port.control, record, (0, true)),
-            datagram,
-        })
+        Some(LentDatagram { lent, datagram })
     }
 }
 
-/// A datagram, and the class in whose oldest slot it lies: the port's until it is taken or lent.
+/// A datagram, and where it lies: the port's until it is taken or lent.
 struct Found {
     datagram: Datagram,
-    class: usize,
+    place: Place,
+}
+
+/// Where a datagram lies that was found.
+enum Place {
+    /// In the oldest slot of a class.
+    Slot { class: usize },
+    /// Where its fragments were put together.
+    Collector,
 }
 
 /// A datagram where it lies, in the port's memory. It is given back when this value is dropped; until then
 /// nothing is written there.
 #[derive(Debug)]
 pub struct LentDatagram<'p> {
-    slot: LentSlot<'p>,
+    lent: Lent<'p>,
     datagram: Datagram,
+}
+
+/// The memory of a datagram.
+#[derive(Debug)]
+enum Lent<'p> {
+    Slot(LentSlot<'p>),
+    Collector(&'p [u8]),
 }
 
 impl LentDatagram<'_> {
@@ -503,8 +572,10 @@ impl LentDatagram<'_> {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        let bytes = self.slot.bytes(self.datagram.length);
-        bytes.slice().unwrap_or_default()
+        match &self.lent {
+            Lent::Slot(slot) => slot.bytes(self.datagram.length).slice().unwrap_or_default(),
+            Lent::Collector(bytes) => bytes,
+        }
     }
 
     /// What else is known of it.
@@ -515,14 +586,23 @@ impl LentDatagram<'_> {
     }
 }
 
-/// The datagram in a record; nothing if it is to be dropped, which is counted.
+/// What is in a record.
+enum Content {
+    Datagram(Datagram),
+    /// A part of one, to be put together.
+    Fragment(RecordHead, DatagramHead),
+    /// Something that was dropped, and counted.
+    Nothing,
+}
+
+/// Looks at a record.
 #[inline]
 fn read(
     link: &dyn UdpPortLink,
     statistics: &UdpStatistics,
     record: &Record<'_>,
     bytes_max: usize,
-) -> Option<Datagram> {
+) -> Content {
     let head = record.slot.head();
     let known = DatagramHead::from_bytes(&head.header)
         .filter(|known| usize::from(known.length) <= SLOT_PAYLOAD_BYTES)
@@ -530,27 +610,31 @@ fn read(
     let Some(datagram) = known else {
         // A slot that the demux claimed and could not fill, or that somebody scribbled on.
         statistics.void.add(1);
-        return None;
+        return Content::Nothing;
     };
+    if datagram.fragment != 0 {
+        return Content::Fragment(head, datagram);
+    }
     let length = usize::from(datagram.length);
     if length > bytes_max {
         statistics.too_large.add(1);
-        return None;
+        return Content::Nothing;
     }
     let source = ipv4_of_word(head.source);
     let checksum = match datagram.is_verified {
-        true => UdpChecksum::Valid,
-        false => {
-            let payload = LentBytes::of_slot(record.slot, 0, length).slice()?;
-            accepted(link, statistics, datagram.checksum, source, payload)?
-        }
+        true => Some(UdpChecksum::Valid),
+        false => LentBytes::of_slot(record.slot, 0, length)
+            .slice()
+            .and_then(|payload| accepted(link, statistics, datagram.checksum, source, payload)),
     };
-    Some(Datagram {
-        length,
-        priority: datagram.priority,
-        source,
-        arrival: Instant::from_nanos(head.arrival_ns),
-        checksum,
+    checksum.map_or(Content::Nothing, |checksum| {
+        Content::Datagram(Datagram {
+            length,
+            priority: datagram.priority,
+            source,
+            arrival: Instant::from_nanos(head.arrival_ns),
+            checksum,
+        })
     })
 }
 

@@ -13,6 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
+use tautline_shm::early;
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 
@@ -23,7 +24,7 @@ use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError};
 use crate::link::packet::claim;
 use crate::link::{NodeCounters, XdpMode};
-use crate::memory::MappedPort;
+use crate::memory::{MappedPort, MappedSlots};
 use crate::sys::interface::{self, Interface};
 use crate::sys::{bpf, packet};
 
@@ -293,6 +294,7 @@ impl DemuxOwner for Demux {
                     memory: Arc::new(made.memory),
                     doorbell: made.doorbell,
                     sender: made.sender,
+                    early: Arc::clone(&self.maps.early),
                 })
             }
             Err(error) => {
@@ -454,6 +456,7 @@ struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
     udp_ports: UdpTable,
+    early: Arc<MappedSlots>,
     counters: Counters,
     counters_id: u32,
 }
@@ -466,7 +469,11 @@ impl Maps {
         let Map::Array(udp_ports) = map("udp_ports")? else {
             return Err("the table of UDP ports is no array".into());
         };
+        let Map::Array(early) = map("early_slots")? else {
+            return Err("the early fragments are no array".into());
+        };
         Ok(Self {
+            early: Arc::new(MappedSlots::map(early.fd().as_fd(), early::SLOT_COUNT)?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),

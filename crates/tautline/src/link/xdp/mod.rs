@@ -34,7 +34,7 @@ use super::{
 use crate::claim::Claim;
 use crate::control::client::Connection;
 use crate::error::{OpenError, PortError};
-use crate::memory::MappedPort;
+use crate::memory::{MappedPort, MappedSlots};
 use crate::neighbours::NeighbourTableError;
 use crate::sys::interface::Interface;
 
@@ -84,6 +84,8 @@ pub(crate) struct UdpPortParts {
     pub(crate) doorbell: OwnedFd,
     /// The packet socket that it sends through.
     pub(crate) sender: OwnedFd,
+    /// Fragments that came before the first of their datagram, for all ports.
+    pub(crate) early: Arc<MappedSlots>,
 }
 
 /// What a port on this link consists of.

@@ -6,10 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::ip::Reason;
 use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::doorbell;
+use tautline_shm::early;
+use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES};
 use tautline_shm::news::NewsReader;
 use tautline_shm::region::{PortMemory, Shape};
 
@@ -19,7 +21,7 @@ use crate::address::ipv4_of_word;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::plain_udp::{UdpPortLink, Undelivered, next_identification, reserve};
-use crate::memory::MappedPort;
+use crate::memory::{MappedPort, MappedSlots};
 use crate::sys::interface::{self, Interface};
 use crate::sys::{packet, socket, wait};
 
@@ -34,6 +36,7 @@ pub(super) struct XdpUdpPort {
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
     news: NewsReader,
+    early: Arc<MappedSlots>,
     // Hidden from the demux before the UDP port is given up.
     _opened: Opened,
     reserved: OwnedFd,
@@ -52,6 +55,7 @@ impl XdpUdpPort {
             memory,
             doorbell,
             sender,
+            early,
         } = owner.open_udp_port(local.port(), shape)?;
         // From here on a failure closes the port again.
         let opened = Opened {
@@ -68,6 +72,7 @@ impl XdpUdpPort {
             sender,
             cutter: cutter(interface),
             news: NewsReader::default(),
+            early,
             _opened: opened,
             reserved,
         })
@@ -196,6 +201,26 @@ impl UdpPortLink for XdpUdpPort {
             socket::send(self.sender.as_fd(), frame)?;
         }
         Ok(())
+    }
+
+    fn early_fragments(
+        &self,
+        head: &RecordHead,
+        each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
+    ) {
+        let mut bytes = [0; SLOT_PAYLOAD_BYTES];
+        let fragment = |head: &RecordHead| DatagramHead::from_bytes(&head.header);
+        early::of_peer(
+            self.early.slots(),
+            head.source,
+            &mut bytes,
+            |head| fragment(head).map(|fragment| fragment.length.into()),
+            |head, bytes| {
+                if let Some(fragment) = fragment(head) {
+                    each(head, &fragment, bytes);
+                }
+            },
+        );
     }
 
     #[inline]

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * IP fragments of plain UDP for the demux: whose they are, which only the first one of a datagram says. Part
+ * of udp.bpf.h. The fragments go into the port's memory as they are; putting them together is the receiving
+ * thread's work (tautline_proto::ip::reassembly).
+ *
+ * A first fragment notes its datagram in a table of fixed size, for Linux's ports too, so that those after it
+ * follow it. One that comes before its first goes to Linux, and a copy is held where the receiving thread
+ * looks when the first has come: if the port is Linux's, nothing was lost; if it is ours, Linux gives up an
+ * incomplete datagram after its own time limit.
+ */
+#ifndef TAUTLINE_FRAGMENT_BPF_H
+#define TAUTLINE_FRAGMENT_BPF_H
+
+#define TL_FLOW_UNKNOWN (-1)
+#define TL_FLOW_BUSY 1
+#define TL_FLOW_PLACE 0xffffULL
+#define TL_FRAGMENT_EARLY 0x10000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TL_FLOW_SETS);
+	__type(key, __u32);
+	__type(value, struct tl_flow_set);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TL_EARLY_GROUPS);
+	__type(key, __u32);
+	__type(value, struct tl_early);
+} early_groups SEC(".maps");
+
+/* Group after group, each a ring that overwrites its oldest. A slot's turn is the number of the fragment in
+ * it, from 1 on; 0 while it is written. The reader compares it before and after.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_EARLY_GROUPS * TL_EARLY_SLOTS);
+	__type(key, __u32);
+	__type(value, struct tl_slot);
+} early_slots SEC(".maps");
+
+/* By the peer alone, so that one that floods spoils few others'. */
+static __always_inline __u32 peer_share(__be32 source, __u32 shares)
+{
+	return ((source * 0x9e3779b97f4a7c15ULL >> 32) * shares) >> 32;
+}
+
+static __always_inline __u64 flow_key(__be32 source, __be16 identification)
+{
+	return (__u64)source << 16 | identification;
+}
+
+static __always_inline struct tl_flow_set *flow_set(__be32 source)
+{
+	__u32 index = peer_share(source, TL_FLOW_SETS);
+
+	return bpf_map_lookup_elem(&flows, &index);
+}
+
+/* The place of the port that a datagram is for, 0 for Linux's, or TL_FLOW_UNKNOWN. */
+static __noinline int find_flow(struct tl_flow_set *set, __u64 key, __u64 now)
+{
+	for (__u32 way = 0; way < TL_FLOW_WAYS; way++) {
+		struct tl_flow *flow = &set->flow[way];
+		__u64 state;
+
+		if (*(volatile __u64 *)&flow->key != key)
+			continue;
+		/* A barrier on both sides: the state belongs to the key if that is still there. */
+		state = __sync_fetch_and_add(&flow->state, 0);
+		if (*(volatile __u64 *)&flow->key == key &&
+		    now - (state & ~TL_FLOW_PLACE) < TL_FRAGMENT_NS)
+			return state & TL_FLOW_PLACE;
+	}
+	return TL_FLOW_UNKNOWN;
+}
+
+/* Takes the place of the same datagram, of nothing, or of the oldest in the set. If another CPU has just taken
+ * that, the datagram's fragments are early ones. Returns whether one in use had to go.
+ */
+static __noinline int note_flow(struct tl_flow_set *set, __u64 key, __u64 now, __u32 place)
+{
+	__u64 oldest = ~0ULL, replaced = 0;
+	__u32 chosen = 0;
+	struct tl_flow *flow;
+
+	for (__u32 way = 0; way < TL_FLOW_WAYS; way++) {
+		__u64 held = *(volatile __u64 *)&set->flow[way].key;
+		__u64 state = *(volatile __u64 *)&set->flow[way].state;
+
+		if (held == TL_FLOW_BUSY)
+			continue;
+		if (held == key)
+			state = 0;
+		if (state < oldest) {
+			oldest = state;
+			replaced = held;
+			chosen = way;
+		}
+	}
+	asm volatile("" : "+r"(chosen));
+	flow = &set->flow[chosen & (TL_FLOW_WAYS - 1)];
+	if (__sync_val_compare_and_swap(&flow->key, replaced, TL_FLOW_BUSY) != replaced)
+		return 0;
+	*(volatile __u64 *)&flow->state = (now & ~TL_FLOW_PLACE) | place;
+	__sync_lock_test_and_set(&flow->key, key);
+	return oldest != 0 && now - (oldest & ~TL_FLOW_PLACE) < TL_FRAGMENT_NS;
+}
+
+/* A copy for the case that the first is ours. */
+static __always_inline void hold_early(struct xdp_md *ctx, const struct tl_udp_head *head, __u64 source,
+				       __u32 offset, __u64 now)
+{
+	/* The address is the first half of the word, whatever the order of bytes. */
+	__u32 address, index, length = bpf_ntohs(head->length);
+	struct tl_early *early;
+	struct tl_slot *slot;
+	__u64 number, turn;
+
+	__builtin_memcpy(&address, &source, 4);
+	index = peer_share(address, TL_EARLY_GROUPS);
+	early = bpf_map_lookup_elem(&early_groups, &index);
+	if (!early)
+		return;
+	number = __sync_fetch_and_add(&early->next, 1);
+	index = index * TL_EARLY_SLOTS + number % TL_EARLY_SLOTS;
+	slot = bpf_map_lookup_elem(&early_slots, &index);
+	if (!slot)
+		return;
+	turn = *(volatile __u64 *)&slot->turn;
+	/* Another CPU writes there: so many come that this one would be lost too. */
+	if ((turn == 0 && number >= TL_EARLY_SLOTS) ||
+	    __sync_val_compare_and_swap(&slot->turn, turn, 0) != turn)
+		return;
+	slot->arrival_ns = now;
+	slot->source = source;
+	__builtin_memcpy(&slot->header, head, sizeof(*head));
+	asm volatile("" : "+r"(length));
+	if (length == 0 || length > TL_SLOT_PAYLOAD_BYTES ||
+	    bpf_xdp_load_bytes(ctx, offset, slot->payload, length))
+		slot->source = 0; /* TL_SOURCE_VOID */
+	__sync_lock_test_and_set(&slot->turn, number + 1);
+	__sync_lock_test_and_set(&early->last_ns, now);
+}
+
+/* Whether fragments of this peer may have come early. */
+static __always_inline bool has_early(__be32 source, __u64 now)
+{
+	__u32 index = peer_share(source, TL_EARLY_GROUPS);
+	struct tl_early *early = bpf_map_lookup_elem(&early_groups, &index);
+	__u64 last;
+
+	if (!early)
+		return false;
+	last = *(volatile __u64 *)&early->last_ns;
+	return last != 0 && now - last < TL_FRAGMENT_NS;
+}
+
+/* Where a fragment belongs, in the lower 16 bits: the place of a port, or 0 for Linux; with TL_FRAGMENT_EARLY
+ * for a first one of a peer whose others may have come early. `fragment`: length, priority, fragment field and identification, 16
+ * bits each, all but the priority in network byte order. `port_place`: of the port that the first fragment names; -1 for another one.
+ *
+ * Not static, so that the verifier looks at it once and not on every way to it, and away from whole datagrams.
+ */
+__noinline int place_fragment(struct xdp_md *ctx, __u64 source, __u64 fragment, __u32 offset,
+			      int port_place)
+{
+	struct tl_udp_head head = {
+		.length = fragment >> 48,
+		.priority = fragment >> 32 & TL_PRIORITY_MAX,
+		.fragment = fragment >> 16,
+		.identification = fragment,
+	};
+	__u64 now = bpf_ktime_get_ns();
+	struct tl_flow_set *set;
+	__be32 address;
+	__u64 key;
+	int place;
+
+	__builtin_memcpy(&address, &source, 4);
+	key = flow_key(address, head.identification);
+	set = flow_set(address);
+	if (!set)
+		return 0;
+	if (port_place >= 0) {
+		if (note_flow(set, key, now, port_place))
+			count(TL_FLOW_DISPLACED, 0);
+		/* After the note: an early one is held before it looks for a note again. */
+		return port_place | (has_early(address, now) ? TL_FRAGMENT_EARLY : 0);
+	}
+	place = find_flow(set, key, now);
+	if (place != TL_FLOW_UNKNOWN)
+		return place;
+	count(TL_EARLY_FRAGMENT, 0);
+	hold_early(ctx, &head, source, offset, now);
+	place = find_flow(set, key, now);
+	return place == TL_FLOW_UNKNOWN ? 0 : place;
+}
+
+#endif

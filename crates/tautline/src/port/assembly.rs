@@ -1,0 +1,119 @@
+//! IP fragments in a port of plain UDP put together: from the slots where the demux has left them into fixed
+//! collectors, one copy, in the receiving thread.
+
+use std::time::Duration;
+
+use tautline_proto::ip::DatagramHead;
+use tautline_proto::ip::reassembly::{self, Config, Fragment, Outcome, Part, Reassembler};
+use tautline_proto::time::Instant;
+use tautline_shm::layout::{RecordHead, Slot};
+
+use crate::address::ipv4_of_word;
+use crate::link::plain_udp::UdpPortLink;
+use crate::sys::memory::lock_slice;
+use crate::udp_statistics::UdpStatistics;
+
+/// Datagrams in fragments that a port can have under way at once, half of them of one peer. Lower: peers that
+/// send long ones at the same time lose some, and a flood in eight names loses all. Higher: 64 KiB each, of a port
+/// for the longest datagrams.
+const COLLECTORS: usize = 8;
+/// How long a datagram may take from the arrival of one of its fragments to that of its last, `TL_FRAGMENT_NS` of
+/// `bpf/tautline.h`. At 1 Mbit/s 64 KiB take this long. Lower: slow networks lose them. Higher: an
+/// identification that is used again, after 65,536 datagrams, meets fragments of the old one.
+pub(super) const REASSEMBLY_LIMIT: Duration = Duration::from_millis(500);
+
+/// A port's collectors.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    reassembler: Reassembler,
+    /// Whether anything is under way: without, a look costs one load.
+    waiting: bool,
+}
+
+impl Assembly {
+    /// Takes all memory, for datagrams of up to so many bytes.
+    pub(super) fn new(datagram_bytes_max: usize) -> Self {
+        let reassembler = Reassembler::new(Config {
+            collector_count: COLLECTORS,
+            datagram_bytes_max,
+            time_limit: REASSEMBLY_LIMIT,
+        });
+        for memory in reassembler.memory() {
+            // Best effort, as for all memory of a port; the node's report says if it is not allowed.
+            let _pageable = lock_slice(memory);
+        }
+        Self {
+            reassembler,
+            waiting: false,
+        }
+    }
+
+    /// Takes the fragment in a slot, which is free afterwards. Returns whether it completed a datagram.
+    pub(super) fn enter(
+        &mut self,
+        link: &dyn UdpPortLink,
+        statistics: &UdpStatistics,
+        (slot, head): (&Slot, &RecordHead),
+        fragment: &DatagramHead,
+    ) -> bool {
+        let part = Part {
+            source: *ipv4_of_word(head.source).ip(),
+            identification: fragment.identification,
+            field: fragment.fragment,
+            length: fragment.length.into(),
+        };
+        let arrival = Instant::from_nanos(head.arrival_ns);
+        let outcome = self
+            .reassembler
+            .push_with(arrival, &part, |bytes| slot.read_payload(bytes));
+        let mut complete = matches!(outcome, Outcome::Complete(_));
+        if outcome == Outcome::Incomplete && fragment.has_early {
+            complete = self.enter_early(link, (head, arrival), fragment);
+        }
+        self.waiting = self.reassembler.under_way_count() > 0;
+        statistics.reassembly.copy(self.reassembler.counters());
+        complete
+    }
+
+    /// Takes what came before the first fragment, which has just been entered.
+    fn enter_early(
+        &mut self,
+        link: &dyn UdpPortLink,
+        (head, arrival): (&RecordHead, Instant),
+        first: &DatagramHead,
+    ) -> bool {
+        let reassembler = &mut self.reassembler;
+        let source = *ipv4_of_word(head.source).ip();
+        link.early_fragments(head, &mut |early, fragment, payload| {
+            let came = Instant::from_nanos(early.arrival_ns);
+            let wanted = fragment.identification == first.identification
+                && arrival < came + REASSEMBLY_LIMIT
+                && reassembler.is_waiting_for(source, first.identification);
+            if wanted {
+                let fragment = Fragment {
+                    source,
+                    identification: fragment.identification,
+                    field: fragment.fragment,
+                    payload,
+                };
+                // Whatever comes of it is counted, and asked for below.
+                let _counted = reassembler.push(arrival, &fragment);
+            }
+        });
+        self.reassembler.completed().is_some()
+    }
+
+    /// The datagram that was completed last, until the next fragment.
+    pub(super) fn completed(&self) -> Option<reassembly::Datagram<'_>> {
+        self.reassembler.completed()
+    }
+
+    /// Gives up what has waited for too long, now that nothing more has come.
+    pub(super) fn expire(&mut self, link: &dyn UdpPortLink, statistics: &UdpStatistics) {
+        if self.waiting {
+            self.reassembler.expire(link.now());
+            self.waiting = self.reassembler.under_way_count() > 0;
+            statistics.reassembly.copy(self.reassembler.counters());
+        }
+    }
+}
