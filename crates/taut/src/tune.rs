@@ -170,15 +170,24 @@ impl Tuned {
             return Err(TuneError::NoThreads(self.interface.clone()));
         }
         let policy = format!("fifo {}", wanted.priority.unwrap_or(PRIORITY_DEFAULT));
+        let mut seen = 0;
         for number in threads {
             // One that has just ended needs no settings.
             let Ok(thread) = Thread::now(number) else {
                 continue;
             };
+            seen += 1;
             self.change(&Setting::ThreadPolicy(thread), &policy)?;
             if let Some(cpu) = wanted.cpu {
                 self.change(&Setting::ThreadCpus(thread), &cpu.to_string())?;
             }
+        }
+        if seen == 0 {
+            // As in a container: the numbers are those of the machine's process namespace.
+            self.notes.push(format!(
+                "the threads that poll `{}` are not to be seen from here: their priority and CPUs stay as they are",
+                self.interface
+            ));
         }
         Ok(())
     }

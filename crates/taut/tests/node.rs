@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use tautline_lab::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
-use common::skipped_without_privilege;
+use common::{Scratch, skipped_without_privilege};
 
 fn taut(hosts: &Hosts, arguments: &[&str]) -> Command {
     let mut command = hosts.command(Host::A, env!("CARGO_BIN_EXE_taut"));
@@ -230,6 +230,10 @@ fn two_control_processes_and_wrong_configurations_are_refused() {
         error.contains("[[allow]] entry 1 is for user taut-no-such"),
         "{error}"
     );
+    let other = Config::new("other-link", "link = \"packet\"\n");
+    let (status, _, error) = run(&hosts, &["node", "run", "--config", other.path()]);
+    assert_eq!(status, Some(2));
+    assert!(error.contains("names link `packet`"), "{error}");
     let (status, out, _) = run(&hosts, &["status"]);
     assert_eq!(status, Some(0));
     assert!(out.contains("root only"), "{out}");
@@ -345,6 +349,30 @@ fn neighbours_are_entered_solicited_and_shown_until_a_port_opens() {
     let lock: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(lock["neighbour_table"]["state"], "locked");
     assert_eq!(echo.end(Signal::SIGTERM), Some(0));
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_takes() {
+    let scratch = Scratch::new("unit");
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd/taut-node@.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/taut node run"));
+    // Where the command is installed is not here.
+    let here = unit.replace("/usr/bin/taut", env!("CARGO_BIN_EXE_taut"));
+    let path = scratch.0.join("taut-node@.service");
+    fs::write(&path, here).unwrap();
+    let verify = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg(&path)
+        .output();
+    let Ok(output) = verify else {
+        return println!("SKIPPED: systemd-analyze is not installed");
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    // A setting that it does not know it passes over, and says so.
+    assert!(!said.contains("taut-node@.service:"), "{said}");
 }
 
 #[test]

@@ -77,6 +77,12 @@ pub enum OpenError {
         /// That process.
         holder: Option<Holder>,
     },
+    /// The configuration names another link than the one that a control process shares.
+    #[error("a control process shares link `xdp`, and the configuration names link `{link}`")]
+    NotShared {
+        /// The link that it names.
+        link: &'static str,
+    },
     /// An entry of the configuration is for nobody.
     #[error("[[allow]] entry {rule} is for {who}, who does not exist here")]
     RuleUnknown {
@@ -161,7 +167,9 @@ impl OpenError {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Config(_) | Self::ConfigUnreadable { .. } => "correct the configuration file",
+            Self::Config(_) => "correct the configuration file",
+            Self::ConfigUnreadable { .. } => "name a TOML file that this user may read",
+            Self::NotShared { .. } => "leave `link` out, or set it to \"xdp\"",
             Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
             Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",

@@ -176,6 +176,7 @@ pub fn open_error(error: OpenError) -> CommandError {
         error,
         OpenError::Config(_)
             | OpenError::ConfigUnreadable { .. }
+            | OpenError::NotShared { .. }
             | OpenError::NoSuchInterface { .. }
             | OpenError::InterfaceMissing { .. }
             | OpenError::NoAddress { .. }

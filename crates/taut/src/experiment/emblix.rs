@@ -41,11 +41,16 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
             (shown.1)(done, emblix::KERNEL_COUNT);
         }
     })
-    .map_err(|error| match (error, interrupt::interrupted()) {
-        (KernelsError::Interrupted, Some(signal)) => ExperimentError::Interrupted(signal),
-        (error, _) => error.into(),
-    })?;
+    .map_err(|error| ended(error, interrupt::interrupted()))?;
     Ok(vec![outcome(&results, duration)])
+}
+
+/// What ended the run. Who presses ^C sends the signal to QEMU too, whose end may be noticed before ours.
+fn ended(error: KernelsError, signal: Option<i32>) -> ExperimentError {
+    match signal {
+        Some(signal) => ExperimentError::Interrupted(signal),
+        None => error.into(),
+    }
 }
 
 fn outcome(results: &[LabResult], duration: Duration) -> Outcome {
@@ -180,6 +185,17 @@ mod tests {
                 result
             })
             .collect()
+    }
+
+    #[test]
+    fn what_a_signal_ended_is_no_failure() {
+        let failed = || KernelsError::ToolFailed {
+            command: "qemu-system-x86_64".to_owned(),
+            output: "terminating on signal 2".to_owned(),
+        };
+        let interrupted = ended(failed(), Some(15));
+        assert!(matches!(interrupted, ExperimentError::Interrupted(15)));
+        assert!(matches!(ended(failed(), None), ExperimentError::Kernels(_)));
     }
 
     #[test]

@@ -92,10 +92,12 @@ impl From<ResultFileError> for CommandError {
 
 impl From<KernelsError> for CommandError {
     fn from(error: KernelsError) -> CommandError {
+        // Whatever failed: the signal may have ended QEMU before it was noticed here.
+        if let Some(signal) = interrupt::interrupted() {
+            return CommandError::interrupted(signal);
+        }
         let remedy = match &error {
-            KernelsError::Interrupted => {
-                return CommandError::interrupted(interrupt::interrupted().unwrap_or(libc::SIGINT));
-            }
+            KernelsError::Interrupted => return CommandError::interrupted(libc::SIGINT),
             KernelsError::ToolMissing { package, .. } => {
                 format!("install it: apt-get install --no-install-recommends {package}")
             }

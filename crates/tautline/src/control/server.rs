@@ -21,9 +21,9 @@ use super::policy::{Asker, Policy, Taken};
 use crate::claim::{self, Claim, ClaimError, Holder, claimant};
 use crate::config::NodeConfig;
 use crate::error::{OpenError, PortError};
-use crate::link::XdpMode;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::demux::{Demux, Setup};
+use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{LockedBy, Neighbours, Own};
 use crate::node::{OpenReport, Place};
 use crate::status;
@@ -113,10 +113,13 @@ impl Server {
     /// listen.
     ///
     /// # Errors
-    /// [`OpenError::ControlTaken`] if the interface has a control process,
+    /// [`OpenError::ControlTaken`] if the interface has a control process, [`OpenError::NotShared`],
     /// [`OpenError::RuleUnknown`], [`OpenError::InterfaceMissing`], and as
     /// [`Node::open`](crate::Node::open) of link `xdp`.
     pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
+        if let Some(other) = config.link.filter(|link| *link != LinkKind::Xdp) {
+            return Err(OpenError::NotShared { link: other.name() });
+        }
         let place = Place::find(&config)?;
         let (Some(name), Some(interface)) = (place.name.clone(), place.interface.clone()) else {
             return Err(OpenError::InterfaceMissing { link: "xdp" });

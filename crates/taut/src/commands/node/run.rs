@@ -6,9 +6,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 
 use clap::Args;
-use tautline::NodeConfig;
 use tautline::config::TuneConfig;
 use tautline::control::Server;
+use tautline::{NodeConfig, OpenError};
 use tautline_lab::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         )
     })?;
     let (interface, wanted) = (config.interface.clone(), config.tune.clone());
-    let mut server = Server::open(config).map_err(peer::open_error)?;
+    let mut server = Server::open(config).map_err(not_opened)?;
     // After the demux is attached, without which a veth has no poll. Undone before it may be detached.
     let tuned = tune(interface.as_deref().unwrap_or_default(), wanted)?;
     let mut text = format!("{}\n", server.report());
@@ -60,6 +60,20 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         say(tuned.put_back())?;
     }
     served
+}
+
+/// What this command says where it can say more than others.
+fn not_opened(error: OpenError) -> CommandError {
+    match &error {
+        OpenError::InterfaceMissing { .. } => {
+            CommandError::usage(error.to_string(), "set `interface` in the configuration")
+        }
+        OpenError::NotPermitted { .. } => CommandError::failed(
+            error.to_string(),
+            "run as root, or grant the capabilities as contrib/systemd/taut-node@.service does",
+        ),
+        _ => peer::open_error(error),
+    }
 }
 
 /// Applies the [tune] section, and puts back what a predecessor that was killed left.
