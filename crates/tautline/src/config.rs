@@ -70,6 +70,7 @@
 //! ```
 
 mod allow;
+mod port;
 mod send_pool;
 mod tune;
 
@@ -83,9 +84,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::{
-    ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber, ethernet::is_usable_ethertype,
+    ETHERTYPE_DEFAULT, MacAddress, PortNumber, ethernet::is_usable_ethertype,
 };
-use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
 use crate::address::NodeName;
@@ -94,8 +94,7 @@ pub use tune::TuneConfig;
 use crate::control::policy::Rule;
 use crate::error::OpenError;
 use crate::link::{LinkKind, XdpMode};
-use crate::policing::{Policing, RATE_MAX};
-use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
+use crate::port::{QueuingOptions, SamplingOptions};
 use crate::send_pool::SendPoolConfig;
 
 /// How a node is to be.
@@ -360,25 +359,13 @@ struct Document {
     #[serde(default)]
     neighbour: Vec<Spanned<NeighbourEntry>>,
     #[serde(default)]
-    port: Vec<Spanned<PortEntry>>,
+    port: Vec<Spanned<port::PortEntry>>,
     #[serde(default)]
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
     #[serde(default)]
-    udp_port: Vec<UdpPortEntry>,
+    udp_port: Vec<port::UdpPortEntry>,
     send_pool: Option<send_pool::SendPoolSection>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UdpPortEntry {
-    name: Spanned<String>,
-    number: Spanned<i64>,
-    depth: Option<Spanned<u32>>,
-    message_bytes_max: Option<Spanned<usize>>,
-    spin_us: Option<u64>,
-    police_rate: Option<Spanned<u32>>,
-    police_burst: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -388,21 +375,6 @@ struct NeighbourEntry {
     mac: Option<Spanned<String>>,
     ip: Option<Spanned<String>>,
     form: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PortEntry {
-    name: Spanned<String>,
-    number: Spanned<i64>,
-    kind: Spanned<String>,
-    depth: Option<Spanned<u32>>,
-    message_bytes_max: Option<Spanned<usize>>,
-    refresh_period_us: Option<Spanned<u64>>,
-    sources: Option<Spanned<usize>>,
-    spin_us: Option<u64>,
-    police_rate: Option<Spanned<u32>>,
-    police_burst: Option<Spanned<u32>>,
 }
 
 impl Document {
@@ -441,11 +413,11 @@ impl Document {
                 .map_err(|error| (span, format!("neighbour `{name}`: {error}")))?;
         }
         for entry in self.port {
-            let port = port(entry.into_inner(), &config.ports)?;
+            let port = port::port(entry.into_inner(), &config.ports)?;
             config.ports.push(port);
         }
         for entry in self.udp_port {
-            let port = udp_port(entry, &config.udp_ports)?;
+            let port = port::udp_port(entry, &config.udp_ports)?;
             config.udp_ports.push(port);
         }
         let rules = self.allow.into_iter().map(allow::rule);
@@ -556,181 +528,10 @@ fn neighbour(entry: Spanned<NeighbourEntry>, link: Option<LinkKind>) -> Result<N
     })
 }
 
-fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig, Wrong> {
-    let number = u16::try_from(*entry.number.get_ref())
-        .ok()
-        .and_then(PortNumber::new)
-        .ok_or_else(|| {
-            let number = entry.number.get_ref();
-            let message = format!("port number {number} is out of range, expected 1 to {PORT_MAX}");
-            (entry.number.span(), message)
-        })?;
-    if let Some(other) = before.iter().find(|other| other.number == number) {
-        let message = format!(
-            "port number {number} is that of port `{}` already",
-            other.name
-        );
-        return Err((entry.number.span(), message));
-    }
-    if before
-        .iter()
-        .any(|other| other.name == *entry.name.get_ref())
-    {
-        let message = format!("there is a port named `{}` already", entry.name.get_ref());
-        return Err((entry.name.span(), message));
-    }
-    let kind = match entry.kind.get_ref().as_str() {
-        "queuing" => queuing(&entry)?,
-        "sampling" => sampling(&entry)?,
-        other => {
-            let message = format!("`{other}` is not a kind; expected \"queuing\" or \"sampling\"");
-            return Err((entry.kind.span(), message));
-        }
-    };
-    Ok(PortConfig {
-        name: entry.name.into_inner(),
-        number,
-        kind,
-    })
-}
-
-/// Messages that pass a policed port at once, unless configured: what comes in one wake-up of a sender
-/// that publishes a handful of values. Lower: harmless bunches are cut off. Higher: a flood gets that much
-/// further each time that it pauses.
-const POLICE_BURST_DEFAULT: u32 = 16;
-
-fn policing(
-    rate: &Option<Spanned<u32>>,
-    burst: &Option<Spanned<u32>>,
-) -> Result<Option<Policing>, Wrong> {
-    let Some(rate) = rate else {
-        return match burst {
-            Some(burst) => Err((burst.span(), "police_burst needs a police_rate".to_owned())),
-            None => Ok(None),
-        };
-    };
-    let in_range = |value: &Spanned<u32>, name: &str, max: u32| {
-        let value_given = *value.get_ref();
-        if (1..=max).contains(&value_given) {
-            return Ok(value_given);
-        }
-        let message = format!("{name} {value_given} is out of range, expected 1 to {max}");
-        Err((value.span(), message))
-    };
-    let rate = in_range(rate, "police_rate", RATE_MAX)?;
-    let burst = match burst {
-        Some(burst) => in_range(burst, "police_burst", BURST_MAX)?,
-        None => POLICE_BURST_DEFAULT,
-    };
-    Ok(Some(Policing::per_second(rate, burst)))
-}
-
-fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
-    if let Some(value) = &entry.refresh_period_us {
-        let message = "a queuing port has no refresh_period_us, expected a sampling port";
-        return Err((value.span(), message.to_owned()));
-    }
-    if let Some(sources) = &entry.sources {
-        let message = "a queuing port has no sources: it keeps what everybody sends";
-        return Err((sources.span(), message.to_owned()));
-    }
-    let mut options = QueuingOptions::default();
-    if let Some(depth) = &entry.depth {
-        options.depth = *depth.get_ref();
-    }
-    if let Some(bytes) = &entry.message_bytes_max {
-        options.message_bytes_max = *bytes.get_ref();
-    }
-    if let Some(spin) = entry.spin_us {
-        options.spin = Duration::from_micros(spin);
-    }
-    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
-    options.check().map_err(|error| {
-        let span = match (&entry.depth, &entry.message_bytes_max) {
-            (Some(depth), None) => depth.span(),
-            (_, Some(bytes)) => bytes.span(),
-            (None, None) => entry.kind.span(),
-        };
-        (span, error.to_string())
-    })?;
-    Ok(PortOptions::Queuing(options))
-}
-
-fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
-    if let Some(depth) = &entry.depth {
-        let message = "a sampling port has no depth, expected a queuing port";
-        return Err((depth.span(), message.to_owned()));
-    }
-    let mut options = SamplingOptions::default();
-    if let Some(bytes) = &entry.message_bytes_max {
-        options.value_bytes_max = *bytes.get_ref();
-        options
-            .check()
-            .map_err(|error| (bytes.span(), error.to_string()))?;
-    }
-    if let Some(period) = &entry.refresh_period_us {
-        options.refresh_period = Duration::from_micros(*period.get_ref());
-    }
-    if let Some(spin) = entry.spin_us {
-        options.spin = Duration::from_micros(spin);
-    }
-    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
-    if let Some(sources) = &entry.sources {
-        options.sources = *sources.get_ref();
-        options
-            .check()
-            .map_err(|error| (sources.span(), error.to_string()))?;
-    }
-    Ok(PortOptions::Sampling(options))
-}
-
-fn udp_port(entry: UdpPortEntry, before: &[UdpPortConfig]) -> Result<UdpPortConfig, Wrong> {
-    let number = *entry.number.get_ref();
-    let wrong = |message: String| (entry.number.span(), message);
-    let number = u16::try_from(number)
-        .ok()
-        .filter(|number| *number > 0)
-        .ok_or_else(|| wrong(format!("`{number}` is not a UDP port, expected 1 to 65535")))?;
-    if let Some(other) = before.iter().find(|other| other.number == number) {
-        let name = &other.name;
-        return Err(wrong(format!(
-            "UDP port {number} is that of `{name}` already"
-        )));
-    }
-    let name = entry.name.get_ref();
-    if before.iter().any(|other| other.name == *name) {
-        let message = format!("there is a UDP port named `{name}` already");
-        return Err((entry.name.span(), message));
-    }
-    let mut options = QueuingOptions::default();
-    if let Some(depth) = &entry.depth {
-        options.depth = *depth.get_ref();
-    }
-    if let Some(bytes) = &entry.message_bytes_max {
-        options.message_bytes_max = *bytes.get_ref();
-    }
-    if let Some(spin) = entry.spin_us {
-        options.spin = Duration::from_micros(spin);
-    }
-    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
-    UdpPort::check(&options).map_err(|error| {
-        let span = match (&entry.depth, &entry.message_bytes_max) {
-            (Some(depth), None) => depth.span(),
-            (_, Some(bytes)) => bytes.span(),
-            (None, None) => entry.number.span(),
-        };
-        (span, error.to_string())
-    })?;
-    Ok(UdpPortConfig {
-        name: entry.name.into_inner(),
-        number,
-        options,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policing::Policing;
 
     fn error(text: &str) -> String {
         text.parse::<NodeConfig>().unwrap_err().to_string()
