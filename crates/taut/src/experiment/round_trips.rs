@@ -55,12 +55,6 @@ pub(super) fn measure(
 }
 
 impl Measured {
-    /// With the rows of another measurement, made after this one: sizes that not all paths carry.
-    pub(super) fn and(mut self, later: Measured) -> Measured {
-        self.rows.extend(later.rows);
-        self
-    }
-
     /// Of a path at a size; nothing if no round trip was counted.
     pub(super) fn summary(&self, path: Path, payload_bytes: usize) -> Option<Summary> {
         self.rows

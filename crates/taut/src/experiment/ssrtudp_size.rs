@@ -5,7 +5,7 @@ use tautline_lab::hosts::{Hosts, HostsOptions};
 use tautline_lab::plot::latency_text;
 
 use super::round_trips::{self, Measured};
-use super::volley::{self, DATAGRAM_BYTES_MAX, UDP_PORT_BYTES_MAX, Way, Ways};
+use super::volley::{self, DATAGRAM_BYTES_MAX, Way, Ways};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, ratio};
 use crate::echo::Path;
 
@@ -64,7 +64,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let count = scale.pick(20_000, 3_000, 40);
     // Two parts, each from 0 to 1,000 of progress.
     let mut shown = |done: u64, total: u64| progress(done * 1000 / total.max(1), 2000);
-    let latencies = latencies(sizes, count, &mut shown)?;
+    let latencies = round_trips::measure(&PATHS, sizes, count, &mut shown)?;
     let mut shown = |done: u64, total: u64| progress(1000 + done * 1000 / total.max(1), 2000);
     let hosts = Hosts::create(&HostsOptions::default())?;
     let mut ways = Ways::open(&hosts, DATAGRAM_BYTES_MAX)?;
@@ -77,25 +77,6 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     ways.note(&mut outcome);
     tell(&mut outcome, &latencies, &rows, sizes);
     Ok(vec![outcome])
-}
-
-/// Round trips at all sizes, of the paths that carry them.
-fn latencies(
-    sizes: &[usize],
-    count: u64,
-    progress: &mut Progress<'_>,
-) -> Result<Measured, ExperimentError> {
-    let (small, large): (Vec<usize>, Vec<usize>) = sizes
-        .iter()
-        .partition(|bytes| **bytes <= UDP_PORT_BYTES_MAX);
-    let mut half = |done: u64, total: u64| progress(done * 500 / total.max(1), 1000);
-    let measured = round_trips::measure(&PATHS, &small, count, &mut half)?;
-    let paths: Vec<Path> = PATHS
-        .into_iter()
-        .filter(|path| *path != Path::UdpPort)
-        .collect();
-    let mut half = |done: u64, total: u64| progress(500 + done * 500 / total.max(1), 1000);
-    Ok(measured.and(round_trips::measure(&paths, &large, count, &mut half)?))
 }
 
 fn half_p50_ns(latencies: &Measured, path: Path, bytes: usize) -> Option<u64> {

@@ -30,8 +30,6 @@ const FRAME_BYTES: usize = 1_400;
 const SPIN: Duration = Duration::from_secs(1);
 /// Slots of a port's class: all frames under way find room.
 const DEPTH: u32 = 512;
-/// The largest datagram that a port of plain UDP receives: one that fills a frame.
-pub(super) const UDP_PORT_BYTES_MAX: usize = 1_472;
 /// The largest UDP datagram over IPv4.
 pub(super) const DATAGRAM_BYTES_MAX: usize = 65_507;
 
@@ -82,7 +80,9 @@ impl Way {
                 "kernel UDP, a call (sendmmsg) for each 32 messages, both sides spin"
             }
             Way::KernelBlocking => "kernel UDP, a call for each message, blocking sockets",
-            Way::UdpPort => "port of plain UDP, a call for each frame",
+            Way::UdpPort => {
+                "ports of plain UDP, a call for each message; above a frame in IP fragments"
+            }
             Way::UdpPortToKernel => {
                 "from a port of plain UDP to a kernel socket that is spun on; above a frame in IP fragments"
             }
@@ -97,7 +97,6 @@ impl Way {
     /// Whether the path carries this size, and differs from another one at it.
     fn carries(self, bytes: usize) -> bool {
         match self {
-            Way::UdpPort => bytes <= UDP_PORT_BYTES_MAX,
             // Two messages and their lengths must fit a frame.
             Way::Merged => bytes <= 720,
             _ => true,
@@ -181,7 +180,7 @@ impl Ways {
                 Way::KernelUdp => kernel(PORT, (Sends::OneByOne, Waiting::Spin)),
                 Way::KernelBatched => kernel(PORT + 1, (Sends::Batches, Waiting::Spin)),
                 Way::KernelBlocking => kernel(PORT + 2, (Sends::OneByOne, Waiting::Sleep)),
-                Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &small),
+                Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &large),
                 Way::UdpPortToKernel => ends::plain_udp_to_kernel(hosts, &nodes, PORT + 4, &small),
                 Way::Queuing => ends::queuing(hosts, &nodes, number, &large, Sends::OneByOne),
                 Way::Batched => ends::queuing(hosts, &nodes, number, &large, Sends::Batches),
