@@ -57,6 +57,8 @@ pub enum Path {
     Queuing,
     /// Tautline queuing port on a packet link.
     Packet,
+    /// Tautline queuing port on an xsk link (AF_XDP).
+    Xsk,
     /// Tautline port of plain UDP on an xdp link.
     UdpPort,
     /// Kernel UDP, non-blocking sockets that both sides spin on.
@@ -73,10 +75,11 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 9] = [
+    pub const ALL: [Path; 10] = [
         Path::Sampling,
         Path::Queuing,
         Path::Packet,
+        Path::Xsk,
         Path::UdpPort,
         Path::UdpPoll,
         Path::UdpBlock,
@@ -91,6 +94,7 @@ impl Path {
             Path::Sampling => "sampling",
             Path::Queuing => "queuing",
             Path::Packet => "packet",
+            Path::Xsk => "xsk",
             Path::UdpPort => "udp-port",
             Path::UdpPoll => "udp-poll",
             Path::UdpBlock => "udp-block",
@@ -211,14 +215,15 @@ pub struct PathOptions {
 /// Both ends of a path: the asking end on host A, the answering end on host B.
 pub type Ends = (Box<dyn RoundTrip>, Box<dyn Echo>);
 
-/// Cables that the paths need: the floor has one of its own.
+/// Cables that the paths need: the floor has one of its own, the second, and so has xsk, the last.
 pub fn cable_count(paths: &[Path]) -> usize {
-    if paths.contains(&Path::Floor) { 2 } else { 1 }
+    let own = [Path::Floor, Path::Xsk].iter();
+    1 + own.filter(|path| paths.contains(path)).count()
 }
 
 /// Opens paths between the hosts, on [`cable_count`] cables. The ends may be used from any thread.
 ///
-/// All paths but the floor share the first cable. If one of them is on the xdp link, the demux
+/// All paths but the floor and xsk, whose programs cannot share an interface with the demux, share the first cable. If one of them is on the xdp link, the demux
 /// is attached to that cable while all of them are measured, the kernel's too.
 pub fn open_paths(
     paths: &[Path],
@@ -262,7 +267,11 @@ impl Shared {
             Path::Queuing => node::queuing(path, self.xdp(path, hosts)?, hosts, options),
             Path::UdpPort => node::plain_udp(path, self.xdp(path, hosts)?, hosts, options),
             Path::Packet => {
-                let nodes = node::nodes(path, hosts, LinkKind::Packet)?;
+                let nodes = node::nodes(path, hosts, 0, LinkKind::Packet)?;
+                node::queuing(path, &nodes, hosts, options)
+            }
+            Path::Xsk => {
+                let nodes = node::nodes(path, hosts, hosts.cable_count() - 1, LinkKind::Xsk)?;
                 node::queuing(path, &nodes, hosts, options)
             }
             Path::Floor => node::floor(hosts, options),
@@ -271,7 +280,7 @@ impl Shared {
 
     fn xdp(&mut self, path: Path, hosts: &Hosts) -> Result<&HostNodes, EchoError> {
         if self.xdp.is_none() {
-            self.xdp = Some(node::nodes(path, hosts, LinkKind::Xdp)?);
+            self.xdp = Some(node::nodes(path, hosts, 0, LinkKind::Xdp)?);
         }
         self.xdp.as_ref().ok_or(EchoError::Closed)
     }

@@ -41,8 +41,13 @@ fn ports<P: Send>(
 }
 
 /// The nodes that paths on one link share.
-pub(super) fn nodes(path: Path, hosts: &Hosts, link: LinkKind) -> Result<HostNodes, EchoError> {
-    HostNodes::open(hosts, 0, link, None).map_err(|error| match error {
+pub(super) fn nodes(
+    path: Path,
+    hosts: &Hosts,
+    cable: usize,
+    link: LinkKind,
+) -> Result<HostNodes, EchoError> {
+    HostNodes::open(hosts, cable, link, None).map_err(|error| match error {
         NodesError::Hosts(error) => error.into(),
         other => not_available(path, &other),
     })

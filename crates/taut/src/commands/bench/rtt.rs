@@ -22,7 +22,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "sampling,queuing,packet,udp-port,udp-poll,udp-block,tcp-poll,tcp-block,floor"
+        default_value = "sampling,queuing,packet,xsk,udp-port,udp-poll,udp-block,tcp-poll,tcp-block,floor"
     )]
     paths: Vec<Path>,
     /// Payload sizes in bytes, comma-separated.
