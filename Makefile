@@ -23,7 +23,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim vbus-kills flood test-fresh-root clean
+.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim vbus-kills flood xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -78,6 +78,9 @@ flood: ## long, root: ten unprivileged clients under a flood, killed at random f
 vbus-kills: ## long: VBUS_KILLS (10,000) processes of each kind killed on a bus, what is received checked
 	@scripts/setup.sh --for build
 	TAUTLINE_KILLS=$(VBUS_KILLS) cargo test --locked -p tautline --test vbus_kill -- --show-output
+
+xsk-zero-copy: ## link xsk with drivers that have zero-copy, in a virtual machine; DRIVER, KERNEL_DEBS, QEMU
+	@scripts/xsk-zero-copy.sh
 
 test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
 	@scripts/fresh-root.sh

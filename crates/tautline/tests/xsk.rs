@@ -64,9 +64,12 @@ fn zero_copy_that_is_asked_for_is_had_or_refused() {
 #[test]
 fn an_interface_whose_driver_has_no_xdp_says_so() {
     let Some(hosts) = hosts() else { return };
-    let ip = |arguments: &[&str]| hosts.run(Host::A, "ip", arguments).unwrap();
-    ip(&["link", "add", "taut9", "type", "bridge"]);
-    ip(&["link", "set", "taut9", "up"]);
+    let ip = |arguments: &[&str]| hosts.run(Host::A, "ip", arguments);
+    if ip(&["link", "add", "taut9", "type", "bridge"]).is_err() {
+        println!("SKIPPED: this kernel has no bridges");
+        return;
+    }
+    ip(&["link", "set", "taut9", "up"]).unwrap();
     let opened = |mode| {
         let mut config = NodeConfig::on("taut9").with_link(LinkKind::Xsk);
         config.xdp_mode = mode;
@@ -212,6 +215,7 @@ fn busy_polling_can_be_asked_for() {
         hosts.inside(host, || Node::open(config).unwrap()).unwrap()
     };
     let (a, b) = (polling(Host::A), polling(Host::B));
+    hosts.wait_until_up().unwrap();
     let options = QueuingOptions::default();
     let open = |host, node: &Node, number| {
         let opened = hosts.inside(host, || node.queuing_port(port(number), &options));
