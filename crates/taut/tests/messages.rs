@@ -201,6 +201,13 @@ fn status_shows_the_port_while_echo_runs() {
     let echo = started(&mut echo, "answering on port 77", false);
     let process = format!("node of process {} (taut)", echo.0.id());
     let shown = text(&run(&["status"]).stdout);
+    for line in [
+        "copies of a message: 3 in, 2 out; lent: 2 in, 1 out",
+        "copies of a datagram of plain UDP: 3 in, 2 out; lent: 2 in, 1 out",
+        "send buffers of",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
     assert!(
         shown.contains(&process) && shown.contains("127.0.11.1"),
         "{shown}"
@@ -213,11 +220,10 @@ fn status_shows_the_port_while_echo_runs() {
     );
     let json: Value = serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap();
     let nodes = json["nodes"].as_array().unwrap();
-    assert!(
-        nodes
-            .iter()
-            .any(|node| node["pid"] == echo.0.id() && node["ports"][0]["number"] == 77)
-    );
+    assert!(nodes.iter().any(|node| node["pid"] == echo.0.id()
+        && node["ports"][0]["number"] == 77
+        && node["capabilities"]["copies"]["send_lent"] == 1
+        && node["send_pool"]["sizes"][0]["lent"] == 0));
     drop(echo);
     assert!(!text(&run(&["status"]).stdout).contains(&process));
 }

@@ -105,8 +105,8 @@ fn capabilities_are_true(pair: &Pair) {
         let (of_message, of_datagram) = match report.link {
             LinkKind::Xdp if report.control_process.is_some() => ((2, 1, 2, 1), Some(socket)),
             LinkKind::Xdp => ((2, 1, 2, 1), Some((2, 1, 2, 1))),
-            LinkKind::Xsk if can.zero_copy == Some(true) => ((2, 1, 1, 1), Some((2, 1, 1, 1))),
-            LinkKind::Xsk => ((3, 2, 2, 2), Some((3, 2, 2, 2))),
+            LinkKind::Xsk if can.zero_copy == Some(true) => ((2, 1, 1, 1), Some((2, 1, 2, 1))),
+            LinkKind::Xsk => ((3, 2, 2, 2), Some((3, 2, 3, 2))),
             LinkKind::Sim => ((3, 2, 2, 2), None),
             LinkKind::Vbus => ((1, 0, 1, 0), None),
             _ => (socket, Some(socket)),

@@ -53,6 +53,15 @@ fn output(command: &mut Command) -> String {
 }
 
 #[test]
+fn a_datagram_is_filled_and_looked_at_in_place() {
+    let text = output(&mut example("in_place"));
+    assert_eq!(
+        text,
+        "sent 30000 bytes\nanswer: brightest 199\n0 of 32 buffers lent\n"
+    );
+}
+
+#[test]
 fn a_reader_sees_what_a_publisher_publishes() {
     let reader = example("state_reader")
         .arg(configuration("controller.toml"))

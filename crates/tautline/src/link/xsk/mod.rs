@@ -144,7 +144,11 @@ impl Link for XskLink {
             udp_form: self.setup.ip.is_some(),
             whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             copies,
-            udp_copies: self.setup.ip.map(|_| copies),
+            // Our headers are put before a datagram in the port's own memory.
+            udp_copies: self.setup.ip.map(|_| super::Copies {
+                send: 2 + kernel,
+                ..copies
+            }),
             zero_copy: Some(self.zero_copy),
             plain_udp: match self.setup.ip {
                 Some(_) => PlainUdp::PastTheStack,
