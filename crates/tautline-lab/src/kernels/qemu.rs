@@ -16,7 +16,7 @@ use super::{Arch, KernelsError};
 use crate::sys;
 
 /// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
-const CONSOLE_TAIL_LINES: usize = 25;
+const CONSOLE_TAIL_LINES: usize = 32;
 
 /// Console kept of one guest. A guest that prints without end must not fill the disk.
 const CONSOLE_BYTES_MAX: u64 = 32 << 20;
@@ -283,11 +283,14 @@ fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> Strin
     }
 }
 
+/// Without the calls of a backtrace that the kernel itself marks as doubtful: their number varies from one panic to the
+/// next, and they would push out what caused it.
 fn tail(console: &str) -> String {
     let lines: Vec<&str> = console
         .lines()
         .map(str::trim_end)
         .filter(|line| !line.is_empty() && !line.starts_with("@taut-lab | "))
+        .filter(|line| !line.contains("]  ? "))
         .collect();
     let last = &lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..];
     if last.is_empty() {
@@ -327,6 +330,9 @@ mod tests {
         let console = "Booting\r\n\r\n[ 1.0] Kernel panic - not syncing: No working init found.\r\n[ 1.1] CPU: 0\r\n";
         assert!(what_happened(console, None, "").contains("No working init found"));
         assert!(tail(console).ends_with("CPU: 0"));
+        let doubtful = "[ 1.2]  ? do_dup2+0x86/0xd0\n".repeat(50);
+        let traced = tail(&format!("[ 1.1]  sysrq_handle_crash+0x15/0x20\n{doubtful}"));
+        assert_eq!(traced, "[ 1.1]  sysrq_handle_crash+0x15/0x20");
         assert!(
             what_happened("", Some(Limit::Time(Duration::from_secs(9))), "")
                 .contains("nothing within 9 s")
