@@ -185,7 +185,9 @@ mod tests {
     fn drawings_have_every_piece_inside_and_name_every_part() {
         let drawn = bars(vec![vec![1000.0, 2000.0, 500.0], vec![0.0, 100.0, 0.0]]);
         let svg = drawn.svg();
-        assert_eq!(svg.matches("fill:var(--s").count(), 3 + 4, "legend, pieces");
+        // The file's style sheet names colours too.
+        let filled = svg.matches("style=\"fill:var(--s").count();
+        assert_eq!(filled, 3 + 4, "legend, pieces");
         let html = drawn.html().0.into_string();
         for text in ["&lt;one&gt;", "&lt;bar&gt;", "&lt;caption&gt;", "three"] {
             assert!(svg.contains(text) && html.contains(text), "{text}");

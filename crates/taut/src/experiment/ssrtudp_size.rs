@@ -105,7 +105,7 @@ fn tell(outcome: &mut Outcome, latencies: &Measured, rows: &[volley::Row], sizes
         })
         .collect();
     let (mut header, mut cells) = volley::table(rows);
-    header.push("half a round trip: p50");
+    header.push("one way, p50");
     for (cells, row) in cells.iter_mut().zip(rows) {
         let half = path_of(row.way).and_then(|path| half_p50_ns(latencies, path, row.bytes));
         cells.push(half.map_or("-".to_owned(), latency_text));
