@@ -1,5 +1,5 @@
 //! Datagrams that are filled in buffers of the node's pool and sent from there, and that are looked at where
-//! they lie. What all links have in common is in `conformance.rs`.
+//! they lie. What all links have in common is in `conformance`.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Links: what carries frames between nodes. One trait, [`Link`], and one conformance suite that
-//! every link passes (`tests/conformance.rs`).
+//! every link passes (`tests/conformance`).
 //!
 //! A link has two halves. [`Link`] belongs to the node: it opens ports and resolves neighbours.
 //! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and its [`Inbox`] brings
