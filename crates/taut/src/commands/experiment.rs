@@ -189,7 +189,10 @@ fn request(arguments: &RunArguments) -> Result<Request, CommandError> {
         .flat_map(|one| one.parameters)
         .collect();
     let values = Values::of(&arguments.set, &parameters).map_err(|error| {
-        CommandError::usage(error.to_string(), "give --set NAME=VALUE with one of these")
+        CommandError::usage(
+            error.to_string(),
+            "give --set NAME=VALUE with one of these, or leave it out",
+        )
     })?;
     let scale = match (arguments.quick, arguments.tiny) {
         (true, _) => Scale::Quick,

@@ -153,7 +153,7 @@ impl ShowArguments {
             (Some(only), true) => Ok(only),
             (None, _) => Err(CommandError::usage(
                 "no interface has a control process here",
-                "start one (taut node run), or name an interface with --interface to solicit without one",
+                "start one (taut node run); taut neigh solicit --interface IF asks the network without one",
             )),
             (Some(last), false) => Err(CommandError::usage(
                 format!(
