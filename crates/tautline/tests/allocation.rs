@@ -276,6 +276,34 @@ fn plain_udp(pair: &Pair) {
     assert_eq!(calls, 0);
 }
 
+/// Datagrams in fragments, put together: copied and lent.
+fn long_datagrams(pair: &Pair) {
+    let options = QueuingOptions {
+        message_bytes_max: 65_507,
+        ..QueuingOptions::default()
+    };
+    let mut sender = pair.on_a(|node| node.udp_port(5003, &options)).unwrap();
+    let mut receiver = pair.on_b(|node| node.udp_port(5004, &options)).unwrap();
+    let to = sender.destination("peer", 5004).unwrap();
+    let mut buffer = vec![0; 65_507];
+    let calls = allocations(|| {
+        for length in [1473, 8192, 65_507] {
+            let mut lent = sender.lend_buffer(length).unwrap();
+            lent.fill(7);
+            sender.send_lent(to, Priority::NORMAL, &mut lent).unwrap();
+            let datagram = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(datagram.unwrap().length, length);
+            lent.fill(9);
+            sender.send_lent(to, Priority::NORMAL, &mut lent).unwrap();
+            let datagram = receiver.receive_lent_until(pair.soon()).unwrap();
+            let datagram = datagram.unwrap();
+            assert_eq!(datagram.bytes().len(), length);
+            assert!(datagram.bytes().iter().all(|byte| *byte == 9));
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
 fn nothing_is_allocated(side: Side) {
     let _alone = alone();
     let Some(pair) = pair(side, side) else { return };
@@ -283,6 +311,10 @@ fn nothing_is_allocated(side: Side) {
     lending(&pair);
     if pair.a.report().capabilities.plain_udp != PlainUdp::None {
         plain_udp(&pair);
+        // On `xsk` fragments that come stay with Linux.
+        if side.link != LinkKind::Xsk {
+            long_datagrams(&pair);
+        }
     }
     sleeping(&pair);
     reassembly(&pair);
