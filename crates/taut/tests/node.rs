@@ -348,6 +348,17 @@ fn neighbours_are_entered_solicited_and_shown_until_a_port_opens() {
     assert_eq!(status, Some(0));
     let lock: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(lock["neighbour_table"]["state"], "locked");
+
+    // Clients name their peers by that table.
+    let arguments = ["send", "arm", "7", "hello", "--interface", "taut0"];
+    let (status, _, error) = run(&hosts, &arguments);
+    assert_eq!(status, Some(0), "{error}");
+    let (status, _, error) = run(&hosts, &["ping", "nobody", "--interface", "taut0"]);
+    assert_eq!(status, Some(2));
+    assert!(
+        error.contains("no neighbour `nobody` (there are: drive \"1\", arm, late)"),
+        "{error}"
+    );
     assert_eq!(echo.end(Signal::SIGTERM), Some(0));
 }
 

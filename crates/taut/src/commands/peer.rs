@@ -86,9 +86,10 @@ impl NodeArguments {
         Ok(config)
     }
 
-    /// The same with a peer: the name that its neighbour entry has. An address that no entry has
-    /// gets one.
-    pub fn with_peer(&self, peer: &str) -> Result<(NodeConfig, String), CommandError> {
+    /// Opens the node, for one that talks to `peer`, and gives the name that the peer's neighbour entry has.
+    /// An address that no entry has gets one. A name may also be one that the control process of the node
+    /// was given.
+    pub fn open_with_peer(&self, peer: &str) -> Result<(Node, String), CommandError> {
         let mut config = self.node_config()?;
         let known = config.neighbours.iter().find(|(_, entry)| {
             entry.name == peer
@@ -97,46 +98,44 @@ impl NodeArguments {
         });
         if let Some((_, entry)) = known {
             let name = entry.name.clone();
-            return Ok((config, name));
+            return Ok((open(config)?, name));
         }
-        let entry = if let Ok(mac) = peer.parse::<MacAddress>() {
-            Neighbour {
-                name: peer.to_owned(),
-                mac,
-                ip: None,
-                form: Form::Ethernet,
-            }
-        } else if let Ok(ip) = peer.parse::<Ipv4Addr>() {
-            Neighbour {
-                mac: mac_of(ip, &config).unwrap_or(MacAddress::UNSPECIFIED),
-                ..tautline::neighbour(peer, ip)
-            }
-        } else {
-            let names: Vec<&str> = config
-                .neighbours
-                .iter()
-                .map(|(_, entry)| entry.name.as_str())
-                .collect();
-            return Err(CommandError::usage(
-                format!(
-                    "there is no neighbour `{peer}` (there are: {})",
-                    if names.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        names.join(", ")
-                    }
-                ),
-                "name a neighbour of the configuration file, a MAC address or an IPv4 address",
-            ));
+        if let Some(entry) = entry_of_address(peer, &config) {
+            config.neighbours.add(entry).map_err(|error| {
+                CommandError::usage(
+                    format!("`{peer}` cannot be a neighbour: {error}"),
+                    "name another peer",
+                )
+            })?;
+        }
+        let node = open(config)?;
+        let table = node.neighbours();
+        if table.by_name(peer).is_some() {
+            return Ok((node, peer.to_owned()));
+        }
+        let unknown = PortError::PeerUnknown {
+            name: peer.to_owned(),
+            known: table.iter().map(|(_, entry)| entry.name.clone()).collect(),
         };
-        config.neighbours.add(entry).map_err(|error| {
-            CommandError::usage(
-                format!("`{peer}` cannot be a neighbour: {error}"),
-                "name another peer",
-            )
-        })?;
-        Ok((config, peer.to_owned()))
+        Err(CommandError::usage(unknown.to_string(), unknown.remedy()))
     }
+}
+
+/// An entry for a peer that is named by its address.
+fn entry_of_address(peer: &str, config: &NodeConfig) -> Option<Neighbour> {
+    if let Ok(mac) = peer.parse::<MacAddress>() {
+        return Some(Neighbour {
+            name: peer.to_owned(),
+            mac,
+            ip: None,
+            form: Form::Ethernet,
+        });
+    }
+    let ip = peer.parse::<Ipv4Addr>().ok()?;
+    Some(Neighbour {
+        mac: mac_of(ip, config).unwrap_or(MacAddress::UNSPECIFIED),
+        ..tautline::neighbour(peer, ip)
+    })
 }
 
 /// How long the kernel may take to learn a MAC address.

@@ -19,7 +19,7 @@ const TAG_BYTES: usize = 8;
 /// Arguments of `taut ping`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Neighbour of the configuration file, MAC address or IPv4 address.
+    /// Neighbour of the configuration file or of the control process, MAC address or IPv4 address.
     peer: String,
     #[command(flatten)]
     node: NodeArguments,
@@ -59,8 +59,7 @@ fn size(text: &str) -> Result<usize, String> {
 
 /// Asks and prints. Nothing came back: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let (config, name) = arguments.node.with_peer(&arguments.peer)?;
-    let node = peer::open(config)?;
+    let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
     let mut port = peer::open_any(&node)?;
     let to = port
         .destination(&name, arguments.port)

@@ -12,7 +12,7 @@ use crate::commands::peer::{self, NodeArguments};
 /// Arguments of `taut send`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Neighbour of the configuration file, MAC address or IPv4 address.
+    /// Neighbour of the configuration file or of the control process, MAC address or IPv4 address.
     peer: String,
     /// Port of the peer.
     #[arg(value_parser = peer::port_number)]
@@ -32,8 +32,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Some(text) => text.clone().into_bytes(),
         None => standard_input()?,
     };
-    let (config, name) = arguments.node.with_peer(&arguments.peer)?;
-    let node = peer::open(config)?;
+    let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
     let mut port = peer::open_any(&node)?;
     let to = port
         .destination(&name, arguments.port)
