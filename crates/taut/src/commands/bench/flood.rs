@@ -1,6 +1,5 @@
 //! `taut bench flood`: makes three hosts, measures, removes them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,7 +7,7 @@ use tautline::link::XdpMode;
 use tautline_lab::Machine;
 use tautline_lab::hosts::{Hosts, HostsOptions};
 
-use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar};
+use super::{CommonArguments, PLACEMENT_REMEDY, with_progress};
 use crate::bench::flood::{self, Beside, FloodError, Outcome, Row, Settings};
 use crate::cli::CommandError;
 use crate::table;
@@ -26,10 +25,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     generic: bool,
     #[command(flatten)]
-    placement: PlacementArguments,
-    /// Write the result as JSON; `-` writes it to standard output in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    common: CommonArguments,
 }
 
 /// Makes three hosts, measures, removes them.
@@ -42,24 +38,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         } else {
             XdpMode::Native
         },
-        placement: arguments.placement.placement(),
+        placement: arguments.common.placement(),
     };
     let hosts = Hosts::create(&HostsOptions::default())
         .map_err(|error| explain(FloodError::Hosts(error)))?;
-    let bar = progress_bar("messages");
-    let outcome = flood::run(&hosts, &settings, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let outcome = with_progress("messages", |progress| {
+        flood::run(&hosts, &settings, progress)
     });
-    bar.finish_and_clear();
     drop(hosts);
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
-    super::print(
-        arguments.json.as_ref(),
-        &outcome.json(&machine),
-        &text(&outcome, &machine),
-    )
+    let common = &arguments.common;
+    common.print(&outcome.json(&machine), &text(&outcome, &machine))
 }
 
 fn explain(error: FloodError) -> CommandError {

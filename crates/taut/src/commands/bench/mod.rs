@@ -5,7 +5,7 @@ mod rtt;
 mod send;
 mod vbus;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -44,9 +44,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
 }
 
-/// Where the two sides run.
+/// What every benchmark takes: where the two sides run, and where the result goes.
 #[derive(Debug, Args)]
-struct PlacementArguments {
+struct CommonArguments {
     /// CPU of the asking side [default: the second of those allowed].
     #[arg(long, value_name = "CPU")]
     client_cpu: Option<usize>,
@@ -56,9 +56,12 @@ struct PlacementArguments {
     /// Run both sides under SCHED_FIFO with this priority. They spin: the kernel's own threads may starve on their CPUs.
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     fifo: Option<u8>,
+    /// Write the result as JSON; `-` writes it to standard output in place of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
-impl PlacementArguments {
+impl CommonArguments {
     /// Chooses what the user left open, and says on standard error what is wrong with the choice.
     fn placement(&self) -> Placement {
         let mut placement = Placement {
@@ -72,21 +75,21 @@ impl PlacementArguments {
         }
         placement
     }
+
+    /// Writes the result file if one is asked for, and the table unless the file goes to standard output.
+    fn print(&self, json: &serde_json::Value, text: &str) -> Result<(), CommandError> {
+        if let Some(file) = &self.json {
+            cli::write_file(file, &format!("{json:#}\n"))?;
+            if file == Path::new("-") {
+                return Ok(());
+            }
+        }
+        cli::print(text)
+    }
 }
 
 /// What to do when a thread could not be placed.
 const PLACEMENT_REMEDY: &str = "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority";
-
-/// Writes the result file if one is asked for, and the table unless the file goes to standard output.
-fn print(file: Option<&PathBuf>, json: &serde_json::Value, text: &str) -> Result<(), CommandError> {
-    if let Some(file) = file {
-        cli::write_file(file, &format!("{json:#}\n"))?;
-        if file == std::path::Path::new("-") {
-            return Ok(());
-        }
-    }
-    cli::print(text)
-}
 
 fn without_repeats<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     let mut kept = Vec::new();
@@ -98,10 +101,20 @@ fn without_repeats<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     kept
 }
 
-/// Drawn on standard error, and only if that is a terminal.
-fn progress_bar(of_what: &str) -> ProgressBar {
+/// Measures under a bar, which is told what is done of how much. It is drawn on standard error, and only if that is
+/// a terminal.
+fn with_progress<T>(
+    of_what: &str,
+    measure: impl FnOnce(&mut (dyn FnMut(u64, u64) + Send)) -> T,
+) -> T {
     let template = format!("{{bar:40}} {{percent:>3}} % of the {of_what}, {{eta}} left");
-    ProgressBar::new(0).with_style(
+    let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template(&template).expect("the template is made of constants"),
-    )
+    );
+    let outcome = measure(&mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    outcome
 }

@@ -8,7 +8,7 @@ use tautline_lab::hosts::{Hosts, HostsOptions, Offloads};
 use tautline_lab::plot::latency_text;
 use tautline_lab::{Machine, page, plot};
 
-use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar, without_repeats};
+use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::bench::rtt::{self, Outcome, Row, RttError, Settings};
 use crate::cli::{self, CommandError};
 use crate::echo::{self, EchoError, Path};
@@ -42,14 +42,11 @@ pub(super) struct Arguments {
     /// Milliseconds after which a round trip counts as lost.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     time_limit_ms: u64,
-    #[command(flatten)]
-    placement: PlacementArguments,
     /// Switch the cables' checksum and segmentation offloads off.
     #[arg(long)]
     offloads_off: bool,
-    /// Write the result as JSON; `-` writes it to standard output in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    common: CommonArguments,
     /// Write a page with histograms.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -60,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = Settings {
         slice: arguments.slice,
         time_limit: Duration::from_millis(arguments.time_limit_ms.max(1)),
-        placement: arguments.placement.placement(),
+        placement: arguments.common.placement(),
         ..Settings::new(
             without_repeats(&arguments.paths),
             without_repeats(&arguments.sizes),
@@ -77,23 +74,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ..HostsOptions::default()
     })
     .map_err(|error| explain(RttError::Hosts(error)))?;
-    let bar = progress_bar("round trips");
-    let outcome = rtt::run(&hosts, &settings, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let outcome = with_progress("round trips", |progress| {
+        rtt::run(&hosts, &settings, progress)
     });
-    bar.finish_and_clear();
     drop(hosts);
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
     if let Some(file) = &arguments.html {
         cli::write_file(file, &html(&outcome, &machine))?;
     }
-    super::print(
-        arguments.json.as_ref(),
-        &outcome.json(&machine),
-        &text(&outcome, &machine),
-    )
+    let common = &arguments.common;
+    common.print(&outcome.json(&machine), &text(&outcome, &machine))
 }
 
 fn explain(error: RttError) -> CommandError {

@@ -1,12 +1,10 @@
 //! `taut bench send`: makes two hosts, measures, removes them.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use tautline_lab::Machine;
 use tautline_lab::hosts::{Hosts, HostsOptions};
 
-use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar, without_repeats};
+use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::bench::send::{self, From, Outcome, Row, SendBenchError, Settings};
 use crate::cli::CommandError;
 use crate::table;
@@ -24,10 +22,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "WAYS", value_delimiter = ',', value_enum, default_values_t = From::ALL)]
     ways: Vec<From>,
     #[command(flatten)]
-    placement: PlacementArguments,
-    /// Write the result as JSON; `-` writes it to standard output in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    common: CommonArguments,
 }
 
 fn size(text: &str) -> Result<usize, String> {
@@ -43,24 +38,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         sizes: without_repeats(&arguments.sizes),
         count: arguments.count.max(1),
         ways: without_repeats(&arguments.ways),
-        placement: arguments.placement.placement(),
+        placement: arguments.common.placement(),
     };
     let hosts = Hosts::create(&HostsOptions::default())
         .map_err(|error| explain(SendBenchError::Hosts(error)))?;
-    let bar = progress_bar("datagrams");
-    let outcome = send::run(&hosts, &settings, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let outcome = with_progress("datagrams", |progress| {
+        send::run(&hosts, &settings, progress)
     });
-    bar.finish_and_clear();
     drop(hosts);
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
-    super::print(
-        arguments.json.as_ref(),
-        &outcome.json(&machine),
-        &text(&outcome, &machine),
-    )
+    let common = &arguments.common;
+    common.print(&outcome.json(&machine), &text(&outcome, &machine))
 }
 
 fn explain(error: SendBenchError) -> CommandError {

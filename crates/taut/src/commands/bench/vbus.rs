@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use tautline_lab::Machine;
 
-use super::{PLACEMENT_REMEDY, PlacementArguments, progress_bar, without_repeats};
+use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::bench::vbus::{
     self, BenchError, ICEORYX2_PROGRAM, Measure, Outcome, Path, READS_PER_SAMPLE, Row, Settings,
     Target,
@@ -52,10 +52,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PROGRAM")]
     iceoryx2: Option<PathBuf>,
     #[command(flatten)]
-    placement: PlacementArguments,
-    /// Write the result as JSON; `-` writes it to standard output in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    common: CommonArguments,
 }
 
 /// Measures and prints.
@@ -72,26 +69,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             .iceoryx2
             .clone()
             .or_else(vbus::beside_this_program),
-        placement: arguments.placement.placement(),
+        placement: arguments.common.placement(),
     };
     if settings.iceoryx2.is_none() {
         eprintln!(
             "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from bench/iceoryx2 and measures; --iceoryx2 names another place"
         );
     }
-    let bar = progress_bar("slices");
-    let outcome = vbus::run(&settings, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
+    let outcome = with_progress("slices", |progress| vbus::run(&settings, progress));
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
-    super::print(
-        arguments.json.as_ref(),
-        &outcome.json(&machine),
-        &text(&outcome, &machine),
-    )
+    let common = &arguments.common;
+    common.print(&outcome.json(&machine), &text(&outcome, &machine))
 }
 
 fn explain(error: BenchError) -> CommandError {
