@@ -21,13 +21,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "tautline.h"
-
-#define IP_FRAGMENT_BITS 0x3fff /* more fragments, or an offset: not ours */
-#define TPID_8021Q 0x8100
+#include "node.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-const volatile struct tl_config config = {};
 
 struct port_memory {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -58,14 +54,6 @@ struct {
 	__array(values, struct doorbell);
 } doorbells SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TL_NODE_COUNTERS);
-	__type(key, __u32);
-	__type(value, __u64);
-} node_counters SEC(".maps");
-
 /* A frame of ours, found and checked. */
 struct frame {
 	struct tl_header *header;
@@ -75,30 +63,6 @@ struct frame {
 	/* What is kept in the header's place then. */
 	const struct tl_udp_head *plain;
 };
-
-static __always_inline int count(__u32 counter, int verdict)
-{
-	__u64 *value = bpf_map_lookup_elem(&node_counters, &counter);
-
-	if (value)
-		__sync_fetch_and_add(value, 1);
-	return verdict;
-}
-
-static __always_inline __u64 source_word(const __u8 address[6], __u16 form)
-{
-	union {
-		__u64 word;
-		struct {
-			__u8 address[6];
-			__u16 form;
-		} part;
-	} source;
-
-	__builtin_memcpy(source.part.address, address, 6);
-	source.part.form = form;
-	return source.word;
-}
 
 /* What the wire format asks of a header, docs/wire.md. Returns a counter, or -1 for a good one. */
 static __always_inline int check_header(const struct tl_header *header, __u32 available)
@@ -530,7 +494,7 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 	if (plain != TL_NOT_PLAIN)
 		return plain;
 	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
-	    ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
+	    ip->daddr != config.ip || ip_fragment(ip))
 		return XDP_PASS;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
@@ -565,14 +529,6 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 	frame.source = source_word(address, TL_SOURCE_UDP);
 	frame.header_offset = offset + header_bytes + sizeof(*udp);
 	return accept(ctx, data, data_end, &frame, udp_bytes - sizeof(*udp), port);
-}
-
-/* A promiscuous interface, or a bridge, sees frames that are for others. */
-static __always_inline bool is_for_us(const __u8 mac[6])
-{
-	return (mac[0] & 1) || (mac[0] == config.mac[0] && mac[1] == config.mac[1] &&
-				mac[2] == config.mac[2] && mac[3] == config.mac[3] &&
-				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
 }
 
 static __always_inline int demux(struct xdp_md *ctx)

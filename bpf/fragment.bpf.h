@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * IP fragments of plain UDP for the demux: whose they are, which only the first one of a datagram says. Part
- * of udp.bpf.h. The fragments go into the port's memory as they are; putting them together is the receiving
- * thread's work (tautline_proto::ip::reassembly).
+ * IP fragments of plain UDP, for the demux and the program of link `xsk`: whose they are, which only the first
+ * one of a datagram says. The fragments go into the port's memory as they are, on `xsk` by way of the process;
+ * putting them together is the receiving thread's work (tautline_proto::ip::reassembly).
  *
  * A first fragment notes its datagram in a table of fixed size, for Linux's ports too, so that those after it
  * follow it. One that comes before its first goes to Linux, and a copy is held where the receiving thread
@@ -12,10 +12,11 @@
 #ifndef TAUTLINE_FRAGMENT_BPF_H
 #define TAUTLINE_FRAGMENT_BPF_H
 
+#include "ip.bpf.h"
+
 #define TL_FLOW_UNKNOWN (-1)
 #define TL_FLOW_BUSY 1
 #define TL_FLOW_PLACE 0xffffULL
-#define TL_FRAGMENT_EARLY 0x10000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -198,6 +199,19 @@ __noinline int place_fragment(struct xdp_md *ctx, __u64 source, __u64 fragment, 
 	hold_early(ctx, &head, source, offset, now);
 	place = find_flow(set, key, now);
 	return place == TL_FLOW_UNKNOWN ? 0 : place;
+}
+
+/* The same for a packet whose first bytes are there, with `bytes` after its header, from `offset` on. `fragment`: as
+ * ip_fragment says. `place`: of the port that a first one names, 0 for Linux's.
+ */
+static __always_inline int whose_fragment(struct xdp_md *ctx, const struct iphdr *ip, __u32 bytes,
+					  __u16 fragment, __u32 offset, __u32 place)
+{
+	__u64 packed = (__u64)bpf_htons(bytes) << 48 | (__u64)(ip->tos >> 5) << 32 |
+		       (__u32)bpf_htons(fragment) << 16 | ip->id;
+
+	return place_fragment(ctx, udp_source_word(ip->saddr, 0, TL_SOURCE_DATAGRAM), packed, offset,
+			      fragment & IP_FRAGMENT_OFFSET ? -1 : (int)place);
 }
 
 #endif

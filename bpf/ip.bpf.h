@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * What the demux and the program of link `xsk` ask of an IPv4 packet alike: whether it is whole, and whether
- * its UDP port is this node's for plain UDP. Needs `config`.
+ * What the demux and the program of link `xsk` ask of an IPv4 packet alike: whether it is whole, whether its
+ * source is possible, and whether its UDP port is this node's for plain UDP.
  */
 #ifndef TAUTLINE_IP_BPF_H
 #define TAUTLINE_IP_BPF_H
+
+#include "node.bpf.h"
+
+#define IP_MORE_FRAGMENTS 0x2000
+#define IP_FRAGMENT_OFFSET 0x1fff
+#define ICMP_UNREACHABLE 3
 
 /* UDP port to the place of its memory in `ports`; 0: not ours. A table and not a hash, so that a datagram
  * for Linux costs one look.
@@ -29,6 +35,12 @@ static __always_inline __u32 udp_place(const struct tl_udp_table *table, __be16 
 	return table->place[bpf_ntohs(port)];
 }
 
+/* 0: a whole packet. Otherwise whether more fragments follow, and the offset. */
+static __always_inline __u16 ip_fragment(const struct iphdr *ip)
+{
+	return bpf_ntohs(ip->frag_off) & (IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET);
+}
+
 /* RFC 1071, over a header of 5 to 15 words. */
 static __always_inline bool is_undamaged(const struct iphdr *ip, __u32 words, const void *data_end)
 {
@@ -47,6 +59,24 @@ static __always_inline bool is_undamaged(const struct iphdr *ip, __u32 words, co
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return sum == 0xffff;
+}
+
+/* Nobody sends rightly from nowhere, loopback, a group, the broadcast address, or as us. */
+static __always_inline bool is_possible_source(__be32 source)
+{
+	__u32 first = source & bpf_htonl(0xff000000);
+
+	return first != 0 && first != bpf_htonl(127u << 24) &&
+	       bpf_ntohl(source) < 0xe0000000 && source != config.ip && source != config.broadcast;
+}
+
+static __always_inline __u64 udp_source_word(__be32 address, __be16 rest, __u16 form)
+{
+	__u8 bytes[6];
+
+	__builtin_memcpy(bytes, &address, 4);
+	__builtin_memcpy(bytes + 4, &rest, 2);
+	return source_word(bytes, form);
 }
 
 #endif

@@ -69,6 +69,7 @@ struct tl_header {
 #define TL_FLOW_WAYS 16
 #define TL_EARLY_GROUPS 4
 #define TL_EARLY_SLOTS 64
+#define TL_FRAGMENT_EARLY 0x10000 /* beside a place: others may have come before */
 #define TL_FLAG_VERIFIED 0x01
 #define TL_FLAG_EARLY 0x02
 
@@ -212,6 +213,16 @@ struct tl_flow {
 struct tl_flow_set {
 	struct tl_flow flow[TL_FLOW_WAYS];
 };
+
+/* What the program of link `xsk` writes before a frame that goes to the process. `fragment`: of a fragment of plain UDP the place
+ * of its port, and TL_FRAGMENT_EARLY; otherwise 0.
+ */
+struct tl_note {
+	__u64 arrival_ns;
+	__u64 fragment;
+};
+
+_Static_assert(sizeof(struct tl_note) == 16, "note before a frame");
 
 /* Of a group of early fragments: how many there have been, and when the last came. */
 struct tl_early {

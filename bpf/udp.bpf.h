@@ -14,27 +14,6 @@
 
 #define TL_NOT_PLAIN (-1)
 #define TL_DELIVER (-2)
-#define IP_MORE_FRAGMENTS 0x2000
-#define IP_FRAGMENT_OFFSET 0x1fff
-#define ICMP_UNREACHABLE 3
-
-/* Nobody sends rightly from nowhere, loopback, a group, the broadcast address, or as us. */
-static __always_inline bool is_possible_source(__be32 source)
-{
-	__u32 first = source & bpf_htonl(0xff000000);
-
-	return first != 0 && first != bpf_htonl(127u << 24) &&
-	       bpf_ntohl(source) < 0xe0000000 && source != config.ip && source != config.broadcast;
-}
-
-static __always_inline __u64 udp_source_word(__be32 address, __be16 rest, __u16 form)
-{
-	__u8 bytes[6];
-
-	__builtin_memcpy(bytes, &address, 4);
-	__builtin_memcpy(bytes + 4, &rest, 2);
-	return source_word(bytes, form);
-}
 
 static __always_inline int deliver_plain(struct xdp_md *ctx, __u32 place, const struct frame *frame)
 {
@@ -87,17 +66,13 @@ static __always_inline __u32 check_fragment(struct xdp_md *ctx, const struct iph
 					    __u16 fragment, struct tl_udp_head *head,
 					    struct frame *frame, __u32 place)
 {
-	__u64 packed;
 	int found;
 
 	head->length = bpf_htons(bytes);
 	head->fragment = bpf_htons(fragment);
 	head->identification = ip->id;
 	frame->source = udp_source_word(ip->saddr, 0, TL_SOURCE_DATAGRAM);
-	packed = (__u64)head->length << 48 | (__u64)head->priority << 32 |
-		 (__u32)head->fragment << 16 | head->identification;
-	found = place_fragment(ctx, frame->source, packed, frame->header_offset,
-			       fragment & IP_FRAGMENT_OFFSET ? -1 : (int)place);
+	found = whose_fragment(ctx, ip, bytes, fragment, frame->header_offset, place);
 	if (found & TL_FRAGMENT_EARLY)
 		head->flags = TL_FLAG_EARLY;
 	return found & TL_FLOW_PLACE;
@@ -187,7 +162,7 @@ static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *da
 		return TL_NOT_PLAIN;
 	packet_bytes -= header_bytes;
 	offset += header_bytes;
-	fragment = bpf_ntohs(ip->frag_off) & (IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET);
+	fragment = ip_fragment(ip);
 	udp = (const void *)ip + header_bytes;
 	if (ip->protocol == IPPROTO_ICMP) {
 		if (fragment == 0 && packet_bytes >= 8)

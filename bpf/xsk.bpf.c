@@ -2,10 +2,11 @@
 /*
  * The program of link `xsk`: picks the frames that are for this node's open ports, stamps their arrival
  * and hands them to the node's AF_XDP socket of the queue that they came on. The process does the
- * rest (crates/tautline/src/link/xsk.rs). Everything else passes to Linux untouched.
+ * rest (crates/tautline/src/link/xsk). Everything else passes to Linux untouched.
  *
  * It looks no further than the port: what is wrong behind that is found, dropped and counted by
- * the process.
+ * the process. Whose a fragment is must be decided here, because Linux's cannot be given back; the
+ * decision goes with the frame.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -16,18 +17,16 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "tautline.h"
+#include "node.bpf.h"
 
 /* A frame of an MTU of 1,500 bytes with a tag, and some to spare. */
 #define NEWS_BYTES 1532
 #define NEWS_RING_BYTES 65536
-#define ICMP_UNREACHABLE 3
-#define IP_FRAGMENT_BITS 0x3fff /* more fragments, or an offset: not ours */
-#define TPID_8021Q 0x8100
+#define TL_NOT_OURS (-1)
+#define TL_WHOLE 0
 #define XSK_QUEUES_MAX 64
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-const volatile struct tl_config config = {};
 
 /* Queue to the socket that has it. */
 struct {
@@ -37,7 +36,7 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* Port number to whether it is open; element 0 counts frames for ports that are not. */
+/* Port number to whether it is open. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -46,7 +45,7 @@ struct {
 	__type(value, __u64);
 } open_ports SEC(".maps");
 
-#include "ip.bpf.h"
+#include "fragment.bpf.h"
 
 /* ICMP messages that say that a datagram of ours may not have arrived: frames as they came, for the process to
  * read. Linux gets them too. What comes while it is full is lost, like any ICMP message may be.
@@ -68,29 +67,19 @@ static __always_inline bool is_open(__u32 port)
 	return port != 0 && open && *open != 0;
 }
 
-static __always_inline bool is_for_us(const __u8 mac[6])
-{
-	return (mac[0] & 1) || (mac[0] == config.mac[0] && mac[1] == config.mac[1] &&
-				mac[2] == config.mac[2] && mac[3] == config.mac[3] &&
-				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
-}
-
 /* A frame too short for a header is ours too: malformed, and to be counted. */
 static __always_inline bool wants_ethernet(void *data, void *data_end, __u32 offset)
 {
 	struct tl_header *header = data + offset;
-	__u32 counter = 0, port;
-	__u64 *count;
+	__u32 port;
 
 	if ((void *)(header + 1) > data_end)
 		return true;
 	port = bpf_ntohs(header->destination_port);
 	if (port == 0 || port > TL_PORT_MAX || is_open(port))
 		return true;
-	count = bpf_map_lookup_elem(&open_ports, &counter);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-	return false;
+	/* Perhaps another process of this host has it, on a packet socket. */
+	return count(TL_NO_PORT, false);
 }
 
 static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *table,
@@ -114,32 +103,66 @@ static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *
 	bpf_ringbuf_submit(entry, 0);
 }
 
-/* Of plain UDP, and of the UDP form. What is damaged before its port can be believed stays with Linux. */
-static __always_inline bool wants_ip(struct xdp_md *ctx, void *data, void *data_end, __u32 offset)
+/* Whose a fragment is: as place_fragment says, or TL_NOT_OURS. A first one for a port of ours that is wrong goes
+ * to the process too, which counts what is wrong with it. `bytes`: of the packet after its header, which lie at
+ * `offset` of the frame.
+ */
+static __always_inline int wants_fragment(struct xdp_md *ctx, const struct tl_udp_table *table,
+					  const struct ethhdr *ethernet, const struct iphdr *ip,
+					  void *data_end, __u32 offset, __u32 bytes)
+{
+	const struct udphdr *udp = (void *)ip + ip->ihl * 4;
+	__u16 fragment = ip_fragment(ip);
+	__u32 place = 0;
+	int found;
+
+	if (!table || !table->open)
+		return TL_NOT_OURS;
+	if (!(fragment & IP_FRAGMENT_OFFSET)) {
+		if (bytes < sizeof(*udp) || (void *)&udp->len > data_end)
+			return TL_NOT_OURS;
+		place = udp_place(table, udp->dest);
+	}
+	if (!is_undamaged(ip, ip->ihl, data_end))
+		return TL_NOT_OURS;
+	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
+		return place ? TL_WHOLE : TL_NOT_OURS;
+	found = whose_fragment(ctx, ip, bytes, fragment, offset, place);
+	return found & TL_FLOW_PLACE ? found : TL_NOT_OURS;
+}
+
+/* Of plain UDP, and of the UDP form: TL_NOT_OURS, TL_WHOLE, or whose a fragment is. What is damaged before its port
+ * can be believed stays with Linux.
+ */
+static __always_inline int wants_ip(struct xdp_md *ctx, void *data, void *data_end, __u32 offset)
 {
 	const struct tl_udp_table *table = udp_table();
 	struct iphdr *ip = data + offset;
 	__u32 header_bytes, packet_bytes, port;
 	struct udphdr *udp;
 
-	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5 ||
-	    ip->daddr != config.ip || ip->frag_off & bpf_htons(IP_FRAGMENT_BITS))
-		return false;
+	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5 || ip->daddr != config.ip)
+		return TL_NOT_OURS;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
-	if (offset + packet_bytes > data_end - data || packet_bytes < header_bytes + 4)
-		return false;
+	if (offset + packet_bytes > data_end - data || packet_bytes < header_bytes)
+		return TL_NOT_OURS;
+	if (ip->protocol == IPPROTO_UDP && ip_fragment(ip))
+		return wants_fragment(ctx, table, data, ip, data_end, offset + header_bytes,
+				      packet_bytes - header_bytes);
+	if (ip_fragment(ip) || packet_bytes < header_bytes + 4)
+		return TL_NOT_OURS;
 	udp = (void *)ip + header_bytes;
 	if (ip->protocol == IPPROTO_ICMP)
 		tell(ctx, table, (void *)udp, data, data_end);
 	if (ip->protocol != IPPROTO_UDP || (void *)&udp->len > data_end)
-		return false;
+		return TL_NOT_OURS;
 	port = bpf_ntohs(udp->dest);
 	if (!(table && table->open && udp_place(table, udp->dest)) &&
 	    !(port > TL_UDP_PORT_BASE && port <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
 	      is_open(port - TL_UDP_PORT_BASE)))
-		return false;
-	return is_undamaged(ip, ip->ihl, data_end);
+		return TL_NOT_OURS;
+	return is_undamaged(ip, ip->ihl, data_end) ? TL_WHOLE : TL_NOT_OURS;
 }
 
 SEC("xdp")
@@ -149,7 +172,8 @@ int tautline_xsk(struct xdp_md *ctx)
 	void *data_end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
 	__u32 offset = sizeof(*ethernet);
-	__u64 *arrival;
+	struct tl_note *note;
+	int whose = TL_WHOLE;
 	__be16 type;
 
 	if ((void *)(ethernet + 1) > data_end)
@@ -169,16 +193,20 @@ int tautline_xsk(struct xdp_md *ctx)
 	if (type == config.ethertype) {
 		if (!wants_ethernet(data, data_end, offset))
 			return XDP_PASS;
-	} else if (type != bpf_htons(ETH_P_IP) || !config.ip ||
-		   !wants_ip(ctx, data, data_end, offset)) {
-		return XDP_PASS;
+	} else {
+		if (type != bpf_htons(ETH_P_IP) || !config.ip)
+			return XDP_PASS;
+		whose = wants_ip(ctx, data, data_end, offset);
+		if (whose == TL_NOT_OURS)
+			return XDP_PASS;
 	}
 	/* Before the frame, where the process finds it. */
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*arrival)))
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*note)))
 		return XDP_PASS;
-	arrival = (void *)(long)ctx->data_meta;
-	if ((void *)(arrival + 1) > (void *)(long)ctx->data)
+	note = (void *)(long)ctx->data_meta;
+	if ((void *)(note + 1) > (void *)(long)ctx->data)
 		return XDP_PASS;
-	*arrival = bpf_ktime_get_ns();
+	note->arrival_ns = bpf_ktime_get_ns();
+	note->fragment = whose;
 	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 }

@@ -11,7 +11,13 @@ fn main() {
     let sources = root.join("../../bpf");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo:rerun-if-env-changed=CLANG");
-    for header in ["tautline.h", "fragment.bpf.h", "ip.bpf.h", "udp.bpf.h"] {
+    for header in [
+        "tautline.h",
+        "fragment.bpf.h",
+        "ip.bpf.h",
+        "node.bpf.h",
+        "udp.bpf.h",
+    ] {
         let header = sources.join(header);
         println!("cargo:rerun-if-changed={}", header.display());
     }

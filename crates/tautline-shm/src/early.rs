@@ -16,6 +16,8 @@ pub const GROUP_COUNT: usize = 4;
 /// Fragments in a ring. Lower: less than the 45 of the longest datagram backwards. Higher: memory, and the
 /// search through all.
 pub const GROUP_SLOTS: usize = 64;
+/// Beside the place of a port, in what is said of the first fragment of a datagram: others may have come before.
+pub const FRAGMENT_EARLY: u64 = 0x1_0000;
 /// All slots.
 pub const SLOT_COUNT: usize = GROUP_COUNT * GROUP_SLOTS;
 

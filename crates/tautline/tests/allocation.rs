@@ -311,10 +311,7 @@ fn nothing_is_allocated(side: Side) {
     lending(&pair);
     if pair.a.report().capabilities.plain_udp != PlainUdp::None {
         plain_udp(&pair);
-        // On `xsk` fragments that come stay with Linux.
-        if side.link != LinkKind::Xsk {
-            long_datagrams(&pair);
-        }
+        long_datagrams(&pair);
     }
     sleeping(&pair);
     reassembly(&pair);

@@ -281,7 +281,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 42] = [
+    let same: [(&str, u64); 43] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -319,6 +319,7 @@ fn constants_are_the_same() {
         ("TL_FLOW_WAYS", 16),
         ("TL_EARLY_GROUPS", early::GROUP_COUNT as u64),
         ("TL_EARLY_SLOTS", early::GROUP_SLOTS as u64),
+        ("TL_FRAGMENT_EARLY", early::FRAGMENT_EARLY),
         ("TL_FLAG_VERIFIED", FLAG_VERIFIED.into()),
         ("TL_FLAG_EARLY", FLAG_EARLY.into()),
         ("TL_CLAIM_ATTEMPTS", queue::CLAIM_ATTEMPTS as u64),

@@ -21,7 +21,7 @@ use tautline::{
 use tautline_lab::hosts::{Host, Hosts, HostsOptions, Offloads};
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
-use tautline_proto::ip::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET, MORE_FRAGMENTS};
+use tautline_proto::ip::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET};
 use tautline_proto::wire::{ParseError, Rejected};
 
 const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
@@ -663,12 +663,9 @@ fn kernel_and_twin_agree() {
                 mutated = changed(&mutated, &[]);
             }
             let parsed = parse(&mutated, &own, |port| port == PORT);
-            // Whether another fragment follows a first one is a question of time (`udp_fragments` has those),
-            // and link `xsk` leaves all to Linux.
+            // Whether another fragment follows a first one is a question of time: `udp_fragments` has those.
             let field = u16::from_be_bytes([mutated[20], mutated[21]]);
-            let follows = field & FRAGMENT_OFFSET != 0;
-            let is_fragment = follows || field & MORE_FRAGMENTS != 0;
-            if follows || is_fragment && side.link == LinkKind::Xsk {
+            if field & FRAGMENT_OFFSET != 0 {
                 continue;
             }
             assert!(wire.send(&mutated));

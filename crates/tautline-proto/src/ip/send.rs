@@ -133,6 +133,7 @@ impl Route {
 /// let mut buffer = SendBuffer::new(4000);
 /// buffer.payload(4000).unwrap().fill(0x5A);
 /// let mut frames = buffer.frames(&route, Priority::NORMAL, 4000, 77);
+/// assert_eq!(frames.left(), 3);
 /// let mut lengths = Vec::new();
 /// while let Some(frame) = frames.next_frame() {
 ///     lengths.push(frame.len());
@@ -304,6 +305,14 @@ pub struct Frames<'b> {
 }
 
 impl Frames<'_> {
+    /// How many are still to come.
+    #[inline]
+    #[must_use]
+    pub fn left(&self) -> usize {
+        let packet_bytes = self.bytes.len() - FRAGMENT_HEADERS_BYTES;
+        (packet_bytes - self.sent).div_ceil(self.step)
+    }
+
     /// The next frame; send it before asking again, because the one after it overwrites its end.
     #[inline]
     pub fn next_frame(&mut self) -> Option<&[u8]> {

@@ -20,11 +20,13 @@ const CHUNK_BYTES_ZERO_COPY: usize = 4096;
 /// Places on either way: half of them are lent to the kernel to receive into, half are for sending. Lower:
 /// a reader that sleeps loses frames sooner. Higher: 2 or 4 KiB more each, pinned.
 pub(crate) const RING_SLOTS: u32 = 1024;
-/// Bytes that the BPF program writes before a frame: its arrival time.
-const ARRIVAL_BYTES: usize = 8;
+/// Bytes that the BPF program writes before a frame. What they say is the link's business too.
+pub(crate) const NOTE_BYTES: usize = 16;
+/// `XDP_MAX_TX_SKB_BUDGET`, which the C library does not name yet: frames that one call sends in copy mode.
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// Calls to send what is queued: in copy mode the kernel sends 32 frames a call (`TX_BATCH_SIZE`), so as
-/// many as a full ring takes.
+/// Calls to send what is queued: in copy mode kernels without `XDP_MAX_TX_SKB_BUDGET` send 32 frames a call
+/// (`TX_BATCH_SIZE`), so as many as a full ring takes.
 const TRANSMIT_CALLS_MAX: u32 = RING_SLOTS / 32;
 
 /// How the kernel moves frames between the driver and our memory.
@@ -156,8 +158,8 @@ impl<T: Copy> Ring<T> {
 
 /// A frame that was received, where it lies.
 pub(crate) struct Frame<'a> {
-    /// When it arrived, as the BPF program wrote it before the frame (CLOCK_MONOTONIC).
-    pub(crate) arrival_ns: u64,
+    /// What the BPF program wrote before it.
+    pub(crate) note: [u8; NOTE_BYTES],
     /// Its bytes.
     pub(crate) bytes: &'a [u8],
 }
@@ -221,6 +223,8 @@ impl XskSocket {
         ] {
             set_option(fd, libc::SOL_XDP, ring, &RING_SLOTS)?;
         }
+        // Best effort: without it, more calls are made.
+        let _older_kernel = set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &RING_SLOTS);
         if let Some(BusyPoll { time_us, budget }) = busy_poll {
             set_option(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &1i32)?;
             set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &time_us)?;
@@ -282,11 +286,11 @@ impl XskSocket {
         let entry = self.receive.take()?;
         let (start, length) = (entry.addr as usize, entry.len as usize);
         let looked = match self.place(start, length) {
-            Some(bytes) if start % self.chunk_bytes >= ARRIVAL_BYTES => {
-                let stamp = self.place(start - ARRIVAL_BYTES, ARRIVAL_BYTES);
-                let stamp = stamp.and_then(|stamp| stamp.first_chunk());
-                let arrival_ns = stamp.map_or(0, |stamp| u64::from_ne_bytes(*stamp));
-                Some(look(Frame { arrival_ns, bytes }))
+            Some(bytes) if start % self.chunk_bytes >= NOTE_BYTES => {
+                let note = self.place(start - NOTE_BYTES, NOTE_BYTES);
+                let note = note.and_then(|note| note.first_chunk()).copied();
+                let note = note.unwrap_or_default();
+                Some(look(Frame { note, bytes }))
             }
             // Not the kernel's doing; nothing to look at.
             _ => None,
@@ -312,11 +316,33 @@ impl XskSocket {
         self.is_polling
     }
 
-    /// Writes a frame to be sent; EAGAIN if all places are under way. [`XskSocket::transmit`] sends it.
-    pub(crate) fn queue(&mut self, parts: [&[u8]; 2]) -> io::Result<()> {
+    /// Makes sure that so many frames can be queued; EAGAIN if not, also after what is queued already has been sent.
+    /// More than [`RING_SLOTS`] never can.
+    pub(crate) fn reserve(&mut self, frames: usize) -> io::Result<()> {
+        if self.free.len() >= frames {
+            return Ok(());
+        }
+        self.take_back();
+        if self.free.len() < frames {
+            self.transmit()?;
+            self.take_back();
+        }
+        match self.free.len() >= frames {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        }
+    }
+
+    /// The places of frames that have been sent.
+    fn take_back(&mut self) {
         while let Some(place) = self.completion.take() {
             self.free.push(place);
         }
+    }
+
+    /// Writes a frame to be sent; EAGAIN if all places are under way. [`XskSocket::transmit`] sends it.
+    pub(crate) fn queue(&mut self, parts: [&[u8]; 2]) -> io::Result<()> {
+        self.take_back();
         let bytes = parts[0].len() + parts[1].len();
         if bytes > self.chunk_bytes {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));

@@ -1,4 +1,4 @@
-//! What the demux counts for the whole node, mapped: reading it is no system call, and needs no
+//! What the kernel's side counts for the whole node, mapped: reading it is no system call, and needs no
 //! privilege.
 
 use std::io;
@@ -10,12 +10,12 @@ use tautline_proto::wire::ParseError;
 use crate::link::NodeCounters;
 use crate::sys::memory::{Mapping, page_bytes};
 
-/// The counters of one demux.
+/// The counters of one demux, or one program of link `xsk`.
 #[derive(Debug)]
 pub(crate) struct Counters(Mapping);
 
 impl Counters {
-    /// Maps the array `node_counters` of `bpf/demux.bpf.c`, which fits a page.
+    /// Maps the array `node_counters` of `bpf/node.bpf.h`, which fits a page.
     pub(crate) fn map(array: BorrowedFd<'_>) -> io::Result<Self> {
         Mapping::shared_read_only(array, page_bytes(), 0).map(Self)
     }

@@ -13,18 +13,18 @@ use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
-use tautline_shm::early;
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 
 use super::counters::Counters;
+use super::early::EarlyFragments;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, UdpPortParts, doorbell};
 use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError};
 use crate::link::packet::claim;
 use crate::link::{NodeCounters, XdpMode};
-use crate::memory::{MappedPort, MappedSlots};
+use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
 use crate::sys::{bpf, packet};
 
@@ -456,7 +456,7 @@ struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
     udp_ports: UdpTable,
-    early: Arc<MappedSlots>,
+    early: Arc<EarlyFragments>,
     counters: Counters,
     counters_id: u32,
 }
@@ -473,7 +473,7 @@ impl Maps {
             return Err("the early fragments are no array".into());
         };
         Ok(Self {
-            early: Arc::new(MappedSlots::map(early.fd().as_fd(), early::SLOT_COUNT)?),
+            early: Arc::new(EarlyFragments::map(early.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),

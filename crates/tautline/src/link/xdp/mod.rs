@@ -5,9 +5,10 @@
 //! do with it, however those end: nothing stays on the interface. It belongs to this process, or to a
 //! control process that hands ports to several ([`crate::control`]).
 
-mod counters;
+pub(in crate::link) mod counters;
 pub(crate) mod demux;
 mod doorbell;
+pub(in crate::link) mod early;
 mod port;
 mod running;
 mod udp;
@@ -23,6 +24,7 @@ use tautline_proto::wire::{MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::demux::{Demux, Setup};
+use self::early::EarlyFragments;
 use self::port::XdpPort;
 use self::udp::XdpUdpPort;
 use super::datagram::SocketUdpPort;
@@ -34,7 +36,7 @@ use super::{
 use crate::claim::Claim;
 use crate::control::client::Connection;
 use crate::error::{OpenError, PortError};
-use crate::memory::{MappedPort, MappedSlots};
+use crate::memory::MappedPort;
 use crate::neighbours::NeighbourTableError;
 use crate::sys::interface::Interface;
 
@@ -85,7 +87,7 @@ pub(crate) struct UdpPortParts {
     /// The packet socket that it sends through.
     pub(crate) sender: OwnedFd,
     /// Fragments that came before the first of their datagram, for all ports.
-    pub(crate) early: Arc<MappedSlots>,
+    pub(crate) early: Arc<EarlyFragments>,
 }
 
 /// What a port on this link consists of.

@@ -10,18 +10,18 @@ use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::doorbell;
-use tautline_shm::early;
-use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES};
+use tautline_shm::layout::RecordHead;
 use tautline_shm::news::NewsReader;
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::doorbell::Doorbell;
+use super::early::EarlyFragments;
 use super::{DemuxOwner, UdpPortParts};
 use crate::address::ipv4_of_word;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::plain_udp::{UdpPortLink, Undelivered, next_identification, reserve};
-use crate::memory::{MappedPort, MappedSlots};
+use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
 use crate::sys::{packet, socket, wait};
 
@@ -36,7 +36,7 @@ pub(super) struct XdpUdpPort {
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
     news: NewsReader,
-    early: Arc<MappedSlots>,
+    early: Arc<EarlyFragments>,
     // Hidden from the demux before the UDP port is given up.
     _opened: Opened,
     reserved: OwnedFd,
@@ -208,19 +208,7 @@ impl UdpPortLink for XdpUdpPort {
         head: &RecordHead,
         each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
     ) {
-        let mut bytes = [0; SLOT_PAYLOAD_BYTES];
-        let fragment = |head: &RecordHead| DatagramHead::from_bytes(&head.header);
-        early::of_peer(
-            self.early.slots(),
-            head.source,
-            &mut bytes,
-            |head| fragment(head).map(|fragment| fragment.length.into()),
-            |head, bytes| {
-                if let Some(fragment) = fragment(head) {
-                    each(head, &fragment, bytes);
-                }
-            },
-        );
+        self.early.of_peer(head, each);
     }
 
     #[inline]

@@ -13,7 +13,7 @@ mod pump;
 mod udp;
 
 use std::net::SocketAddrV4;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,9 @@ use super::frame::RawAddress;
 use super::packet::claim;
 use super::plain_udp::reserve;
 use super::socket::udp_socket;
+use super::xdp::counters::Counters;
 use super::xdp::demux::{Setup, attach};
+use super::xdp::early::EarlyFragments;
 use super::xdp::udp_table::{PLACES, UdpTable};
 use super::{
     ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
@@ -108,17 +110,22 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
     for (queue, socket) in queues.iter().enumerate() {
         sockets.set(queue as u32, socket.socket(), 0)?;
     }
-    let (Some(Map::Array(open_ports)), Some(Map::Array(udp_ports))) =
-        (ebpf.map("open_ports"), ebpf.map("udp_ports"))
-    else {
-        return Err("the program has no tables of ports".into());
-    };
     let bytes = (usize::from(PORT_MAX) + 1) * size_of::<u64>();
     Ok(Maps {
-        open_ports: Mapping::shared(open_ports.fd().as_fd(), bytes, 0)?,
-        udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
+        open_ports: Mapping::shared(array(ebpf, "open_ports")?, bytes, 0)?,
+        udp_ports: UdpTable::map(array(ebpf, "udp_ports")?)?,
+        early: EarlyFragments::map(array(ebpf, "early_slots")?)?,
+        counters: Counters::map(array(ebpf, "node_counters")?)?,
         news: RingBuf::try_from(ebpf.take_map("news").ok_or("the program has no news")?)?,
     })
+}
+
+/// An array of the program's.
+fn array<'e>(ebpf: &'e Ebpf, name: &str) -> Result<BorrowedFd<'e>, Error> {
+    match ebpf.map(name) {
+        Some(Map::Array(array)) => Ok(array.fd().as_fd()),
+        _ => Err(format!("the program has no array `{name}`").into()),
+    }
 }
 
 impl Link for XskLink {

@@ -14,6 +14,7 @@ use tautline_proto::ip::receive::{self, Arrival, Own};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PORT_MAX, PortNumber, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
+use tautline_shm::early::FRAGMENT_EARLY;
 use tautline_shm::layout::source_form;
 use tautline_shm::news::{News, tell};
 use tautline_shm::region::PortMemory;
@@ -23,10 +24,12 @@ use crate::link::NodeCounters;
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
 use crate::link::socket::Counters;
+use crate::link::xdp;
+use crate::link::xdp::early::EarlyFragments;
 use crate::link::xdp::udp_table::{PLACES, UdpTable};
 use crate::memory::MappedPort;
 use crate::sys::memory::Mapping;
-use crate::sys::xsk::XskSocket;
+use crate::sys::xsk::{NOTE_BYTES, XskSocket};
 use crate::sys::{event, wait};
 
 /// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same
@@ -35,9 +38,12 @@ pub(super) const COLLECT_FRAMES_MAX: usize = 64;
 
 /// What the program shares with this process.
 pub(super) struct Maps {
-    /// A word for each port, and the count of frames for none at 0.
+    /// A word for each port.
     pub(super) open_ports: Mapping,
     pub(super) udp_ports: UdpTable,
+    pub(super) early: EarlyFragments,
+    /// What the program counts itself.
+    pub(super) counters: xdp::counters::Counters,
     /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
     pub(super) news: RingBuf<MapData>,
 }
@@ -49,8 +55,10 @@ pub(super) struct Shared {
     /// Readable when a frame has come on any queue, or an ICMP message.
     arrivals: OwnedFd,
     counters: Counters,
+    program_counters: xdp::counters::Counters,
     open_ports: Mapping,
     udp_ports: UdpTable,
+    early: EarlyFragments,
     ethertype: u16,
     own: Option<Own>,
     /// Detaches the program when dropped, and then lets go of its maps.
@@ -123,12 +131,18 @@ impl Shared {
                 news: maps.news,
             }),
             counters: Counters::default(),
+            program_counters: maps.counters,
             open_ports: maps.open_ports,
             udp_ports: maps.udp_ports,
+            early: maps.early,
             ethertype,
             own,
             _attached: Attached(link, Mutex::new(ebpf)),
         })
+    }
+
+    pub(super) fn early(&self) -> &EarlyFragments {
+        &self.early
     }
 
     pub(super) fn arrivals(&self) -> BorrowedFd<'_> {
@@ -163,8 +177,11 @@ impl Shared {
     }
 
     pub(super) fn counters(&self) -> NodeCounters {
-        let mut counters = self.counters.read();
-        counters.no_port += self.open_ports.load(0, Relaxed);
+        // Nobody counts the same: what is malformed the program leaves to this process.
+        let mut counters = NodeCounters {
+            malformed: self.counters.read().malformed,
+            ..self.program_counters.read()
+        };
         for queue in &self.pump().queues {
             counters.socket_full += queue.dropped().unwrap_or(0);
         }
@@ -220,8 +237,7 @@ impl Shared {
         let mut taken = 0;
         while taken < COLLECT_FRAMES_MAX {
             let looked = queue.receive(|frame| {
-                let arrival = Instant::from_nanos(frame.arrival_ns);
-                self.deliver(places, arrival, frame.bytes);
+                self.deliver(places, Note::read(&frame.note), frame.bytes);
             });
             if looked.is_none() {
                 break;
@@ -232,16 +248,19 @@ impl Shared {
     }
 
     /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
-    fn deliver(&self, places: &[Option<Arc<Place>>], arrival: Instant, frame: &[u8]) {
-        let parsed = self.parse(frame);
-        let place = match &parsed {
-            Ok(Parsed::Ours { header, .. }) => &places[header.destination.index()],
-            Ok(Parsed::Plain { head, .. }) => &places[self.udp_ports.place(head.destination_port)],
+    fn deliver(&self, places: &[Option<Arc<Place>>], note: Note, frame: &[u8]) {
+        let parsed = self.parse(frame, note);
+        let index = match &parsed {
+            Ok(Parsed::Ours { header, .. }) => header.destination.index(),
+            Ok(Parsed::Plain { place, .. }) => *place,
             Err(Rejected::Malformed(error)) => return self.counters.count(*error),
             Err(Rejected::NotOurs) => return,
         };
         // Closed a moment ago.
-        let Some(place) = place else { return };
+        let Some(Some(place)) = places.get(index) else {
+            return;
+        };
+        let arrival = note.arrival;
         match parsed {
             Ok(Parsed::Ours {
                 source,
@@ -252,13 +271,14 @@ impl Shared {
                 source,
                 head,
                 payload,
+                ..
             }) => deliver_datagram(&place.memory, arrival, source, &head, payload),
             Err(_) => {}
         }
         place.ring_if_wanted();
     }
 
-    fn parse<'f>(&self, frame: &'f [u8]) -> Result<Parsed<'f>, Rejected> {
+    fn parse<'f>(&self, frame: &'f [u8], note: Note) -> Result<Parsed<'f>, Rejected> {
         match ethernet::parse(frame, self.ethertype) {
             Ok(frame) => {
                 return Ok(Parsed::Ours {
@@ -276,8 +296,22 @@ impl Shared {
                 head,
                 payload,
             }) => Ok(Parsed::Plain {
+                place: self.udp_ports.place(head.destination_port),
                 source,
                 head,
+                payload,
+            }),
+            Ok(Arrival::Fragment {
+                source,
+                head,
+                payload,
+            }) if note.fragment_place != 0 => Ok(Parsed::Plain {
+                place: note.fragment_place,
+                source: SocketAddrV4::new(source, 0),
+                head: DatagramHead {
+                    has_early: note.has_early,
+                    ..head
+                },
                 payload,
             }),
             Ok(_) | Err(Rejected::NotOurs) => udp::parse(frame).map(|frame| Parsed::Ours {
@@ -325,6 +359,28 @@ impl Shared {
     }
 }
 
+/// What the program says of a frame: `struct tl_note` of `bpf/tautline.h`.
+#[derive(Clone, Copy)]
+struct Note {
+    arrival: Instant,
+    /// Of a fragment of plain UDP, its port's; otherwise 0.
+    fragment_place: usize,
+    /// Others of the same datagram may have come before this first one.
+    has_early: bool,
+}
+
+impl Note {
+    fn read(bytes: &[u8; NOTE_BYTES]) -> Self {
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|place| bytes[at + place]));
+        let fragment = word(8);
+        Self {
+            arrival: Instant::from_nanos(word(0)),
+            fragment_place: (fragment & 0xFFFF) as usize,
+            has_early: fragment & FRAGMENT_EARLY != 0,
+        }
+    }
+}
+
 /// A frame for one of the node's ports.
 enum Parsed<'f> {
     /// With our header.
@@ -333,8 +389,10 @@ enum Parsed<'f> {
         header: Header,
         payload: &'f [u8],
     },
-    /// A datagram without.
+    /// A datagram without, or a fragment of one.
     Plain {
+        /// The port's, among all places.
+        place: usize,
         source: SocketAddrV4,
         head: DatagramHead,
         payload: &'f [u8],

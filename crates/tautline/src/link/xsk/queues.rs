@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::sys::interface;
+    use crate::sys::xsk::RING_SLOTS;
 
     /// Runs `work` in a host that has an interface.
     fn on_an_interface(work: impl FnOnce(&Setup) + Send) {
@@ -197,6 +198,28 @@ mod tests {
             );
             drop(stranger);
             assert_eq!(opener.open().unwrap().len(), 1);
+        });
+    }
+
+    #[test]
+    fn room_for_a_whole_datagram_is_there_or_made_or_refused() {
+        on_an_interface(|setup| {
+            let mut socket = opener(setup).with(0, Copies::One).unwrap();
+            let full = RING_SLOTS as usize;
+            let refused = |result: io::Result<()>| result.unwrap_err().raw_os_error();
+            assert_eq!(refused(socket.reserve(full + 1)), Some(libc::EAGAIN));
+            socket.reserve(full).unwrap();
+            // For nobody, so that they are gone as soon as they are sent.
+            let frame = [2; 60];
+            for _ in 0..full {
+                socket.queue([&frame, &[]]).unwrap();
+            }
+            let one_more = socket.queue([&frame, &[]]);
+            assert_eq!(refused(one_more), Some(libc::EAGAIN));
+            socket.reserve(45).unwrap();
+            for _ in 0..45 {
+                socket.queue([&frame, &[]]).unwrap();
+            }
         });
     }
 

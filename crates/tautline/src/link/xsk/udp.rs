@@ -5,9 +5,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::ip::Reason;
 use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
+use tautline_shm::layout::RecordHead;
 use tautline_shm::news::NewsReader;
 use tautline_shm::region::PortMemory;
 
@@ -87,7 +88,7 @@ impl UdpPortLink for XskUdpPort {
         Route::new(self.local, to, mac, station, mtu_bytes)
     }
 
-    /// All fragments go into the transmit ring, and one call has the kernel send them.
+    /// Either all fragments go into the transmit ring, and one call has the kernel send them, or none.
     fn send(
         &mut self,
         route: &Route,
@@ -100,12 +101,21 @@ impl UdpPortLink for XskUdpPort {
         };
         let mut frames = datagram.frames(route, priority, identification);
         let sent = self.seat.shared().send(|queue| {
+            queue.reserve(frames.left())?;
             while let Some(frame) = frames.next_frame() {
                 queue.queue([frame, &[]])?;
             }
             Ok(())
         });
         Ok(sent?)
+    }
+
+    fn early_fragments(
+        &self,
+        head: &RecordHead,
+        each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
+    ) {
+        self.seat.shared().early().of_peer(head, each);
     }
 
     fn undelivered(&mut self) -> Option<Undelivered> {

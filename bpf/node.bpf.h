@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * What the demux and the program of link `xsk` have alike, whatever a frame holds: what they are told, what
+ * they count, which frames are for this node, and how a sender is written down.
+ */
+#ifndef TAUTLINE_NODE_BPF_H
+#define TAUTLINE_NODE_BPF_H
+
+#define TPID_8021Q 0x8100
+
+const volatile struct tl_config config = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_NODE_COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} node_counters SEC(".maps");
+
+static __always_inline int count(__u32 counter, int verdict)
+{
+	__u64 *value = bpf_map_lookup_elem(&node_counters, &counter);
+
+	if (value)
+		__sync_fetch_and_add(value, 1);
+	return verdict;
+}
+
+static __always_inline __u64 source_word(const __u8 address[6], __u16 form)
+{
+	union {
+		__u64 word;
+		struct {
+			__u8 address[6];
+			__u16 form;
+		} part;
+	} source;
+
+	__builtin_memcpy(source.part.address, address, 6);
+	source.part.form = form;
+	return source.word;
+}
+
+/* A promiscuous interface, or a bridge, sees frames that are for others. */
+static __always_inline bool is_for_us(const __u8 mac[6])
+{
+	return (mac[0] & 1) || (mac[0] == config.mac[0] && mac[1] == config.mac[1] &&
+				mac[2] == config.mac[2] && mac[3] == config.mac[3] &&
+				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
+}
+
+#endif
