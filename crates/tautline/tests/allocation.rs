@@ -228,7 +228,7 @@ fn lending(pair: &Pair) {
     assert_eq!(calls, 0);
 }
 
-/// Plain UDP: copied and lent, both ways, long ones too, in vain, and a pool that is exhausted.
+/// Plain UDP: copied and lent, both ways, long ones too, in batches, in vain, and a pool that is exhausted.
 fn plain_udp(pair: &Pair) {
     let options = QueuingOptions::default();
     let mut sender = pair.on_a(|node| node.udp_port(5001, &options)).unwrap();
@@ -264,6 +264,13 @@ fn plain_udp(pair: &Pair) {
         assert_eq!(held.len(), 16);
         held.clear();
         assert!(sender.send_to(to, Priority::LOWEST, &[0; 65_508]).is_err());
+        let mut batch = [Outgoing {
+            to,
+            priority: Priority::LOWEST,
+            message: &long[..100],
+        }; 40];
+        batch[20].message = &long[..8192];
+        assert_eq!(sender.send_batch(&batch).unwrap(), 40);
         // With a descriptor, as in a loop with epoll.
         assert!(receiver.descriptor().is_some());
         while receiver.receive_lent().unwrap().is_some() {}

@@ -120,6 +120,52 @@ impl Route {
         let checksum = internet_checksum(ip);
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
+
+    /// Writes the UDP header of a datagram that has `packet_bytes` with it.
+    #[inline]
+    fn emit_udp(&self, udp: &mut [u8], packet_bytes: usize, checksum: u16) {
+        udp[..4].copy_from_slice(&self.ports);
+        udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+        udp[6..8].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// The headers of a datagram in one frame, to be sent in front of `payload` from where that lies; `None` if
+    /// it is longer than [`whole_bytes_max`](Self::whole_bytes_max). The same as those of
+    /// [`OutDatagram::frames`], and routers are forbidden to cut it.
+    ///
+    /// ```
+    /// use tautline_proto::ip::send::{Route, SendBuffer};
+    /// use tautline_proto::wire::{MacAddress, Priority};
+    ///
+    /// let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
+    /// let route = Route::new("10.0.0.1:7".parse()?, "10.0.0.2:9".parse()?, mac(1), mac(2), 1500);
+    /// let headers = route.whole_headers(Priority::NORMAL, b"position?").expect("it is short");
+    /// let mut buffer = SendBuffer::new(9);
+    /// buffer.payload(9).unwrap().copy_from_slice(b"position?");
+    /// let mut frames = buffer.frames(&route, Priority::NORMAL, 9, 0);
+    /// assert_eq!(frames.next_frame().unwrap(), [&headers[..], b"position?"].concat());
+    /// assert_eq!(route.whole_headers(Priority::NORMAL, &[0; 1473]), None);
+    /// # Ok::<(), core::net::AddrParseError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn whole_headers(&self, priority: Priority, payload: &[u8]) -> Option<[u8; HEADERS_BYTES]> {
+        if payload.len() > self.whole_bytes_max() {
+            return None;
+        }
+        let packet_bytes = UDP_HEADER_BYTES + payload.len();
+        let mut headers = [0; HEADERS_BYTES];
+        let (outer, udp) = headers.split_at_mut(FRAGMENT_HEADERS_BYTES);
+        self.emit(
+            outer.first_chunk_mut()?,
+            priority,
+            packet_bytes,
+            (0, DONT_FRAGMENT),
+        );
+        let checksum = checksum::finish(self.checksum_base, payload);
+        self.emit_udp(udp, packet_bytes, checksum);
+        Some(headers)
+    }
 }
 
 /// A datagram's bytes, with room for headers before them. All memory is taken by [`new`](Self::new).
@@ -253,9 +299,7 @@ impl<'b> OutDatagram<'b> {
             route.emit(outer, priority, packet_bytes, (identification, 0));
         }
         let pseudo = sum(&route.addresses) + u32::from(PROTOCOL_UDP) + packet_bytes as u32;
-        udp[..4].copy_from_slice(&route.ports);
-        udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
-        udp[6..8].copy_from_slice(&fold(pseudo).to_be_bytes());
+        route.emit_udp(udp, packet_bytes, fold(pseudo));
         headers
     }
 }
@@ -272,9 +316,8 @@ fn frames<'b>(
     let length = payload.len();
     let udp = &mut headers[FRAGMENT_HEADERS_BYTES..];
     let packet_bytes = UDP_HEADER_BYTES + length;
-    udp[..4].copy_from_slice(&route.ports);
-    udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
-    udp[6..8].copy_from_slice(&checksum::finish(route.checksum_base, payload).to_be_bytes());
+    let checksum = checksum::finish(route.checksum_base, payload);
+    route.emit_udp(udp, packet_bytes, checksum);
     let whole = length <= route.whole_bytes_max();
     let step = match whole {
         true => packet_bytes,

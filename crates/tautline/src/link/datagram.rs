@@ -17,11 +17,11 @@ use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::{police, queue};
 
 use super::Inbox;
-use super::plain_udp::{UdpPortLink, Undelivered, bind, deliver_datagram, push};
+use super::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, bind, deliver_datagram, push};
 use super::socket::{COLLECT_FRAMES_MAX, SOCKET_BUFFER_BYTES};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::socket::{self, Received, Receiver, set_option};
+use crate::sys::socket::{self, Pieces, Received, Receiver, SEND_MANY_MAX, set_option};
 use crate::sys::wait;
 
 /// The port's half.
@@ -222,6 +222,35 @@ impl UdpPortLink for SocketUdpPort {
             }
             result => Ok(result?),
         }
+    }
+
+    /// Takes the first ones of the same priority, which is the socket's.
+    fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError> {
+        let Some(first) = datagrams.first() else {
+            return Ok(0);
+        };
+        self.set_priority(first.priority)?;
+        let same = datagrams.iter().take(SEND_MANY_MAX);
+        let count = same
+            .take_while(|datagram| datagram.priority == first.priority)
+            .count();
+        let pieces = std::array::from_fn::<_, SEND_MANY_MAX, _>(|index| {
+            let datagram = datagrams.get(index).unwrap_or(first);
+            Pieces {
+                head: &[],
+                rest: datagram.payload,
+                to: Some(datagram.route.to()),
+            }
+        });
+        let (socket, pieces) = (self.receiver.socket(), &pieces[..count]);
+        let mut sent = socket::send_many(socket, pieces);
+        // As in single sends, news takes the place of the answer; after the first datagram it only ends the call.
+        if matches!(&sent, Err(error) if is_news(error)) {
+            self.news = true;
+            sent = socket::send_many(socket, pieces);
+        }
+        self.news |= matches!(sent, Ok(sent) if sent < count);
+        Ok(sent?)
     }
 
     fn undelivered(&mut self) -> Option<Undelivered> {

@@ -27,7 +27,7 @@ use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority}
 use tautline_shm::region::Shape;
 
 pub use frame::{OutFrame, PlacedPayload, Route};
-pub use plain_udp::{PlainUdp, UdpPortLink, Undelivered};
+pub use plain_udp::{PlainUdp, UdpPortLink, Undelivered, WholeDatagram};
 use vbus::BusPort;
 
 use crate::address::Source;
@@ -181,6 +181,10 @@ pub struct Capabilities {
     /// Whether [merged](crate::QueuingPort::merge) messages wait to be sent in one frame. Where there are no
     /// frames each is sent at once.
     pub merges: bool,
+    /// Whether a [batch](crate::QueuingPort::send_batch) is handed over together: with one system call for each
+    /// [`BATCH_FRAMES`](crate::port::BATCH_FRAMES) frames, or into shared memory with one look at the receiver.
+    /// Elsewhere its messages are sent one by one.
+    pub batches: bool,
 }
 
 /// Frames that were ours and reached no port, since the node opened.

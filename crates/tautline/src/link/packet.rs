@@ -104,6 +104,7 @@ impl Link for PacketLink {
             answers_sender: false,
             polices: true,
             merges: true,
+            batches: true,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
 use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MacAddress, Priority};
@@ -49,6 +49,29 @@ impl std::fmt::Display for Undelivered {
     }
 }
 
+/// A datagram that travels in one frame, to be sent with others from where its bytes lie.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeDatagram<'a> {
+    /// The way.
+    pub route: &'a Route,
+    /// How urgent.
+    pub priority: Priority,
+    /// Its bytes, no more than [`Route::whole_bytes_max`].
+    pub payload: &'a [u8],
+}
+
+impl WholeDatagram<'_> {
+    /// What goes before the bytes.
+    #[inline]
+    pub(super) fn headers(&self) -> Result<[u8; HEADERS_BYTES], SendError> {
+        let too_large = SendError::MessageTooLarge {
+            bytes: self.payload.len(),
+        };
+        let headers = self.route.whole_headers(self.priority, self.payload);
+        headers.ok_or(too_large)
+    }
+}
+
 /// The half of a link that belongs to one port of plain UDP.
 pub trait UdpPortLink: Inbox {
     /// Our address and UDP port.
@@ -76,6 +99,13 @@ pub trait UdpPortLink: Inbox {
         priority: Priority,
         datagram: OutDatagram<'_>,
     ) -> Result<(), SendError>;
+
+    /// Sends datagrams of a frame each in their order, with fewer system calls than one for each. How many, from
+    /// the first on, it took: at least one, perhaps not all. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; none was sent.
+    fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError>;
 
     /// Fragments of a datagram that came before its first one, which `head` is of: each with its head and its
     /// bytes. For a head that says that there may be some.

@@ -141,6 +141,7 @@ impl Link for SimLink {
             answers_sender: false,
             polices: true,
             merges: true,
+            batches: false,
         }
     }
 

@@ -60,6 +60,7 @@ impl Link for UdpLink {
             answers_sender: false,
             polices: true,
             merges: true,
+            batches: true,
         }
     }
 

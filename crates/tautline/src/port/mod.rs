@@ -37,6 +37,9 @@ pub const VALUE_BYTES_DEFAULT: usize = tautline_proto::wire::WHOLE_BYTES_MAX_ETH
 /// Destinations of one port. Lower: a publisher cannot reach a fleet. Higher: memory of every port
 /// grows (80 bytes each).
 pub const DESTINATIONS_MAX: usize = 64;
+/// Frames of a batch that are handed to the link at once, and leave with one system call where it can do that.
+/// Lower: more system calls. Higher: more stack, about 64 bytes each in the port and 200 in the link.
+pub const BATCH_FRAMES: usize = 32;
 /// How long a receive until a deadline spins before it sleeps, unless configured. About what going
 /// to sleep and being woken costs, so a message that comes soon is not slowed by it, and a thread
 /// that waits for long burns no more than that.
@@ -53,7 +56,7 @@ impl Destination {
     }
 }
 
-/// One message of a batch: [`QueuingPort::send_batch`], [`SamplingPort::send_batch`].
+/// One message of a batch: [`QueuingPort::send_batch`], [`SamplingPort::send_batch`], [`UdpPort::send_batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
     /// Where to.

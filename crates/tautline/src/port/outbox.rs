@@ -6,15 +6,11 @@ use tautline_proto::wire::{
     FLAG_BUNDLE, Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
 };
 
-use super::{DESTINATIONS_MAX, Destination, Outgoing};
+use super::{BATCH_FRAMES, DESTINATIONS_MAX, Destination, Outgoing};
 use crate::error::{PortError, SendError};
 use crate::link::{OutFrame, PortLink, Route};
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
-
-/// Frames that are handed to the link at once. Lower: more system calls. Higher: more stack, about 64
-/// bytes each here and 200 in the link.
-const BATCH_FRAMES: usize = 32;
 
 /// The way to one port of one peer, and the numbering of what went there.
 #[derive(Debug)]

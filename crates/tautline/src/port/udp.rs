@@ -20,11 +20,11 @@ use super::assembly::Assembly;
 use super::endpoint::check_buffer;
 use super::lent::{LentBytes, LentSlot};
 use super::waiting::{Bell, Waiter, wait_for};
-use super::{DESTINATIONS_MAX, Destination, QueuingOptions};
+use super::{BATCH_FRAMES, DESTINATIONS_MAX, Destination, Outgoing, QueuingOptions};
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::ArrivalClock;
-use crate::link::plain_udp::UdpPortLink;
+use crate::link::plain_udp::{UdpPortLink, WholeDatagram};
 use crate::neighbours::LockedBy;
 use crate::node::NodeInner;
 use crate::send_pool::LentBuffer;
@@ -245,14 +245,77 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
-        if let Some(payload) = self.buffer.payload(datagram.len()) {
-            payload.copy_from_slice(datagram);
-        }
-        let too_large = SendError::MessageTooLarge {
-            bytes: datagram.len(),
-        };
-        let datagram = self.buffer.datagram(datagram.len()).ok_or(too_large);
+        let datagram = placed(&mut self.buffer, datagram);
         self.receiver.send(&self.routes[to.0], priority, datagram)
+    }
+
+    /// Sends datagrams in their order, to one destination or to several: with one system call for each
+    /// [`BATCH_FRAMES`] that fit a frame where the link can
+    /// ([`Capabilities::batches`](crate::link::Capabilities::batches)), in which they are taken from where they
+    /// lie. A longer one leaves by itself, as [`UdpPort::send_to`] does it. How many it took: all, unless there
+    /// is no room or one cannot be sent; the rest may be sent again later. Never waits.
+    ///
+    /// ```
+    /// # use tautline::{Node, NodeConfig, Outgoing, Priority, QueuingOptions};
+    /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
+    /// # let mut port = node.udp_port(15_004, &QueuingOptions::default())?;
+    /// # let peers = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0"));
+    /// # let [left, right] = peers; let (left, right) = (left?, right?);
+    /// # let to_left = port.destination("127.0.0.1", left.local_addr()?.port())?;
+    /// # let to_right = port.destination("127.0.0.1", right.local_addr()?.port())?;
+    /// let priority = Priority::HIGHEST;
+    /// let batch = [
+    ///     Outgoing { to: to_left, priority, message: b"-3 mm" },
+    ///     Outgoing { to: to_right, priority, message: b"3 mm" },
+    /// ];
+    /// let mut sent = 0;
+    /// while sent < batch.len() {
+    ///     sent += port.send_batch(&batch[sent..])?;
+    /// }
+    /// # assert_eq!((left.recv(&mut [0; 9])?, right.recv(&mut [0; 9])?), (5, 4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError`] if it took none.
+    pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        let mut sent = 0;
+        let mut stopped = None;
+        while sent < batch.len() && stopped.is_none() {
+            match self.send_first(&batch[sent..]) {
+                Ok(taken @ 1..) => sent += taken,
+                none => stopped = Some(none.err().unwrap_or(SendError::TransmitQueueFull)),
+            }
+        }
+        self.receiver.statistics.sent.add(sent as u64);
+        match stopped {
+            Some(error) if sent == 0 => {
+                self.receiver.statistics.send_errors.add(1);
+                Err(error)
+            }
+            _ => Ok(sent),
+        }
+    }
+
+    /// Sends the first datagrams of a batch that can go together, or a long one alone; how many.
+    fn send_first(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        let (link, routes) = (self.receiver.link.as_mut(), &self.routes);
+        let Some(first) = batch.first() else {
+            return Ok(0);
+        };
+        let mut together = batch.iter().map_while(|one| whole(routes, one));
+        let Some(filler) = together.next() else {
+            let datagram = placed(&mut self.buffer, first.message)?;
+            link.send(&routes[first.to.0], first.priority, datagram)?;
+            return Ok(1);
+        };
+        let mut datagrams = [filler; BATCH_FRAMES];
+        let mut count = 1;
+        for (place, datagram) in datagrams[1..].iter_mut().zip(together) {
+            *place = datagram;
+            count += 1;
+        }
+        link.send_many(&datagrams[..count])
     }
 
     /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
@@ -390,6 +453,27 @@ impl UdpPort {
         }
         receiver.link.descriptor()
     }
+}
+
+/// A datagram of a batch that travels in one frame; nothing if it does not.
+#[inline]
+fn whole<'a>(routes: &'a [Route], one: &Outgoing<'a>) -> Option<WholeDatagram<'a>> {
+    let route = &routes[one.to.0];
+    (one.message.len() <= route.whole_bytes_max()).then_some(WholeDatagram {
+        route,
+        priority: one.priority,
+        payload: one.message,
+    })
+}
+
+/// A datagram of the caller's, copied behind the room for its headers.
+#[inline]
+fn placed<'b>(buffer: &'b mut SendBuffer, bytes: &[u8]) -> Result<OutDatagram<'b>, SendError> {
+    if let Some(payload) = buffer.payload(bytes.len()) {
+        payload.copy_from_slice(bytes);
+    }
+    let too_large = SendError::MessageTooLarge { bytes: bytes.len() };
+    buffer.datagram(bytes.len()).ok_or(too_large)
 }
 
 impl Waiter for Receiver {

@@ -104,6 +104,7 @@ fn capabilities_are_true(pair: &Pair) {
             (can.lends, can.answers_sender, can.polices),
             (true, bus, !bus)
         );
+        assert_eq!(can.batches, report.link != LinkKind::Sim);
         let copies = |copies: Copies| {
             let Copies { send, receive, .. } = copies;
             (receive, copies.receive_lent, send, copies.send_lent)

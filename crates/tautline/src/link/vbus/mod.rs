@@ -115,6 +115,7 @@ impl Link for BusLink {
             answers_sender: true,
             polices: false,
             merges: false,
+            batches: true,
         }
     }
 

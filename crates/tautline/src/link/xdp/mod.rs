@@ -182,6 +182,7 @@ pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities 
         answers_sender: false,
         polices: true,
         merges: true,
+        batches: true,
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
 use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::doorbell;
@@ -20,9 +20,12 @@ use super::{DemuxOwner, UdpPortParts};
 use crate::address::ipv4_of_word;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
-use crate::link::plain_udp::{UdpPortLink, Undelivered, next_identification, reserve};
+use crate::link::plain_udp::{
+    UdpPortLink, Undelivered, WholeDatagram, next_identification, reserve,
+};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
+use crate::sys::socket::{Pieces, SEND_MANY_MAX};
 use crate::sys::{packet, socket, wait};
 
 /// The port's half.
@@ -201,6 +204,24 @@ impl UdpPortLink for XdpUdpPort {
             socket::send(self.sender.as_fd(), frame)?;
         }
         Ok(())
+    }
+
+    /// The headers are put together here, the kernel takes the bytes from where they are.
+    fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError> {
+        let datagrams = &datagrams[..datagrams.len().min(SEND_MANY_MAX)];
+        let mut headers = [[0; HEADERS_BYTES]; SEND_MANY_MAX];
+        for (headers, datagram) in headers.iter_mut().zip(datagrams) {
+            *headers = datagram.headers()?;
+        }
+        let pieces = std::array::from_fn::<_, SEND_MANY_MAX, _>(|index| Pieces {
+            head: &headers[index],
+            rest: datagrams
+                .get(index)
+                .map_or(&[], |datagram| datagram.payload),
+            to: None,
+        });
+        let pieces = &pieces[..datagrams.len()];
+        Ok(socket::send_many(self.sender.as_fd(), pieces)?)
     }
 
     fn early_fragments(

@@ -166,6 +166,7 @@ impl Link for XskLink {
             answers_sender: false,
             polices: true,
             merges: true,
+            batches: true,
         }
     }
 

@@ -16,7 +16,7 @@ use super::port::Seat;
 use crate::address::ipv4_of_word;
 use crate::error::{ReceiveError, SendError};
 use crate::link::Inbox;
-use crate::link::plain_udp::{UdpPortLink, Undelivered, next_identification};
+use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
 
@@ -108,6 +108,25 @@ impl UdpPortLink for XskUdpPort {
             Ok(())
         });
         Ok(sent?)
+    }
+
+    /// All go into the transmit ring, as the fragments of a long one do.
+    fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError> {
+        let queued = self.seat.shared().send(|queue| {
+            let mut queued = 0;
+            for datagram in datagrams {
+                let Ok(headers) = datagram.headers() else {
+                    break;
+                };
+                match queue.queue([&headers, datagram.payload]) {
+                    Ok(()) => queued += 1,
+                    Err(error) if queued == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(queued)
+        });
+        Ok(queued?)
     }
 
     fn early_fragments(
