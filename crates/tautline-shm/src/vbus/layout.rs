@@ -46,6 +46,12 @@ pub const FIRST_CONNECTION: usize = 512;
 pub const SLOT_HEAD_BYTES: usize = 24;
 /// Slots begin at multiples of this: a cache line.
 pub const SLOT_ALIGN: usize = 64;
+/// Bytes of the largest payload that is copied word by word. A message was most often put together a moment ago, field by
+/// field, and is taken apart a moment later. A processor passes a store on to a load that it covers, but lets a wider load, such as
+/// those of the C library's copy, wait until the store is in the cache. Lower: such messages wait, for 5 to 10 ns. Higher:
+/// more words than the C library's copy takes time for.
+#[cfg(not(loom))]
+const WORDS_BYTES_MAX: usize = 64;
 
 /// What a memory is, as its owner says. Written before the memory is shown to anybody, but for
 /// the epoch, which is written last (see [`Identity::EPOCH_WORD`]).
@@ -442,16 +448,45 @@ impl Slot<'_> {
         }
     }
 
+    /// One of the words of the payload.
+    ///
+    /// # Safety
+    /// `place × 8` is below the capacity.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    unsafe fn word(&self, place: usize) -> &AtomicU64 {
+        // SAFETY: the payload is aligned to 8 bytes, and a slot ends at a multiple of a cache line, so that the whole word
+        // belongs to it where its first byte does, as the caller promises. An atomic access may race with whatever another
+        // process does.
+        unsafe { &*self.payload.cast::<AtomicU64>().add(place) }
+    }
+
     /// Copies the payload's first `out.len()` bytes out, at most its capacity.
     #[cfg(not(loom))]
-    #[inline]
+    #[inline(always)]
     pub fn copy_out(&self, out: &mut [u8]) {
         let bytes = out.len().min(self.capacity);
-        // SAFETY: `payload` is the start of `capacity` readable bytes (whoever made the slot has
-        // checked that against the mapping), `out` of at least `bytes` writable ones of ours. The
-        // owner may write there at the same time if it breaks the rules: then what we get is
-        // torn, and nothing but the copy has been read.
-        unsafe { core::ptr::copy_nonoverlapping(self.payload, out.as_mut_ptr(), bytes) };
+        if bytes > WORDS_BYTES_MAX {
+            // SAFETY: `payload` is the start of `capacity` readable bytes (whoever made the slot has
+            // checked that against the mapping), `out` of at least `bytes` writable ones of ours. The
+            // owner may write there at the same time if it breaks the rules: then what we get is
+            // torn, and nothing but the copy has been read.
+            unsafe { core::ptr::copy_nonoverlapping(self.payload, out.as_mut_ptr(), bytes) };
+            return;
+        }
+        let (words, rest) = out[..bytes].as_chunks_mut::<8>();
+        let whole = words.len();
+        for (place, word) in words.iter_mut().enumerate() {
+            // SAFETY: the word is one of the `bytes` within the capacity.
+            *word = unsafe { self.word(place) }.load(Relaxed).to_ne_bytes();
+        }
+        if !rest.is_empty() {
+            // SAFETY: its first byte is.
+            let last = unsafe { self.word(whole) }.load(Relaxed).to_ne_bytes();
+            for (byte, from) in rest.iter_mut().zip(last) {
+                *byte = from;
+            }
+        }
     }
 
     /// Copies the words that hold the payload's first `length` bytes, while the owner may be writing them: at most its
@@ -460,22 +495,36 @@ impl Slot<'_> {
     #[inline]
     pub(crate) fn copy_racing(&self, length: usize, out: &mut [u64]) {
         let words = length.min(self.capacity).div_ceil(8);
-        let start = self.payload.cast::<AtomicU64>();
         for (place, word) in out.iter_mut().take(words).enumerate() {
-            // SAFETY: the payload is aligned to 8 bytes, and a slot ends at a multiple of a cache line: the
-            // whole of the last word belongs to it. An atomic load may race with whatever the owner does.
-            *word = unsafe { &*start.add(place) }.load(Relaxed);
+            // SAFETY: the word begins below the length, which is within the capacity.
+            *word = unsafe { self.word(place) }.load(Relaxed);
         }
     }
 
     /// Owner: copies `bytes` into the payload; what exceeds the capacity is left out.
     #[cfg(not(loom))]
-    #[inline]
+    #[inline(always)]
     pub fn copy_in(&self, bytes: &[u8]) {
         let length = bytes.len().min(self.capacity);
-        // SAFETY: `payload` is the start of `capacity` bytes that the owner, who alone calls this,
-        // has mapped writable; nobody else writes them.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload, length) };
+        if length > WORDS_BYTES_MAX {
+            // SAFETY: `payload` is the start of `capacity` bytes that the owner, who alone calls this,
+            // has mapped writable; nobody else writes them.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload, length) };
+            return;
+        }
+        let (words, rest) = bytes[..length].as_chunks::<8>();
+        for (place, word) in words.iter().enumerate() {
+            // SAFETY: the word is one of the `length` bytes within the capacity.
+            unsafe { self.word(place) }.store(u64::from_ne_bytes(*word), Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            for (byte, from) in last.iter_mut().zip(rest) {
+                *byte = *from;
+            }
+            // SAFETY: its first byte is.
+            unsafe { self.word(words.len()) }.store(u64::from_ne_bytes(last), Relaxed);
+        }
     }
 
     /// The same in a model. loom fails where the owner may be writing at that time.
@@ -511,10 +560,10 @@ impl Slot<'_> {
 #[derive(Clone, Copy)]
 pub struct Slots<'m> {
     first: *mut u8,
+    /// From one class to the next; 0 if there is only one, so that every class is that one.
     class_bytes: usize,
     slot_bytes: usize,
     mask: u32,
-    class_count: usize,
     capacity: usize,
     memory: core::marker::PhantomData<&'m SlotHead>,
 }
@@ -532,10 +581,12 @@ impl<'m> Slots<'m> {
         Self {
             // SAFETY: the first slot is within the memory, says the shape.
             first: unsafe { base.add(FIRST_SLOT) },
-            class_bytes: shape.class_bytes(),
+            class_bytes: match shape.class_count() {
+                CLASS_COUNT => shape.class_bytes(),
+                _ => 0,
+            },
             slot_bytes: shape.slot_bytes(),
             mask: shape.depth() - 1,
-            class_count: shape.class_count(),
             capacity: shape.message_bytes_max as usize,
             memory: core::marker::PhantomData,
         }
@@ -545,7 +596,7 @@ impl<'m> Slots<'m> {
     #[inline]
     #[must_use]
     pub fn slot(&self, class: usize, position: u32) -> Slot<'m> {
-        let class = class.min(self.class_count - 1);
+        let class = class % CLASS_COUNT;
         let offset = class * self.class_bytes + (position & self.mask) as usize * self.slot_bytes;
         // SAFETY: class and position are in range, so the slot is within the memory, by
         // `Shape::producer_bytes`; it is aligned, because all terms are multiples of a cache line;
@@ -672,6 +723,63 @@ pub mod model {
                 corrupt: word(),
             },
             reading: ReadingLine { reading: half() },
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::vbus::shape::{Kind, Shape};
+
+    /// A page of a mapping.
+    #[derive(Clone, Copy)]
+    #[repr(C, align(4096))]
+    struct Page([u8; 4096]);
+
+    const FILL: u8 = 0xee;
+
+    #[test]
+    fn a_payload_of_any_length_is_copied_whole_and_nothing_beside_it() {
+        let pattern: Vec<u8> = (1..=100).collect();
+        for message_bytes_max in [1, 7, 8, 40, 41, 63, 64, 65, 99] {
+            let shape = Shape {
+                kind: Kind::Queuing { depth: 2 },
+                message_bytes_max,
+            };
+            let capacity = message_bytes_max as usize;
+            for length in 0..=pattern.len() {
+                let mut memory = vec![Page([FILL; 4096]); shape.producer_bytes().div_ceil(4096)];
+                // SAFETY: as many bytes as the shape has, aligned to a page, not used otherwise while the slots are.
+                let slots = unsafe { Slots::at(memory.as_mut_ptr().cast(), shape) };
+                let (slot, after) = (slots.slot(3, 0), slots.slot(3, 1));
+                slot.copy_in(&pattern[..length]);
+                let copied = length.min(capacity);
+                let mut out = [FILL; 100];
+                slot.copy_out(&mut out[..length]);
+                assert_eq!(out[..copied], pattern[..copied]);
+                assert!(out[copied..].iter().all(|byte| *byte == FILL));
+                let filled = u32::from_ne_bytes([FILL; 4]);
+                assert_eq!(slot.head.class.load(Relaxed), filled);
+                assert_eq!(after.head.turn.load(Relaxed), filled);
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_that_there_is_not_is_one_that_there_is() {
+        let shape = Shape {
+            kind: Kind::Sampling,
+            message_bytes_max: 8,
+        };
+        let mut memory = vec![Page([0; 4096]); shape.producer_bytes().div_ceil(4096)];
+        // SAFETY: as above.
+        let cells = unsafe { Slots::at(memory.as_mut_ptr().cast(), shape) };
+        for class in [0, 1, 7, 8, usize::MAX] {
+            assert!(std::ptr::eq(
+                cells.slot(class, 5).head,
+                cells.slot(0, 1).head
+            ));
         }
     }
 }
