@@ -83,7 +83,7 @@ fn deadline(timeout: Option<f64>) -> Result<Instant, CommandError> {
 /// A port of either kind with its buffer.
 enum Inlet {
     Queuing(Box<QueuingPort>, Vec<u8>),
-    Sampling(SamplingPort, Vec<u8>),
+    Sampling(Box<SamplingPort>, Vec<u8>),
 }
 
 /// What came: its bytes, where from, and all that is known of it.
@@ -98,10 +98,8 @@ impl Inlet {
             let port = node
                 .sampling_port(arguments.port, &SamplingOptions::default())
                 .map_err(peer::port_error)?;
-            Ok(Inlet::Sampling(
-                port,
-                vec![0; SamplingPort::VALUE_BYTES_MAX],
-            ))
+            let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
+            Ok(Inlet::Sampling(Box::new(port), buffer))
         } else {
             let port = node
                 .queuing_port(arguments.port, &peer::any_size())

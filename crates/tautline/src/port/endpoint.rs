@@ -9,12 +9,14 @@ use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::lent::Loan;
+use super::lent::{LentMessage, Loan};
 use super::outbox::Outbox;
+use super::queuing::Message;
 use super::waiting::{Bell, Waiter, wait_for};
 use super::{Destination, Outgoing, VALUE_BYTES_DEFAULT};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::vbus::Found;
 use crate::link::{ArrivalClock, PortHalf, PortRequest};
 use crate::neighbours::LockedBy;
 use crate::node::NodeInner;
@@ -161,29 +163,21 @@ impl Endpoint {
     }
 
     /// Lends the place of the next message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lend(
         &mut self,
         to: Destination,
         priority: Priority,
         length: usize,
     ) -> Result<Loan<'_>, SendError> {
+        let statistics = &self.statistics;
         match &mut self.link {
+            PortHalf::Bus(bus) => bus.lend(statistics, to.0, priority, length),
             PortHalf::Frames(frames) => {
-                let buffer = self
-                    .node
-                    .send_pool
-                    .lend(length)
-                    .inspect_err(|_| self.statistics.send_errors.add(1))?;
-                Ok(Loan::of_pool(
-                    buffer,
-                    &mut self.outbox,
-                    frames.link.as_mut(),
-                    &self.statistics,
-                    (to, priority),
-                ))
+                let (outbox, link) = (&mut self.outbox, frames.link.as_mut());
+                let pool = (&self.node.send_pool, length);
+                Loan::of_pool(pool, outbox, link, statistics, (to, priority))
             }
-            PortHalf::Bus(bus) => bus.lend(&self.statistics, to.0, priority, length),
         }
     }
 
@@ -208,6 +202,33 @@ impl Endpoint {
             PortHalf::Frames(frames) => self.outbox.flush(frames.link.as_mut(), &self.statistics),
             PortHalf::Bus(_) => Ok(()),
         }
+    }
+
+    /// Over a bus: the most urgent message, for [`Endpoint::wait_for`].
+    #[inline]
+    pub(super) fn find_on_bus(&mut self) -> Result<Option<Found>, ReceiveError> {
+        match &mut self.link {
+            PortHalf::Bus(bus) => Ok(bus.inlet.find()),
+            PortHalf::Frames(_) => Ok(None),
+        }
+    }
+
+    /// Over a bus: a message that was found, copied.
+    pub(super) fn take_on_bus(&mut self, found: Found, buffer: &mut [u8]) -> Option<Message> {
+        let PortHalf::Bus(bus) = &mut self.link else {
+            return None;
+        };
+        self.statistics.received.add(1);
+        Some(bus.take(found, buffer))
+    }
+
+    /// Over a bus: a message that was found, where it lies.
+    pub(super) fn lend_on_bus(&mut self, found: Found) -> Option<LentMessage<'_>> {
+        let PortHalf::Bus(bus) = &mut self.link else {
+            return None;
+        };
+        self.statistics.received.add(1);
+        Some(LentMessage::on_bus(bus, found))
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:

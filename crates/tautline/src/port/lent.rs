@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
@@ -14,34 +15,36 @@ use tautline_shm::vbus::layout::Slot as BusSlot;
 
 use super::Destination;
 use super::outbox::Outbox;
+use super::queuing::Message;
 use crate::address::Source;
 use crate::error::SendError;
 use crate::link::PortLink;
-use crate::link::vbus::{BusPort, Outlet};
-use crate::send_pool::LentBuffer;
+use crate::link::vbus::{BusPort, Found, FoundAt, Outlet};
+use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 
 /// The place of a message that has not been sent: fill it, and [`send`](Loan::send) it. Dropped
 /// without that, it is as if it had never been asked for. What stands there at first is what an earlier
 /// message has left.
 pub struct Loan<'p> {
-    place: LoanPlace<'p>,
+    /// The place: `length` bytes that only we can write, in memory that `way` holds.
+    start: *mut u8,
+    length: usize,
+    way: LoanWay<'p>,
     statistics: &'p Statistics,
     priority: Priority,
 }
 
-enum LoanPlace<'p> {
+/// How a loan is sent, and who holds its memory. Nothing here is dropped but by [`Loan`]'s own few instructions: with more,
+/// the compiler keeps every loan in memory, and copying it from there costs more than all the rest of a send over a bus.
+enum LoanWay<'p> {
     /// A slot that the receiver will look into.
     Bus {
         outlet: &'p mut Outlet,
         sequence: &'p mut u32,
-        /// The place, within memory that the outlet holds, and that only we can write.
-        start: *mut u8,
-        length: usize,
     },
-    /// A buffer that frames leave from.
+    /// A buffer that frames leave from; it is in the outbox.
     Pool {
-        buffer: LentBuffer,
         outbox: &'p mut Outbox,
         link: &'p mut dyn PortLink,
         to: Destination,
@@ -49,6 +52,7 @@ enum LoanPlace<'p> {
 }
 
 impl<'p> Loan<'p> {
+    #[inline(always)]
     pub(crate) fn on_bus(
         outlet: &'p mut Outlet,
         sequence: &'p mut u32,
@@ -56,73 +60,73 @@ impl<'p> Loan<'p> {
         priority: Priority,
         length: usize,
     ) -> Result<Self, SendError> {
-        let start = outlet
-            .lend(priority, length)
-            .inspect_err(|_| statistics.send_errors.add(1))?;
+        let start = match outlet.lend(priority, length) {
+            Ok(start) => start,
+            Err(error) => {
+                statistics.send_errors.add(1);
+                return Err(error);
+            }
+        };
         Ok(Self {
-            place: LoanPlace::Bus {
-                outlet,
-                sequence,
-                start,
-                length,
-            },
+            start,
+            length,
+            way: LoanWay::Bus { outlet, sequence },
             statistics,
             priority,
         })
     }
 
+    #[inline(never)]
     pub(super) fn of_pool(
-        buffer: LentBuffer,
+        (pool, length): (&Arc<SendPool>, usize),
         outbox: &'p mut Outbox,
         link: &'p mut dyn PortLink,
         statistics: &'p Statistics,
         (to, priority): (Destination, Priority),
-    ) -> Self {
-        Self {
-            place: LoanPlace::Pool {
-                buffer,
-                outbox,
-                link,
-                to,
-            },
+    ) -> Result<Self, SendError> {
+        let buffer = pool
+            .lend(length)
+            .inspect_err(|_| statistics.send_errors.add(1))?;
+        let start = outbox.keep_lent(buffer).as_mut_ptr();
+        Ok(Self {
+            start,
+            length,
+            way: LoanWay::Pool { outbox, link, to },
             statistics,
             priority,
-        }
+        })
     }
 
     /// Sends what has been filled in.
     ///
     /// # Errors
     /// As [`QueuingPort::send`](crate::QueuingPort::send).
-    #[inline]
-    pub fn send(self) -> Result<(), SendError> {
-        let Self {
-            place,
-            statistics,
-            priority,
-        } = self;
-        match place {
-            LoanPlace::Bus {
-                outlet,
-                sequence,
-                length,
-                ..
-            } => {
-                let number = *sequence;
-                *sequence = number.wrapping_add(1);
-                let result = outlet.publish_lent(priority, length, number);
-                match result {
-                    Ok(()) => statistics.sent.add(1),
-                    Err(_) => statistics.send_errors.add(1),
-                }
-                result
+    #[inline(always)]
+    pub fn send(mut self) -> Result<(), SendError> {
+        let (statistics, priority) = (self.statistics, self.priority);
+        let result = match &mut self.way {
+            LoanWay::Bus { outlet, sequence } => {
+                let number = **sequence;
+                **sequence = number.wrapping_add(1);
+                outlet.publish_lent(priority, self.length, number)
             }
-            LoanPlace::Pool {
-                mut buffer,
-                outbox,
-                link,
-                to,
-            } => outbox.send_lent(link, statistics, to, priority, &mut buffer),
+            LoanWay::Pool { outbox, link, to } => {
+                return outbox.send_kept(*link, statistics, *to, priority);
+            }
+        };
+        match result {
+            Ok(()) => statistics.sent.add(1),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
+    }
+}
+
+impl Drop for Loan<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let LoanWay::Pool { outbox, .. } = &mut self.way {
+            outbox.forget_lent();
         }
     }
 }
@@ -130,30 +134,21 @@ impl<'p> Loan<'p> {
 impl Deref for Loan<'_> {
     type Target = [u8];
 
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &[u8] {
-        match &self.place {
-            // SAFETY: `start` begins `length` bytes of a slot of our own memory (`Outlet::lend`), which
-            // stays mapped while the outlet is borrowed. Nobody but us can write it: it is sealed. The peer
-            // does not read it before it is published, and its reads could not harm us.
-            LoanPlace::Bus { start, length, .. } => unsafe {
-                std::slice::from_raw_parts(*start, *length)
-            },
-            LoanPlace::Pool { buffer, .. } => buffer,
-        }
+        // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own memory
+        // (`Outlet::lend`), mapped while the outlet is borrowed, which nobody but us can write, since it is sealed (the peer does
+        // not read it before it is published, and its reads could not harm us); or of the buffer that the outbox keeps for
+        // this loan (`Outbox::keep_lent`), and that is not touched otherwise while the outbox is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
 
 impl DerefMut for Loan<'_> {
-    #[inline]
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.place {
-            // SAFETY: as in `deref`; the loan is borrowed for as long as the slice lives.
-            LoanPlace::Bus { start, length, .. } => unsafe {
-                std::slice::from_raw_parts_mut(*start, *length)
-            },
-            LoanPlace::Pool { buffer, .. } => buffer,
-        }
+        // SAFETY: as in `deref`; the loan is borrowed for as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 }
 
@@ -296,9 +291,12 @@ impl std::fmt::Debug for LentBytes<'_> {
 
 /// A message where it lies: where its sender has put it on a bus, in the port's own memory elsewhere. It
 /// is given back when this value is dropped; until then its place is taken, and nothing is written there.
-#[derive(Debug)]
 pub struct LentMessage<'p> {
-    pub(crate) place: LentPlace<'p>,
+    /// The message's bytes, in memory that `keeper` holds, or that stays until the port is used again.
+    start: *const u8,
+    length: usize,
+    foreign: bool,
+    keeper: Keeper<'p>,
     /// Its priority.
     pub priority: Priority,
     /// Who sent it.
@@ -307,41 +305,131 @@ pub struct LentMessage<'p> {
     pub arrival: Instant,
     /// Its sequence number; of a message in frames, that of the first.
     pub sequence: u32,
-    pub(crate) length: usize,
 }
 
-/// Where a lent message lies.
-#[derive(Debug)]
-pub(crate) enum LentPlace<'p> {
-    /// In its sender's memory.
+/// Who gets a message back. As [`LoanWay`], without anything to drop.
+enum Keeper<'p> {
+    /// Its sender, on a bus.
     Bus {
         bus: &'p mut BusPort,
-        place: (usize, usize),
+        place: FoundAt,
     },
-    /// In a slot of the port.
-    Slot(LentSlot<'p>),
-    /// Where its fragments were put together. It stays until the port is used again.
-    Collected(&'p [u8]),
+    /// The port's producers: no more messages are in the slot.
+    Slot {
+        consumer: &'p mut Consumer,
+        control: &'p Control,
+        record: Record<'p>,
+    },
+    /// Nobody yet. It stays until the port is used again.
+    Nobody,
 }
 
-impl LentMessage<'_> {
-    /// The message's bytes.
+// SAFETY: `start` is read only, through `bytes`; what is there belongs to the message, whichever thread has it; and the
+// keeper may change threads itself.
+unsafe impl Send for LentMessage<'_> {}
+// SAFETY: as above; with a shared reference the bytes can only be read.
+unsafe impl Sync for LentMessage<'_> {}
+
+impl std::fmt::Debug for LentMessage<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("LentMessage")
+            .field("bytes", &self.bytes())
+            .field("priority", &self.priority)
+            .field("source", &self.source)
+            .field("arrival", &self.arrival)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'p> LentMessage<'p> {
+    /// In the memory of its sender on a bus.
+    #[inline(always)]
+    pub(crate) fn on_bus(bus: &'p mut BusPort, Found { head, place }: Found) -> Self {
+        let LentBytes {
+            start,
+            length,
+            foreign,
+            ..
+        } = LentBytes::on_bus(bus.inlet.slot(place), head.length as usize);
+        Self {
+            start,
+            length,
+            foreign,
+            priority: Priority::ALL[place.class],
+            source: bus.inlet.sender(place),
+            arrival: Instant::from_nanos(head.arrival_ns),
+            sequence: head.sequence,
+            keeper: Keeper::Bus { bus, place },
+        }
+    }
+
+    /// In a slot of the port, from `offset` on. It is given back if `is_last`.
     #[inline]
+    pub(super) fn in_slot(
+        consumer: &'p mut Consumer,
+        control: &'p Control,
+        record: Record<'p>,
+        (offset, is_last): (usize, bool),
+        message: &Message,
+    ) -> Self {
+        let bytes = LentBytes::of_slot(record.slot, offset, message.length);
+        let keeper = if is_last {
+            Keeper::Slot {
+                consumer,
+                control,
+                record,
+            }
+        } else {
+            Keeper::Nobody
+        };
+        Self::of(bytes, keeper, message)
+    }
+
+    /// Where its fragments were put together.
+    pub(super) fn collected(bytes: &'p [u8], message: &Message) -> Self {
+        Self::of(LentBytes::of_slice(bytes), Keeper::Nobody, message)
+    }
+
+    #[inline]
+    fn of(bytes: LentBytes<'p>, keeper: Keeper<'p>, message: &Message) -> Self {
+        Self {
+            start: bytes.start,
+            length: bytes.length,
+            foreign: bytes.foreign,
+            keeper,
+            priority: message.priority,
+            source: message.source,
+            arrival: message.arrival,
+            sequence: message.sequence,
+        }
+    }
+
+    /// The message's bytes.
+    #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> LentBytes<'_> {
-        match &self.place {
-            LentPlace::Bus { bus, place } => LentBytes::on_bus(bus.inlet.slot(*place), self.length),
-            LentPlace::Slot(lent) => lent.bytes(self.length),
-            LentPlace::Collected(bytes) => LentBytes::of_slice(bytes),
+        LentBytes {
+            start: self.start,
+            length: self.length,
+            foreign: self.foreign,
+            memory: PhantomData,
         }
     }
 }
 
 impl Drop for LentMessage<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if let LentPlace::Bus { bus, place } = &mut self.place {
-            bus.inlet.release(*place);
+        match &mut self.keeper {
+            Keeper::Bus { bus, place } => bus.give_back(*place),
+            Keeper::Slot {
+                consumer,
+                control,
+                record,
+            } => give_back(consumer, control, *record),
+            Keeper::Nobody => {}
         }
     }
 }
@@ -385,9 +473,15 @@ impl Drop for LentSlot<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.is_last {
-            self.consumer.release(self.control, self.record);
+            give_back(self.consumer, self.control, self.record);
         }
     }
+}
+
+/// Out of line, so that dropping a message is a few instructions. See [`LoanWay`].
+#[inline(never)]
+fn give_back(consumer: &mut Consumer, control: &Control, record: Record<'_>) {
+    consumer.release(control, record);
 }
 
 impl std::fmt::Debug for LentSlot<'_> {

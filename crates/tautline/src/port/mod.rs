@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use tautline_proto::wire::Priority;
 
-pub(crate) use lent::LentPlace;
 pub use lent::{LentBytes, LentMessage, LentSample, Loan};
 pub use queuing::{Message, QueuingOptions, QueuingPort};
 pub use sampling::{Sample, SamplingOptions, SamplingPort};

@@ -54,6 +54,8 @@ pub(super) struct Outbox {
     number: PortNumber,
     flows: Vec<Flow>,
     pending: Pending,
+    /// The buffer of a loan that is being filled.
+    lent: Option<LentBuffer>,
 }
 
 /// A frame of a batch before it is sent.
@@ -84,6 +86,33 @@ impl Outbox {
                 used: 0,
                 payload: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
             },
+            lent: None,
+        }
+    }
+
+    /// Keeps the buffer of a loan until that is sent or forgotten; its bytes.
+    pub(super) fn keep_lent(&mut self, buffer: LentBuffer) -> &mut [u8] {
+        self.lent.insert(buffer)
+    }
+
+    /// Gives the buffer of a loan back, if it has not been sent.
+    #[inline(never)]
+    pub(super) fn forget_lent(&mut self) {
+        self.lent = None;
+    }
+
+    /// Sends what is in the buffer of a loan, and gives that back.
+    #[inline(never)]
+    pub(super) fn send_kept(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+    ) -> Result<(), SendError> {
+        match self.lent.take() {
+            Some(mut buffer) => self.send_lent(link, statistics, to, priority, &mut buffer),
+            None => Ok(()),
         }
     }
 
@@ -113,8 +142,9 @@ impl Outbox {
         Ok(Destination(self.flows.len() - 1))
     }
 
-    /// Sends one message now; what is merged for the same place and priority goes before it.
-    #[inline]
+    /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it, the
+    /// way over a bus would be longer.
+    #[inline(never)]
     pub(super) fn send(
         &mut self,
         link: &mut dyn PortLink,
@@ -134,7 +164,7 @@ impl Outbox {
 
     /// As [`Outbox::send`], from where the message lies.
     #[inline]
-    pub(super) fn send_lent(
+    fn send_lent(
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,

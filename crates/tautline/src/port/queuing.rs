@@ -15,11 +15,11 @@ use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::lent::{LentBytes, LentMessage, LentPlace, LentSlot, Loan};
+use super::lent::{LentBytes, LentMessage, Loan};
 use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, Outgoing, SPIN_DEFAULT};
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::PortHalf;
+use crate::link::{FramePort, PortHalf};
 use crate::memory::MappedPort;
 use crate::node::NodeInner;
 use crate::policing::Policing;
@@ -126,14 +126,6 @@ struct Receiver {
     message_bytes_max: usize,
     /// Boxed: a port of small messages does without, and stays small itself.
     large: Option<Box<Large>>,
-}
-
-/// What a look found.
-enum Sought {
-    /// A message in the memory of who sent it.
-    OnBus,
-    /// One in the port's own.
-    Here(Found),
 }
 
 /// A message, and where it lies. Its place is the port's until the message is taken or lent.
@@ -344,12 +336,18 @@ impl QueuingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn receive_lent(&mut self) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let mut found = self.seek()?;
-        if found.is_none() && self.endpoint.notify {
-            self.endpoint.link.arm_descriptor();
-            found = self.seek()?;
+        let Self { endpoint, receiver } = self;
+        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        match &mut endpoint.link {
+            PortHalf::Bus(bus) => match bus.find(notify) {
+                Some(found) => {
+                    statistics.received.add(1);
+                    Ok(Some(LentMessage::on_bus(bus, found)))
+                }
+                None => Ok(None),
+            },
+            PortHalf::Frames(frames) => receiver.lend_next(frames, statistics, notify),
         }
-        Ok(found.and_then(|found| self.lend_found(found)))
     }
 
     /// As [`QueuingPort::receive_lent`]; waits for a message until `deadline`, spinning first and then
@@ -361,30 +359,19 @@ impl QueuingPort {
         &mut self,
         deadline: Instant,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let Self {
-            endpoint, receiver, ..
-        } = self;
-        let found = endpoint.wait_for(deadline, |endpoint| receiver.seek(endpoint))?;
-        Ok(found.and_then(|found| self.lend_found(found)))
-    }
-
-    #[inline]
-    fn seek(&mut self) -> Result<Option<Sought>, ReceiveError> {
-        self.receiver.seek(&mut self.endpoint)
-    }
-
-    #[inline]
-    fn lend_found(&mut self, sought: Sought) -> Option<LentMessage<'_>> {
-        let lent = match (sought, &mut self.endpoint.link) {
-            (Sought::Here(found), PortHalf::Frames(frames)) => {
-                self.receiver.lend(&frames.memory, found)
-            }
-            (_, PortHalf::Bus(bus)) => bus.take_lent(),
-            _ => None,
-        };
-        let received = &self.endpoint.statistics.received;
-        received.add(u64::from(lent.is_some()));
-        lent
+        let Self { endpoint, receiver } = self;
+        if let PortHalf::Bus(_) = endpoint.link {
+            let found = endpoint.wait_for(deadline, Endpoint::find_on_bus)?;
+            return Ok(found.and_then(|found| endpoint.lend_on_bus(found)));
+        }
+        let found = endpoint.wait_for(deadline, |endpoint| match &mut endpoint.link {
+            PortHalf::Frames(frames) => receiver.seek(frames, &endpoint.statistics),
+            PortHalf::Bus(_) => Ok(None),
+        })?;
+        Ok(found.and_then(|found| match &endpoint.link {
+            PortHalf::Frames(frames) => receiver.lend(frames, &endpoint.statistics, found),
+            PortHalf::Bus(_) => None,
+        }))
     }
 
     /// The most urgent message, if there is one, into `buffer`, which must hold
@@ -395,14 +382,18 @@ impl QueuingPort {
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
-        if let Some(message) = self.look(buffer)? {
-            return Ok(Some(message));
+        let Self { endpoint, receiver } = self;
+        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        match &mut endpoint.link {
+            PortHalf::Bus(bus) => match bus.find(notify) {
+                Some(found) => {
+                    statistics.received.add(1);
+                    Ok(Some(bus.take(found, buffer)))
+                }
+                None => Ok(None),
+            },
+            PortHalf::Frames(frames) => receiver.take_next(frames, statistics, notify, buffer),
         }
-        if !self.endpoint.notify {
-            return Ok(None);
-        }
-        self.endpoint.link.arm_descriptor();
-        self.look(buffer)
     }
 
     /// The most urgent message; waits for one until `deadline`, spinning first and then sleeping.
@@ -417,7 +408,14 @@ impl QueuingPort {
     ) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
         let Self { endpoint, receiver } = self;
-        endpoint.wait_for(deadline, |endpoint| receiver.look(endpoint, buffer))
+        if let PortHalf::Bus(_) = endpoint.link {
+            let found = endpoint.wait_for(deadline, Endpoint::find_on_bus)?;
+            return Ok(found.and_then(|found| endpoint.take_on_bus(found, buffer)));
+        }
+        endpoint.wait_for(deadline, |endpoint| match &mut endpoint.link {
+            PortHalf::Frames(frames) => receiver.look(frames, &endpoint.statistics, buffer),
+            PortHalf::Bus(_) => Ok(None),
+        })
     }
 
     /// Bytes of the largest message that the port can hold.
@@ -434,45 +432,68 @@ impl QueuingPort {
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         self.endpoint.descriptor()
     }
-
-    #[inline]
-    fn look(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
-        self.receiver.look(&mut self.endpoint, buffer)
-    }
 }
 
 impl Receiver {
+    /// The most urgent message, copied into `buffer`; if there is none and `notify` is set, the descriptor is armed. Never
+    /// inline: beside it, the way over a bus would go through memory.
+    #[inline(never)]
+    fn take_next(
+        &mut self,
+        frames: &mut FramePort,
+        statistics: &Statistics,
+        notify: bool,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError> {
+        if let Some(message) = self.look(frames, statistics, buffer)? {
+            return Ok(Some(message));
+        }
+        if !notify {
+            return Ok(None);
+        }
+        frames.link.arm();
+        self.look(frames, statistics, buffer)
+    }
+
+    /// The same where it lies.
+    #[inline(never)]
+    fn lend_next<'p>(
+        &'p mut self,
+        frames: &'p mut FramePort,
+        statistics: &Statistics,
+        notify: bool,
+    ) -> Result<Option<LentMessage<'p>>, ReceiveError> {
+        let mut found = self.seek(frames, statistics)?;
+        if found.is_none() && notify {
+            frames.link.arm();
+            found = self.seek(frames, statistics)?;
+        }
+        Ok(found.and_then(|found| self.lend(frames, statistics, found)))
+    }
+
     /// Brings in what has arrived, and takes the most urgent message.
     #[inline]
     fn look(
         &mut self,
-        endpoint: &mut Endpoint,
+        frames: &mut FramePort,
+        statistics: &Statistics,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        let statistics = &endpoint.statistics;
-        let message = match &mut endpoint.link {
-            PortHalf::Bus(bus) => bus.take(buffer),
-            PortHalf::Frames(frames) => {
-                frames.link.collect()?;
-                let found = self.find(&frames.memory, statistics);
-                found.and_then(|found| self.take(&frames.memory, found, buffer))
-            }
-        };
+        let found = self.seek(frames, statistics)?;
+        let message = found.and_then(|found| self.take(&frames.memory, found, buffer));
         statistics.received.add(u64::from(message.is_some()));
         Ok(message)
     }
 
     /// Brings in what has arrived, and looks for the most urgent message.
     #[inline]
-    fn seek(&mut self, endpoint: &mut Endpoint) -> Result<Option<Sought>, ReceiveError> {
-        match &mut endpoint.link {
-            PortHalf::Bus(bus) => Ok(bus.inlet.peek().map(|_| Sought::OnBus)),
-            PortHalf::Frames(frames) => {
-                frames.link.collect()?;
-                let found = self.find(&frames.memory, &endpoint.statistics);
-                Ok(found.map(Sought::Here))
-            }
-        }
+    fn seek(
+        &mut self,
+        frames: &mut FramePort,
+        statistics: &Statistics,
+    ) -> Result<Option<Found>, ReceiveError> {
+        frames.link.collect()?;
+        Ok(self.find(&frames.memory, statistics))
     }
 
     /// Looks at records until one is or completes a message. Bounded by the slots of the port.
@@ -575,30 +596,28 @@ impl Receiver {
 
     /// Lends a message that was found.
     #[inline]
-    fn lend<'p>(&'p mut self, memory: &'p MappedPort, found: Found) -> Option<LentMessage<'p>> {
+    fn lend<'p>(
+        &'p mut self,
+        frames: &'p FramePort,
+        statistics: &Statistics,
+        found: Found,
+    ) -> Option<LentMessage<'p>> {
         let Found { message, at } = found;
-        let place = match at {
+        let lent = match at {
             FoundAt::Slot {
                 class,
                 offset,
                 is_last,
             } => {
-                let port = memory.port();
+                let port = frames.memory.port();
                 let record = self.consumer.oldest(port.slots, class)?;
                 let rest = (offset, is_last);
-                let slot = LentSlot::new(&mut self.consumer, port.control, record, rest);
-                LentPlace::Slot(slot)
+                LentMessage::in_slot(&mut self.consumer, port.control, record, rest, &message)
             }
-            FoundAt::Collector => LentPlace::Collected(self.collected()?),
+            FoundAt::Collector => LentMessage::collected(self.collected()?, &message),
         };
-        Some(LentMessage {
-            place,
-            priority: message.priority,
-            source: message.source,
-            arrival: message.arrival,
-            sequence: message.sequence,
-            length: message.length,
-        })
+        statistics.received.add(1);
+        Some(lent)
     }
 
     /// The message that was put together last.

@@ -17,7 +17,7 @@ use tautline_shm::vbus::wait;
 
 use super::epoch;
 use super::view::{ConsumerView, ProducerView, View};
-use crate::address::NodeName;
+use crate::address::{Address, NodeName, Source};
 use crate::statistics::Counter;
 use crate::sys::clock;
 use crate::sys::event::{Bells, Event};
@@ -68,6 +68,15 @@ impl Incoming {
 
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Whose messages they are.
+    #[inline(always)]
+    pub(crate) fn source(&self) -> Source {
+        Source {
+            address: Address::Bus(self.node),
+            port: self.port,
+        }
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {

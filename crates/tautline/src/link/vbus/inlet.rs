@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use tautline_proto::wire::PortNumber;
-use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX, Slot};
+use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX, Slot, Slots};
 use tautline_shm::vbus::shape::Kind;
 use tautline_shm::vbus::wait::{self, Manner, Sleeper};
 use tautline_shm::vbus::{cell, ring};
 
 use self::values::Held;
 use super::incoming::{Incoming, InletShared, add};
-use crate::address::NodeName;
+use crate::address::Source;
 use crate::error::ReceiveError;
 use crate::sys::shared::{self, sleep_on};
 use crate::sys::wait as poll;
@@ -50,15 +49,30 @@ pub(crate) struct Inlet {
     armed: bool,
 }
 
-/// A message in the slot of a peer, read once and checked.
-#[derive(Clone, Copy)]
-pub(crate) struct Found<'i> {
-    pub(crate) slot: Slot<'i>,
+/// A message in the slot of a peer: where it is, and what its head said when it was read and checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
     pub(crate) head: MessageHead,
-    pub(crate) class: usize,
-    pub(crate) node: NodeName,
-    pub(crate) port: PortNumber,
+    pub(crate) place: FoundAt,
+}
+
+/// Where a message was found: which peer's it is, and its class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundAt {
     connection: usize,
+    pub(crate) class: usize,
+}
+
+impl Connection {
+    /// The oldest message of a class. `connection` is which connection this is.
+    #[inline(always)]
+    fn look(&self, slots: Slots<'_>, connection: usize, class: usize) -> Option<Found> {
+        let slot = self.ring.peek(slots, class)?;
+        Some(Found {
+            head: slot.message(),
+            place: FoundAt { connection, class },
+        })
+    }
 }
 
 impl Inlet {
@@ -113,109 +127,119 @@ impl Inlet {
 
     /// The most urgent message; among several peers, each class is served round robin. It stays until
     /// [`Inlet::release`]. At most [`SKIPS_MAX`] slots without sense are skipped.
-    #[inline]
-    pub(crate) fn peek(&mut self) -> Option<Found<'_>> {
+    #[inline(always)]
+    pub(crate) fn find(&mut self) -> Option<Found> {
         self.look_for_changes();
+        match self.next_ready() {
+            Some(found) if self.is_usual(&found.head) => Some(found),
+            None if !self.any_dying => None,
+            _ => {
+                // Taken apart, so that the usual way need not put it together in memory.
+                let Found { head, place } = self.find_slowly()?;
+                Some(Found { head, place })
+            }
+        }
+    }
+
+    /// Whether a message can be handed out with nothing else to do.
+    #[inline(always)]
+    fn is_usual(&self, head: &MessageHead) -> bool {
+        head.length <= self.shared.shape.message_bytes_max && !self.armed
+    }
+
+    /// Looks again, where the first look found a message without sense, or the first since a sleep, or nothing from a peer
+    /// that is gone.
+    #[cold]
+    #[inline(never)]
+    fn find_slowly(&mut self) -> Option<Found> {
         for _ in 0..SKIPS_MAX {
-            let Some((connection, class)) = self.next_ready() else {
+            let Some(found) = self.next_ready() else {
                 if self.any_dying {
                     self.bury();
                 }
                 return None;
             };
-            let head = self.read_head(connection, class);
-            if head.length <= self.shared.shape.message_bytes_max {
+            if found.head.length <= self.shared.shape.message_bytes_max {
                 if self.armed {
                     self.disarm();
                 }
-                return Some(self.found(connection, class, head));
+                return Some(found);
             }
-            self.skip(connection, class);
+            self.skip(found.place);
         }
         None
     }
 
-    #[inline]
-    fn next_ready(&self) -> Option<(usize, usize)> {
-        let count = self.connections.len();
+    #[inline(always)]
+    fn next_ready(&self) -> Option<Found> {
         if let [only] = &self.connections[..] {
             let slots = only.incoming.memory().slots;
-            let class = (0..CLASS_COUNT)
-                .rev()
-                .find(|class| only.ring.peek(slots, *class).is_some())?;
-            return Some((0, class));
+            let mut classes = (0..CLASS_COUNT).rev();
+            return classes.find_map(|class| only.look(slots, 0, class));
         }
+        let Found { head, place } = self.next_of_several()?;
+        Some(Found { head, place })
+    }
+
+    #[inline(never)]
+    fn next_of_several(&self) -> Option<Found> {
+        let count = self.connections.len();
         for class in (0..CLASS_COUNT).rev() {
             let first = usize::from(self.first[class]);
             for place in 0..count {
                 let index = (first + place) % count;
                 let connection = &self.connections[index];
                 let slots = connection.incoming.memory().slots;
-                if connection.ring.peek(slots, class).is_some() {
-                    return Some((index, class));
+                if let Some(found) = connection.look(slots, index, class) {
+                    return Some(found);
                 }
             }
         }
         None
     }
 
-    #[inline]
-    fn read_head(&self, connection: usize, class: usize) -> MessageHead {
-        let connection = &self.connections[connection];
-        let slots = connection.incoming.memory().slots;
-        connection.ring.expected(slots, class).message()
-    }
-
-    #[inline]
-    fn found(&self, index: usize, class: usize, head: MessageHead) -> Found<'_> {
-        let connection = &self.connections[index];
-        let slots = connection.incoming.memory().slots;
-        Found {
-            slot: connection.ring.expected(slots, class),
-            head,
-            class,
-            node: connection.incoming.node,
-            port: connection.incoming.port,
-            connection: index,
-        }
-    }
-
     #[cold]
-    fn skip(&mut self, index: usize, class: usize) {
-        let connection = &mut self.connections[index];
+    fn skip(&mut self, place: FoundAt) {
+        let connection = &mut self.connections[place.connection];
         let entry = &self.shared.memory().connections[connection.incoming.index];
         let corrupt = &entry.taken.corrupt;
         corrupt.store(corrupt.load(Relaxed).wrapping_add(1), Relaxed);
-        connection.ring.release(&entry.taken, class);
+        connection.ring.release(&entry.taken, place.class);
     }
 
     /// The slot of a message that was found and has not been given back.
-    #[inline]
-    pub(crate) fn slot(&self, (index, class): (usize, usize)) -> Slot<'_> {
-        let connection = &self.connections[index];
+    #[inline(always)]
+    pub(crate) fn slot(&self, place: FoundAt) -> Slot<'_> {
+        let connection = &self.connections[place.connection];
         let slots = connection.incoming.memory().slots;
-        connection.ring.expected(slots, class)
+        connection.ring.expected(slots, place.class)
     }
 
-    /// Where a message that was found is, for [`Inlet::release`].
-    #[inline]
-    pub(crate) fn place(found: &Found<'_>) -> (usize, usize) {
-        (found.connection, found.class)
+    /// Who sent a message that was found.
+    #[inline(always)]
+    pub(crate) fn sender(&self, place: FoundAt) -> Source {
+        self.connections[place.connection].incoming.source()
     }
 
     /// Gives a slot back to its peer.
-    #[inline]
-    pub(crate) fn release(&mut self, (index, class): (usize, usize)) {
+    #[inline(always)]
+    pub(crate) fn release(&mut self, FoundAt { connection, class }: FoundAt) {
         let count = self.connections.len();
-        let Some(connection) = self.connections.get_mut(index) else {
+        let Some(from) = self.connections.get_mut(connection) else {
             return;
         };
-        let entry = &self.shared.memory().connections[connection.incoming.index];
-        connection.ring.release(&entry.taken, class);
-        connection.incoming.received.add(1);
+        let entry = &self.shared.memory().connections[from.incoming.index];
+        from.ring.release(&entry.taken, class);
+        from.incoming.received.add(1);
         if count > 1 {
-            self.first[class] = ((index + 1) % count) as u8;
+            self.serve_next(connection, count, class);
         }
+    }
+
+    /// Among several peers, the one after this is looked at first.
+    #[inline(never)]
+    fn serve_next(&mut self, connection: usize, count: usize, class: usize) {
+        self.first[class] = ((connection + 1) % count) as u8;
     }
 
     /// Lets go of peers that are gone and from whom nothing is left to take.

@@ -29,7 +29,7 @@ use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
 use self::directory::{BindError, Directory, socket_name};
 pub(crate) use self::incoming::{InletShared, PeerFigures, wrapping_sum};
-pub(crate) use self::inlet::Inlet;
+pub(crate) use self::inlet::{Found, FoundAt, Inlet};
 pub(crate) use self::outlet::Outlet;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
@@ -39,9 +39,7 @@ use super::{
 use crate::address::{Address, NodeName, Source};
 use crate::config::BusConfig;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
-use crate::port::{
-    DESTINATIONS_MAX, LentMessage, LentPlace, LentSample, Loan, Message, Outgoing, Sample,
-};
+use crate::port::{DESTINATIONS_MAX, LentSample, Loan, Message, Outgoing, Sample};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
@@ -280,7 +278,7 @@ impl BusPort {
     }
 
     /// Sends one message. What could not be sent has used its number too: it is lost.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         statistics: &Statistics,
@@ -328,7 +326,7 @@ impl BusPort {
     }
 
     /// Lends the place of the next message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend<'p>(
         &'p mut self,
         statistics: &'p Statistics,
@@ -346,48 +344,43 @@ impl BusPort {
         )
     }
 
-    /// The most urgent message, copied into `buffer`, which holds the port's largest.
-    #[inline]
-    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> Option<Message> {
-        let found = self.inlet.peek()?;
-        let length = found.head.length as usize;
-        found.slot.copy_out(&mut buffer[..length]);
-        let message = Message {
-            length,
-            priority: Priority::ALL[found.class],
-            source: Source {
-                address: Address::Bus(found.node),
-                port: found.port,
-            },
-            arrival: Instant::from_nanos(found.head.arrival_ns),
-            sequence: found.head.sequence,
-        };
-        let place = Inlet::place(&found);
-        self.inlet.release(place);
-        Some(message)
+    /// The most urgent message, if there is one; if there is none and `notify` is set, the descriptor is armed.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, notify: bool) -> Option<Found> {
+        let found = self.inlet.find();
+        if found.is_none() && notify {
+            return self.find_armed();
+        }
+        found
     }
 
-    /// The most urgent message where it lies.
-    #[inline]
-    pub(crate) fn take_lent(&mut self) -> Option<LentMessage<'_>> {
-        let found = self.inlet.peek()?;
-        let place = Inlet::place(&found);
-        let length = found.head.length as usize;
-        let priority = Priority::ALL[found.class];
-        let source = Source {
-            address: Address::Bus(found.node),
-            port: found.port,
-        };
-        let arrival = Instant::from_nanos(found.head.arrival_ns);
-        let sequence = found.head.sequence;
-        Some(LentMessage {
-            place: LentPlace::Bus { bus: self, place },
-            priority,
-            source,
-            arrival,
-            sequence,
+    #[cold]
+    #[inline(never)]
+    fn find_armed(&mut self) -> Option<Found> {
+        self.arm(true);
+        self.inlet.find()
+    }
+
+    /// A message that was found, copied into `buffer`, which holds the port's largest.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, Found { head, place }: Found, buffer: &mut [u8]) -> Message {
+        let length = head.length as usize;
+        self.inlet.slot(place).copy_out(&mut buffer[..length]);
+        let message = Message {
             length,
-        })
+            priority: Priority::ALL[place.class],
+            source: self.inlet.sender(place),
+            arrival: Instant::from_nanos(head.arrival_ns),
+            sequence: head.sequence,
+        };
+        self.inlet.release(place);
+        message
+    }
+
+    /// A message that was lent. Out of line, so that dropping one is a few instructions.
+    #[inline(never)]
+    pub(crate) fn give_back(&mut self, place: FoundAt) {
+        self.inlet.release(place);
     }
 
     /// The value in a place where it lies.

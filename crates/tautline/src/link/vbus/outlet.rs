@@ -232,7 +232,7 @@ impl Outlet {
         });
     }
 
-    #[inline]
+    #[inline(always)]
     fn active(&mut self, bytes: usize) -> Result<&mut Active, SendError> {
         if self.shared.generation.load(Relaxed) != self.generation {
             self.refresh();
@@ -243,7 +243,7 @@ impl Outlet {
     }
 
     /// Sends one message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         priority: Priority,
@@ -298,15 +298,18 @@ impl Outlet {
 
     /// Lends the place of the next message: the start of `length` bytes that only we can write, until
     /// the outlet is used again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend(&mut self, priority: Priority, length: usize) -> Result<*mut u8, SendError> {
-        let slot = self.active(length)?.next(priority.index())?;
+        let Active {
+            connection, place, ..
+        } = self.active(length)?;
+        let slot = next(connection, place, priority.index())?;
         debug_assert!(length <= slot.capacity());
         Ok(slot.payload())
     }
 
     /// Publishes what was lent last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish_lent(
         &mut self,
         priority: Priority,
@@ -316,13 +319,19 @@ impl Outlet {
         // The connection may have ended meanwhile: then the message goes nowhere, as it would have a
         // moment later.
         let active = self.active.as_mut().ok_or(SendError::PeerGone)?;
+        let Active {
+            connection,
+            place,
+            clock,
+            ..
+        } = &mut *active;
         let message = MessageHead {
             length: length as u32,
-            arrival_ns: active.clock.now().as_nanos(),
+            arrival_ns: clock.now().as_nanos(),
             sequence,
             class: priority.index() as u32,
         };
-        active.publish(&message);
+        publish(connection, place, &message);
         active.kick();
         Ok(())
     }
@@ -338,7 +347,7 @@ struct Batch {
 
 impl Active {
     /// Whether the receiver takes messages of this size.
-    #[inline]
+    #[inline(always)]
     fn check(&self, bytes: usize) -> Result<(), SendError> {
         let largest = self.connection.shape.message_bytes_max as usize;
         if bytes > MESSAGE_BYTES_MAX {
@@ -395,26 +404,7 @@ impl Active {
         }
     }
 
-    #[inline]
-    fn next(&mut self, class: usize) -> Result<Slot<'_>, SendError> {
-        let Self {
-            connection, place, ..
-        } = self;
-        let memory = connection.memory();
-        let entry = &connection.consumer().connections[connection.index];
-        match place {
-            Place::Ring(ring) => match ring.next(memory.slots, &entry.taken, class) {
-                Ok(slot) => Ok(slot),
-                Err(ring::Full) => {
-                    ring.give_up(memory.head, class);
-                    Err(SendError::ReceiverFull)
-                }
-            },
-            Place::Cells(writer) => Ok(writer.next(memory.slots, &entry.reading)),
-        }
-    }
-
-    #[inline]
+    #[inline(always)]
     fn put(
         &mut self,
         class: usize,
@@ -422,46 +412,79 @@ impl Active {
         stamp: Stamp,
         message: &[u8],
     ) -> Result<(), SendError> {
-        self.next(class)?.copy_in(message);
+        let Self {
+            connection,
+            place,
+            clock,
+            ..
+        } = self;
+        let slot = next(connection, place, class)?;
+        slot.copy_in(message);
         // The clock after the copy: the slot's lines come while it is read.
         let arrival_ns = match stamp {
-            Stamp::Now => self.clock.now().as_nanos(),
+            Stamp::Now => clock.now().as_nanos(),
             Stamp::At(arrival_ns) => arrival_ns,
         };
-        self.publish(&MessageHead {
+        let head = MessageHead {
             length: message.len() as u32,
             arrival_ns,
             sequence,
             class: class as u32,
-        });
+        };
+        publish(connection, place, &head);
         Ok(())
     }
 
-    /// Publishes the place that [`Active::next`] gave last for this class.
-    #[inline]
-    fn publish(&mut self, head: &MessageHead) {
-        let Self {
-            connection, place, ..
-        } = self;
-        let memory = connection.memory();
-        match place {
-            Place::Ring(ring) => ring.publish(memory.head, memory.slots, head),
-            Place::Cells(writer) => {
-                writer.publish(&memory.head.latest, memory.slots, head);
-                count_value(memory);
-            }
-        }
-    }
-
     /// Wakes the consumer if it sleeps. A full barrier, which sampling needs.
-    #[inline]
+    #[inline(always)]
     fn kick(&mut self) {
         let head = self.connection.memory().head;
         let wait = &self.connection.consumer().head.wait;
-        match self.kicker.wanted(&head.kick, wait) {
-            None => {}
-            Some(Manner::Futex) => wake(&head.kick.kick, true),
-            Some(Manner::Descriptor) => self.connection.event.ring(),
+        if let Some(manner) = self.kicker.wanted(&head.kick, wait) {
+            self.wake(manner);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, manner: Manner) {
+        match manner {
+            Manner::Futex => wake(&self.connection.memory().head.kick.kick, true),
+            Manner::Descriptor => self.connection.event.ring(),
+        }
+    }
+}
+
+/// The place of the next message of a class.
+#[inline(always)]
+fn next<'c>(
+    connection: &'c Established,
+    place: &mut Place,
+    class: usize,
+) -> Result<Slot<'c>, SendError> {
+    let memory = connection.memory();
+    let entry = &connection.consumer().connections[connection.index];
+    match place {
+        Place::Ring(ring) => match ring.next(memory.slots, &entry.taken, class) {
+            Ok(slot) => Ok(slot),
+            Err(ring::Full) => {
+                ring.give_up(memory.head, class);
+                Err(SendError::ReceiverFull)
+            }
+        },
+        Place::Cells(writer) => Ok(writer.next(memory.slots, &entry.reading)),
+    }
+}
+
+/// Publishes the place that [`next`] gave last for this class.
+#[inline(always)]
+fn publish(connection: &Established, place: &mut Place, head: &MessageHead) {
+    let memory = connection.memory();
+    match place {
+        Place::Ring(ring) => ring.publish(memory.head, memory.slots, head),
+        Place::Cells(writer) => {
+            writer.publish(&memory.head.latest, memory.slots, head);
+            count_value(memory);
         }
     }
 }
