@@ -177,7 +177,7 @@ impl Reader {
     /// whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left out). `None`
     /// says nothing: [`Reader::read`] then tells whether there is one. No cell is taken, so that the writer
     /// finds the reader's line as it was, and what [`Reader::read`] gave before stays.
-    #[inline]
+    #[inline(always)]
     pub fn copy(
         &mut self,
         cells: Slots<'_>,
@@ -191,6 +191,26 @@ impl Reader {
                 return Some(copied);
             }
         }
+        // Taken apart, so that the usual way need not put it together in memory.
+        let Copied {
+            message,
+            overwritten,
+        } = self.copy_latest(cells, latest, limit, out)?;
+        Some(Copied {
+            message,
+            overwritten,
+        })
+    }
+
+    /// The same of the value that the writer's word names.
+    #[inline(never)]
+    fn copy_latest(
+        &mut self,
+        cells: Slots<'_>,
+        latest: &LatestLine,
+        limit: u32,
+        out: &mut [u64],
+    ) -> Option<Copied> {
         // Acquire: partner is the Release in `Writer::publish`.
         let word = latest.latest.load(Acquire);
         let is_ours = word & 1 == u64::from(self.pair);
@@ -201,7 +221,7 @@ impl Reader {
     }
 
     /// The same of the value that is the newest when the writer's word is `word`, which names the other pair.
-    #[inline]
+    #[inline(always)]
     fn copy_named(
         &mut self,
         word: u64,

@@ -318,15 +318,6 @@ impl PortHalf {
         })
     }
 
-    /// As [`Inbox::now`].
-    #[inline]
-    pub(crate) fn now(&self) -> Instant {
-        match self {
-            Self::Frames(frames) => frames.link.now(),
-            Self::Bus(bus) => bus.now(),
-        }
-    }
-
     /// As [`Inbox::arm`], for a wait on the descriptor.
     pub(crate) fn arm_descriptor(&mut self) {
         match self {

@@ -248,18 +248,42 @@ impl SamplingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn read_lent(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
+        if let PortHalf::Frames(_) = self.endpoint.link {
+            return self.read_lent_here();
+        }
+        let Endpoint {
+            link,
+            statistics,
+            notify,
+            ..
+        } = &mut self.endpoint;
+        let PortHalf::Bus(bus) = link else {
+            return Ok(None);
+        };
+        let Some(place) = bus.find_value(*notify) else {
+            return Ok(None);
+        };
+        let sample = bus.lend_value(place);
+        if let Some(sample) = &sample {
+            statistics.received.add(u64::from(sample.new));
+            statistics.overwritten.add(sample.overwritten);
+        }
+        Ok(sample)
+    }
+
+    /// As [`SamplingPort::read_lent`], of a port whose values come into its own memory.
+    #[inline(never)]
+    fn read_lent_here(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
         self.bring_in()?;
         let Some(place) = self.newest() else {
             return Ok(None);
         };
-        let statistics = &self.endpoint.statistics;
-        let sample = match &mut self.endpoint.link {
-            PortHalf::Frames(frames) => {
-                let reader = &mut self.readers[place];
-                lend_cell(frames, reader, statistics, self.value_bytes_max)
-            }
-            PortHalf::Bus(bus) => bus.lend_value(place),
+        let PortHalf::Frames(frames) = &mut self.endpoint.link else {
+            return Ok(None);
         };
+        let statistics = &self.endpoint.statistics;
+        let reader = &mut self.readers[place];
+        let sample = lend_cell(frames, reader, statistics, self.value_bytes_max);
         if let Some(sample) = &sample {
             statistics.received.add(u64::from(sample.new));
             statistics.overwritten.add(sample.overwritten);
@@ -276,6 +300,30 @@ impl SamplingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
+        check_buffer(buffer, self.value_bytes_max)?;
+        let Endpoint {
+            link,
+            statistics,
+            notify,
+            ..
+        } = &mut self.endpoint;
+        let PortHalf::Bus(bus) = link else {
+            return self.read_here(buffer);
+        };
+        let Some(place) = bus.find_value(*notify) else {
+            return Ok(None);
+        };
+        let Some(sample) = bus.take_value(place, buffer, self.refresh_period) else {
+            return Ok(None);
+        };
+        statistics.received.add(u64::from(sample.new));
+        statistics.overwritten.add(sample.overwritten);
+        Ok(Some(sample))
+    }
+
+    /// As [`SamplingPort::read`], of a port whose values come into its own memory.
+    #[inline(never)]
+    fn read_here(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         self.look(buffer)?;
         let last = self.newest();
         Ok(last.and_then(|place| self.take(place, buffer)))
@@ -542,23 +590,25 @@ impl SamplingPort {
 
     #[inline]
     fn take(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
-        let now = self.endpoint.link.now();
+        let period = self.refresh_period;
+        let statistics = &self.endpoint.statistics;
         let sample = match &mut self.endpoint.link {
             PortHalf::Frames(frames) => {
+                let now = frames.link.now();
                 let reader = &mut self.readers[place];
-                take_frame(frames, reader, &self.endpoint.statistics, buffer)?
+                let sample = take_frame(frames, reader, statistics, buffer)?;
+                let age = now.saturating_duration_since(sample.arrival);
+                Sample {
+                    age,
+                    valid: age <= period,
+                    ..sample
+                }
             }
-            PortHalf::Bus(bus) => bus.take_value(place, buffer)?,
+            PortHalf::Bus(bus) => bus.take_value(place, buffer, period)?,
         };
-        let statistics = &self.endpoint.statistics;
         statistics.received.add(u64::from(sample.new));
         statistics.overwritten.add(sample.overwritten);
-        let age = now.saturating_duration_since(sample.arrival);
-        Some(Sample {
-            age,
-            valid: age <= self.refresh_period,
-            ..sample
-        })
+        Some(sample)
     }
 }
 

@@ -36,7 +36,7 @@ use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, Route,
 };
-use crate::address::{Address, NodeName, Source};
+use crate::address::NodeName;
 use crate::config::BusConfig;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::port::{DESTINATIONS_MAX, LentSample, Loan, Message, Outgoing, Sample};
@@ -383,17 +383,31 @@ impl BusPort {
         self.inlet.release(place);
     }
 
+    /// Looks for new values; the place of the newest there is. If there is no new one and `notify` is set, the descriptor is
+    /// armed.
+    #[inline(always)]
+    pub(crate) fn find_value(&mut self, notify: bool) -> Option<usize> {
+        let new = self.inlet.refresh_values();
+        if notify && !new {
+            self.refresh_armed();
+        }
+        self.inlet.newest()
+    }
+
+    #[cold]
+    fn refresh_armed(&mut self) {
+        self.arm(true);
+        self.inlet.refresh_values();
+    }
+
     /// The value in a place where it lies.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend_value(&mut self, place: usize) -> Option<LentSample<'_>> {
         let handed = self.inlet.hand(place)?;
         Some(LentSample {
             bytes: handed.bytes,
             priority: Priority::ALL[handed.head.class as usize],
-            source: Source {
-                address: Address::Bus(handed.node),
-                port: handed.port,
-            },
+            source: handed.from.source(),
             arrival: Instant::from_nanos(handed.head.arrival_ns),
             sequence: handed.head.sequence,
             overwritten: handed.overwritten,
@@ -401,23 +415,28 @@ impl BusPort {
         })
     }
 
-    /// The value in a place, copied into `buffer`, which holds the port's largest; its age is not known
-    /// yet.
-    #[inline]
-    pub(crate) fn take_value(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
+    /// The value in a place, copied into `buffer`, which holds the port's largest; valid if it is not older than
+    /// `period`.
+    #[inline(always)]
+    pub(crate) fn take_value(
+        &mut self,
+        place: usize,
+        buffer: &mut [u8],
+        period: Duration,
+    ) -> Option<Sample> {
+        let now = self.now();
         let handed = self.inlet.hand(place)?;
         let length = handed.head.length as usize;
         handed.bytes.copy_out(0, &mut buffer[..length]);
+        let arrival = Instant::from_nanos(handed.head.arrival_ns);
+        let age = now.saturating_duration_since(arrival);
         Some(Sample {
             length,
             priority: Priority::ALL[handed.head.class as usize],
-            source: Source {
-                address: Address::Bus(handed.node),
-                port: handed.port,
-            },
-            arrival: Instant::from_nanos(handed.head.arrival_ns),
-            age: Duration::ZERO,
-            valid: false,
+            source: handed.from.source(),
+            arrival,
+            age,
+            valid: age <= period,
             sequence: handed.head.sequence,
             overwritten: handed.overwritten,
             new: handed.new,

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use tautline_proto::wire::PortNumber;
-use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, MessageHead};
+use tautline_shm::vbus::cell::Copied;
+use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead};
 
-use super::{Connection, Inlet};
+use super::{Connection, Incoming, Inlet, InletShared};
 use crate::address::NodeName;
 use crate::port::LentBytes;
 
@@ -27,6 +28,16 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Another value is held.
+    #[inline(always)]
+    fn renew(&mut self, head: MessageHead, overwritten: u32, copied: bool) {
+        self.overwritten += u64::from(self.new) + u64::from(overwritten);
+        self.any = true;
+        self.new = true;
+        self.head = head;
+        self.copied = copied;
+    }
+
     pub(super) fn new() -> Self {
         Self {
             any: false,
@@ -49,8 +60,7 @@ impl Held {
 pub(crate) struct Handed<'i> {
     pub(crate) bytes: LentBytes<'i>,
     pub(crate) head: MessageHead,
-    pub(crate) node: NodeName,
-    pub(crate) port: PortNumber,
+    pub(crate) from: &'i Incoming,
     /// Values of this peer that nobody saw, since the last that was handed out.
     pub(crate) overwritten: u64,
     pub(crate) new: bool,
@@ -62,34 +72,58 @@ fn is_sane(head: &MessageHead, largest: u32) -> bool {
 }
 
 impl Connection {
-    /// Makes the peer's newest value the one that is held.
-    fn move_on(&mut self, entry: &ConnectionEntry, largest: u32) {
+    /// Makes the peer's newest value the one that is held, if there is one that is not.
+    #[inline(always)]
+    fn look_for_value(&mut self, shared: &InletShared) {
         let memory = self.incoming.memory();
         let latest = &memory.head.latest;
+        if !self.cell.fresh(memory.slots, latest) {
+            return;
+        }
+        let largest = shared.shape.message_bytes_max;
         let limit = largest.min(COPIED_BYTES_MAX as u32);
         let copy = &mut self.held.copy;
-        let copied = self.cell.copy(memory.slots, latest, limit, copy);
-        let (head, overwritten) = if let Some(copied) = copied {
-            (copied.message, copied.overwritten)
-        } else {
-            match self.cell.read(memory.slots, latest, &entry.reading) {
-                Some(value) if value.new => (value.cell.message(), value.overwritten),
-                // A copy that failed may have spoilt ours. Then there is a newer value, unless the peer breaks the
-                // rules, and what is spoilt is its own.
-                _ => return,
-            }
-        };
-        let sane = is_sane(&head, largest);
-        if !sane {
-            let corrupt = &entry.taken.corrupt;
-            corrupt.store(corrupt.load(Relaxed).wrapping_add(1), Relaxed);
+        match self.cell.copy(memory.slots, latest, limit, copy) {
+            Some(Copied {
+                message,
+                overwritten,
+            }) if is_sane(&message, largest) => self.held.renew(message, overwritten, true),
+            Some(Copied { overwritten, .. }) => self.reject(shared, overwritten),
+            None => self.move_on(shared),
         }
+    }
+
+    /// The same by a cell of the reader's own.
+    #[inline(never)]
+    fn move_on(&mut self, shared: &InletShared) {
+        let memory = self.incoming.memory();
+        let entry = &shared.memory().connections[self.incoming.index];
+        let latest = &memory.head.latest;
+        match self.cell.read(memory.slots, latest, &entry.reading) {
+            Some(value) if value.new => {
+                let message = value.cell.message();
+                if is_sane(&message, shared.shape.message_bytes_max) {
+                    self.held.renew(message, value.overwritten, false);
+                } else {
+                    self.reject(shared, value.overwritten);
+                }
+            }
+            // A copy that failed may have spoilt ours. Then there is a newer value, unless the peer breaks the
+            // rules, and what is spoilt is its own.
+            _ => {}
+        }
+    }
+
+    /// Counts a value without sense. There is none, then, until the next.
+    #[cold]
+    fn reject(&mut self, shared: &InletShared, overwritten: u32) {
+        let entry = &shared.memory().connections[self.incoming.index];
+        let corrupt = &entry.taken.corrupt;
+        corrupt.store(corrupt.load(Relaxed).wrapping_add(1), Relaxed);
         let held = &mut self.held;
         held.overwritten += u64::from(held.new) + u64::from(overwritten);
-        held.any = sane;
-        held.new = sane;
-        held.head = head;
-        held.copied = copied.is_some();
+        held.any = false;
+        held.new = false;
     }
 }
 
@@ -110,6 +144,7 @@ impl Inlet {
     }
 
     /// Whether there is a value that has not been handed out, without taking notice of it.
+    #[inline(always)]
     pub(crate) fn fresh(&self) -> bool {
         let is_fresh = |connection: &Connection| {
             let memory = connection.incoming.memory();
@@ -122,26 +157,40 @@ impl Inlet {
 
     /// Makes each peer's newest value the one that is held; whether there is one that has not been
     /// handed out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn refresh_values(&mut self) -> bool {
         self.look_for_changes();
-        let largest = self.shared.shape.message_bytes_max;
+        let new = if let [only] = &mut self.connections[..] {
+            only.look_for_value(&self.shared);
+            only.held.new
+        } else {
+            self.refresh_several()
+        };
+        if (new && self.armed) || self.any_dying {
+            self.tidy(new);
+        }
+        new
+    }
+
+    #[inline(never)]
+    fn refresh_several(&mut self) -> bool {
         let mut new = false;
         for connection in &mut self.connections {
-            let memory = connection.incoming.memory();
-            if connection.cell.fresh(memory.slots, &memory.head.latest) {
-                let entry = &self.shared.memory().connections[connection.incoming.index];
-                connection.move_on(entry, largest);
-            }
+            connection.look_for_value(&self.shared);
             new |= connection.held.new;
         }
+        new
+    }
+
+    /// What remains to be done after a look.
+    #[cold]
+    fn tidy(&mut self, new: bool) {
         if new && self.armed {
             self.disarm();
         }
         if self.any_dying {
             self.bury();
         }
-        new
     }
 
     /// Places of values; some may be empty.
@@ -163,11 +212,16 @@ impl Inlet {
 
     /// The place of the value that was published last. On a port that keeps one value for all, the
     /// others count as replaced by it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn newest(&mut self) -> Option<usize> {
         if let [only] = &self.connections[..] {
             return only.held.any.then_some(0);
         }
+        self.newest_of_several()
+    }
+
+    #[inline(never)]
+    fn newest_of_several(&mut self) -> Option<usize> {
         let arrivals =
             (0..self.connections.len()).filter_map(|place| Some((self.value(place)?.0, place)));
         let (_, newest) = arrivals.max()?;
@@ -186,7 +240,7 @@ impl Inlet {
     }
 
     /// Hands out the value in a place. It stays until the next [`Inlet::refresh_values`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hand(&mut self, place: usize) -> Option<Handed<'_>> {
         let largest = self.shared.shape.message_bytes_max;
         let connection = self.connections.get_mut(place)?;
@@ -212,8 +266,7 @@ impl Inlet {
         Some(Handed {
             bytes,
             head,
-            node: connection.incoming.node,
-            port: connection.incoming.port,
+            from: &connection.incoming,
             overwritten,
             new,
         })
