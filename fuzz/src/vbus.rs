@@ -147,7 +147,9 @@ pub fn vbus_memory(data: &[u8]) {
                 let mut words = [0xA5; 4];
                 let limit = SAMPLING.message_bytes_max;
                 let latest = &memory.head.latest;
-                let copied = reader.copy(memory.slots, latest, limit, &mut words);
+                let next = reader.copy_next(memory.slots, limit, &mut words);
+                let copied =
+                    next.or_else(|| reader.copy_latest(memory.slots, latest, limit, &mut words));
                 assert!(copied.is_none_or(|copied| copied.message.length <= limit));
                 let words_max = limit.div_ceil(8) as usize;
                 assert!(words[words_max..].iter().all(|word| *word == 0xA5));

@@ -303,7 +303,9 @@ fn a_copied_value_is_whole_and_never_goes_back() {
         let mut look = |reader: &mut Reader| {
             let (latest, reading) = (&connection.head.latest, &connection.entry.reading);
             let mut copy = [0];
-            let copied = reader.copy(connection.cells(), latest, PAYLOAD_BYTES as u32, &mut copy);
+            let (cells, limit) = (connection.cells(), PAYLOAD_BYTES as u32);
+            let next = reader.copy_next(cells, limit, &mut copy);
+            let copied = next.or_else(|| reader.copy_latest(cells, latest, limit, &mut copy));
             let (value, unseen) = if let Some(copied) = copied {
                 let bytes = copy[0].to_ne_bytes();
                 assert_eq!(bytes, [bytes[0]; PAYLOAD_BYTES], "torn payload");

@@ -11,7 +11,7 @@
 //! value, from 1.
 //!
 //! A reader that copies needs no cell of its own, and mostly gets by with one line of the writer's
-//! ([`Reader::copy`]): while it stays in its pair, the writer fills the two cells of the other pair in turn, so it is
+//! ([`Reader::copy_next`]): while it stays in its pair, the writer fills the two cells of the other pair in turn, so it is
 //! known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the value
 //! after it has not been published by then, because the writer comes round to this cell only after that.
 //!
@@ -53,6 +53,8 @@ fn cell<'m>(cells: Slots<'m>, pair: u32, index: u32) -> Slot<'m> {
 pub struct Writer {
     word: u64,
     pair: u32,
+    /// The cell that [`Writer::next`] gave last, among the four.
+    index: u32,
 }
 
 impl Writer {
@@ -68,23 +70,18 @@ impl Writer {
         // Acquire: partner is the Release in `Reader::read`; its reads of the pair that it has left
         // are done. Whatever stands there, the lowest bit is a pair.
         self.pair = !consumer.reading.load(Acquire) & 1;
-        self.last(cells)
-    }
-
-    /// The cell that [`Writer::next`] gave last.
-    #[inline]
-    fn last<'m>(&self, cells: Slots<'m>) -> Slot<'m> {
-        cell(cells, self.pair, 1 - last_of(self.word, self.pair))
+        self.index = self.pair * 2 + (1 - last_of(self.word, self.pair));
+        cells.slot(0, self.index)
     }
 
     /// Makes the cell that [`Writer::next`] gave last the newest value. Must be followed by a full
     /// barrier before the next [`Writer::next`]: [`crate::vbus::wait::Kicker::wanted`] is one.
     #[inline]
     pub fn publish(&mut self, latest: &LatestLine, cells: Slots<'_>, message: &MessageHead) {
-        let slot = self.last(cells);
+        let slot = cells.slot(0, self.index);
         slot.describe(message);
         self.word = following(self.word, self.pair);
-        // Release: partner is the Acquire in `Reader::copy`.
+        // Release: partner is the Acquire in `copy_whole`.
         slot.head.turn.store(number_in(self.word), Release);
         // Release: partner is the Acquire in `Reader::read`.
         latest.latest.store(self.word, Release);
@@ -105,11 +102,13 @@ pub struct Reader {
     /// The writer is known to have seen which pair is ours: its next value goes to the cell of the other pair that does not
     /// hold that pair's last value.
     settled: bool,
+    /// If settled: that cell, among the four.
+    next: u32,
     /// If settled: the turn of that cell.
     stale: u32,
 }
 
-/// What [`Reader::copy`] has copied.
+/// What [`Reader::copy_next`] or [`Reader::copy_latest`] has copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// What was said of the value, whose length is not above the limit that was given.
@@ -143,6 +142,7 @@ impl Reader {
             seen: 0,
             // The entry says pair 0 before the writer knows it.
             settled: true,
+            next: 3,
             stale: 0,
         }
     }
@@ -153,17 +153,10 @@ impl Reader {
     #[must_use]
     pub fn fresh(&self, cells: Slots<'_>, latest: &LatestLine) -> bool {
         if self.settled {
-            self.next_cell(cells).head.turn.load(Relaxed) != self.stale
+            cells.slot(0, self.next).head.turn.load(Relaxed) != self.stale
         } else {
             latest.latest.load(Relaxed) != self.word
         }
-    }
-
-    /// If settled: where the next value will be.
-    #[inline]
-    fn next_cell<'m>(&self, cells: Slots<'m>) -> Slot<'m> {
-        let pair = 1 - self.pair;
-        cell(cells, pair, 1 - last_of(self.word, pair))
     }
 
     /// The cell that [`Reader::read`] gave last. It is the reader's until the next.
@@ -173,38 +166,30 @@ impl Reader {
         cell(cells, self.pair, self.index)
     }
 
-    /// Copies the newest value out if it has not been seen, is at most `limit` bytes long, and is not replaced meanwhile;
-    /// whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left out). `None`
-    /// says nothing: [`Reader::read`] then tells whether there is one. No cell is taken, so that the writer
-    /// finds the reader's line as it was, and what [`Reader::read`] gave before stays.
+    /// Copies the value out that comes after the last one copied, if it is there, at most `limit` bytes long, and not replaced
+    /// meanwhile; whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left out). `None`
+    /// says nothing: [`Reader::copy_latest`], and then [`Reader::read`] tell whether there is one. No cell is taken, so that
+    /// the writer finds the reader's line as it was, and what [`Reader::read`] gave before stays.
     #[inline(always)]
-    pub fn copy(
-        &mut self,
-        cells: Slots<'_>,
-        latest: &LatestLine,
-        limit: u32,
-        out: &mut [u64],
-    ) -> Option<Copied> {
-        if self.settled {
-            let word = following(self.word, 1 - self.pair);
-            if let Some(copied) = self.copy_named(word, cells, limit, out) {
-                return Some(copied);
-            }
+    pub fn copy_next(&mut self, cells: Slots<'_>, limit: u32, out: &mut [u64]) -> Option<Copied> {
+        if !self.settled {
+            return None;
         }
-        // Taken apart, so that the usual way need not put it together in memory.
-        let Copied {
-            message,
-            overwritten,
-        } = self.copy_latest(cells, latest, limit, out)?;
+        let number = self.seen.wrapping_add(1);
+        let (message, after) = copy_whole(cells, self.next, number, limit, out)?;
+        let word = following(self.word, 1 - self.pair);
+        (self.before, self.word) = (self.word, word);
+        self.seen = number;
+        self.next ^= 1;
+        self.stale = after;
         Some(Copied {
             message,
-            overwritten,
+            overwritten: 0,
         })
     }
 
-    /// The same of the value that the writer's word names.
-    #[inline(never)]
-    fn copy_latest(
+    /// As [`Reader::copy_next`], of the newest value if it is in the other pair, however many were replaced before it.
+    pub fn copy_latest(
         &mut self,
         cells: Slots<'_>,
         latest: &LatestLine,
@@ -213,48 +198,18 @@ impl Reader {
     ) -> Option<Copied> {
         // Acquire: partner is the Release in `Writer::publish`.
         let word = latest.latest.load(Acquire);
-        let is_ours = word & 1 == u64::from(self.pair);
-        if is_ours || word == 0 || word == self.word || word == self.before {
-            return None;
-        }
-        self.copy_named(word, cells, limit, out)
-    }
-
-    /// The same of the value that is the newest when the writer's word is `word`, which names the other pair.
-    #[inline(always)]
-    fn copy_named(
-        &mut self,
-        word: u64,
-        cells: Slots<'_>,
-        limit: u32,
-        out: &mut [u64],
-    ) -> Option<Copied> {
         let pair = 1 - self.pair;
-        let last = last_of(word, pair);
-        let (here, next) = (cell(cells, pair, last), cell(cells, pair, 1 - last));
+        if word & 1 != u64::from(pair) || word == 0 || word == self.word || word == self.before {
+            return None;
+        }
         let number = number_in(word);
-        // Acquire: partner is the Release in `Writer::publish`.
-        if here.head.turn.load(Acquire) != number {
-            return None;
-        }
-        let message = here.message();
-        if message.length > limit {
-            return None;
-        }
-        here.copy_racing(message.length as usize, out);
-        // Partner: the barrier between two values of the writer. If anything of what was read belonged to a later value
-        // in this cell, the value before that one is seen to have been published: it is the next of ours, or a later one, and then
-        // the turn here is another.
-        fence(Acquire);
-        // Acquire: partner is the Release in `Writer::publish`.
-        let after = next.head.turn.load(Acquire);
-        if after == number.wrapping_add(1) || here.head.turn.load(Relaxed) != number {
-            return None;
-        }
+        let here = pair * 2 + last_of(word, pair);
+        let (message, after) = copy_whole(cells, here, number, limit, out)?;
         let ahead = number.wrapping_sub(self.seen);
         (self.before, self.word) = (self.word, word);
         self.seen = number;
         self.settled = true;
+        self.next = here ^ 1;
         self.stale = after;
         Some(Copied {
             message,
@@ -331,6 +286,37 @@ impl Reader {
             new: ahead != 0,
         }
     }
+}
+
+/// Copies value `number` out of the cell `here`, if it is there and stays whole; also the turn that the pair's other cell has.
+#[inline(always)]
+fn copy_whole(
+    cells: Slots<'_>,
+    here: u32,
+    number: u32,
+    limit: u32,
+    out: &mut [u64],
+) -> Option<(MessageHead, u32)> {
+    let (here, next) = (cells.slot(0, here), cells.slot(0, here ^ 1));
+    // Acquire: partner is the Release in `Writer::publish`.
+    if here.head.turn.load(Acquire) != number {
+        return None;
+    }
+    let message = here.message();
+    if message.length > limit {
+        return None;
+    }
+    here.copy_racing(message.length as usize, out);
+    // Partner: the barrier between two values of the writer. If anything of what was read belonged to a later value
+    // in this cell, the value before that one is seen to have been published: it is the next of ours, or a later one, and then
+    // the turn here is another.
+    fence(Acquire);
+    // Acquire: partner is the Release in `Writer::publish`.
+    let after = next.head.turn.load(Acquire);
+    if after == number.wrapping_add(1) || here.head.turn.load(Relaxed) != number {
+        return None;
+    }
+    Some((message, after))
 }
 
 impl Default for Reader {

@@ -51,7 +51,7 @@ pub const SLOT_ALIGN: usize = 64;
 /// those of the C library's copy, wait until the store is in the cache. Lower: such messages wait, for 5 to 10 ns. Higher:
 /// more words than the C library's copy takes time for.
 #[cfg(not(loom))]
-const WORDS_BYTES_MAX: usize = 64;
+pub const WORDS_BYTES_MAX: usize = 64;
 
 /// What a memory is, as its owner says. Written before the memory is shown to anybody, but for
 /// the epoch, which is written last (see [`Identity::EPOCH_WORD`]).

@@ -6,12 +6,13 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
 use tautline_shm::layout::{Control, SLOT_PAYLOAD_BYTES, Slot};
 use tautline_shm::queue::{Consumer, Record};
-use tautline_shm::vbus::layout::Slot as BusSlot;
+use tautline_shm::vbus::layout::{Slot as BusSlot, WORDS_BYTES_MAX};
 
 use super::Destination;
 use super::outbox::Outbox;
@@ -235,15 +236,27 @@ impl<'m> LentBytes<'m> {
     }
 
     /// Copies bytes out, from `offset` on, as many as `out` takes and there are; how many they were.
-    #[inline]
+    #[inline(always)]
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> usize {
         let bytes = self.length.saturating_sub(offset).min(out.len());
-        // SAFETY: `offset + bytes` is within `length`, which is within the mapped bytes (the
-        // constructors); `out` has at least `bytes` of ours. A sender on a bus may write meanwhile if it
-        // breaks the rules: then what we get is torn.
-        unsafe {
-            let from = self.start.add(offset.min(self.length));
-            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), bytes);
+        let from = self.start.wrapping_add(offset.min(self.length));
+        let words = from.cast::<AtomicU64>();
+        if bytes > WORDS_BYTES_MAX || !words.is_aligned() {
+            // SAFETY: `offset + bytes` is within `length`, which is within the mapped bytes (the
+            // constructors); `out` has at least `bytes` of ours. A sender on a bus may write meanwhile if it
+            // breaks the rules: then what we get is torn.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), bytes) };
+            return bytes;
+        }
+        let (whole, rest) = out[..bytes].as_chunks_mut::<8>();
+        for (place, word) in whole.iter_mut().enumerate() {
+            // SAFETY: aligned, as was seen, and within `length`, as above; an atomic load may race with whatever a sender
+            // on a bus does.
+            *word = unsafe { &*words.add(place) }.load(Relaxed).to_ne_bytes();
+        }
+        for (place, byte) in rest.iter_mut().enumerate() {
+            // SAFETY: within `length`, as above.
+            *byte = unsafe { from.add(whole.len() * 8 + place).read() };
         }
         bytes
     }
@@ -514,4 +527,26 @@ pub struct LentSample<'p> {
     pub overwritten: u64,
     /// Whether this read is the first to see it.
     pub new: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lent_bytes_are_copied_from_anywhere_to_anywhere() {
+        let pattern: Vec<u8> = (0..100).collect();
+        for start in 0..9 {
+            for length in 0..=70 {
+                let lent = LentBytes::of_slice(&pattern[start..start + length]);
+                for (offset, wanted) in [(0, 100), (0, 8), (3, 17), (8, 70), (71, 5)] {
+                    let mut out = [0xee; 100];
+                    let copied = lent.copy_out(offset, &mut out[..wanted]);
+                    assert_eq!(copied, length.saturating_sub(offset).min(wanted));
+                    assert_eq!(out[..copied], pattern[start + offset..][..copied]);
+                    assert!(out[copied..].iter().all(|byte| *byte == 0xee));
+                }
+            }
+        }
+    }
 }

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use tautline_proto::wire::PortNumber;
-use tautline_shm::vbus::cell::Copied;
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead};
 
 use super::{Connection, Incoming, Inlet, InletShared};
@@ -76,41 +75,43 @@ impl Connection {
     #[inline(always)]
     fn look_for_value(&mut self, shared: &InletShared) {
         let memory = self.incoming.memory();
-        let latest = &memory.head.latest;
-        if !self.cell.fresh(memory.slots, latest) {
-            return;
-        }
         let largest = shared.shape.message_bytes_max;
         let limit = largest.min(COPIED_BYTES_MAX as u32);
         let copy = &mut self.held.copy;
-        match self.cell.copy(memory.slots, latest, limit, copy) {
-            Some(Copied {
-                message,
-                overwritten,
-            }) if is_sane(&message, largest) => self.held.renew(message, overwritten, true),
-            Some(Copied { overwritten, .. }) => self.reject(shared, overwritten),
+        match self.cell.copy_next(memory.slots, limit, copy) {
+            Some(copied) if is_sane(&copied.message, largest) => {
+                self.held.renew(copied.message, copied.overwritten, true);
+            }
+            Some(copied) => self.reject(shared, copied.overwritten),
+            None if !self.cell.fresh(memory.slots, &memory.head.latest) => {}
             None => self.move_on(shared),
         }
     }
 
-    /// The same by a cell of the reader's own.
+    /// The same where the next value is not the newest, or by a cell of the reader's own.
     #[inline(never)]
     fn move_on(&mut self, shared: &InletShared) {
         let memory = self.incoming.memory();
-        let entry = &shared.memory().connections[self.incoming.index];
         let latest = &memory.head.latest;
-        match self.cell.read(memory.slots, latest, &entry.reading) {
-            Some(value) if value.new => {
-                let message = value.cell.message();
-                if is_sane(&message, shared.shape.message_bytes_max) {
-                    self.held.renew(message, value.overwritten, false);
-                } else {
-                    self.reject(shared, value.overwritten);
-                }
+        let largest = shared.shape.message_bytes_max;
+        let limit = largest.min(COPIED_BYTES_MAX as u32);
+        let copy = &mut self.held.copy;
+        let copied = self.cell.copy_latest(memory.slots, latest, limit, copy);
+        let (message, overwritten) = if let Some(copied) = copied {
+            (copied.message, copied.overwritten)
+        } else {
+            let entry = &shared.memory().connections[self.incoming.index];
+            match self.cell.read(memory.slots, latest, &entry.reading) {
+                Some(value) if value.new => (value.cell.message(), value.overwritten),
+                // A copy that failed may have spoilt ours. Then there is a newer value, unless the peer breaks the
+                // rules, and what is spoilt is its own.
+                _ => return,
             }
-            // A copy that failed may have spoilt ours. Then there is a newer value, unless the peer breaks the
-            // rules, and what is spoilt is its own.
-            _ => {}
+        };
+        if is_sane(&message, largest) {
+            self.held.renew(message, overwritten, copied.is_some());
+        } else {
+            self.reject(shared, overwritten);
         }
     }
 
@@ -150,7 +151,11 @@ impl Inlet {
             let memory = connection.incoming.memory();
             connection.held.new || connection.cell.fresh(memory.slots, &memory.head.latest)
         };
-        self.connections.iter().any(is_fresh)
+        let any_is_fresh = match &self.connections[..] {
+            [only] => is_fresh(only),
+            several => several.iter().any(is_fresh),
+        };
+        any_is_fresh
             || (self.shared.generation.load(Relaxed) != self.generation
                 && self.shared.has_unseen_value())
     }
