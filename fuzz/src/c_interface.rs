@@ -297,6 +297,9 @@ impl World {
             match call {
                 0 => check(tautline_port_info(port, place(&mut info, what))),
                 1 => check(tautline_descriptor(port)),
+                2 if what & 0x80 != 0 => {
+                    self.send_batch(port, to, start.cast_const(), length, what)
+                }
                 2 => check(tautline_send(port, to, what, start, length)),
                 3 | 4 => {
                     let mut message = std::mem::zeroed();
@@ -337,6 +340,34 @@ impl World {
                 _ => check(tautline_port_close(port)),
             };
         }
+    }
+
+    /// A batch of up to three, or of far too many, whose last priority is invented.
+    ///
+    /// # Safety
+    /// As in `port_call`.
+    unsafe fn send_batch(
+        &self,
+        port: tautline_port,
+        destination: tautline_destination,
+        message: *const c_void,
+        bytes: usize,
+        what: u8,
+    ) -> c_int {
+        let mut batch = [tautline_outgoing {
+            message,
+            bytes,
+            destination,
+            priority: 0,
+            reserved: [0; 7],
+        }; 3];
+        batch[2].priority = what & 0xf;
+        let count = [0, 1, 3, usize::MAX][usize::from(what & 3)];
+        // SAFETY: so many structs are there, or more than a batch can have are named.
+        let taken =
+            check(unsafe { tautline_send_batch(port, place(&mut batch, what).cast(), count) });
+        assert!(taken <= 3);
+        taken
     }
 
     fn socket_call(

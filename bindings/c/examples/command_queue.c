@@ -35,11 +35,23 @@ int main(void)
         {TAUTLINE_PRIORITY_NORMAL, "turn to 45 degrees"},
         {TAUTLINE_PRIORITY_HIGHEST, "emergency stop"},
     };
-    size_t count = sizeof commands / sizeof commands[0];
+    enum { COUNT = sizeof commands / sizeof commands[0] };
+    size_t count = COUNT;
+    struct tautline_outgoing batch[COUNT];
     for (size_t index = 0; index < count; index++) {
         const char *text = commands[index].text;
-        if (tautline_send(commander, to, commands[index].priority, text, strlen(text)) < 0)
-            fail("sending a command");
+        batch[index] = (struct tautline_outgoing){
+            .message = text,
+            .bytes = strlen(text),
+            .destination = to,
+            .priority = commands[index].priority,
+        };
+    }
+    for (size_t sent = 0; sent < count;) {
+        int taken = tautline_send_batch(commander, batch + sent, count - sent);
+        if (taken < 0)
+            fail("sending the commands");
+        sent += (size_t)taken;
     }
 
     for (size_t index = 0; index < count; index++) {

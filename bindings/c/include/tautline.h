@@ -301,6 +301,22 @@ int tautline_reply_to(tautline_port port, const struct tautline_source *source,
 int tautline_send(tautline_port port, tautline_destination destination, uint8_t priority,
                   const void *message, size_t bytes);
 
+/* A message of a batch. */
+struct tautline_outgoing {
+    const void *message;
+    size_t bytes;
+    tautline_destination destination;
+    uint8_t priority;
+    uint8_t reserved[7];
+};
+
+#define TAUTLINE_BATCH_MAX 1024 /* messages of a batch */
+
+/* Sends messages in their order, each to its own destination: with one system call for each 32 frames where the link
+ * can, and it never waits. Returns how many it took: all, unless there is no room or one cannot be sent; or a code if
+ * it took none. The rest may be sent again later; the call that begins with it tells what stopped this one. */
+int tautline_send_batch(tautline_port port, const struct tautline_outgoing *batch, size_t count);
+
 /* Receiving. */
 
 /* Deadlines are moments on the clock of tautline_now_ns(). */

@@ -112,7 +112,21 @@ pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Result<T, Fault> {
     Ok(unsafe { place.read() })
 }
 
-/// The same, where null stands for nothing.
+/// Structs to read, one after the other. Null is none if the count says so.
+///
+/// # Safety
+/// `first` is null, or `count` of them can be read from there, and are not written during `'a`.
+pub(crate) unsafe fn values<'a, T: Copy>(first: *const T, count: usize) -> Result<&'a [T], Fault> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check_place(first)?;
+    check_buffer(first.cast(), count.saturating_mul(size_of::<T>()))?;
+    // SAFETY: not null, aligned, of a length that a buffer can have; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(first, count) })
+}
+
+/// As [`value`], where null stands for nothing.
 ///
 /// # Safety
 /// As [`value`].

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use tautline::port::DESTINATIONS_MAX;
+use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
 use tautline::{
     Destination, Instant, LentBuffer, Node, PortError, PortNumber, Priority, QueuingOptions,
     QueuingPort, SamplingOptions, SamplingPort, UdpPort,
@@ -18,9 +18,10 @@ use crate::node::node;
 use crate::pointer::{self, Out, Outgoing};
 use crate::socket::Socket;
 use crate::types::{
-    TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_SAMPLING, tautline_destination,
-    tautline_message, tautline_node, tautline_port, tautline_port_counters, tautline_port_info,
-    tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
+    TAUTLINE_BATCH_MAX, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_SAMPLING,
+    tautline_destination, tautline_message, tautline_node, tautline_outgoing, tautline_port,
+    tautline_port_counters, tautline_port_info, tautline_queuing_options, tautline_sample,
+    tautline_sampling_options, tautline_source,
 };
 
 /// Ports and sockets: a socket is a port that also has what sockets have.
@@ -91,6 +92,67 @@ impl Port {
         };
         let mut ports = status.ports.iter();
         ports.find(|port| port.number == number).map(Into::into)
+    }
+
+    /// What a handle of a destination stands for, if it is one of this port's.
+    fn destination(
+        &self,
+        handle: tautline_port,
+        destination: tautline_destination,
+    ) -> Result<Destination, Fault> {
+        match self.destinations.get(destination.index as usize) {
+            Some(to) if destination.port_id == handle.id => Ok(*to),
+            _ => Err(Code::BadHandle.into()),
+        }
+    }
+
+    /// A message of a batch.
+    ///
+    /// # Safety
+    /// Its bytes are null, or can be read and are written by nobody during `'a`.
+    unsafe fn outgoing<'a>(
+        &self,
+        handle: tautline_port,
+        one: &tautline_outgoing,
+    ) -> Result<tautline::Outgoing<'a>, Fault> {
+        let message = Outgoing::new(one.message, one.bytes)?;
+        for buffer in self.socket.iter().flat_map(|socket| &socket.lent) {
+            message.offset_in(buffer)?;
+        }
+        Ok(tautline::Outgoing {
+            priority: Priority::new(one.priority).ok_or(Code::BadArgument)?,
+            to: self.destination(handle, one.destination)?,
+            // SAFETY: the caller's promise.
+            message: unsafe { message.read() }?,
+        })
+    }
+
+    /// Sends the first messages of a batch, which has one at least, with one call of the port; how many.
+    ///
+    /// # Safety
+    /// As [`Port::outgoing`], for each.
+    unsafe fn send_first(
+        &mut self,
+        handle: tautline_port,
+        batch: &[tautline_outgoing],
+    ) -> Result<usize, Fault> {
+        // SAFETY: the caller's promise. A batch leaves what is in send buffers as it is.
+        let mut all = batch
+            .iter()
+            .map(|one| unsafe { self.outgoing(handle, one) });
+        let first = all.next().ok_or(Code::BadArgument)??;
+        let mut messages = [first; BATCH_FRAMES];
+        let mut count = 1;
+        for (place, message) in messages[1..].iter_mut().zip(all.map_while(Result::ok)) {
+            *place = message;
+            count += 1;
+        }
+        let messages = &messages[..count];
+        Ok(match &mut self.kind {
+            Kind::Queuing(port) => port.send_batch(messages),
+            Kind::Sampling(port) => port.send_batch(messages),
+            Kind::Datagram(port) => port.send_batch(messages),
+        }?)
     }
 
     /// The index by which C knows a destination; each has one.
@@ -382,11 +444,7 @@ pub unsafe extern "C" fn tautline_send(
         let message = Outgoing::new(message, bytes)?;
         let mut entered = enter(port.id)?;
         let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
-        let index = destination.index as usize;
-        let to = match entered.destinations.get(index) {
-            Some(to) if destination.port_id == port.id => *to,
-            _ => return Err(Code::BadHandle.into()),
-        };
+        let to = entered.destination(port, destination)?;
         // SAFETY: the caller's promise. It is used for ports that copy it into memory that C never sees.
         let read = || unsafe { message.read() };
         let Port { kind, socket, .. } = &mut **entered;
@@ -401,6 +459,38 @@ pub unsafe extern "C" fn tautline_send(
             }
         }
         Ok(0)
+    })
+}
+
+/// Sends messages in their order.
+///
+/// # Safety
+/// `batch` is null or `count` structs can be read there; of each, `message` is null or `bytes` bytes can be read there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_send_batch(
+    port: tautline_port,
+    batch: *const tautline_outgoing,
+    count: usize,
+) -> c_int {
+    coded(|| {
+        if count > TAUTLINE_BATCH_MAX {
+            let what = "a batch has at most 1,024 messages";
+            return Err(Fault::new(Code::BadArgument, what));
+        }
+        // SAFETY: the caller's promise.
+        let batch = unsafe { pointer::values(batch, count) }?;
+        let mut entered = enter(port.id)?;
+        let mut sent = 0;
+        while sent < count {
+            // SAFETY: the caller's promise.
+            match unsafe { entered.send_first(port, &batch[sent..]) } {
+                Ok(taken @ 1..) => sent += taken,
+                Err(fault) if sent == 0 => return Err(fault),
+                // What stopped it is told to the call that begins there.
+                _ => break,
+            }
+        }
+        Ok(sent as c_int)
     })
 }
 

@@ -2,6 +2,7 @@
 //! to it.
 #![allow(non_camel_case_types)] // Named as in C.
 
+use std::ffi::c_void;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tautline::{
@@ -102,6 +103,26 @@ pub struct tautline_source {
     /// The number of the port that sent it; 0 in plain UDP.
     pub port: u16,
 }
+
+/// A message of a batch.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_outgoing {
+    /// Its bytes.
+    pub message: *const c_void,
+    /// How many.
+    pub bytes: usize,
+    /// Where to.
+    pub destination: tautline_destination,
+    /// How urgent.
+    pub priority: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+
+/// Messages of a batch. Lower: programs that collect more have to call more often. Higher: other threads are refused
+/// the port for longer.
+pub const TAUTLINE_BATCH_MAX: usize = 1024;
 
 /// A message that was received.
 #[derive(Clone, Copy, Debug)]

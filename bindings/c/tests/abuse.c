@@ -121,6 +121,41 @@ static void opening_ports(void)
     EXPECT(tautline_port_close(first) == 0 && tautline_port_close(second) == 0);
 }
 
+/* A batch is taken as far as it is right; what is wrong is told to the call that begins with it. */
+static void batches(tautline_port port, tautline_destination to, tautline_destination foreign)
+{
+    static const struct tautline_outgoing nothing[TAUTLINE_BATCH_MAX + 1];
+    struct tautline_outgoing batch[40];
+    for (size_t index = 0; index < 40; index++)
+        batch[index] = (struct tautline_outgoing){.message = "0123456789", .bytes = 1 + index % 10, .destination = to};
+    EXPECT(tautline_send_batch(port, batch, 0) == 0 && tautline_send_batch(port, NULL, 0) == 0);
+    REFUSED(tautline_send_batch(port, NULL, 1), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    const void *odd = (const char *)batch + 1;
+    REFUSED(tautline_send_batch(port, odd, 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_send_batch(port, nothing, TAUTLINE_BATCH_MAX + 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_send_batch(port, batch, SIZE_MAX), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_send_batch((tautline_port){0}, batch, 1), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+
+    batch[35].priority = 8;
+    EXPECT(tautline_send_batch(port, batch, 40) == 35);
+    REFUSED(tautline_send_batch(port, batch + 35, 5), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    batch[36].message = NULL;
+    REFUSED(tautline_send_batch(port, batch + 36, 4), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    batch[37].destination = foreign;
+    REFUSED(tautline_send_batch(port, batch + 37, 3), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    batch[39].bytes = SIZE_MAX;
+    EXPECT(tautline_send_batch(port, batch + 38, 2) == 1);
+    char buffer[1484];
+    struct tautline_message message;
+    for (size_t index = 0; index < 36; index++) {
+        size_t bytes = 1 + (index < 35 ? index : 38) % 10;
+        uint64_t soon_ns = tautline_now_ns() + 5000000000;
+        EXPECT(tautline_receive(port, soon_ns, buffer, sizeof buffer, &message) == 1);
+        EXPECT(message.bytes == bytes && memcmp(buffer, "0123456789", bytes) == 0);
+    }
+    EXPECT(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message) == 0);
+}
+
 static void using_ports(void)
 {
     tautline_port port, other, state;
@@ -182,6 +217,8 @@ static void using_ports(void)
     EXPECT(tautline_port_counters(port, &counters) == 0);
     EXPECT(counters.sent == 1 && counters.received == 1 && counters.send_errors == 1);
     REFUSED(tautline_port_counters(port, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+
+    batches(port, to, foreign);
 
     EXPECT(tautline_descriptor(port) >= 0);
     EXPECT(tautline_port_close(port) == 0);
@@ -343,6 +380,19 @@ static void using_sockets(void)
     EXPECT(tautline_send(port, back, TAUTLINE_PRIORITY_HIGHEST, own, 5) == 0);
     EXPECT(tautline_receive(port, soon_ns, heard, sizeof heard, &message) == 1);
     EXPECT(message.bytes == 5 && message.priority == TAUTLINE_PRIORITY_HIGHEST);
+    /* In a batch, from a send buffer too, which stays as it was, and from beyond its end. */
+    memcpy(own, "twice", 5);
+    struct tautline_outgoing batch[] = {
+        {.message = own, .bytes = 5, .destination = back},
+        {.message = own, .bytes = 5, .destination = back},
+        {.message = own + 4090, .bytes = 8, .destination = back},
+    };
+    EXPECT(tautline_send_batch(port, batch, 3) == 2);
+    REFUSED(tautline_send_batch(port, batch + 2, 1), TAUTLINE_ERROR_BAD_ARGUMENT, EFAULT);
+    for (int turn = 0; turn < 2; turn++) {
+        EXPECT(tautline_receive(port, soon_ns, heard, sizeof heard, &message) == 1);
+        EXPECT(message.bytes == 5 && memcmp(heard, "twice", 5) == 0);
+    }
     struct tautline_port_info info;
     struct tautline_port_counters counters;
     EXPECT(tautline_port_info(port, &info) == 0 && info.kind == TAUTLINE_DATAGRAM);

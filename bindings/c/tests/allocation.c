@@ -86,6 +86,11 @@ int main(void)
         uint64_t soon_ns = tautline_now_ns() + 5000000000;
         expect(tautline_send(queuing, to_queuing, 5, message, BYTES) == 0, "a message is sent");
         expect(tautline_receive(queuing, soon_ns, buffer, BYTES, &received) == 1, "and received");
+        struct tautline_outgoing batch[2] = {{.message = message, .bytes = BYTES, .destination = to_queuing},
+                                             {.message = message, .bytes = 1, .destination = to_queuing}};
+        expect(tautline_send_batch(queuing, batch, 2) == 2, "a batch is sent");
+        expect(tautline_receive(queuing, soon_ns, buffer, BYTES, &received) == 1, "its first is received");
+        expect(tautline_receive(queuing, soon_ns, buffer, BYTES, &received) == 1, "and its second");
         expect(tautline_send(queuing, to_sampling, 5, message, 8) == 0, "a value is sent");
         expect(tautline_read_new(sampling, soon_ns, buffer, BYTES, &sample) == 1, "and read");
         expect(tautline_read(sampling, buffer, BYTES, &sample) == 1, "and read again");

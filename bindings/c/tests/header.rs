@@ -184,6 +184,16 @@ fn structs_have_the_same_layout_on_both_sides() {
     );
     layout!(
         text,
+        tautline_outgoing {
+            message,
+            bytes,
+            destination,
+            priority,
+            reserved
+        }
+    );
+    layout!(
+        text,
         tautline_message {
             bytes,
             sequence,
@@ -251,6 +261,7 @@ fn constants_are_the_same_on_both_sides() {
     same("TAUTLINE_ETHERNET", TAUTLINE_ETHERNET.into());
     same("TAUTLINE_UDP", TAUTLINE_UDP.into());
     same("TAUTLINE_NOW", TAUTLINE_NOW);
+    same("TAUTLINE_BATCH_MAX", TAUTLINE_BATCH_MAX as u64);
     same("TAUTLINE_FOREVER", TAUTLINE_FOREVER);
     same("TAUTLINE_PRIORITY_LOWEST", Priority::LOWEST.get().into());
     same("TAUTLINE_PRIORITY_NORMAL", Priority::NORMAL.get().into());

@@ -206,6 +206,11 @@ fn udp_experiments_measure_what_is_set() {
         assert!(row["messages_per_s"].as_f64().unwrap() > 0.0, "{row}");
     }
     let sizes = result(&scratch.0, names[2]);
+    for path in ["udp-port-batched", "queuing-batched"] {
+        let rows = of_path(&sizes, path);
+        assert_eq!(rows.len(), 2, "{path} at every size");
+        assert!(rows[0]["messages_per_s"].as_f64().unwrap() > 0.0);
+    }
     for path in ["udp-poll", "udp-block", "udp-port", "queuing"] {
         let rows = of_path(&sizes, path);
         assert!(

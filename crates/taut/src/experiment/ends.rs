@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, recv, sendmmsg, setsockopt, sockopt};
+use tautline::port::BATCH_FRAMES;
 use tautline::{Destination, Outgoing, Priority, QueuingOptions, QueuingPort, UdpPort};
 use tautline_lab::hosts::{Host, Hosts};
 
@@ -19,8 +20,8 @@ use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 const UDP_ROOM_BYTES: usize = 4 << 20;
 /// Empty looks between two looks at the clock. Lower slows the spin down by a clock read, higher only delays giving up.
 const LOOKS_PER_CLOCK: u32 = 64;
-/// Frames of one system call, as [`QueuingPort::send_batch`] sends them.
-const BATCH: usize = 32;
+/// Frames of one system call, as ports send them; kernel UDP is given the same.
+const BATCH: usize = BATCH_FRAMES;
 /// Small messages between two flushes of a merging sender: enough for several full frames of the smallest ones.
 const MERGED: usize = 256;
 
@@ -116,17 +117,16 @@ pub(super) fn queuing(
     Ok([open(Host::A)?, open(Host::B)?])
 }
 
-/// Ports of plain UDP, a call for each frame.
+/// Ports of plain UDP, which merge nothing.
 pub(super) fn plain_udp(
     hosts: &Hosts,
     nodes: &HostNodes,
     number: u16,
     options: &QueuingOptions,
+    sends: Sends,
 ) -> Result<Ends, ExperimentError> {
-    Ok([
-        plain_end(hosts, nodes, Host::A, number, options)?,
-        plain_end(hosts, nodes, Host::B, number, options)?,
-    ])
+    let open = |host| plain_end(hosts, nodes, host, (number, options), sends);
+    Ok([open(Host::A)?, open(Host::B)?])
 }
 
 /// From a port of plain UDP to a socket of the kernel, which spins: a datagram above a frame leaves in IP fragments.
@@ -138,7 +138,7 @@ pub(super) fn plain_udp_to_kernel(
 ) -> Result<Ends, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, 0).address(), number)));
     Ok([
-        plain_end(hosts, nodes, Host::A, number, options)?,
+        plain_end(hosts, nodes, Host::A, (number, options), Sends::OneByOne)?,
         kernel_socket(hosts, Host::B, b, a, (Sends::OneByOne, Waiting::Spin))?,
     ])
 }
@@ -147,8 +147,8 @@ fn plain_end(
     hosts: &Hosts,
     nodes: &HostNodes,
     host: Host,
-    number: u16,
-    options: &QueuingOptions,
+    (number, options): (u16, &QueuingOptions),
+    sends: Sends,
 ) -> Result<Box<dyn Datagrams>, ExperimentError> {
     let mut port = nodes.port(hosts, host, |node| node.udp_port(number, options))?;
     let to = port.destination(PEER, number).map_err(NodesError::from)?;
@@ -156,6 +156,7 @@ fn plain_end(
         buffer: vec![0; port.message_bytes_max()],
         port,
         to,
+        batches: sends == Sends::Batches,
     }))
 }
 
@@ -288,26 +289,6 @@ impl Port {
             .count()
     }
 
-    fn send_batches(&mut self, messages: &[u8], message_bytes: usize) -> usize {
-        let mut sent = 0;
-        for part in messages.chunks(message_bytes * BATCH) {
-            let count = part.len() / message_bytes;
-            let batch: [Outgoing<'_>; BATCH] = std::array::from_fn(|index| Outgoing {
-                to: self.to,
-                priority: Priority::LOWEST,
-                message: part
-                    .get(index * message_bytes..(index + 1) * message_bytes)
-                    .unwrap_or_default(),
-            });
-            let taken = self.port.send_batch(&batch[..count]).unwrap_or(0);
-            sent += taken;
-            if taken < count {
-                break;
-            }
-        }
-        sent
-    }
-
     fn merge(&mut self, messages: &[u8], message_bytes: usize) -> usize {
         let merged = messages
             .chunks(message_bytes)
@@ -319,11 +300,39 @@ impl Port {
     }
 }
 
+/// Messages that lie one after the other, handed to `send` in batches until it takes no more; how many it took.
+fn send_batches<E>(
+    to: Destination,
+    messages: &[u8],
+    message_bytes: usize,
+    mut send: impl FnMut(&[Outgoing<'_>]) -> Result<usize, E>,
+) -> usize {
+    let mut sent = 0;
+    for part in messages.chunks(message_bytes * BATCH) {
+        let count = part.len() / message_bytes;
+        let batch: [Outgoing<'_>; BATCH] = std::array::from_fn(|index| Outgoing {
+            to,
+            priority: Priority::LOWEST,
+            message: part
+                .get(index * message_bytes..(index + 1) * message_bytes)
+                .unwrap_or_default(),
+        });
+        let taken = send(&batch[..count]).unwrap_or(0);
+        sent += taken;
+        if taken < count {
+            break;
+        }
+    }
+    sent
+}
+
 impl Datagrams for Port {
     fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
         Ok(match self.sends {
             Sends::OneByOne => self.send_one_by_one(messages, message_bytes),
-            Sends::Batches => self.send_batches(messages, message_bytes),
+            Sends::Batches => send_batches(self.to, messages, message_bytes, |batch| {
+                self.port.send_batch(batch)
+            }),
             Sends::Merged => self.merge(messages, message_bytes),
         })
     }
@@ -352,11 +361,18 @@ struct PlainUdp {
     port: UdpPort,
     to: Destination,
     buffer: Vec<u8>,
+    /// Whether many datagrams go with each system call.
+    batches: bool,
 }
 
 impl Datagrams for PlainUdp {
     fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
         // As with a queuing port, what has no room now is counted by the port, and sent again by the caller.
+        if self.batches {
+            return Ok(send_batches(self.to, messages, message_bytes, |batch| {
+                self.port.send_batch(batch)
+            }));
+        }
         let sends = messages.chunks(message_bytes);
         Ok(sends
             .take_while(|message| {
@@ -364,6 +380,10 @@ impl Datagrams for PlainUdp {
                 sent.is_ok()
             })
             .count())
+    }
+
+    fn batch(&self) -> usize {
+        if self.batches { BATCH } else { 1 }
     }
 
     fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {

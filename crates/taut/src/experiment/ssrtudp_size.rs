@@ -90,7 +90,11 @@ fn path_of(way: Way) -> Option<Path> {
         Way::KernelBlocking => Some(Path::UdpBlock),
         Way::UdpPort => Some(Path::UdpPort),
         Way::Queuing => Some(Path::Queuing),
-        Way::KernelBatched | Way::UdpPortToKernel | Way::Batched | Way::Merged => None,
+        Way::KernelBatched
+        | Way::UdpPortBatched
+        | Way::UdpPortToKernel
+        | Way::Batched
+        | Way::Merged => None,
     }
 }
 
@@ -150,6 +154,13 @@ fn tell(outcome: &mut Outcome, latencies: &Measured, rows: &[volley::Row], sizes
         best(Way::KernelUdp),
         best(Way::KernelBatched)
     ));
+    let small = GAINS[0].0;
+    let over = |kernel| volley::gain_over(rows, kernel, Way::UdpPortBatched, small);
+    if let (Some(single), Some(batched)) = (over(Way::KernelUdp), over(Way::KernelBatched)) {
+        parts.push(format!(
+            "messages of {small} bytes in batches of a UDP port {single:.2} of kernel UDP's a call each, {batched:.2} of its batches'"
+        ));
+    }
     outcome.here = parts.join(", ");
     volley::judge(outcome, rows, &GAINS);
 }

@@ -40,6 +40,7 @@ pub(super) enum Way {
     KernelBatched,
     KernelBlocking,
     UdpPort,
+    UdpPortBatched,
     UdpPortToKernel,
     Queuing,
     Batched,
@@ -47,11 +48,12 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 8] = [
+    pub(super) const ALL: [Way; 9] = [
         Way::KernelUdp,
         Way::KernelBatched,
         Way::KernelBlocking,
         Way::UdpPort,
+        Way::UdpPortBatched,
         Way::UdpPortToKernel,
         Way::Queuing,
         Way::Batched,
@@ -64,6 +66,7 @@ impl Way {
             Way::KernelBatched => "udp-poll-batched",
             Way::KernelBlocking => "udp-block",
             Way::UdpPort => "udp-port",
+            Way::UdpPortBatched => "udp-port-batched",
             Way::UdpPortToKernel => "udp-port-to-kernel",
             Way::Queuing => "queuing",
             Way::Batched => "queuing-batched",
@@ -82,6 +85,9 @@ impl Way {
             Way::KernelBlocking => "kernel UDP, a call for each message, blocking sockets",
             Way::UdpPort => {
                 "ports of plain UDP, a call for each message; above a frame in IP fragments"
+            }
+            Way::UdpPortBatched => {
+                "ports of plain UDP, a call for each 32 messages of a frame, and one for each longer message"
             }
             Way::UdpPortToKernel => {
                 "from a port of plain UDP to a kernel socket that is spun on; above a frame in IP fragments"
@@ -180,7 +186,10 @@ impl Ways {
                 Way::KernelUdp => kernel(PORT, (Sends::OneByOne, Waiting::Spin)),
                 Way::KernelBatched => kernel(PORT + 1, (Sends::Batches, Waiting::Spin)),
                 Way::KernelBlocking => kernel(PORT + 2, (Sends::OneByOne, Waiting::Sleep)),
-                Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &large),
+                Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &large, Sends::OneByOne),
+                Way::UdpPortBatched => {
+                    ends::plain_udp(hosts, &nodes, PORT + 5, &large, Sends::Batches)
+                }
                 Way::UdpPortToKernel => ends::plain_udp_to_kernel(hosts, &nodes, PORT + 4, &small),
                 Way::Queuing => ends::queuing(hosts, &nodes, number, &large, Sends::OneByOne),
                 Way::Batched => ends::queuing(hosts, &nodes, number, &large, Sends::Batches),
@@ -318,9 +327,14 @@ pub(super) fn row(rows: &[Row], way: Way, bytes: usize) -> Option<&Row> {
     rows.iter().find(|row| row.way == way && row.bytes == bytes)
 }
 
-/// Messages a second over those of kernel UDP.
-pub(super) fn gain(rows: &[Row], way: Way, bytes: usize) -> Option<f64> {
-    let kernel = row(rows, Way::KernelUdp, bytes)?.messages_per_s();
+/// Messages a second over those of kernel UDP, a call for each message.
+fn gain(rows: &[Row], way: Way, bytes: usize) -> Option<f64> {
+    gain_over(rows, Way::KernelUdp, way, bytes)
+}
+
+/// Messages a second over those of a kernel's way.
+pub(super) fn gain_over(rows: &[Row], kernel: Way, way: Way, bytes: usize) -> Option<f64> {
+    let kernel = row(rows, kernel, bytes)?.messages_per_s();
     Some(row(rows, way, bytes)?.messages_per_s() / kernel).filter(|gain| gain.is_finite())
 }
 
@@ -332,16 +346,22 @@ pub(super) fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
         "messages a second",
         "Mbit/s",
         "of kernel UDP",
+        "of its batches",
         "lost",
     ];
     let cells = rows.iter().map(|row| {
+        let over = |kernel| {
+            let gain = gain_over(rows, kernel, row.way, row.bytes);
+            gain.map_or("-".to_owned(), |gain| format!("{gain:.2}"))
+        };
         vec![
             row.way.name().to_owned(),
             row.bytes.to_string(),
             row.messages.to_string(),
             format!("{:.0}", row.messages_per_s()),
             format!("{:.1}", row.bits_per_s() / 1e6),
-            gain(rows, row.way, row.bytes).map_or("-".to_owned(), |gain| format!("{gain:.2}")),
+            over(Way::KernelUdp),
+            over(Way::KernelBatched),
             row.lost().to_string(),
         ]
     });

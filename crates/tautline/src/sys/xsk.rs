@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use super::memory::Mapping;
 use super::socket::{bind, open, set_option};
@@ -123,6 +124,11 @@ impl<T: Copy> Ring<T> {
     /// Whether the kernel sleeps and is to be called.
     fn needs_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// As producer: whether the kernel has taken all entries.
+    fn is_taken(&self) -> bool {
+        self.word(self.offsets.consumer).load(Relaxed) == self.own
     }
 
     /// As consumer: the next entry, if the kernel has made one.
@@ -380,11 +386,18 @@ impl XskSocket {
                 // In copy mode a call sends so many, and says that there are more.
                 Some(libc::EAGAIN) => {}
                 Some(libc::EBUSY | libc::ENOBUFS) => break,
+                None if self.is_polling && !self.transmit.is_taken() => return self.wake_sender(),
                 _ => return result,
             }
         }
         self.unsent = true;
         Ok(())
+    }
+
+    /// A call to a socket that polls runs the driver's receive poll, and wakes nothing. Where another one sends (virtio_net), a
+    /// look at the socket wakes it.
+    fn wake_sender(&self) -> io::Result<()> {
+        super::wait::readable(self.socket.as_fd(), Some(Duration::ZERO))
     }
 
     /// The same for what the last call left.
