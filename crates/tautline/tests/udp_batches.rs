@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 
+use common::control;
 use common::udp::{Meeting, PORT, bytes, ip};
 use common::{
     PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, config, hosts, pair,
@@ -42,40 +43,55 @@ fn peer(hosts: &Hosts, port: &mut UdpPort) -> (UdpSocket, Destination) {
 }
 
 /// More than two calls' worth, in turns to two peers, with long ones among them.
+fn arrives_whole_and_in_order(mut meeting: Meeting) {
+    let peers = [(); 2].map(|()| peer(&meeting.hosts, &mut meeting.port));
+    // Short ones mostly: all have to fit a socket's default room.
+    let lengths = [0, 1, 2, 17, 63, 64, 255, 256, 1471, 1472];
+    let datagrams: Vec<_> = (0..BATCH_FRAMES * 2 + 7)
+        .map(|number| match number {
+            // Alone, twice in a row, and the last of all.
+            5 | 70 => bytes(8192),
+            40 => bytes(1473),
+            41 => bytes(20_000),
+            _ => bytes(lengths[number % lengths.len()]),
+        })
+        .collect();
+    let batch: Vec<_> = datagrams
+        .iter()
+        .enumerate()
+        .map(|(number, datagram)| outgoing(peers[number % 2].1, datagram))
+        .collect();
+    assert_eq!(meeting.port.send_batch(&[]), Ok(0));
+    assert_eq!(meeting.port.send_batch(&batch), Ok(batch.len()));
+    let mut buffer = vec![0; 65_536];
+    for (number, expected) in datagrams.iter().enumerate() {
+        let (received, from) = peers[number % 2].0.recv_from(&mut buffer).unwrap();
+        assert!(buffer[..received] == *expected, "datagram {number}");
+        assert_eq!(from, meeting.own().into());
+    }
+    let status = meeting.status();
+    assert_eq!((status.sent, status.send_errors), (batch.len() as u64, 0));
+}
+
 #[test]
 fn a_batch_reaches_each_peer_whole_and_in_order() {
     for side in SIDES {
-        let Some(mut meeting) = Meeting::of(side) else {
+        let Some(meeting) = Meeting::of(side) else {
             return;
         };
-        let peers = [(); 2].map(|()| peer(&meeting.hosts, &mut meeting.port));
-        // Short ones mostly: all have to fit a socket's default room.
-        let lengths = [0, 1, 2, 17, 63, 64, 255, 256, 1471, 1472];
-        let datagrams: Vec<_> = (0..BATCH_FRAMES * 2 + 7)
-            .map(|number| match number {
-                // Alone, twice in a row, and the last of all.
-                5 | 70 => bytes(8192),
-                40 => bytes(1473),
-                41 => bytes(20_000),
-                _ => bytes(lengths[number % lengths.len()]),
-            })
-            .collect();
-        let batch: Vec<_> = datagrams
-            .iter()
-            .enumerate()
-            .map(|(number, datagram)| outgoing(peers[number % 2].1, datagram))
-            .collect();
-        assert_eq!(meeting.port.send_batch(&[]), Ok(0));
-        assert_eq!(meeting.port.send_batch(&batch), Ok(batch.len()));
-        let mut buffer = vec![0; 65_536];
-        for (number, expected) in datagrams.iter().enumerate() {
-            let (received, from) = peers[number % 2].0.recv_from(&mut buffer).unwrap();
-            assert!(buffer[..received] == *expected, "datagram {number}");
-            assert_eq!(from, meeting.own().into());
-        }
-        let status = meeting.status();
-        assert_eq!((status.sent, status.send_errors), (batch.len() as u64, 0));
+        arrives_whole_and_in_order(meeting);
     }
+}
+
+/// Where the port is an ordinary socket, whatever the link.
+#[test]
+fn a_batch_leaves_a_node_of_a_control_process() {
+    let Some(hosts) = hosts() else { return };
+    let _control = control::Thread::start(&hosts, XDP);
+    let meeting = Meeting::new(hosts, XDP);
+    let report = meeting.node.report();
+    assert!(report.control_process.is_some() && report.capabilities.batches);
+    arrives_whole_and_in_order(meeting);
 }
 
 #[test]
