@@ -18,10 +18,21 @@ const CONSTANTS: &str = ".rodata";
 
 /// [`Demux::take_over`].
 pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>, OpenError> {
-    let found = interface::xdp_program(setup.interface.index);
-    let Some(id) = found.map_err(|error| not_loaded(error.into()))? else {
+    let interface = setup.interface.index;
+    let on_interface =
+        || interface::xdp_program(interface).map_err(|error| not_loaded(error.into()));
+    let Some(id) = on_interface()? else {
         return Ok(None);
     };
+    match take(setup, asked, id) {
+        // Whoever held it last has just died, and the kernel has taken it away while it was looked at.
+        Err(_) if on_interface()?.is_none() => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Takes the program with this number, if it is what would be attached.
+fn take(setup: Setup, asked: Option<XdpMode>, id: u32) -> Result<Demux, OpenError> {
     let Some(running) = program(id) else {
         return Err(taken(&setup));
     };
@@ -45,7 +56,7 @@ pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>
     let Some(link) = link else {
         return Err(taken(&setup));
     };
-    Demux::from_running(setup, link, |name| map(&maps, name)).map(Some)
+    Demux::from_running(setup, link, |name| map(&maps, name))
 }
 
 fn program(id: u32) -> Option<ProgramInfo> {
