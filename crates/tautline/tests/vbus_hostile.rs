@@ -272,3 +272,73 @@ fn a_hostile_peer_spoils_nobody_elses_wake_up() {
     }
     drop(hostile);
 }
+
+/// Bytes of a message whose length no other word of the memories has.
+const MARKED_BYTES: usize = 137;
+
+/// Fills its rings, all classes but the lowest, and then makes nonsense of every message.
+fn send_nonsense(bus: &str) -> ! {
+    let node = open(bus, "hostile", ["victim", "honest"]);
+    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
+    let to = queue.destination("victim", port(41)).unwrap();
+    let mut sent = 0;
+    for priority in &Priority::ALL[1..] {
+        for _ in 0..queuing().depth {
+            queue.send(to, *priority, &[0; MARKED_BYTES]).unwrap();
+            sent += 1;
+        }
+    }
+    let mut spoilt = 0;
+    for (start, bytes) in own_memories() {
+        for place in (start..start + bytes).step_by(4) {
+            let word = place as *mut u32;
+            // SAFETY: within a writable mapping of this process, aligned to four bytes, as in `scribble`.
+            if unsafe { word.read_volatile() } == MARKED_BYTES as u32 {
+                // SAFETY: the same.
+                unsafe { word.write_volatile(u32::MAX) };
+                spoilt += 1;
+            }
+        }
+    }
+    assert!(spoilt >= sent, "{spoilt} of {sent} messages found");
+    println!("{}", child::READY);
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn nonsense_before_a_message_does_not_hide_it_from_who_waits() {
+    const TEST: &str = "nonsense_before_a_message_does_not_hide_it_from_who_waits";
+    if let Some(bus) = child::role() {
+        send_nonsense(&bus);
+    }
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let path = bus("nonsense").name;
+    let node = open(&path, "victim", ["hostile", "honest"]);
+    let mut queue = node.queuing_port(port(41), &queuing()).unwrap();
+    let other = open(&path, "honest", ["victim", "hostile"]);
+    let mut honest = other.queuing_port(port(31), &queuing()).unwrap();
+    let to = honest.destination("victim", port(41)).unwrap();
+    let hostile = child::Helper::start(TEST, &path);
+    honest.send(to, Priority::ALL[0], b"last of all").unwrap();
+
+    // Everything was sent before this port began to wait, so nobody is going to wake it.
+    queue.descriptor().unwrap();
+    let mut buffer = [0; BYTES_MAX];
+    let limit = Timespec::try_from(PATIENCE).unwrap();
+    let mut looks = 1;
+    let message = loop {
+        if let Some(message) = queue.receive(&mut buffer).unwrap() {
+            break message;
+        }
+        let descriptor = queue.descriptor().unwrap();
+        let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+        let woken = poll(&mut polled, Some(&limit)).unwrap();
+        assert_eq!(woken, 1, "asleep after {looks} looks, with a message there");
+        looks += 1;
+    };
+    assert!(looks > 1, "one look must not be enough");
+    assert_eq!(&buffer[..message.length], b"last of all");
+    drop(hostile);
+}

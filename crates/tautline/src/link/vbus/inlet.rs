@@ -167,6 +167,11 @@ impl Inlet {
             }
             self.skip(found.place);
         }
+        if self.armed {
+            // There may be more behind them, of which nobody is going to tell: there must be a look before a sleep.
+            self.disarm();
+            self.shared.bells.ring();
+        }
         None
     }
 
@@ -306,8 +311,12 @@ impl Inlet {
         self.sleeper.disarm(&self.shared.memory().head.wait);
     }
 
-    /// Sleeps until something may have come since [`Inlet::arm`], at most for `timeout`.
+    /// Sleeps until something may have come since [`Inlet::arm`], at most for `timeout`. Not at all if the look after that
+    /// ended before it had seen everything.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        if !self.armed {
+            return Ok(());
+        }
         let slept = if self.manner == Manner::Descriptor {
             poll::readable(self.shared.descriptor(), timeout)
         } else {
