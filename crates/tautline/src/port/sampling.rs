@@ -272,7 +272,7 @@ impl SamplingPort {
     }
 
     /// As [`SamplingPort::read_lent`], of a port whose values come into its own memory.
-    #[inline(never)]
+    #[inline(always)]
     fn read_lent_here(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
         self.bring_in()?;
         let Some(place) = self.newest() else {
@@ -322,9 +322,9 @@ impl SamplingPort {
     }
 
     /// As [`SamplingPort::read`], of a port whose values come into its own memory.
-    #[inline(never)]
+    #[inline(always)]
     fn read_here(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
-        self.look(buffer)?;
+        self.bring_in()?;
         let last = self.newest();
         Ok(last.and_then(|place| self.take(place, buffer)))
     }
