@@ -1,5 +1,6 @@
 //! The `[[port]]` and `[[udp_port]]` entries of a configuration.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -107,6 +108,40 @@ fn policing(
     Ok(Some(Policing::per_second(rate, burst)))
 }
 
+/// `depth` and `message_bytes_max` of an entry.
+type Sizes<'e> = (&'e Option<Spanned<u32>>, &'e Option<Spanned<usize>>);
+
+/// The options of a port that queues, with the defaults where the entry says nothing.
+fn queue(
+    (depth, bytes): Sizes<'_>,
+    spin_us: Option<u64>,
+    policing: Option<Policing>,
+) -> QueuingOptions {
+    let mut options = QueuingOptions {
+        policing,
+        ..QueuingOptions::default()
+    };
+    if let Some(depth) = depth {
+        options.depth = *depth.get_ref();
+    }
+    if let Some(bytes) = bytes {
+        options.message_bytes_max = *bytes.get_ref();
+    }
+    if let Some(spin) = spin_us {
+        options.spin = Duration::from_micros(spin);
+    }
+    options
+}
+
+/// Where an entry is wrong whose sizes cannot be had; `entry` if it names none.
+fn culprit((depth, bytes): Sizes<'_>, entry: Range<usize>) -> Range<usize> {
+    match (depth, bytes) {
+        (Some(depth), None) => depth.span(),
+        (_, Some(bytes)) => bytes.span(),
+        (None, None) => entry,
+    }
+}
+
 fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(value) = &entry.refresh_period_us {
         let message = "a queuing port has no refresh_period_us, expected a sampling port";
@@ -116,25 +151,12 @@ fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         let message = "a queuing port has no sources: it keeps what everybody sends";
         return Err((sources.span(), message.to_owned()));
     }
-    let mut options = QueuingOptions::default();
-    if let Some(depth) = &entry.depth {
-        options.depth = *depth.get_ref();
-    }
-    if let Some(bytes) = &entry.message_bytes_max {
-        options.message_bytes_max = *bytes.get_ref();
-    }
-    if let Some(spin) = entry.spin_us {
-        options.spin = Duration::from_micros(spin);
-    }
-    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
-    options.check().map_err(|error| {
-        let span = match (&entry.depth, &entry.message_bytes_max) {
-            (Some(depth), None) => depth.span(),
-            (_, Some(bytes)) => bytes.span(),
-            (None, None) => entry.kind.span(),
-        };
-        (span, error.to_string())
-    })?;
+    let policing = policing(&entry.police_rate, &entry.police_burst)?;
+    let sizes = (&entry.depth, &entry.message_bytes_max);
+    let options = queue(sizes, entry.spin_us, policing);
+    options
+        .check()
+        .map_err(|error| (culprit(sizes, entry.kind.span()), error.to_string()))?;
     Ok(PortOptions::Queuing(options))
 }
 
@@ -187,25 +209,11 @@ pub(super) fn udp_port(
         let message = format!("there is a UDP port named `{name}` already");
         return Err((entry.name.span(), message));
     }
-    let mut options = QueuingOptions::default();
-    if let Some(depth) = &entry.depth {
-        options.depth = *depth.get_ref();
-    }
-    if let Some(bytes) = &entry.message_bytes_max {
-        options.message_bytes_max = *bytes.get_ref();
-    }
-    if let Some(spin) = entry.spin_us {
-        options.spin = Duration::from_micros(spin);
-    }
-    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
-    UdpPort::check(&options).map_err(|error| {
-        let span = match (&entry.depth, &entry.message_bytes_max) {
-            (Some(depth), None) => depth.span(),
-            (_, Some(bytes)) => bytes.span(),
-            (None, None) => entry.number.span(),
-        };
-        (span, error.to_string())
-    })?;
+    let policing = policing(&entry.police_rate, &entry.police_burst)?;
+    let sizes = (&entry.depth, &entry.message_bytes_max);
+    let options = queue(sizes, entry.spin_us, policing);
+    UdpPort::check(&options)
+        .map_err(|error| (culprit(sizes, entry.number.span()), error.to_string()))?;
     Ok(UdpPortConfig {
         name: entry.name.into_inner(),
         number,
