@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tautline::{Node, NodeConfig, SamplingPort};
+use tautline::{Cycle, CycleOptions, Node, NodeConfig, SamplingPort};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -26,8 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if port.read_new_until(deadline, &mut buffer)?.is_none() {
         return Err("nobody publishes: start state_publisher within 30 seconds".into());
     }
+    let mut cycle = Cycle::start(&CycleOptions::new(Duration::from_millis(50)))?;
     for _ in 0..count {
-        std::thread::sleep(Duration::from_millis(50));
+        cycle.wait();
         // The last value, with all that is known of it. Never waits.
         let sample = port.read(&mut buffer)?.expect("there was a state before");
         let angle = f64::from_be_bytes(buffer[..sample.length].try_into()?);

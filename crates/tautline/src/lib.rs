@@ -32,6 +32,7 @@ mod address;
 mod claim;
 pub mod config;
 pub mod control;
+pub mod cycle;
 pub mod error;
 pub mod floor;
 pub mod link;
@@ -49,6 +50,7 @@ mod udp_statistics;
 
 pub use address::{Address, BadNodeName, NodeName, Source};
 pub use config::{BusConfig, NodeConfig};
+pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
 pub use link::vbus::observe as vbus;

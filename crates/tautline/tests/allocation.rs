@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
 use tautline::link::PlainUdp;
-use tautline::{LentBuffer, LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions};
+use tautline::{
+    Cycle, CycleOptions, LentBuffer, LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions,
+};
 
 thread_local! {
     /// Calls of this thread that took or gave back memory.
@@ -68,6 +70,18 @@ fn alone() -> MutexGuard<'static, ()> {
 fn the_counter_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 2);
     assert_eq!(allocations(|| ()), 0);
+}
+
+#[test]
+fn a_cycle_allocates_nothing_after_its_start() {
+    let mut cycle = Cycle::start(&CycleOptions::new(Duration::from_micros(200))).unwrap();
+    let calls = allocations(|| {
+        for _ in 0..100 {
+            cycle.wait();
+        }
+        std::hint::black_box(cycle.statistics());
+    });
+    assert_eq!(calls, 0);
 }
 
 /// Small messages; spinning, sleeping, and in vain.

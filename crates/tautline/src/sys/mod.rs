@@ -10,6 +10,7 @@ pub(crate) mod keeper;
 pub(crate) mod memory;
 pub(crate) mod namespace;
 pub(crate) mod packet;
+pub(crate) mod schedule;
 pub(crate) mod seqpacket;
 pub(crate) mod shared;
 pub(crate) mod socket;
