@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use tautline::config::TuneConfig;
 use tautline::{LinkKind, Node, NodeConfig};
-use tautline_lab::journal::{Journal, JournalError, runtime_directory};
-use tautline_lab::result::Change;
-use tautline_lab::setting::{Setting, Thread};
+use tautline_state::find_runtime_directory;
+use tautline_state::journal::{Change, Journal, JournalError};
+use tautline_state::setting::{Setting, Thread};
 
 use crate::netdev::{Netdev, Poll};
 use crate::table;
@@ -98,8 +98,7 @@ impl Tuned {
     /// Begins, first putting back what somebody left who did not do that.
     pub fn begin(interface: &str) -> Result<Tuned, TuneError> {
         index(interface)?;
-        let (journal, recovered) =
-            Journal::open_named(&runtime_directory(), &journal_name(interface), "taut node")?;
+        let (journal, recovered) = Journal::open(&journal_name(interface), "taut node")?;
         Ok(Tuned {
             interface: interface.to_owned(),
             journal,
@@ -225,7 +224,7 @@ impl Tuned {
 
     /// Leaves the settings in force for `taut node untune`.
     pub fn keep(self) -> io::Result<()> {
-        self.journal.keep()
+        Ok(self.journal.keep()?)
     }
 
     /// Puts everything back, and says what came of it: what is so again, and what could not be had.
@@ -246,9 +245,12 @@ impl Tuned {
 pub fn tuned_interfaces() -> Vec<String> {
     let prefix = journal_name("");
     let prefix = prefix.trim_end_matches(".json");
-    let entries = fs::read_dir(runtime_directory()).into_iter().flatten();
+    let directory = find_runtime_directory().ok().flatten();
+    let entries = directory.and_then(|directory| directory.entries().ok());
     let mut interfaces: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|entry| entry.name.into_string().ok())
         .filter_map(|name| Some(name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned()))
         .collect();
     interfaces.sort();

@@ -8,7 +8,6 @@
 //! * [`probe`]: threads that wait for a moment and look how late they are.
 //! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
 //! * [`result`]: the one schema of all results; [`cyclictest`] imports others' into it.
-//! * [`setting`] and [`journal`]: what is changed on a machine, and how it is put back.
 //! * [`verdict`]: whether a deadline was held, and what that is worth.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
@@ -21,7 +20,6 @@ pub mod cyclictest;
 pub mod histogram;
 pub mod hosts;
 pub mod interrupt;
-pub mod journal;
 pub mod kernels;
 pub mod load;
 pub mod machine;
@@ -31,7 +29,6 @@ pub mod probe;
 pub mod report;
 pub mod result;
 pub mod session;
-pub mod setting;
 pub mod surface;
 pub mod sys;
 pub mod timeline;
@@ -42,3 +39,10 @@ pub mod verdict;
 pub use histogram::{Bucket, LatencyHistogram, Summary};
 pub use machine::{Machine, Reading};
 pub use result::LabResult;
+
+use tautline_state::journal::{Journal, JournalError};
+
+/// Opens the lab's journal, first putting back what a killed lab left, which is returned as text.
+pub fn open_journal() -> Result<(Journal, Vec<String>), JournalError> {
+    Journal::open("lab-journal.json", "taut lab")
+}

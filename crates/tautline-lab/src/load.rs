@@ -8,14 +8,15 @@
 mod worker;
 
 use std::fmt;
-use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tautline_state::journal::Journal;
+use tautline_state::{Directory, StateError, TemporaryDirectory};
 
 use crate::result::Achieved;
 use crate::sys;
@@ -117,7 +118,7 @@ impl FromStr for Load {
 pub struct Settings {
     /// The program that starts a worker, with the arguments before the worker's own.
     pub worker_command: Vec<PathBuf>,
-    /// Where files are written. It is made, and removed with all that is in it.
+    /// Directory in which a load makes a temporary one for its files.
     pub directory: PathBuf,
     /// CPUs to keep busy.
     pub cpu_count: usize,
@@ -132,13 +133,8 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum LoadError {
     /// The directory for files cannot be made.
-    #[error("{path} cannot be used for the disk load: {source}")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error("no directory for the load's files: {0}")]
+    Directory(#[from] StateError),
     /// A process could not be started.
     #[error("{program} could not be started: {source}")]
     Start {
@@ -149,12 +145,16 @@ pub enum LoadError {
     },
 }
 
+/// Beginning of the name of a load's directory.
+const FILES_PREFIX: &str = "taut-lab-load";
+
 /// A load that runs. Dropped, it is stopped and its files are removed.
 #[derive(Debug)]
 pub struct Running {
     parts: Vec<Part>,
     started: Instant,
-    directory: PathBuf,
+    /// The parts write here only, and each begins with it as its current directory.
+    _files: TemporaryDirectory,
 }
 
 #[derive(Debug)]
@@ -166,22 +166,35 @@ struct Part {
     helper: Option<Child>,
 }
 
-/// Starts a load.
-pub fn start(load: Load, settings: &Settings) -> Result<Running, LoadError> {
+/// Makes the directory for the files of a load, under a name that the journal notes first.
+pub fn make_files(
+    settings: &Settings,
+    journal: &mut Journal,
+) -> Result<TemporaryDirectory, LoadError> {
+    Ok(journal.make_temporary(&settings.directory, FILES_PREFIX)?)
+}
+
+/// The same without a journal, where nothing outlives the process: in a guest.
+pub fn make_files_unnoted(settings: &Settings) -> Result<TemporaryDirectory, LoadError> {
+    let made = TemporaryDirectory::make_in(&settings.directory, FILES_PREFIX);
+    Ok(made?)
+}
+
+/// Starts a load that writes its files into a directory made for it.
+pub fn start(
+    load: Load,
+    settings: &Settings,
+    files: TemporaryDirectory,
+) -> Result<Running, LoadError> {
     let mut running = Running {
         parts: Vec::new(),
         started: Instant::now(),
-        directory: settings.directory.clone(),
+        _files: files,
     };
     for part in load.parts() {
-        if *part == Load::Disk {
-            fs::create_dir_all(&settings.directory).map_err(|source| LoadError::Directory {
-                path: settings.directory.clone(),
-                source,
-            })?;
-        }
         for command in commands_for(*part, settings) {
-            running.parts.push(command.start(part.name())?);
+            let started = command.start(part.name(), running._files.directory())?;
+            running.parts.push(started);
         }
     }
     Ok(running)
@@ -210,7 +223,6 @@ impl Drop for Running {
         for part in std::mem::take(&mut self.parts) {
             part.report(1.0);
         }
-        let _ = fs::remove_dir_all(&self.directory); // absent unless there was a disk part
     }
 }
 
@@ -221,8 +233,10 @@ struct PartCommand {
 }
 
 impl PartCommand {
-    fn start(mut self, name: &'static str) -> Result<Part, LoadError> {
+    fn start(mut self, name: &'static str, files: &Directory) -> Result<Part, LoadError> {
         let spawn = |command: &mut Command| {
+            // By descriptor, so that nobody can put another directory in its place.
+            files.enter(command);
             // The tools must not outlive a killed lab either.
             sys::signal_with_parent(command, libc::SIGTERM);
             command.spawn().map_err(|source| LoadError::Start {
@@ -326,8 +340,7 @@ fn fio(settings: &Settings) -> Option<PartCommand> {
             "--name=taut-lab --thread --size={size_mib}m --rw=randrw --bs=4k --ioengine=psync --time_based --runtime={UNTIL_STOPPED_S} --output-format=json"
         ),
     )?;
-    part.command
-        .arg(format!("--directory={}", settings.directory.display()));
+    part.command.arg("--directory=.");
     Some(part)
 }
 
@@ -342,7 +355,6 @@ fn worker_command(part: Load, settings: &Settings) -> Command {
     command
         .args(&settings.worker_command[1..])
         .arg(part.name())
-        .arg(&settings.directory)
         .arg(settings.cpu_count.to_string())
         .arg(settings.size_mib_max.to_string());
     command
@@ -492,11 +504,6 @@ fn parse_iperf(part: &str, text: &str) -> Vec<Achieved> {
         })
         .into_iter()
         .collect()
-}
-
-/// A directory name for loads below `parent` that no other run uses.
-pub fn scratch_directory(parent: &Path) -> PathBuf {
-    parent.join(format!("taut-lab-load-{}", std::process::id()))
 }
 
 #[cfg(test)]

@@ -446,8 +446,9 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::result::{Achieved, Change, Missing, Phase, Series, Slice, sleeper};
+    use crate::result::{Achieved, Missing, Phase, Series, Slice, sleeper};
     use crate::trace::Outlier;
+    use tautline_state::journal::Change;
 
     fn result(label: &str, max_ns: u64) -> LabResult {
         let mut histogram = LatencyHistogram::new();

@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tautline_state::journal::Change;
+use tautline_state::{StateError, write_whole};
 
 use crate::histogram::{Bucket, LatencyHistogram, Summary};
 use crate::kernels::agreement::Agreement;
@@ -252,19 +254,6 @@ pub struct Slice {
     pub max_ns: u64,
 }
 
-/// One setting that the run changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// What was set, as a path or the name of a call.
-    pub what: String,
-    /// The value before.
-    pub before: String,
-    /// The value while tuned.
-    pub after: String,
-    /// Whether the value before is in force again.
-    pub restored: bool,
-}
-
 /// Something that could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
@@ -282,7 +271,7 @@ pub struct Missing {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultFileError {
-    /// The file cannot be read or written.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Unreadable {
         /// The file.
@@ -290,6 +279,9 @@ pub enum ResultFileError {
         /// The reason.
         source: io::Error,
     },
+    /// The file cannot be written.
+    #[error(transparent)]
+    NotWritten(#[from] StateError),
     /// Well-formed JSON, but not a result of the lab nor of cyclictest, or no JSON at all.
     #[error("{path} is neither a result of taut lab nor of cyclictest ({found})")]
     NotOurs {
@@ -433,10 +425,7 @@ impl LabResult {
     /// Writes the result; the file appears whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), ResultFileError> {
         let text = serde_json::to_string_pretty(self).expect("a result has only string keys");
-        write_whole(path, text.as_bytes()).map_err(|source| ResultFileError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })
+        Ok(write_whole(path, text.as_bytes())?)
     }
 
     /// Every wake-up histogram of a load and state put together, over CPUs and probes.
@@ -451,22 +440,6 @@ impl LabResult {
             .for_each(|series| all.add(&series.histogram()));
         all
     }
-}
-
-/// Writes `bytes` beside `path` and renames, so that a reader sees the old file or the new one. A path
-/// that is no ordinary file (`/dev/stdout`) is written to directly.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return fs::write(path, bytes);
-    }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside); // the error that matters is already in hand
-    }
-    written
 }
 
 fn looks_like_a_result(text: &str) -> bool {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::histogram::{LatencyHistogram, Summary};
-use crate::journal::Journal;
 use crate::load::{self, Load, LoadError};
 use crate::machine::Machine;
 use crate::plot::latency_text;
@@ -15,6 +14,7 @@ use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBas
 use crate::trace::timerlat::Timerlat;
 use crate::trace::{Recorder, TraceError};
 use crate::{sys, tuning};
+use tautline_state::journal::Journal;
 
 /// SCHED_FIFO priority of the probes: above the interrupt threads (50) of a PREEMPT_RT kernel, below the migration and
 /// watchdog threads (99).
@@ -276,11 +276,8 @@ impl<'a> Session<'a> {
         progress: &mut Progress,
         tell: &mut dyn FnMut(&Progress),
     ) -> Result<(), SessionError> {
-        if load == Load::Disk || load == Load::Combined {
-            // A journal that cannot be written was refused at its opening; here the disk may just have filled.
-            let _ = lock(self.journal).will_make_directory(&self.settings.load.directory);
-        }
-        let running = load::start(load, &self.settings.load)?;
+        let files = load::make_files(&self.settings.load, &mut lock(self.journal))?;
+        let running = load::start(load, &self.settings.load, files)?;
         std::thread::sleep(if load == Load::Idle {
             Duration::ZERO
         } else {

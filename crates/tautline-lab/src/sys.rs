@@ -5,6 +5,8 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
+use tautline_state::policy::set_policy;
+
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Turns the `-1` convention into a `Result`.
@@ -185,40 +187,6 @@ pub fn set_other() -> io::Result<()> {
 /// Puts the calling thread into the class that runs only when nothing else wants the CPU.
 pub fn set_idle_class() -> io::Result<()> {
     set_policy(0, libc::SCHED_IDLE, 0)
-}
-
-/// Gives a thread a scheduling policy and priority; thread 0 is the calling one. The kernel's call and not the C
-/// library's, which in musl always answers ENOSYS.
-pub fn set_policy(
-    thread: libc::pid_t,
-    policy: libc::c_int,
-    priority: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call; the
-    // kernel checks the thread's number.
-    let returned = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setscheduler,
-            thread,
-            policy,
-            &raw const priority,
-        )
-    };
-    check(returned as libc::c_int).map(|_| ())
-}
-
-/// Scheduling policy and priority of a thread.
-pub fn policy_of(thread: i32) -> io::Result<(libc::c_int, libc::c_int)> {
-    let mut priority: libc::c_int = 0;
-    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the calls.
-    let (policy, returned) = unsafe {
-        (
-            libc::syscall(libc::SYS_sched_getscheduler, thread),
-            libc::syscall(libc::SYS_sched_getparam, thread, &raw mut priority),
-        )
-    };
-    check(returned as libc::c_int)?;
-    Ok((check(policy as libc::c_int)?, priority))
 }
 
 /// Has the command's process pinned to one CPU from its start.

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Journal;
 use crate::plot::latency_text;
 use crate::probe::Tripped;
+use tautline_state::journal::Journal;
 
 /// Events that tell who had the CPU. All are cheap; function tracing would change what is measured.
 const EVENTS: [&str; 7] = [
@@ -46,6 +46,9 @@ pub enum TraceError {
     /// The kernel lacks a tracer or an event.
     #[error("this kernel has no {0}")]
     Lacking(String),
+    /// The trace cannot be noted in the journal.
+    #[error(transparent)]
+    Journal(#[from] tautline_state::StateError),
     /// A file of tracefs cannot be used.
     #[error("{path}: {source}")]
     File {
@@ -80,7 +83,7 @@ impl Instance {
             path: path.clone(),
             source,
         };
-        journal.will_make_trace_instance(&path).map_err(fail)?;
+        journal.will_make_trace_instance(&path)?;
         fs::create_dir(&path).map_err(fail)?;
         Ok(Instance { path })
     }

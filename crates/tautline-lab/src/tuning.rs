@@ -5,8 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::journal::Journal;
 use crate::result::Missing;
+use tautline_state::journal::Journal;
+use tautline_state::setting::parse_cpu_list;
 
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -104,30 +105,5 @@ fn move_interrupts_away(cpus: &[u32], journal: &mut Journal) {
         if path.exists() {
             let _ = journal.set(&path, &others); // per-CPU and managed interrupts answer EIO or EPERM
         }
-    }
-}
-
-/// `0-3,8` as the kernel writes lists of CPUs.
-pub fn parse_cpu_list(text: &str) -> Vec<u32> {
-    text.trim()
-        .split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
-        })
-        .flatten()
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_are_understood() {
-        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(parse_cpu_list("0"), [0]);
-        assert!(parse_cpu_list("").is_empty());
-        assert!(parse_cpu_list("x-3").is_empty());
     }
 }

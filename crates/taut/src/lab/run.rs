@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use tautline_lab::journal::{Journal, JournalError};
 use tautline_lab::load::{self, Load};
 use tautline_lab::plot::latency_text;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
 use tautline_lab::sys;
-use tautline_lab::tuning::parse_cpu_list;
 use tautline_lab::verdict::{Class, Verdict, parse_duration_ns};
+use tautline_state::journal::JournalError;
+use tautline_state::setting::parse_cpu_list;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
@@ -79,7 +79,7 @@ pub struct Arguments {
 /// Runs `taut lab run`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
-    let (journal, recovered) = Journal::open()?;
+    let (journal, recovered) = tautline_lab::open_journal()?;
     for line in recovered {
         eprintln!("from an earlier run that was killed: {line}");
     }
@@ -203,9 +203,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             .transpose()?,
         load: load::Settings {
             worker_command: vec![program, "lab".into(), "worker".into()],
-            directory: load::scratch_directory(
-                &arguments.dir.clone().unwrap_or_else(std::env::temp_dir),
-            ),
+            directory: arguments.dir.clone().unwrap_or_else(std::env::temp_dir),
             cpu_count: allowed.len(),
             size_mib_max: arguments.size.max(1),
             external_tools: !arguments.builtin_loads,

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreement};
 use crate::histogram::LatencyHistogram;
-use crate::journal::Journal;
 use crate::load::{self, Load};
 use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
@@ -129,12 +128,14 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
     for load in &orders.loads {
         let settings = load::Settings {
             worker_command: worker_command.to_vec(),
-            directory: PathBuf::from("/load/files"),
+            directory: PathBuf::from("/load"),
             cpu_count: 1,
             size_mib_max: orders.size_mib_max,
             external_tools: false,
         };
-        let running = load::start(*load, &settings).map_err(io::Error::other)?;
+        let running = load::make_files_unnoted(&settings)
+            .and_then(|files| load::start(*load, &settings, files))
+            .map_err(io::Error::other)?;
         std::thread::sleep(SETTLE);
         match &orders.command {
             Some(command) => outputs.push(run_command(command, *load)?),
@@ -220,13 +221,12 @@ fn load_module(path: &Path, missing: &mut Vec<Missing>) {
 /// Interrupt and thread latency apart, by the kernel's own tracer where there is one; under the same load, after the probe,
 /// since the tracer's threads are more urgent than it.
 fn timerlat(orders: &Orders, missing: &mut Vec<Missing>) -> Vec<Series> {
-    let started =
-        Journal::open()
-            .map_err(|error| error.to_string())
-            .and_then(|(mut journal, _)| {
-                let tracer = Timerlat::start(&mut journal).map_err(|error| error.to_string())?;
-                Ok((tracer, journal))
-            });
+    let started = crate::open_journal()
+        .map_err(|error| error.to_string())
+        .and_then(|(mut journal, _)| {
+            let tracer = Timerlat::start(&mut journal).map_err(|error| error.to_string())?;
+            Ok((tracer, journal))
+        });
     match started {
         // The journal goes last: it would remove what the tracer uses.
         Ok((tracer, _journal)) => tracer.run(

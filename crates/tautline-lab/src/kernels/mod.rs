@@ -22,10 +22,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::load::Load;
-use crate::result::{TimeBase, write_whole};
+use crate::result::TimeBase;
 use guest::{GuestReport, ORDERS_PATH, Orders};
 use initramfs::Initramfs;
 use qemu::{Accelerator, Guest};
+use tautline_state::write_whole;
 
 /// A guest's architecture, by Debian's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -617,7 +618,9 @@ fn run_or_reuse(
     let report = one.guest(&scratch.0, settings).run(host_cpu, stop)?;
     if cacheable {
         let text = serde_json::to_vec(&report).expect("a report has only string keys");
-        write_whole(&path, &text).map_err(KernelsError::file(&path))?;
+        write_whole(&path, &text)
+            .map_err(io::Error::from)
+            .map_err(KernelsError::file(&path))?;
     }
     tell(Event::Finished(one.label.clone(), false));
     Ok(report)

@@ -27,11 +27,11 @@ const FREE_BYTES_MIN: u64 = 256 * MIB;
 const PAIRS_PER_CPU: usize = 4;
 
 /// Runs one part until standard input ends, then prints what it achieved, a JSON object a line. Called in a
-/// process started for this, with the part's name, the directory for files, the CPU count and the largest
-/// size in MiB.
+/// process started for this, with the part's name, the CPU count and the largest size in MiB. Its current directory is for
+/// its files alone.
 pub fn run_worker(arguments: &[String]) -> io::Result<()> {
-    let usage = || io::Error::new(io::ErrorKind::InvalidInput, "PART DIRECTORY CPUS SIZE_MIB");
-    let [part, directory, cpus, size_mib] = arguments else {
+    let usage = || io::Error::new(io::ErrorKind::InvalidInput, "PART CPUS SIZE_MIB");
+    let [part, cpus, size_mib] = arguments else {
         return Err(usage());
     };
     let part: Load = part.parse().map_err(|_| usage())?;
@@ -42,7 +42,7 @@ pub fn run_worker(arguments: &[String]) -> io::Result<()> {
     let done = match part {
         Load::Cpu => vec![cpu(cpus)],
         Load::Memory => vec![memory(size_mib)],
-        Load::Disk => vec![disk(Path::new(directory), size_mib)],
+        Load::Disk => vec![disk(size_mib)],
         Load::Network => vec![network()?],
         Load::Scheduling => scheduling(cpus)?,
         Load::Idle | Load::Combined => return Err(usage()),
@@ -130,22 +130,22 @@ fn memory(size_mib: u64) -> Done {
 
 /// Writes and reads files that double in size, as IOzone did for the paper, removes them, and begins again.
 /// Stops by itself, and says so, when the disk is full.
-fn disk(directory: &Path, size_mib_max: u64) -> Done {
+fn disk(size_mib_max: u64) -> Done {
     let unit = "MiB/s written and read";
-    let path = directory.join("doubling");
+    let path = Path::new("doubling");
     let record = vec![0x5au8; RECORD_BYTES];
     let (mut moved, mut problem) = (0u64, None);
     'load: while problem.is_none() {
         let mut size = FILE_BYTES_MIN;
         while size <= size_mib_max * MIB {
-            let free = sys::free_bytes(directory).unwrap_or(u64::MAX);
+            let free = sys::free_bytes(Path::new(".")).unwrap_or(u64::MAX);
             if free < size + FREE_BYTES_MIN.min(size_mib_max * MIB / 4) {
                 if size == FILE_BYTES_MIN {
                     problem = Some(format!("disk full: {} MiB left, stopped", free / MIB));
                 }
                 break;
             }
-            match write_and_read(&path, size, &record, &mut moved) {
+            match write_and_read(path, size, &record, &mut moved) {
                 Ok(true) => size *= 2,
                 Ok(false) => break 'load,
                 Err(error) => {
@@ -154,14 +154,14 @@ fn disk(directory: &Path, size_mib_max: u64) -> Done {
                 }
             }
         }
-        let _ = fs::remove_file(&path);
+        let _ = fs::remove_file(path);
         if problem.is_some() {
             while !sys::input_has_ended() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
     }
-    let _ = fs::remove_file(&path); // gone already unless the load was told to stop
+    let _ = fs::remove_file(path); // gone already unless the load was told to stop
     (moved as f64 / MIB as f64, unit, problem)
 }
 

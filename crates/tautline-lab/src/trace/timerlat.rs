@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Instance, TraceError, tracefs};
 use crate::histogram::LatencyHistogram;
-use crate::journal::Journal;
 use crate::result::{ProbeKind, Series};
+use tautline_state::journal::Journal;
 
 /// The tracer's own default (`osnoise/timerlat_period_us`).
 const PERIOD_NS: u64 = 1_000_000;

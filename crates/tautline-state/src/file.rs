@@ -1,0 +1,135 @@
+//! Files in a checked directory, and files at paths that the user named.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use crate::directory::{Owner, check_owner, plain, stat_of};
+use crate::temporary::unforeseeable;
+use crate::{Directory, StateError};
+
+/// Attempts to find a name that is not taken. Each is one of 2^64, so a second is needed only if somebody else
+/// has the same random numbers.
+pub(crate) const NAME_ATTEMPTS: u32 = 4;
+
+impl Directory {
+    /// Opens a regular file of this user or root for reading, which nobody else can write.
+    pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File, StateError> {
+        let name = name.as_ref();
+        let path = self.path().join(name);
+        let file = self.open_entry(name, OFlags::RDONLY, 0)?;
+        let found = stat_of(&file, &path)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(StateError::WrongKind {
+                path,
+                expected: "regular file",
+            });
+        }
+        check_owner(&found, &path, Owner::SelfOrRoot)?;
+        let mode = found.st_mode & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(StateError::WritableByOthers { path, mode });
+        }
+        Ok(file)
+    }
+
+    /// Reads such a file of at most `bytes_max` bytes.
+    pub fn read(&self, name: impl AsRef<OsStr>, bytes_max: usize) -> Result<Vec<u8>, StateError> {
+        let name = name.as_ref();
+        let path = self.path().join(name);
+        let file = self.open_file(name)?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(StateError::io("read", &path))?;
+        if bytes.len() > bytes_max {
+            return Err(StateError::TooLarge { path, bytes_max });
+        }
+        Ok(bytes)
+    }
+
+    /// Makes a file that was not there before, with the permission bits `mode`, for writing.
+    pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, StateError> {
+        let name = name.as_ref();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = self.open_entry(name, flags, mode)?;
+        let path = self.path().join(name);
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
+            .map_err(StateError::errno("change the mode of", &path))?;
+        Ok(file)
+    }
+
+    /// Writes a file so that a reader, and a restart after a crash, finds the old content or the new: under another
+    /// name first, then renamed.
+    pub fn write(
+        &self,
+        name: impl AsRef<OsStr>,
+        bytes: &[u8],
+        mode: u32,
+    ) -> Result<(), StateError> {
+        let name = plain(name.as_ref())?;
+        let path = self.path().join(name);
+        let (mut file, beside) = self.create_beside(name, mode)?;
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_data())
+            .map_err(StateError::io("write", &path))
+            .and_then(|()| self.rename(&beside, name));
+        if written.is_err() {
+            let _ = self.remove(&beside); // the error that matters is already in hand
+        }
+        written
+    }
+
+    fn create_beside(&self, name: &OsStr, mode: u32) -> Result<(File, OsString), StateError> {
+        let mut attempts = 0;
+        loop {
+            let mut beside = OsString::from(".");
+            beside.push(name);
+            beside.push(".");
+            beside.push(unforeseeable());
+            match self.create_file(&beside, mode) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS =>
+                {
+                    attempts += 1;
+                }
+                made => return Ok((made?, beside)),
+            }
+        }
+    }
+}
+
+/// Writes a file at a path that the user named, so that a reader sees the old content or the new. A path that is
+/// no ordinary file (`/dev/stdout`) is written to directly. A link at the path is replaced, not followed, and the
+/// file under the temporary name is new, so nobody who may write the directory can have another file overwritten.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if special {
+        return std::fs::write(path, bytes).map_err(StateError::io("write", path));
+    }
+    let name = path.file_name().ok_or_else(|| StateError::InvalidName {
+        path: path.to_owned(),
+    })?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let descriptor = rustix::fs::open(parent, flags, Mode::empty())
+        .map_err(StateError::errno("open", parent))?;
+    let directory = Directory::from_parts(descriptor, parent.to_owned());
+    directory.write(name, bytes, 0o666 & !mask())
+}
+
+/// File mode creation mask of the process, as the kernel tells it: `umask` itself would change it for all threads.
+fn mask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok())
+        .unwrap_or(0o022)
+}

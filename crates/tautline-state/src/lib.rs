@@ -1,0 +1,29 @@
+//! The files by which Tautline keeps state on a machine, and the journal of what it changed there.
+//!
+//! Other users of the machine can make directories, links and files where everybody may write. So nothing here
+//! goes by a path twice: a directory is opened once, its owner and mode are checked on the open descriptor, and
+//! everything below it is reached through that descriptor without following symbolic links.
+//!
+//! * [`Directory`]: an open, checked directory; its files are read, written whole and removed through it.
+//! * [`runtime_directory`]: where sockets, buses and journals of this user lie.
+//! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
+//! * [`write_whole`]: a file at a path that the user named.
+//! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
+//!
+//! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
+
+mod directory;
+mod error;
+mod file;
+pub mod journal;
+pub mod policy;
+pub mod process;
+mod runtime;
+pub mod setting;
+mod temporary;
+
+pub use directory::{Directory, Entry, EntryKind, Lock, Owner};
+pub use error::StateError;
+pub use file::write_whole;
+pub use runtime::{find_runtime_directory, runtime_directory};
+pub use temporary::TemporaryDirectory;

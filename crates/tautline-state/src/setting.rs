@@ -1,0 +1,301 @@
+//! One setting of a machine: how it is named, read and written. Values are text, as the kernel shows them.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::fstatfs;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::policy;
+use crate::process::start_ticks;
+
+/// Longest value that is read. The kernel shows settings a page at a time; more would be no setting.
+const VALUE_BYTES_MAX: u64 = 4096;
+
+/// File systems whose files are settings (statfs(2), linux/magic.h): sysfs, proc, tracefs, debugfs, cgroup v1 and v2.
+const SETTING_FILE_SYSTEMS: [u64; 6] = [
+    0x6265_6572,
+    0x9fa0,
+    0x7472_6163,
+    0x6462_6720,
+    0x0027_e0eb,
+    0x6367_7270,
+];
+
+/// Something that can be set and put back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Setting {
+    /// A file of one value, below `/proc` or `/sys`.
+    File(PathBuf),
+    /// A file of an interface in the caller's network namespace, whatever is mounted at `/sys`.
+    OfInterface {
+        /// The interface.
+        interface: String,
+        /// The file's name.
+        attribute: String,
+    },
+    /// Scheduling policy and priority of a thread: `fifo 10`, `rr 10`, `other`, `batch`, `idle`.
+    ThreadPolicy(Thread),
+    /// The CPUs that a thread may run on, as a list.
+    ThreadCpus(Thread),
+}
+
+/// A thread, told from a later one with the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    number: u32,
+    started_ticks: u64,
+}
+
+impl Thread {
+    /// The thread that has this number now.
+    pub fn now(number: u32) -> io::Result<Thread> {
+        let started_ticks = start_ticks(number).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Thread {
+            number,
+            started_ticks,
+        })
+    }
+
+    /// Its number, if it still is the one.
+    fn number(self) -> io::Result<i32> {
+        if start_ticks(self.number) != Some(self.started_ticks) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        i32::try_from(self.number).map_err(io::Error::other)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(formatter, "{}", path.display()),
+            Self::OfInterface {
+                interface,
+                attribute,
+            } => write!(formatter, "/sys/class/net/{interface}/{attribute}"),
+            Self::ThreadPolicy(thread) => write!(formatter, "policy of thread {}", thread.number),
+            Self::ThreadCpus(thread) => write!(formatter, "CPUs of thread {}", thread.number),
+        }
+    }
+}
+
+impl Setting {
+    /// Value that is in force. `ErrorKind::NotFound` if the CPU, interface or thread is gone.
+    pub fn read(&self) -> io::Result<String> {
+        match self {
+            Self::File(path) => read_value(&kernel_path(path)?),
+            Self::OfInterface {
+                interface,
+                attribute,
+            } => {
+                let sysfs = Sysfs::here()?;
+                read_value(&sysfs.of_interface(interface, attribute)?)
+            }
+            Self::ThreadPolicy(thread) => {
+                let (policy, priority) = policy::policy_of(thread.number()?)?;
+                Ok(policy::to_text(policy, priority))
+            }
+            Self::ThreadCpus(thread) => {
+                let set = sched_getaffinity(Pid::from_raw(thread.number()?))?;
+                Ok(cpus_text(&set))
+            }
+        }
+    }
+
+    /// Puts a value in force.
+    pub fn write(&self, value: &str) -> io::Result<()> {
+        match self {
+            Self::File(path) => write_value(&kernel_path(path)?, value),
+            Self::OfInterface {
+                interface,
+                attribute,
+            } => {
+                let sysfs = Sysfs::here()?;
+                write_value(&sysfs.of_interface(interface, attribute)?, value)
+            }
+            Self::ThreadPolicy(thread) => {
+                let (policy, priority) = policy::from_text(value)?;
+                policy::set_policy(thread.number()?, policy, priority)
+            }
+            Self::ThreadCpus(thread) => {
+                let mut set = CpuSet::new();
+                for cpu in parse_cpu_list(value) {
+                    let cpu = cpu as usize;
+                    if cpu >= CpuSet::MAX_CPU {
+                        return Err(io::ErrorKind::InvalidInput.into());
+                    }
+                    set.set(cpu);
+                }
+                Ok(sched_setaffinity(Pid::from_raw(thread.number()?), &set)?)
+            }
+        }
+    }
+}
+
+/// A path below `/proc` or `/sys` without `..`: whatever a journal says, no other file is written.
+fn kernel_path(path: &Path) -> io::Result<PathBuf> {
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if plain && (path.starts_with("/proc") || path.starts_with("/sys")) {
+        Ok(path.to_owned())
+    } else {
+        Err(no_setting(path))
+    }
+}
+
+fn no_setting(path: &Path) -> io::Error {
+    let text = format!("{} is no setting of the kernel", path.display());
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// Links such as `/proc/self/cwd` lead out of the kernel's file systems, so the open file is asked.
+fn check_setting(file: File, path: &Path) -> io::Result<File> {
+    let kind = fstatfs(&file)?.f_type as u64;
+    if SETTING_FILE_SYSTEMS.contains(&kind) {
+        Ok(file)
+    } else {
+        Err(no_setting(path))
+    }
+}
+
+fn read_value(path: &Path) -> io::Result<String> {
+    let file = check_setting(File::open(path)?, path)?;
+    let mut text = String::new();
+    file.take(VALUE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text.trim().to_owned())
+}
+
+fn write_value(path: &Path, value: &str) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    check_setting(file, path)?.write_all(value.as_bytes())
+}
+
+/// CPUs of a list as the kernel writes them, such as `0-2,5`. What is no number is left out.
+pub fn parse_cpu_list(text: &str) -> Vec<u32> {
+    text.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+fn cpus_text(set: &CpuSet) -> String {
+    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    let cpus: Vec<String> = cpus.map(|cpu| cpu.to_string()).collect();
+    cpus.join(",")
+}
+
+/// The sysfs of the caller's network namespace, which need not be the one that is mounted at `/sys`.
+struct Sysfs(Option<OwnedFd>);
+
+impl Sysfs {
+    /// A sysfs of our own, mounted nowhere. Without the privilege for that, the mounted one.
+    fn here() -> io::Result<Sysfs> {
+        let mount = || {
+            let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(system.as_fd())?;
+            fsmount(
+                system.as_fd(),
+                FsMountFlags::FSMOUNT_CLOEXEC,
+                MountAttrFlags::empty(),
+            )
+        };
+        match mount() {
+            Ok(mount) => Ok(Sysfs(Some(mount))),
+            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Ok(Sysfs(None)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn of_interface(&self, interface: &str, attribute: &str) -> io::Result<PathBuf> {
+        for part in [interface, attribute] {
+            if crate::directory::plain(part.as_ref()).is_err() {
+                return Err(no_setting(Path::new(part)));
+            }
+        }
+        let root = match &self.0 {
+            Some(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
+            None => "/sys".to_owned(),
+        };
+        Ok(PathBuf::from(root)
+            .join("class/net")
+            .join(interface)
+            .join(attribute))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_understood() {
+        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("0"), [0]);
+        assert!(parse_cpu_list("").is_empty());
+        assert!(parse_cpu_list("x-3").is_empty());
+    }
+
+    #[test]
+    fn a_thread_is_told_from_a_later_one() {
+        let own = Thread::now(std::process::id()).unwrap();
+        let cpus = Setting::ThreadCpus(own).read().unwrap();
+        assert!(!parse_cpu_list(&cpus).is_empty());
+        let later = Thread {
+            started_ticks: own.started_ticks + 1,
+            ..own
+        };
+        let gone = Setting::ThreadPolicy(later).write("other").unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn an_interface_is_found_in_the_namespace_that_one_is_in() {
+        let index = Setting::OfInterface {
+            interface: "lo".to_owned(),
+            attribute: "ifindex".to_owned(),
+        };
+        assert_eq!(index.read().unwrap(), "1");
+    }
+
+    #[test]
+    fn only_settings_of_the_kernel_are_read_and_written() {
+        for path in [
+            "/etc/hostname",
+            "/proc/self/cwd/Cargo.toml",
+            "/proc/../etc/passwd",
+            "sys/x",
+        ] {
+            let setting = Setting::File(path.into());
+            let refused = setting.write("").unwrap_err().kind();
+            assert!(
+                matches!(
+                    refused,
+                    io::ErrorKind::InvalidInput | io::ErrorKind::NotFound
+                ),
+                "{path}: {refused}"
+            );
+            assert!(setting.read().is_err(), "{path}");
+        }
+        let climbing = Setting::OfInterface {
+            interface: "..".to_owned(),
+            attribute: "../../etc/passwd".to_owned(),
+        };
+        assert_eq!(
+            climbing.write("").unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+        assert!(Setting::File("/proc/self/comm".into()).read().is_ok());
+    }
+}

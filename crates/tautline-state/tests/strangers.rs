@@ -1,0 +1,344 @@
+//! Attempts of another user on directories, files and journals. The other user is 65534, in child processes; the
+//! tests run as root and are skipped without it.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tautline_state::journal::{Journal, JournalError};
+use tautline_state::{Directory, EntryKind, Owner, StateError, TemporaryDirectory, write_whole};
+
+const STRANGER: u32 = 65_534;
+
+/// Runs a line of shell as the stranger.
+fn as_stranger(line: &str, directory: &Path) {
+    let status = Command::new("sh")
+        .args(["-ec", line])
+        .current_dir(directory)
+        .uid(STRANGER)
+        .gid(STRANGER)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{line}");
+}
+
+/// A directory where everybody may write, as `/tmp` is.
+fn public(sticky: bool) -> Option<TemporaryDirectory> {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root, to be two users");
+        return None;
+    }
+    let made = TemporaryDirectory::make("taut-strangers").unwrap();
+    let mode = if sticky { 0o1777 } else { 0o777 };
+    made.directory().set_access(mode, None).unwrap();
+    Some(made)
+}
+
+fn below(made: &TemporaryDirectory, name: &str) -> std::path::PathBuf {
+    made.path().join(name)
+}
+
+#[test]
+fn a_directory_that_a_stranger_made_first_is_refused() {
+    let Some(public) = public(true) else { return };
+    as_stranger("mkdir bus; mkdir -p deep/bus", public.path());
+    for path in ["bus", "deep/bus", "deep/bus/more"] {
+        let refused = Directory::make(&below(&public, path), 0o700).unwrap_err();
+        let StateError::ForeignOwner { owner, .. } = refused else {
+            panic!("{path}: {refused}");
+        };
+        assert_eq!(owner, STRANGER);
+    }
+    let stranger = Owner::Also(STRANGER);
+    let known = Directory::make_of(&below(&public, "bus"), 0o700, stranger);
+    assert_eq!(known.unwrap().owner().unwrap(), STRANGER);
+    let mode = std::fs::metadata(below(&public, "bus")).unwrap().mode();
+    assert_eq!(
+        mode & 0o777,
+        0o755,
+        "a stranger's directory is left as it is"
+    );
+}
+
+#[test]
+fn no_link_is_followed_on_the_way_to_a_directory() {
+    let Some(public) = public(true) else { return };
+    let target = TemporaryDirectory::make("taut-target").unwrap();
+    std::fs::create_dir(target.path().join("bus")).unwrap();
+    as_stranger(
+        &format!("ln -s {} link", target.path().display()),
+        public.path(),
+    );
+    for path in ["link", "link/bus", "link/new"] {
+        let refused = Directory::make(&below(&public, path), 0o700).unwrap_err();
+        assert!(
+            matches!(refused, StateError::SymbolicLink { .. }),
+            "{refused}"
+        );
+        let refused = Directory::open(&below(&public, path)).unwrap_err();
+        assert!(
+            matches!(refused, StateError::SymbolicLink { .. }),
+            "{refused}"
+        );
+    }
+    assert!(!target.path().join("new").exists());
+}
+
+#[test]
+fn a_directory_that_others_can_write_must_be_sticky() {
+    let Some(public) = public(false) else { return };
+    let refused = Directory::open(public.path()).unwrap_err();
+    assert!(
+        matches!(refused, StateError::WritableByOthers { mode: 0o777, .. }),
+        "{refused}"
+    );
+    let refused = Directory::make(&below(&public, "new"), 0o700).unwrap_err();
+    assert!(
+        matches!(refused, StateError::WritableByOthers { .. }),
+        "{refused}"
+    );
+    assert!(!below(&public, "new").exists());
+}
+
+#[test]
+fn modes_do_not_depend_on_the_mask() {
+    let Some(public) = public(true) else { return };
+    let made = Directory::make(&below(&public, "bus"), 0o1775).unwrap();
+    assert_eq!(made.mode().unwrap(), 0o1775);
+    let (inner, is_new) = made.make_below("inner", 0o711, Owner::SelfOrRoot).unwrap();
+    assert!(is_new);
+    assert_eq!(inner.mode().unwrap(), 0o711);
+    let (_, is_new) = made.make_below("inner", 0o700, Owner::SelfOrRoot).unwrap();
+    assert!(!is_new);
+    assert_eq!(inner.mode().unwrap(), 0o711, "made once, changed never");
+    inner.set_access(0o750, Some(STRANGER)).unwrap();
+    let found = std::fs::metadata(below(&public, "bus/inner")).unwrap();
+    assert_eq!((found.mode() & 0o777, found.gid()), (0o750, STRANGER));
+}
+
+#[test]
+fn files_of_strangers_links_and_pipes_are_not_read() {
+    let Some(public) = public(true) else { return };
+    let directory = Directory::open(public.path()).unwrap();
+    as_stranger(
+        "echo forged > file; ln -s /etc/hostname link; mkfifo pipe",
+        public.path(),
+    );
+    directory.write("own", b"true", 0o600).unwrap();
+    assert_eq!(directory.read("own", 4).unwrap(), b"true");
+    let refused = |name: &str| directory.read(name, 4096).unwrap_err();
+    assert!(matches!(
+        refused("file"),
+        StateError::ForeignOwner {
+            owner: STRANGER,
+            ..
+        }
+    ));
+    assert!(matches!(refused("link"), StateError::SymbolicLink { .. }));
+    // Opening a pipe waits for its other end, which the stranger never opens.
+    assert!(matches!(refused("pipe"), StateError::WrongKind { .. }));
+    assert!(matches!(
+        directory.read("own", 3),
+        Err(StateError::TooLarge { .. })
+    ));
+    assert!(refused("absent").is_absent());
+    directory.write("shared", b"", 0o666).unwrap();
+    assert!(matches!(
+        refused("shared"),
+        StateError::WritableByOthers { .. }
+    ));
+    for name in ["", ".", "..", "a/b", "/etc/hostname", "a/"] {
+        assert!(
+            matches!(refused(name), StateError::InvalidName { .. }),
+            "{name:?}"
+        );
+    }
+}
+
+#[test]
+fn writing_replaces_a_link_and_leaves_its_target() {
+    let Some(public) = public(true) else { return };
+    let target = TemporaryDirectory::make("taut-target").unwrap();
+    let precious = target.path().join("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    let link = format!("ln -s {0} result; ln -s {0} inner", precious.display());
+    as_stranger(&link, public.path());
+    let directory = Directory::open(public.path()).unwrap();
+    // root may replace a stranger's link in a sticky directory; the link goes, not the target.
+    directory.write("inner", b"new", 0o600).unwrap();
+    write_whole(&below(&public, "result"), b"new").unwrap();
+    assert_eq!(std::fs::read(below(&public, "result")).unwrap(), b"new");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    let kinds: Vec<EntryKind> = directory
+        .entries()
+        .unwrap()
+        .iter()
+        .map(|entry| entry.kind)
+        .collect();
+    assert_eq!(kinds, [EntryKind::File; 2], "no temporary file is left");
+}
+
+#[test]
+fn the_mode_of_a_socket_is_not_set_through_a_link() {
+    let Some(public) = public(true) else { return };
+    let target = TemporaryDirectory::make("taut-target").unwrap();
+    let secret = target.path().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    as_stranger(&format!("ln -s {} port", secret.display()), public.path());
+    let directory = Directory::open(public.path()).unwrap();
+    let refused = directory
+        .set_access_of("port", 0o666, Some(STRANGER))
+        .unwrap_err();
+    assert!(
+        matches!(refused, StateError::SymbolicLink { .. }),
+        "{refused}"
+    );
+    let found = std::fs::metadata(&secret).unwrap();
+    assert_eq!((found.mode() & 0o777, found.gid()), (0o600, 0));
+    let path = directory.reachable("real").unwrap();
+    let listening = std::os::unix::net::UnixListener::bind(path).unwrap();
+    directory
+        .set_access_of("real", 0o660, Some(STRANGER))
+        .unwrap();
+    let found = std::fs::metadata(below(&public, "real")).unwrap();
+    assert_eq!((found.mode() & 0o777, found.gid()), (0o660, STRANGER));
+    drop(listening);
+}
+
+#[test]
+fn removing_a_tree_stops_at_links_and_at_what_is_not_ours() {
+    let Some(public) = public(true) else { return };
+    let target = TemporaryDirectory::make("taut-target").unwrap();
+    std::fs::write(target.path().join("kept"), "").unwrap();
+    as_stranger(
+        &format!(
+            "mkdir theirs; touch theirs/kept; ln -s {} link",
+            target.path().display()
+        ),
+        public.path(),
+    );
+    let directory = Directory::open(public.path()).unwrap();
+    assert!(matches!(
+        directory.remove_tree("theirs"),
+        Err(StateError::ForeignOwner { .. })
+    ));
+    assert!(matches!(
+        directory.remove_tree("link"),
+        Err(StateError::SymbolicLink { .. })
+    ));
+    let (own, _) = directory
+        .make_below("own", 0o1777, Owner::SelfOrRoot)
+        .unwrap();
+    as_stranger(
+        &format!("ln -s {} link; mkdir -p deep/er", target.path().display()),
+        own.path(),
+    );
+    directory.remove_tree("own").unwrap();
+    assert!(!below(&public, "own").exists());
+    assert!(below(&public, "theirs/kept").exists());
+    assert!(target.path().join("kept").exists());
+}
+
+#[test]
+fn a_temporary_directory_that_was_moved_away_takes_nothing_else_along() {
+    let Some(public) = public(false) else { return };
+    let made = TemporaryDirectory::make_in(public.path(), "taut-load").unwrap();
+    assert_eq!(made.directory().mode().unwrap(), 0o700);
+    assert_eq!(made.directory().owner().unwrap(), 0);
+    let name = made
+        .path()
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let target = TemporaryDirectory::make("taut-target").unwrap();
+    std::fs::write(target.path().join("kept"), "").unwrap();
+    let swap = format!("mv {name} away; ln -s {} {name}", target.path().display());
+    as_stranger(&swap, public.path());
+    // Written through the descriptor, so into the directory that was made.
+    made.directory().write("file", b"", 0o600).unwrap();
+    assert!(below(&public, "away/file").exists());
+    let mut touch = Command::new("touch");
+    touch.arg("by-child");
+    made.directory().enter(&mut touch);
+    assert!(touch.status().unwrap().success());
+    assert!(below(&public, "away/by-child").exists());
+    drop(made);
+    assert!(target.path().join("kept").exists());
+    assert_eq!(
+        std::fs::read_dir(below(&public, "away")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
+fn a_lock_that_a_stranger_holds_is_waited_for_no_longer_than_said() {
+    let Some(public) = public(true) else { return };
+    let directory = Directory::open(public.path()).unwrap();
+    let mut holder = Command::new("flock")
+        .arg(public.path())
+        .args(["sleep", "20"])
+        .uid(STRANGER)
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    // Until the stranger has it.
+    while directory.lock(Duration::ZERO).is_ok() && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let refused = directory.lock(Duration::from_millis(50)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    // `sleep` inherited the lock and is not waited for; the directory goes with the test.
+}
+
+#[test]
+fn a_forged_journal_is_refused() {
+    let Some(public) = public(true) else { return };
+    let directory = Directory::open(public.path()).unwrap();
+    as_stranger(
+        "echo '{}' > journal.json; chmod 644 journal.json",
+        public.path(),
+    );
+    let open = || Journal::open_in(directory.try_clone().unwrap(), "journal.json", "taut lab");
+    let refused = open().unwrap_err();
+    assert!(
+        matches!(refused, JournalError::File(StateError::ForeignOwner { .. })),
+        "{refused}"
+    );
+    directory.remove("journal.json").unwrap();
+    symlink("/etc/hostname", below(&public, "journal.json")).unwrap();
+    let refused = open().unwrap_err();
+    assert!(
+        matches!(refused, JournalError::File(StateError::SymbolicLink { .. })),
+        "{refused}"
+    );
+}
+
+#[test]
+fn another_user_without_a_runtime_directory_is_told_what_to_do() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root, to be another user");
+        return;
+    }
+    let own = tautline_state::runtime_directory().unwrap();
+    assert_eq!(own.path(), Path::new("/run/tautline"));
+    assert_eq!(own.owner().unwrap(), 0);
+    // A thread of its own: the kernel's user ids are those of a thread.
+    let as_stranger = std::thread::spawn(|| {
+        let user = rustix::fs::Uid::from_raw(STRANGER);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        tautline_state::runtime_directory().unwrap_err()
+    });
+    // Without XDG_RUNTIME_DIR there is none; with it, root's is not the stranger's.
+    match as_stranger.join().unwrap() {
+        StateError::ForeignOwner { .. } => assert!(std::env::var_os("XDG_RUNTIME_DIR").is_some()),
+        refused => assert!(refused.to_string().contains("XDG_RUNTIME_DIR"), "{refused}"),
+    }
+}
