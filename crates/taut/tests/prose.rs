@@ -1,0 +1,220 @@
+//! Comments and documents of the whole project: how they begin, how wide they are, and whether their links lead
+//! anywhere. `STYLE.md` has the rules.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Widest line of prose, in characters. Narrower: long identifiers and paths force odd breaks. Wider: two files no
+/// longer fit beside each other on a screen.
+const COLUMNS_MAX: usize = 120;
+
+/// Directories and files that are not checked yet. Empty is the aim.
+const NOT_YET: &[&str] = &[
+    "CHANGELOG.md",
+    "bench",
+    "bindings",
+    "bpf",
+    "crates",
+    "docs/control.md",
+    "docs/tuning.md",
+    "docs/vbus.md",
+    "examples",
+    "fuzz",
+    "scripts",
+    "target",
+];
+
+/// Words that no comment begins with: a summary line is a noun phrase or a verb in the third person.
+const NEVER_FIRST: &[&str] = &["What", "Who", "Whose", "Whom", "Whoever", "Whatever"];
+
+#[test]
+fn no_comment_begins_with_what_or_who() {
+    let mut found = String::new();
+    for path in files(&["rs", "c", "h", "sh", "toml", "py"]) {
+        let text = fs::read_to_string(&path).expect("a text file");
+        let leaders = leaders(&path);
+        let mut open_paragraph = false;
+        for (number, line) in text.lines().enumerate() {
+            let comment = comment(line, leaders);
+            if let Some(words) = comment
+                && !open_paragraph
+                && begins_badly(words)
+            {
+                writeln!(found, "{}:{}: {words}", path.display(), number + 1).unwrap();
+            }
+            open_paragraph = comment.is_some_and(|words| !words.is_empty());
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "begin with a noun or a verb instead:\n{found}"
+    );
+}
+
+#[test]
+fn prose_is_at_most_120_columns_wide() {
+    let mut found = String::new();
+    for path in files(&["rs", "c", "h", "sh", "toml", "py", "md"]) {
+        let text = fs::read_to_string(&path).expect("a text file");
+        let is_document = path.extension().is_some_and(|extension| extension == "md");
+        let leaders = leaders(&path);
+        let mut in_code = false;
+        for (number, line) in text.lines().enumerate() {
+            let words = match is_document {
+                true => Some(line.trim_start()),
+                false => comment(line, leaders),
+            };
+            let Some(words) = words else { continue };
+            if words.starts_with("```") {
+                in_code = !in_code;
+            }
+            let is_prose = !in_code && !words.starts_with('|') && words.contains(' ');
+            let columns = line.chars().count();
+            if is_prose && columns > COLUMNS_MAX {
+                writeln!(found, "{}:{}: {columns}", path.display(), number + 1).unwrap();
+            }
+        }
+    }
+    assert!(found.is_empty(), "wider than {COLUMNS_MAX}:\n{found}");
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut found = String::new();
+    for path in files(&["md"]) {
+        let text = fs::read_to_string(&path).expect("a text file");
+        for target in link_targets(&text) {
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let file = match file {
+                "" => path.clone(),
+                relative => path.parent().expect("a directory").join(relative),
+            };
+            let is_missing = match anchor {
+                "" => !file.exists(),
+                anchor => !fs::read_to_string(&file).is_ok_and(|text| has_anchor(&text, anchor)),
+            };
+            if is_missing {
+                writeln!(found, "{}: {target}", path.display()).unwrap();
+            }
+        }
+    }
+    assert!(found.is_empty(), "links that lead nowhere:\n{found}");
+}
+
+#[test]
+fn the_map_of_the_documents_is_whole() {
+    let root = root();
+    let map = fs::read_to_string(root.join("README.md")).expect("README.md");
+    let linked = BTreeSet::from_iter(link_targets(&map));
+    for entry in fs::read_dir(root.join("docs")).expect("docs/") {
+        let name = entry.expect("an entry").file_name();
+        let name = name.to_str().expect("a name in UTF-8");
+        if name.ends_with(".md") {
+            let page = format!("docs/{name}");
+            assert!(linked.contains(&page), "README.md does not name {page}");
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_directory
+        .ancestors()
+        .nth(2)
+        .expect("the workspace")
+        .to_owned()
+}
+
+/// The project's own files with one of these extensions, without build directories and results.
+fn files(extensions: &[&str]) -> Vec<PathBuf> {
+    let root = root();
+    let mut files = Vec::new();
+    let mut directories = vec![root.clone()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or(".");
+            let is_made = ["target", "taut-demo", "taut-experiments", "corpus"].contains(&name)
+                || name.starts_with('.');
+            let relative = path.strip_prefix(&root).expect("below the root");
+            let is_excused = NOT_YET.iter().any(|prefix| relative.starts_with(prefix));
+            if is_made || is_excused || path.is_symlink() {
+                continue;
+            }
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if path.is_dir() {
+                directories.push(path);
+            } else if extension.is_some_and(|extension| extensions.contains(&extension)) {
+                files.push(path);
+            }
+        }
+    }
+    assert!(!files.is_empty(), "no files below {}", root.display());
+    files.sort();
+    files
+}
+
+/// Character sequences that begin a comment in a file of this kind, longest first.
+fn leaders(path: &Path) -> &'static [&'static str] {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("sh" | "toml" | "py") => &["#"],
+        _ => &["///", "//!", "//", "/**<", "/*<", "/**", "/*", "*/", "*"],
+    }
+}
+
+/// The text of a line that is a comment, or of the comment behind the code of a line.
+fn comment<'l>(line: &'l str, leaders: &[&str]) -> Option<&'l str> {
+    let line = line.trim();
+    if let Some(text) = leaders.iter().find_map(|leader| line.strip_prefix(leader)) {
+        return Some(text.trim());
+    }
+    let behind = leaders.contains(&"//").then(|| line.split_once(" // "))?;
+    behind.map(|(_, text)| text.trim())
+}
+
+fn begins_badly(words: &str) -> bool {
+    let first = words.split(|character: char| !character.is_alphabetic());
+    first
+        .into_iter()
+        .next()
+        .is_some_and(|word| NEVER_FIRST.contains(&word))
+}
+
+/// Targets of the inline links of a document, outside of code, that stay inside the project.
+fn link_targets(text: &str) -> Vec<String> {
+    let mut targets = Vec::new();
+    let mut in_code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        for part in line.split("](").skip(1) {
+            let target = part.split(')').next().unwrap_or_default();
+            if !target.contains("://") && !target.starts_with("mailto:") {
+                targets.push(target.to_owned());
+            }
+        }
+    }
+    targets
+}
+
+/// Whether a heading of the document has this anchor, as code hosts derive it.
+fn has_anchor(text: &str, anchor: &str) -> bool {
+    text.lines()
+        .filter(|line| line.starts_with('#'))
+        .any(|line| {
+            let heading = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = heading
+                .chars()
+                .filter(|character| character.is_alphanumeric() || " -_".contains(*character));
+            kept.collect::<String>().replace(' ', "-") == anchor
+        })
+}
