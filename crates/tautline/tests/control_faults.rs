@@ -4,8 +4,6 @@
 mod common;
 
 use std::fs;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -15,15 +13,12 @@ use common::control::{
     NOBODY, allow, answers, client_node, echo_for_ever, eventually, ports_given, served,
     start_client, start_control,
 };
+use common::stranger::{self, hello};
 use common::{PATIENCE, XDP, hosts, open, port};
-use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
-};
+use rustix::net::RecvFlags;
 use tautline::{Priority, QueuingOptions};
 use tautline_lab::hosts::{Host, Hosts};
 use tautline_lab::sys::{fork, signal_process, wait_for};
@@ -85,29 +80,14 @@ fn maps_in_demux(hosts: &Hosts) -> usize {
 
 /// A connection to the control process of the second host.
 fn connect(hosts: &Hosts) -> OwnedFd {
-    let connect = || {
-        let index = if_nametoindex("taut0").unwrap();
-        let name = format!("tautline/control/{index}");
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-        rustix::net::connect(&socket, &address).unwrap();
-        socket
-    };
+    let connect = || stranger::connect(&stranger::control_socket("taut0"));
     hosts.inside(Host::B, connect).unwrap()
 }
 
-/// Sends a message with descriptors; whether the other end was there to take it.
+/// Sends a message with descriptors; whether the kernel took it.
 fn send(socket: &OwnedFd, message: &[u8], descriptors: usize) -> bool {
     let null = fs::File::open("/dev/null").unwrap();
-    let descriptors = vec![null.as_fd(); descriptors];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    }
-    let flags = SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut control, flags).is_ok()
+    stranger::send(socket, message, &vec![null.as_fd(); descriptors])
 }
 
 /// Waits until the other end has closed, whatever it says before.
@@ -121,16 +101,6 @@ fn is_closed(socket: &OwnedFd) {
         }
     }
     panic!("it goes on talking");
-}
-
-/// A hello for any demux of the usual EtherType, as docs/control.md describes it.
-fn hello() -> [u8; 128] {
-    let mut bytes = [0; 128];
-    bytes[..4].copy_from_slice(&0x544c_4331u32.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&2u16.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&1u16.to_ne_bytes());
-    bytes[8..10].copy_from_slice(&0x88b5u16.to_ne_bytes());
-    bytes
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tautline_shm::region::Shape;
 
 use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
 use super::table;
-use crate::claim::{Claim, Holder, patiently};
+use crate::claim::{Claim, Holder};
 use crate::error::{OpenError, PortError};
 use crate::link::xdp::demux::Setup;
 use crate::link::xdp::{Asked, DemuxOwner, PortParts};
@@ -26,6 +26,9 @@ use crate::sys::{interface, unix, wait};
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Time between attempts to connect to a control process where too many wait already. Lower: more of a busy machine goes
+/// into trying. Higher: a node opens later than it could.
+const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
 /// Attempts to open a port that is taken, and the time between them: whoever has just given it up may
 /// be a moment from gone.
 const ATTEMPTS: u32 = 10;
@@ -203,12 +206,19 @@ impl Hello {
     /// Nothing where no control process listens.
     pub(super) fn connect(&self) -> io::Result<Option<Control>> {
         let name = super::name(self.interface_index);
-        let connected = patiently(io::ErrorKind::WouldBlock, || {
-            unix::connect(&name, SocketType::SEQPACKET)
-        });
-        let socket = match connected {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-            connected => connected?,
+        let deadline = Instant::now() + TIME_LIMIT;
+        let socket = loop {
+            match unix::connect(&name, SocketType::SEQPACKET) {
+                Ok(socket) => break socket,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+                // Too many wait to be accepted.
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(BETWEEN_CONNECTS);
+                }
+                Err(error) => return Err(error),
+            }
         };
         let peer = unix::peer(socket.as_fd())?;
         // Anybody can take a name that is free, and would be handed this node's messages. Whoever did

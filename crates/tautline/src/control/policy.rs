@@ -55,16 +55,6 @@ pub(super) struct Asker {
     pub(super) groups: Vec<u32>,
 }
 
-impl Asker {
-    /// As messages name this user.
-    pub(super) fn name(&self) -> String {
-        match User::from_uid(Uid::from_raw(self.uid)) {
-            Ok(Some(user)) => format!("user {} ({})", user.name, self.uid),
-            _ => format!("user {}", self.uid),
-        }
-    }
-}
-
 /// What an entry gives for one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
@@ -79,6 +69,9 @@ pub(super) struct Grant {
 pub(super) struct Policy {
     rules: Vec<(Rule, Identity)>,
     own_uid: u32,
+    /// Names of users, looked up at the start: looking one up later can wait for a directory service, as often as a
+    /// stranger wants.
+    names: BTreeMap<u32, String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +93,33 @@ impl Policy {
             })?;
             Ok((rule.clone(), identity))
         });
+        let rules = identified.collect::<Result<Vec<_>, OpenError>>()?;
+        let own_uid = Uid::effective().as_raw();
+        let users = rules.iter().filter_map(|(_, identity)| match identity {
+            Identity::User(uid) => Some(*uid),
+            Identity::Group(_) => None,
+        });
+        let named = users.chain([0, own_uid]).filter_map(|uid| {
+            let user = User::from_uid(Uid::from_raw(uid)).ok()??;
+            Some((uid, user.name))
+        });
         Ok(Self {
-            rules: identified.collect::<Result<_, OpenError>>()?,
-            own_uid: Uid::effective().as_raw(),
+            names: named.collect(),
+            rules,
+            own_uid,
         })
     }
 
+    /// The user as messages name them.
+    pub(super) fn name(&self, uid: u32) -> String {
+        match self.names.get(&uid) {
+            Some(name) => format!("user {name} ({uid})"),
+            None => format!("user {uid}"),
+        }
+    }
+
     /// Root could take the interface itself, and so could the user that the control process runs as.
-    fn needs_no_rule(&self, asker: &Asker) -> bool {
+    pub(super) fn needs_no_rule(&self, asker: &Asker) -> bool {
         asker.uid == 0 || asker.uid == self.own_uid
     }
 
@@ -130,7 +142,7 @@ impl Policy {
         }
         Err(format!(
             "no [[allow]] entry is for {} or a group of theirs",
-            asker.name()
+            self.name(asker.uid)
         ))
     }
 
@@ -167,7 +179,7 @@ impl Policy {
                 });
             }
         }
-        Err(format!("{}: {}", asker.name(), refused.join("; ")))
+        Err(format!("{}: {}", self.name(asker.uid), refused.join("; ")))
     }
 
     /// Whether the user may change the neighbour table of all clients. The error says what would be needed.
@@ -178,7 +190,7 @@ impl Policy {
         }
         Err(format!(
             "no [[allow]] entry with `neighbours = true` is for {} or a group of theirs",
-            asker.name()
+            self.name(asker.uid)
         ))
     }
 

@@ -1,4 +1,4 @@
-//! The control process's side: one thread, one epoll, nothing that waits for a client.
+//! The control process's side: one thread, one epoll, nothing that waits for a client or for what a client handed over.
 
 mod clients;
 mod neighbours;
@@ -27,15 +27,24 @@ use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{LockedBy, Neighbours, Own};
 use crate::node::{OpenReport, Place};
 use crate::status;
+use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
 use crate::sys::unix::{self, Credentials};
 
 /// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
 /// the numbers before a rule of theirs stops them.
 const PORTS_OF_CLIENT_MAX: usize = 256;
-/// Connections that wait to be accepted. Lower: a burst of clients is turned away and tries again. Higher: more of them
-/// can be kept waiting by a stopped control process.
-const BACKLOG: i32 = 64;
+/// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and a client has to
+/// try again. Higher: more kernel memory while this process is stopped.
+const BACKLOG: i32 = 4096;
+/// Connections accepted between two rounds of requests. Lower: the queue empties more slowly than strangers fill it.
+/// Higher: clients wait longer for their turn, about 20 microseconds for each stranger who is refused.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// Events taken at once. Lower than the connections that there can be: those beyond it get no turn in a round.
+const EVENTS_MAX: usize = 2048;
+/// Questions to the network at once, for all clients of one user. Lower: a user's programs wait for each other. Higher:
+/// one user takes more descriptors.
+const QUESTIONS_OF_USER_MAX: usize = 8;
 /// How long a connection may stay without having said what it wants. Lower: a client that is scheduled
 /// late is turned away. Higher: connections that nobody uses keep others out for longer.
 const HELLO_TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -86,14 +95,33 @@ pub struct Server {
     asked: Vec<Asked>,
     report: OpenReport,
     taken_over: usize,
-    listener: OwnedFd,
-    status: OwnedFd,
+    listener: ForeignListener,
+    status: ForeignListener,
     epoll: OwnedFd,
+    /// Whether the listeners are looked at: not while there is no descriptor for one more connection.
+    accepting: bool,
+    heartbeat: Option<Heartbeat>,
     clients: Clients,
     ports: BTreeMap<PortNumber, OpenPort>,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
     leaving: BTreeSet<PortNumber>,
     looked: Instant,
+}
+
+/// What is called now and then, as long as requests are served.
+struct Heartbeat {
+    interval: Duration,
+    last: Instant,
+    beat: Box<dyn FnMut() + Send>,
+}
+
+impl std::fmt::Debug for Heartbeat {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Heartbeat")
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A port that a client has open.
@@ -156,8 +184,12 @@ impl Server {
             report,
             taken_over: 0,
             listener,
-            status: status.map_err(|error| refused("listening for `taut status`", error))?,
+            status: status
+                .map(ForeignListener::new)
+                .map_err(|error| refused("listening for `taut status`", error))?,
             epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
+            accepting: true,
+            heartbeat: None,
             clients: Clients::new(FIRST_CLIENT),
             ports: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -181,6 +213,16 @@ impl Server {
         self.taken_over
     }
 
+    /// Calls `beat` about every `interval` while [`Server::run`] serves: for a watchdog, which learns from it that requests
+    /// are answered.
+    pub fn beat_every(&mut self, interval: Duration, beat: impl FnMut() + Send + 'static) {
+        self.heartbeat = Some(Heartbeat {
+            interval,
+            last: Instant::now(),
+            beat: Box::new(beat),
+        });
+    }
+
     /// Serves until `stop` is readable or closed at its other end. What clients have open works on
     /// afterwards, until each of them ends.
     ///
@@ -190,25 +232,41 @@ impl Server {
         self.watch(self.listener.as_fd(), LISTENER)?;
         self.watch(self.status.as_fd(), STATUS)?;
         self.watch(stop.as_fd(), STOP)?;
+        let mut ready = Vec::with_capacity(EVENTS_MAX);
         loop {
-            let mut events = [const { std::mem::MaybeUninit::uninit() }; 32];
-            let (ready, _) = match epoll::wait(&self.epoll, &mut events, self.patience().as_ref()) {
-                Err(rustix::io::Errno::INTR) => continue,
-                result => result?,
-            };
-            for event in ready {
+            let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
+            let (happened, _) =
+                match epoll::wait(&self.epoll, &mut events, self.patience().as_ref()) {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    result => result?,
+                };
+            ready.clear();
+            for event in happened {
                 match event.data.u64() {
                     LISTENER => self.accept(),
                     STATUS => self.tell_status(),
                     STOP => return Ok(()),
                     // All are looked at below.
                     asked if asked & ASKING != 0 => {}
-                    client => self.serve(client),
+                    client => ready.push(client),
                 }
+            }
+            for client in self.clients.turn(&ready) {
+                self.serve(client);
             }
             self.look_for_answers();
             self.look();
             self.withdraw(LEAVING_AT_ONCE);
+            self.beat();
+        }
+    }
+
+    fn beat(&mut self) {
+        if let Some(heartbeat) = &mut self.heartbeat
+            && heartbeat.last.elapsed() >= heartbeat.interval
+        {
+            heartbeat.last = Instant::now();
+            (heartbeat.beat)();
         }
     }
 
@@ -230,8 +288,13 @@ impl Server {
         let longest = if !self.leaving.is_empty() {
             Some(Duration::ZERO)
         } else {
-            let interval = someone.then_some(LOOK_INTERVAL);
-            interval.into_iter().chain(self.question_left()).min()
+            let interval = (someone || !self.accepting).then_some(LOOK_INTERVAL);
+            let next_beat = self.heartbeat.as_ref().map(|heartbeat| {
+                let elapsed = heartbeat.last.elapsed();
+                heartbeat.interval.saturating_sub(elapsed)
+            });
+            let limits = interval.into_iter().chain(self.question_left());
+            limits.chain(next_beat).min()
         };
         longest.map(|longest| rustix::event::Timespec {
             tv_sec: longest.as_secs() as i64,
@@ -240,22 +303,55 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        // One after the other, so that those who are clients get their turn in between.
-        let Ok(Some(socket)) = unix::accept(self.listener.as_fd()) else {
-            return;
-        };
+        for _ in 0..ACCEPTED_AT_ONCE {
+            match self.listener.accept() {
+                Ok(Some(socket)) => self.admit(socket),
+                Ok(None) => return,
+                Err(_) => return self.set_accepting(false),
+            }
+        }
+    }
+
+    /// Takes a connection, or says why not. A user whom no entry names never counts.
+    fn admit(&mut self, socket: ForeignSocket) {
         let Ok(client) = Client::new(socket) else {
             return;
         };
-        if let Err(why) = self.clients.room_for(&client) {
+        let needs_entry = |asker: &Asker| !self.policy.needs_no_rule(asker);
+        let admitted = match self.policy.admit(&client.asker) {
+            Err(why) => Err(no(Reason::NotAllowed, why)),
+            Ok(()) => {
+                let room = self.clients.room_for(&client, &needs_entry);
+                room.map_err(|why| no(Reason::Full, why))
+            }
+        };
+        if let Err(refusal) = admitted {
             // Answers the request that it is about to make, which has the client's first number.
-            let answer = Answer::Refused(no(Reason::Full, why));
-            let _heard = unix::send(client.socket.as_fd(), &answer.encode(1), &[]);
-            return;
+            return client.socket.dismiss(&Answer::Refused(refusal).encode(1));
         }
         let number = self.clients.next_number();
         if self.watch(client.socket.as_fd(), number).is_ok() {
             self.clients.insert(number, client);
+        }
+    }
+
+    /// Stops to look at who connects, while there is no descriptor for it, or begins again: an event that nobody can
+    /// attend to would keep this process busy.
+    fn set_accepting(&mut self, accepting: bool) {
+        if self.accepting == accepting {
+            return;
+        }
+        let flags = match accepting {
+            true => epoll::EventFlags::IN,
+            false => epoll::EventFlags::empty(),
+        };
+        let listeners = [(&self.listener, LISTENER), (&self.status, STATUS)];
+        let set = listeners.into_iter().all(|(listener, number)| {
+            let data = epoll::EventData::new_u64(number);
+            epoll::modify(&self.epoll, listener, data, flags).is_ok()
+        });
+        if set {
+            self.accepting = accepting;
         }
     }
 
@@ -266,7 +362,7 @@ impl Server {
         };
         // One byte more, so that what is too long is not taken for a request.
         let mut bytes = [0; REQUEST_BYTES + 1];
-        let length = match unix::receive(client.socket.as_fd(), &mut bytes) {
+        let length = match client.socket.receive(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) | Ok(0) => return self.forget(number),
             Ok(length) => length.min(bytes.len()),
@@ -346,11 +442,6 @@ impl Server {
         ip: Option<std::net::Ipv4Addr>,
         mode: Option<XdpMode>,
     ) -> Result<Granted, Refusal> {
-        let admitted = self.clients.get(number).map_or_else(
-            || Err("it is gone".to_owned()),
-            |client| self.policy.admit(&client.asker),
-        );
-        admitted.map_err(|why| no(Reason::NotAllowed, why))?;
         let setup = self.demux.setup();
         let other = |what: &str, has: String| {
             let why = format!("its demux has {what} {has}, this node asks for another");
@@ -471,8 +562,12 @@ impl Server {
             self.close(port);
         }
         self.asked.retain(|asked| !asked.is_of(number));
-        // Closing its socket takes it out of the epoll.
+        // Its socket may be closed later, elsewhere.
+        if let Some(client) = self.clients.get(number) {
+            let _closed_already = epoll::delete(&self.epoll, client);
+        }
         self.clients.remove(number);
+        self.set_accepting(true);
     }
 
     /// Finds the ports that a predecessor gave out, and whose they are.
@@ -509,6 +604,7 @@ impl Server {
             return;
         }
         self.looked = Instant::now();
+        self.set_accepting(true);
         for number in self.clients.silent_for(HELLO_TIME_LIMIT) {
             self.forget(number);
         }
@@ -526,11 +622,15 @@ impl Server {
         }
     }
 
-    fn tell_status(&self) {
-        if let Ok(Some(asker)) = unix::accept(self.status.as_fd()) {
-            let document = report::status(self);
-            // It fits the socket's buffer; an asker that is gone is its own affair.
-            let _told = unix::send(asker.as_fd(), &document, &[]);
+    fn tell_status(&mut self) {
+        match self.status.accept() {
+            Ok(Some(asker)) => {
+                let document = report::status(self);
+                // It fits the socket's buffer; an asker that is gone is its own affair.
+                let _told = unix::send(asker.as_fd(), &document, &[]);
+            }
+            Ok(None) => {}
+            Err(_) => self.set_accepting(false),
         }
     }
 }
@@ -562,9 +662,9 @@ fn not_claimed(error: ClaimError) -> Refusal {
 }
 
 /// Takes the name of the interface's control process.
-fn listen(name: &str, index: u32) -> Result<OwnedFd, OpenError> {
+fn listen(name: &str, index: u32) -> Result<ForeignListener, OpenError> {
     let own = super::name(index);
-    unix::listen(&own, SocketType::SEQPACKET, BACKLOG).map_err(|error| {
+    ForeignListener::listen(&own, SocketType::SEQPACKET, BACKLOG).map_err(|error| {
         if error.kind() != io::ErrorKind::AddrInUse {
             return refused("listening for clients", error);
         }

@@ -5,6 +5,7 @@
 pub(crate) mod bpf;
 pub(crate) mod clock;
 pub(crate) mod event;
+pub(crate) mod foreign;
 pub(crate) mod interface;
 pub(crate) mod keeper;
 pub(crate) mod memory;

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// Descriptors in one message at most.
@@ -84,12 +84,29 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Receives one message and no descriptors: the kernel closes those that came along. Zero bytes mean
+/// Receives one message and no descriptors: the kernel closes those that came along, in this thread. Zero bytes mean
 /// that the other end is gone. Never waits.
 pub(crate) fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<usize> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
     let (_, bytes) = rustix::net::recv(socket, message, flags)?;
     Ok(bytes)
+}
+
+/// Whether descriptors come along with the next message. They stay where they are. Never waits.
+pub(crate) fn carries_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    // The kernel says that the control messages were cut off: there is no room for any.
+    let mut control = RecvAncillaryBuffer::default();
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    let peeked = rustix::net::recvmsg(socket, &mut [], &mut control, flags)?;
+    Ok(peeked.flags.contains(ReturnFlags::CTRUNC))
+}
+
+/// Has the kernel refuse descriptors at the sender (EPERM), for this socket and those accepted from it. Fails on
+/// kernels before 6.16.
+pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// `SO_PASSRIGHTS` of asm-generic/socket.h, which the libraries do not have yet.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    super::socket::set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &0i32)
 }
 
 /// Receives one message with its descriptors. Never waits.

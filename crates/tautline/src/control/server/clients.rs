@@ -1,32 +1,43 @@
-//! Who is connected: bounded, so that nobody can keep others out.
+//! Processes that are connected: bounded, each user by itself, so that nobody keeps others out.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::control::policy::Asker;
+use crate::sys::foreign::ForeignSocket;
 use crate::sys::unix;
 
-/// Connections at once. Lower: a large machine's processes are refused. Higher: more descriptors, one
-/// each.
-const CLIENTS_MAX: usize = 512;
-/// Connections of one user other than root. Lower: as above. Higher: fewer users fill the table.
+/// Connections at once of users who need an entry. Lower: a large machine's processes are refused. Higher: more
+/// descriptors, one each.
+const CLIENTS_MAX: usize = 1024;
+/// Connections of one user who needs an entry. Lower: as above. Higher: fewer users fill the table.
 const CLIENTS_OF_USER_MAX: usize = 128;
+/// Connections of root and of the control process's own user, beside those. Lower: a machine with many programs of
+/// root's refuses some. Higher: more descriptors are set aside.
+const CLIENTS_OF_OWNER_MAX: usize = 256;
+/// Descriptors that are set aside for everything but connections. Lower: a port cannot be made although a client may
+/// have it. Higher: fewer clients where the limit of open files is low.
+const DESCRIPTORS_RESERVED: usize = 192;
 
-/// A process that has connected.
+/// A process that has connected and was admitted.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: ForeignSocket,
     pub(super) pid: i32,
     pub(super) asker: Asker,
     /// Whether it has said what it needs.
     pub(super) greeted: bool,
     since: Instant,
+    /// When its last turn was, counted in turns of all.
+    last_turn: u64,
 }
 
 impl Client {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(socket: ForeignSocket) -> io::Result<Self> {
         let peer = unix::peer(socket.as_fd())?;
         let mut groups = vec![peer.gid];
         groups.extend(unix::peer_groups(socket.as_fd())?);
@@ -39,40 +50,92 @@ impl Client {
             },
             greeted: false,
             since: Instant::now(),
+            last_turn: 0,
         })
     }
 }
 
-/// All of them, by number.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// All clients, by number.
 #[derive(Debug)]
 pub(super) struct Clients {
     next: u64,
+    turns: u64,
     connected: BTreeMap<u64, Client>,
+    /// Of users who need an entry; fewer than [`CLIENTS_MAX`] where the process may not have as many descriptors.
+    others_max: usize,
 }
 
 impl Clients {
     pub(super) fn new(first: u64) -> Self {
+        let limit = getrlimit(Resource::Nofile).current;
+        let limit = limit.map_or(usize::MAX, |limit| limit as usize);
+        let left = limit.saturating_sub(DESCRIPTORS_RESERVED);
         Self {
             next: first,
+            turns: 0,
             connected: BTreeMap::new(),
+            others_max: CLIENTS_MAX.min(left / 4 * 3),
         }
     }
 
-    /// Whether one more can be had; the error says why not.
-    pub(super) fn room_for(&self, client: &Client) -> Result<(), String> {
-        if self.connected.len() >= CLIENTS_MAX {
-            return Err(format!("it has {CLIENTS_MAX} clients already"));
+    /// Whether one more can be had, of a user who needs an entry or not; the error says why not.
+    pub(super) fn room_for(
+        &self,
+        client: &Client,
+        needs_entry: &dyn Fn(&Asker) -> bool,
+    ) -> Result<(), String> {
+        let owner = !needs_entry(&client.asker);
+        let alike = self
+            .connected
+            .values()
+            .filter(|other| needs_entry(&other.asker) != owner);
+        let max = if owner {
+            CLIENTS_OF_OWNER_MAX
+        } else {
+            self.others_max
+        };
+        if alike.count() >= max {
+            return Err(format!("it has {max} clients already"));
         }
         let uid = client.asker.uid;
         let of_user = self
             .connected
             .values()
             .filter(|other| other.asker.uid == uid);
-        if uid != 0 && of_user.count() >= CLIENTS_OF_USER_MAX {
-            let name = client.asker.name();
-            return Err(format!("{name} has {CLIENTS_OF_USER_MAX} clients already"));
+        if !owner && of_user.count() >= CLIENTS_OF_USER_MAX {
+            return Err(format!(
+                "user {uid} has {CLIENTS_OF_USER_MAX} clients already"
+            ));
         }
         Ok(())
+    }
+
+    /// Of those who have something to say, one of each user: the one who has waited longest. So a user who asks without
+    /// end takes one turn of each round, however many connections that are.
+    pub(super) fn turn(&mut self, ready: &[u64]) -> Vec<u64> {
+        let mut of_user: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for number in ready {
+            let Some(client) = self.connected.get(number) else {
+                continue;
+            };
+            let candidate = (client.last_turn, *number);
+            let chosen = of_user.entry(client.asker.uid).or_insert(candidate);
+            *chosen = candidate.min(*chosen);
+        }
+        self.turns += 1;
+        let chosen: Vec<u64> = of_user.into_values().map(|(_, number)| number).collect();
+        for number in &chosen {
+            if let Some(client) = self.connected.get_mut(number) {
+                client.last_turn = self.turns;
+            }
+        }
+        chosen
     }
 
     /// A number that no client had before, so that an event that comes late finds nobody.
@@ -104,14 +167,25 @@ impl Clients {
         self.connected.values().any(|client| !client.greeted)
     }
 
-    /// Those who have been silent for too long.
+    /// Those who have been silent for too long. Who has said something that was not read yet is not silent.
     pub(super) fn silent_for(&self, limit: Duration) -> Vec<u64> {
-        let silent = |client: &Client| !client.greeted && client.since.elapsed() > limit;
+        let silent = |client: &Client| {
+            !client.greeted && client.since.elapsed() > limit && client.socket.is_silent()
+        };
         self.connected
             .iter()
             .filter(|(_, client)| silent(client))
             .map(|(number, _)| *number)
             .collect()
+    }
+
+    /// Clients of one user.
+    pub(super) fn of_user(&self, uid: u32) -> impl Iterator<Item = u64> {
+        let of_user = move |client: &Client| client.asker.uid == uid;
+        self.connected
+            .iter()
+            .filter(move |(_, client)| of_user(client))
+            .map(|(number, _)| *number)
     }
 
     /// Who has said what it needs.

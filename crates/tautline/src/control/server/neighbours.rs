@@ -9,7 +9,7 @@ use tautline_proto::neighbour::Neighbour;
 
 use super::super::entry;
 use super::super::message::{Answer, Reason, Refusal};
-use super::{ASKING, Granted, Server, no};
+use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
 use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
 use crate::sys::unix;
 
@@ -83,9 +83,15 @@ impl Server {
         serial: u32,
         (ip, timeout): (Ipv4Addr, Duration),
     ) -> Result<(), Refusal> {
-        self.greeted(number)?;
+        let uid = self.greeted(number)?.asker.uid;
         if self.asked.iter().any(|asked| asked.client == number) {
             return Err(no(Reason::Full, "a client asks one question at a time"));
+        }
+        let of_user = self.clients.of_user(uid);
+        let asking = of_user.filter(|client| self.asked.iter().any(|asked| asked.is_of(*client)));
+        if asking.count() >= QUESTIONS_OF_USER_MAX {
+            let why = format!("a user asks {QUESTIONS_OF_USER_MAX} questions at a time");
+            return Err(no(Reason::Full, why));
         }
         let setup = self.demux.setup();
         let place = Place {

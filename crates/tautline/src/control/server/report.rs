@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{OpenPort, Server};
 use crate::claim::Holder;
-use crate::control::policy::{Asker, Numbers};
+use crate::control::policy::Numbers;
 use crate::error::OpenError;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::{capabilities, demux::Demux};
@@ -85,11 +85,7 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
     let status = |pid: i32, uid: u32, connected: bool| ClientStatus {
         pid,
         command: Holder::of(pid).name,
-        user: Asker {
-            uid,
-            groups: Vec::new(),
-        }
-        .name(),
+        user: server.policy.name(uid),
         connected,
         ports: Vec::new(),
     };

@@ -1,0 +1,215 @@
+//! Attacks of another user on a control process: each is refused, and root and whom an entry names are served meanwhile.
+
+mod common;
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::child;
+use common::control::{NOBODY, STRANGER, allow, client_node, served, start_client, start_control};
+use common::unprivileged::become_user;
+use common::{hosts, port, stranger};
+use tautline::{Node, NodeConfig, QueuingOptions};
+use tautline_lab::hosts::{Host, Hosts};
+
+/// A user that an entry is for, beside [`NOBODY`].
+const ALLOWED: u32 = 65_532;
+
+/// Opens and closes a port as root, in the second host.
+fn root_is_served(hosts: &Hosts) {
+    let open = || {
+        let node = Node::open(NodeConfig::on("taut0").with_link(tautline::LinkKind::Xdp)).unwrap();
+        drop(
+            node.queuing_port(port(90), &QueuingOptions::default())
+                .unwrap(),
+        );
+    };
+    hosts.inside(Host::B, open).unwrap();
+}
+
+/// A TCP socket whose last close takes an hour, and its other end.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(3600))).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 65_536]).is_ok() {}
+    (stream, other)
+}
+
+#[test]
+fn a_descriptor_that_blocks_on_close_stops_nobody() {
+    const TEST: &str = "a_descriptor_that_blocks_on_close_stops_nobody";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let status = stranger::status_socket(role.parse().unwrap());
+        become_user(STRANGER);
+        let mut kept = Vec::new();
+        for _ in 0..20 {
+            let (stream, other) = lingering();
+            kept.push(other);
+            let control = stranger::connect(&stranger::control_socket("taut0"));
+            let taken = stranger::send(&control, &stranger::hello(), &[stream.as_fd()])
+                // Refused by its permissions, or by the kernel.
+                | stranger::ask_status(&status, &[stream.as_fd()]);
+            drop(control);
+            if !taken {
+                // This process is not to close it last either.
+                std::mem::forget(stream);
+            }
+        }
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    hosts
+        .run(Host::B, "ip", &["link", "set", "lo", "up"])
+        .unwrap();
+    let control = start_control(&hosts, TEST, &allow("60", ""));
+    let _stranger = start_client(&hosts, TEST, &control.pid().to_string());
+    root_is_served(&hosts);
+}
+
+#[test]
+fn users_without_an_entry_lock_nobody_out() {
+    const TEST: &str = "users_without_an_entry_lock_nobody_out";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(role.parse().unwrap());
+        let socket = stranger::control_socket("taut0");
+        let _held: Vec<OwnedFd> = (0..200).map(|_| stranger::connect(&socket)).collect();
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("60", ""));
+    let strangers = (0..5).map(|index| (STRANGER - 10 - index).to_string());
+    let _strangers: Vec<_> = strangers
+        .map(|user| start_client(&hosts, TEST, &user))
+        .collect();
+    root_is_served(&hosts);
+}
+
+/// Children that are not waited for while they run.
+struct Crowd(Vec<Child>);
+
+impl Crowd {
+    fn start(hosts: &Hosts, test: &str, role: &str, count: usize) -> Self {
+        let start = || {
+            let mut command = child::again(test, role);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let start_all = || (0..count).map(|_| start()).collect();
+        Self(hosts.inside(Host::B, start_all).unwrap())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _gone = child.kill();
+            let _status = child.wait();
+        }
+    }
+}
+
+#[test]
+fn honest_clients_open_beside_a_hundred_that_open_and_close() {
+    const TEST: &str = "honest_clients_open_beside_a_hundred_that_open_and_close";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let (user, first): (u32, u16) = match role.as_str() {
+            "honest" => (NOBODY, 60),
+            _ => (ALLOWED, 70),
+        };
+        if role == "honest" {
+            let node = client_node(user).unwrap();
+            let _port = node
+                .queuing_port(port(first), &QueuingOptions::default())
+                .unwrap();
+            return;
+        }
+        become_user(user);
+        let started = Instant::now();
+        // In threads: a hundred connections at once from few processes.
+        std::thread::scope(|scope| {
+            for thread in 0..25 {
+                scope.spawn(move || {
+                    let mut round = 0u16;
+                    while started.elapsed() < Duration::from_secs(60) {
+                        let node = NodeConfig::on("taut0").with_link(tautline::LinkKind::Xdp);
+                        if let Ok(node) = Node::open(node) {
+                            let number = first + (thread + round) % 10;
+                            drop(node.queuing_port(port(number), &QueuingOptions::default()));
+                        }
+                        round += 1;
+                    }
+                });
+            }
+        });
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let other = format!("[[allow]]\nuser = \"{ALLOWED}\"\nports = [\"70-79\"]\n");
+    let _control = start_control(&hosts, TEST, &(allow("60", "") + &other));
+    let _crowd = Crowd::start(&hosts, TEST, "crowd", 4);
+    for _ in 0..5 {
+        hosts
+            .inside(Host::B, || child::run(TEST, "honest"))
+            .unwrap();
+    }
+}
+
+/// CPU time that a process has taken, in ticks of 10 ms.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn without_descriptors_a_control_process_waits_and_does_not_spin() {
+    const TEST: &str = "without_descriptors_a_control_process_waits_and_does_not_spin";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(NOBODY);
+        let socket = stranger::control_socket("taut0");
+        let _held: Vec<OwnedFd> = (0..40).map(|_| stranger::connect(&socket)).collect();
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let control = start_control(&hosts, TEST, &allow("60", ""));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", control.pid()))
+        .unwrap()
+        .count();
+    stranger::limit_descriptors(control.pid(), open as u64 + 4);
+    let crowd = start_client(&hosts, TEST, "crowd");
+    std::thread::sleep(Duration::from_millis(300));
+    let (before, started) = (cpu_ticks(control.pid()), Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    let (ticks, elapsed) = (cpu_ticks(control.pid()) - before, started.elapsed());
+    // It would take all of it.
+    assert!(
+        ticks * 2 < elapsed.as_millis() as u64 / 10,
+        "{ticks} ticks of {elapsed:?}"
+    );
+    drop(crowd);
+    stranger::limit_descriptors(control.pid(), 1024);
+    root_is_served(&hosts);
+}
