@@ -164,28 +164,48 @@ static __always_inline __u32 first_place(__u64 key, __u32 places)
 	return ((key * 0x9e3779b97f4a7c15ULL >> 32) * places) >> 32;
 }
 
-/* The place of a peer, found or taken, or -1. A subprogram, so that the loop is there once. */
-static __noinline int search_place(struct tl_control *control, __u64 key, __u32 places,
-				 __u32 search_max)
+/* The key in a place. The number is tested and used at once, in one register: before Linux 6.3 the verifier forgets
+ * the bound of a 32-bit number that clang puts onto the stack.
+ */
+static __always_inline __u64 *key_at(struct tl_control *control, __u32 place)
+{
+	__u64 *key;
+
+	asm volatile("" : "+r"(place));
+	if (place >= TL_PEER_COUNT)
+		return NULL;
+	key = &control->key[place];
+	asm volatile("" : "+r"(key));
+	return key;
+}
+
+/* The place of a peer, found or taken, or -1. Not static, so that the verifier goes through the loop once and not
+ * on every way to it.
+ */
+__noinline int search_place(struct tl_control *control, __u64 key, __u32 places, __u32 search_max)
 {
 	__u32 first = first_place(key, places);
 
+	if (!control)
+		return -1;
 	for (__u32 step = 0; step < TL_PEER_COUNT && step < search_max; step++) {
-		__u32 place = first + step;
-		__u64 found;
+		__u32 place = first + step, end = places;
+		__u64 found, *held;
 
 		/* Changes nothing, but the verifier no longer knows that this is a sum: it would learn
 		 * more of `first` in each step, and call every step a new state.
 		 */
 		asm volatile("%0 &= 127" : "+r"(place));
-		if (place >= places)
-			place -= places;
-		asm volatile("" : "+r"(place));
-		if (place >= TL_PEER_COUNT)
+		/* The same: it would learn more of `places`. */
+		asm volatile("%0 ^= 0" : "+r"(end));
+		if (place >= end)
+			place -= end;
+		held = key_at(control, place);
+		if (!held)
 			break;
-		found = *(volatile __u64 *)&control->key[place];
+		found = *(volatile __u64 *)held;
 		if (found == 0) {
-			found = __sync_val_compare_and_swap(&control->key[place], 0, key);
+			found = __sync_val_compare_and_swap(held, 0, key);
 			if (found == 0)
 				return place;
 		}
@@ -200,11 +220,15 @@ static __always_inline int find_place(struct tl_control *control, __u64 key, __u
 				      __u32 search_max)
 {
 	__u32 first = first_place(key, places);
+	__u64 *held = key_at(control, first);
+	int place;
 
-	asm volatile("" : "+r"(first));
-	if (first < TL_PEER_COUNT && *(volatile __u64 *)&control->key[first] == key)
+	if (held && *(volatile __u64 *)held == key)
 		return first;
-	return search_place(control, key, places, search_max);
+	place = search_place(control, key, places, search_max);
+	/* clang must not use bounds that it has found in there: the verifier does not know them. */
+	asm volatile("" : "+r"(place));
+	return place;
 }
 
 static __always_inline struct tl_peer *peer_at(void *memory, __u32 place)
@@ -246,14 +270,15 @@ static __always_inline struct tl_peer *tracked_peer(void *memory, struct tl_cont
 	int place = find_place(control, key, TL_PEER_COUNT, TL_PEER_SEARCH_MAX);
 	__u32 first = first_place(key, TL_PEER_COUNT);
 	struct tl_peer *peer;
+	__u64 *held;
 
 	if (place >= 0)
 		return peer_at(memory, place);
-	asm volatile("" : "+r"(first));
-	if (first >= TL_PEER_COUNT)
+	held = key_at(control, first);
+	if (!held)
 		return NULL;
 	__sync_fetch_and_add(&control->producer.peers_evicted, 1);
-	*(volatile __u64 *)&control->key[first] = key;
+	*(volatile __u64 *)held = key;
 	peer = peer_at(memory, first);
 	if (peer) {
 		peer->received = peer->expected = peer->window = peer->duplicates = 0;
@@ -262,14 +287,13 @@ static __always_inline struct tl_peer *tracked_peer(void *memory, struct tl_cont
 	return peer;
 }
 
-/* Whether the frame is one too many for the port; then it has been counted. */
-static __always_inline bool is_policed(struct tl_control *control, __u64 now)
+/* The same for a port that is policed. Not static, so that the verifier looks at it once. */
+__noinline int is_beyond(struct tl_control *control, __u64 now)
 {
-	__u64 interval = control->identity.police_interval_ns;
 	__u64 paid, seen;
 
-	if (interval == 0)
-		return false;
+	if (!control)
+		return 1;
 	paid = *(volatile __u64 *)&control->police.paid_ns;
 	for (int attempt = 0; attempt < TL_CLAIM_ATTEMPTS; attempt++) {
 		__s64 ahead = paid - now;
@@ -277,45 +301,51 @@ static __always_inline bool is_policed(struct tl_control *control, __u64 now)
 		if (ahead > (__s64)control->identity.police_tolerance_ns)
 			break;
 		seen = __sync_val_compare_and_swap(&control->police.paid_ns, paid,
-						   (ahead > 0 ? paid : now) + interval);
+						   (ahead > 0 ? paid : now) +
+							   control->identity.police_interval_ns);
 		if (seen == paid)
-			return false;
+			return 0;
 		paid = seen;
 	}
 	__sync_fetch_and_add(&control->police.policed, 1);
-	return true;
+	return 1;
+}
+
+/* Whether the frame is one too many for the port; then it has been counted. */
+static __always_inline bool is_policed(struct tl_control *control, __u64 now)
+{
+	return control->identity.police_interval_ns != 0 && is_beyond(control, now);
 }
 
 /* Copies header and payload into the slot: the one copy of a receive. */
 static __always_inline void fill(struct xdp_md *ctx, struct tl_slot *slot, const struct frame *frame,
 				 __u32 length, __u64 now)
 {
-	__u32 bytes = TL_HEADER_BYTES + length;
-
 	slot->arrival_ns = now;
 	slot->source = frame->source;
 	if (frame->plain) {
 		__builtin_memcpy(&slot->header, frame->plain, sizeof(*frame->plain));
-		asm volatile("" : "+r"(length));
-		if (length > TL_SLOT_PAYLOAD_BYTES ||
-		    (length && bpf_xdp_load_bytes(ctx, frame->header_offset, slot->payload, length)))
-			slot->source = 0;
+		if (length && !load_bytes(ctx, frame->header_offset, slot->payload, length,
+					  TL_SLOT_PAYLOAD_BYTES))
+			slot->source = TL_SOURCE_VOID;
 		return;
 	}
-	/* The verifier must see the bound on the very register that is the length. */
-	asm volatile("" : "+r"(bytes));
-	if (bytes > TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES || bytes == 0 ||
-	    bpf_xdp_load_bytes(ctx, frame->header_offset, &slot->header, bytes))
-		slot->source = 0; /* TL_SOURCE_VOID: the consumer skips it */
+	if (!load_bytes(ctx, frame->header_offset, &slot->header, TL_HEADER_BYTES + length,
+			TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES))
+		slot->source = TL_SOURCE_VOID; /* the consumer skips it */
 }
 
 static __always_inline void push(struct xdp_md *ctx, void *memory, struct tl_control *control,
 				 const struct frame *frame, __u32 class, __u32 length, __u64 now)
 {
-	struct tl_class *line = &control->class[class & (TL_CLASS_COUNT - 1)];
 	__u32 depth = control->identity.depth;
-	__u64 position = *(volatile __u64 *)&line->head;
+	struct tl_class *line;
+	__u64 position;
 
+	/* clang must not leave the mask out: the verifier may have forgotten the bound. */
+	asm volatile("" : "+r"(class));
+	line = &control->class[class & (TL_CLASS_COUNT - 1)];
+	position = *(volatile __u64 *)&line->head;
 	for (int attempt = 0; attempt < TL_CLAIM_ATTEMPTS; attempt++) {
 		__u32 element = TL_FIRST_SLOT + (position & (depth - 1)) * TL_CLASS_COUNT + class;
 		struct tl_slot *slot = bpf_map_lookup_elem(memory, &element);
@@ -346,12 +376,16 @@ static __always_inline void write(struct xdp_md *ctx, void *memory, struct tl_co
 				  struct tl_peer *peer, __u32 source, const struct frame *frame,
 				  __u32 length, __u64 now)
 {
-	__u32 back, element;
+	__u32 back, element, *middle;
 	struct tl_slot *cell;
 	__u64 number;
 
+	/* The address at once, and not where it is needed: the verifier may have forgotten the bound by then. */
+	asm volatile("" : "+r"(source));
 	if (source >= TL_PEER_COUNT)
 		return;
+	middle = &control->middle[source];
+	asm volatile("" : "+r"(middle));
 	if (__sync_val_compare_and_swap(&peer->lock, 0, 1) != 0) {
 		__sync_fetch_and_add(&control->producer.contended, 1);
 		return;
@@ -364,8 +398,7 @@ static __always_inline void write(struct xdp_md *ctx, void *memory, struct tl_co
 		fill(ctx, cell, frame, length, now);
 		cell->turn = number;
 		peer->written = number;
-		peer->back = __sync_lock_test_and_set(&control->middle[source],
-						      back | TL_SAMPLE_FRESH) &
+		peer->back = __sync_lock_test_and_set(middle, back | TL_SAMPLE_FRESH) &
 			     TL_SAMPLE_INDEX;
 	}
 	__sync_lock_test_and_set(&peer->lock, 0);
@@ -465,7 +498,7 @@ static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void 
 	};
 
 	struct tl_header *header = data + offset;
-	__u32 bytes = data_end - data;
+	__u32 bytes = first_bytes(data, data_end);
 
 	if (ethernet->h_source[0] & 1)
 		return count(TL_INVALID_SOURCE, XDP_DROP);
@@ -501,7 +534,7 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes + 2 * sizeof(udp->dest))
 		return XDP_PASS;
 	/* Asking for the length of a frame in several buffers is a call, seldom needed. */
-	if (offset + packet_bytes > (__u32)(data_end - data) &&
+	if (offset + packet_bytes > first_bytes(data, data_end) &&
 	    offset + packet_bytes > bpf_xdp_get_buff_len(ctx))
 		return XDP_PASS;
 	packet_bytes -= header_bytes;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
+#include "load.bpf.h"
 
 #define FLOOR_ETHERTYPE 0x88b6 /* IEEE 802 local experimental 2 */
 #define FLOOR_BYTES_MAX 1514
@@ -37,16 +38,13 @@ int tautline_floor(struct xdp_md *ctx)
 	void *data_end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
 	struct floor_slot *slot;
-	__u32 bytes = data_end - data;
+	__u32 bytes = first_bytes(data, data_end);
 	__u32 key = 0;
 
 	if ((void *)(ethernet + 1) > data_end || ethernet->h_proto != bpf_htons(FLOOR_ETHERTYPE))
 		return XDP_PASS;
 	slot = bpf_map_lookup_elem(&floor_memory, &key);
-	asm volatile("" : "+r"(bytes));
-	if (!slot || bytes < sizeof(*ethernet) || bytes > FLOOR_BYTES_MAX)
-		return XDP_PASS;
-	if (bpf_xdp_load_bytes(ctx, 0, slot->frame, bytes))
+	if (!slot || !load_bytes(ctx, 0, slot->frame, bytes, FLOOR_BYTES_MAX))
 		return XDP_PASS;
 	__sync_fetch_and_add(&slot->sequence, 1);
 	return XDP_DROP;

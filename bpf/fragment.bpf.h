@@ -16,6 +16,7 @@
 
 #define TL_FLOW_UNKNOWN (-1)
 #define TL_FLOW_BUSY 1
+#define TL_FLOW_BUSY_ALL (~0ULL)
 #define TL_FLOW_PLACE 0xffffULL
 
 struct {
@@ -61,9 +62,14 @@ static __always_inline struct tl_flow_set *flow_set(__be32 source)
 	return bpf_map_lookup_elem(&flows, &index);
 }
 
-/* The place of the port that a datagram is for, 0 for Linux's, or TL_FLOW_UNKNOWN. */
-static __noinline int find_flow(struct tl_flow_set *set, __u64 key, __u64 now)
+/* The place of the port that a datagram is for, 0 for Linux's, or TL_FLOW_UNKNOWN.
+ *
+ * Not static, like the next function: the verifier goes through the loop once and not on every way to it.
+ */
+__noinline int find_flow(struct tl_flow_set *set, __u64 key, __u64 now)
 {
+	if (!set)
+		return TL_FLOW_UNKNOWN;
 	for (__u32 way = 0; way < TL_FLOW_WAYS; way++) {
 		struct tl_flow *flow = &set->flow[way];
 		__u64 state;
@@ -79,36 +85,52 @@ static __noinline int find_flow(struct tl_flow_set *set, __u64 key, __u64 now)
 	return TL_FLOW_UNKNOWN;
 }
 
-/* Takes the place of the same datagram, of nothing, or of the oldest in the set. If another CPU has just taken
- * that, the datagram's fragments are early ones. Returns whether one in use had to go.
+/* The flow to replace: that of the same datagram, an empty one, or the oldest. Its arrival, or 0 for the first two,
+ * with its number in the lower bits. TL_FLOW_BUSY_ALL if other CPUs are writing all of them.
  */
-static __noinline int note_flow(struct tl_flow_set *set, __u64 key, __u64 now, __u32 place)
+__noinline __u64 oldest_flow(struct tl_flow_set *set, __u64 key)
 {
-	__u64 oldest = ~0ULL, replaced = 0;
-	__u32 chosen = 0;
-	struct tl_flow *flow;
+	__u64 oldest = TL_FLOW_BUSY_ALL;
 
+	if (!set)
+		return oldest;
 	for (__u32 way = 0; way < TL_FLOW_WAYS; way++) {
 		__u64 held = *(volatile __u64 *)&set->flow[way].key;
-		__u64 state = *(volatile __u64 *)&set->flow[way].state;
+		__u64 state = *(volatile __u64 *)&set->flow[way].state & ~TL_FLOW_PLACE;
 
 		if (held == TL_FLOW_BUSY)
 			continue;
 		if (held == key)
 			state = 0;
-		if (state < oldest) {
-			oldest = state;
-			replaced = held;
-			chosen = way;
-		}
+		if ((state | way) < oldest)
+			oldest = state | way;
 	}
-	asm volatile("" : "+r"(chosen));
-	flow = &set->flow[chosen & (TL_FLOW_WAYS - 1)];
-	if (__sync_val_compare_and_swap(&flow->key, replaced, TL_FLOW_BUSY) != replaced)
-		return 0;
+	return oldest;
+}
+
+/* Notes whose a datagram is. If another CPU has just taken the flow that was to be replaced, the datagram's
+ * fragments are early ones. Returns whether one in use had to go.
+ */
+static __always_inline bool note_flow(struct tl_flow_set *set, __u64 key, __u64 now, __u32 place)
+{
+	__u64 oldest = oldest_flow(set, key), arrival = oldest & ~TL_FLOW_PLACE, replaced;
+	struct tl_flow *flow;
+
+	if (oldest == TL_FLOW_BUSY_ALL)
+		return false;
+	/* clang must not leave the mask out: the verifier knows no bound of the number. */
+	asm volatile("" : "+r"(oldest));
+	flow = &set->flow[oldest & (TL_FLOW_WAYS - 1)];
+	replaced = *(volatile __u64 *)&flow->key;
+	if (arrival ? (*(volatile __u64 *)&flow->state & ~TL_FLOW_PLACE) != arrival :
+		      replaced != key && replaced != 0)
+		return false;
+	if (replaced == TL_FLOW_BUSY ||
+	    __sync_val_compare_and_swap(&flow->key, replaced, TL_FLOW_BUSY) != replaced)
+		return false;
 	*(volatile __u64 *)&flow->state = (now & ~TL_FLOW_PLACE) | place;
 	__sync_lock_test_and_set(&flow->key, key);
-	return oldest != 0 && now - (oldest & ~TL_FLOW_PLACE) < TL_FRAGMENT_NS;
+	return arrival != 0 && now - arrival < TL_FRAGMENT_NS;
 }
 
 /* A copy for the case that the first is ours. */
@@ -139,10 +161,8 @@ static __always_inline void hold_early(struct xdp_md *ctx, const struct tl_udp_h
 	slot->arrival_ns = now;
 	slot->source = source;
 	__builtin_memcpy(&slot->header, head, sizeof(*head));
-	asm volatile("" : "+r"(length));
-	if (length == 0 || length > TL_SLOT_PAYLOAD_BYTES ||
-	    bpf_xdp_load_bytes(ctx, offset, slot->payload, length))
-		slot->source = 0; /* TL_SOURCE_VOID */
+	if (!load_bytes(ctx, offset, slot->payload, length, TL_SLOT_PAYLOAD_BYTES))
+		slot->source = TL_SOURCE_VOID;
 	__sync_lock_test_and_set(&slot->turn, number + 1);
 	__sync_lock_test_and_set(&early->last_ns, now);
 }

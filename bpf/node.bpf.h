@@ -6,6 +6,8 @@
 #ifndef TAUTLINE_NODE_BPF_H
 #define TAUTLINE_NODE_BPF_H
 
+#include "load.bpf.h"
+
 #define TPID_8021Q 0x8100
 
 const volatile struct tl_config config = {};

@@ -157,7 +157,7 @@ static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *da
 	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes)
 		return TL_NOT_PLAIN;
 	/* Asking for the length of a frame in several buffers is a call, seldom needed. */
-	if (offset + packet_bytes > (__u32)(data_end - data) &&
+	if (offset + packet_bytes > first_bytes(data, data_end) &&
 	    offset + packet_bytes > bpf_xdp_get_buff_len(ctx))
 		return TL_NOT_PLAIN;
 	packet_bytes -= header_bytes;

@@ -85,7 +85,7 @@ static __always_inline bool wants_ethernet(void *data, void *data_end, __u32 off
 static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *table,
 				 const __u8 *icmp, void *data, void *data_end)
 {
-	__u32 bytes = data_end - data;
+	__u32 bytes = first_bytes(data, data_end);
 	struct news_frame *entry;
 
 	if (!table || !table->open || (void *)(icmp + 1) > data_end || icmp[0] != ICMP_UNREACHABLE)
@@ -93,9 +93,7 @@ static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *
 	entry = bpf_ringbuf_reserve(&news, sizeof(*entry), 0);
 	if (!entry)
 		return;
-	/* The verifier must see the bound on the very register that is the length. */
-	asm volatile("" : "+r"(bytes));
-	if (bytes > NEWS_BYTES || bytes == 0 || bpf_xdp_load_bytes(ctx, 0, entry->frame, bytes)) {
+	if (!load_bytes(ctx, 0, entry->frame, bytes, NEWS_BYTES)) {
 		bpf_ringbuf_discard(entry, 0);
 		return;
 	}
@@ -145,7 +143,7 @@ static __always_inline int wants_ip(struct xdp_md *ctx, void *data, void *data_e
 		return TL_NOT_OURS;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
-	if (offset + packet_bytes > data_end - data || packet_bytes < header_bytes)
+	if (offset + packet_bytes > first_bytes(data, data_end) || packet_bytes < header_bytes)
 		return TL_NOT_OURS;
 	if (ip->protocol == IPPROTO_UDP && ip_fragment(ip))
 		return wants_fragment(ctx, table, data, ip, data_end, offset + header_bytes,

@@ -15,6 +15,7 @@ fn main() {
         "tautline.h",
         "fragment.bpf.h",
         "ip.bpf.h",
+        "load.bpf.h",
         "node.bpf.h",
         "udp.bpf.h",
     ] {
