@@ -9,7 +9,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use tautline::{Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions};
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

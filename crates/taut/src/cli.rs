@@ -12,7 +12,7 @@ use crate::commands::{
     bench, completions, demo, doctor, echo, experiment, neigh, node, ping, recv, send, status, vbus,
 };
 use crate::lab;
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
 #[derive(Debug, Parser)]

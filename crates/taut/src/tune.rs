@@ -14,8 +14,8 @@ use tautline_state::find_runtime_directory;
 use tautline_state::journal::{Change, Journal, JournalError};
 use tautline_state::setting::{Setting, Thread};
 
-use crate::netdev::{Netdev, Poll};
-use crate::table;
+use tautline_report::table;
+use tautline_testbed::netdev::{Netdev, Poll};
 
 /// Real-time priority of the threads that poll, unless another is asked for: above everything ordinary, and below what
 /// applications take. Lower is not possible with room below; higher would put it above some application.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tautline_lab::hosts::clear_stale;
+use tautline_testbed::hosts::clear_stale;
 
 mod common;
 use common::skipped_without_privilege;

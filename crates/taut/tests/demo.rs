@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tautline_lab::plot::latency_text;
+use tautline_report::plot::latency_text;
 
 mod common;
 use common::{browse, skipped_without_privilege};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use taut::echo::{EchoError, Path as EchoPath, PathOptions, open_paths};
-use taut::load::{Load, LoadTool, Pace, Place};
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
+use tautline_bench::echo::{EchoError, Path as EchoPath, PathOptions, open_paths};
+use tautline_bench::load::{Load, LoadTool, Pace, Place};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
 
 /// Makes hosts, or says why the test is skipped.
 fn hosts(options: &HostsOptions) -> Option<Hosts> {

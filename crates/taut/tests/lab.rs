@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use tautline_lab::load::find_program;
 use tautline_lab::machine::Machine;
+use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, ProbeKind, Series, State, TimeBase};
-use tautline_lab::{LatencyHistogram, report, sys};
+use tautline_report::LatencyHistogram;
+use tautline_testbed::sys;
 
 /// One lab at a time, as the lab itself demands.
 fn one_lab() -> MutexGuard<'static, ()> {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tautline_lab::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
 use common::{Scratch, skipped_without_privilege};

@@ -3,8 +3,8 @@
 //! The maximum of two runs on the machine's own clock differs by chance, so it is shown and not judged. Judged are the
 //! high percentiles that enough samples stand behind, and, in virtual time, where nothing is chance, the maximum too.
 
-use crate::histogram::LatencyHistogram;
 use crate::result::{LabResult, Phase, State, TimeBase};
+use tautline_report::histogram::LatencyHistogram;
 
 /// Samples that must lie beyond a percentile before it is compared: fewer are anecdotes.
 const SAMPLES_BEYOND_MIN: f64 = 10.0;

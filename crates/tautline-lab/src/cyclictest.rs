@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::histogram::LatencyHistogram;
 use crate::machine::{Machine, Reading};
 use crate::result::{LabResult, Phase, ProbeKind, Series, State, TimeBase};
+use tautline_report::histogram::LatencyHistogram;
 
 /// Understands `cyclictest --json`; nothing if it is something else.
 pub fn from_json(value: &Value, path: &Path) -> Option<LabResult> {

@@ -19,7 +19,7 @@ use tautline_state::journal::Journal;
 use tautline_state::{Directory, StateError, TemporaryDirectory};
 
 use crate::result::Achieved;
-use crate::sys;
+use tautline_testbed::sys;
 
 pub use worker::run_worker;
 

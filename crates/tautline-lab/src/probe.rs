@@ -16,10 +16,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::histogram::LatencyHistogram;
 use crate::result::{ProbeKind, Series};
-use crate::sys;
 pub use record::{Record, TIMELINE_SLICES};
+use tautline_report::histogram::LatencyHistogram;
+use tautline_testbed::sys;
 
 /// Recent latencies kept for live figures. At 10 kHz and ten looks a second 1,000 arrive between two looks;
 /// fewer places would lose some of the live figures (never of the result).

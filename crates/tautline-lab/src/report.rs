@@ -1,12 +1,12 @@
-//! Pages of results: one file, made of [`page`](crate::page)'s blocks.
+//! Pages of results: one file, made of [`page`](tautline_report::page)'s blocks.
 
 use crate::compare::Comparison;
-use crate::histogram::LatencyHistogram;
-use crate::page::{Block, Level, Page, Table, folded, key_values, paragraph, verbatim};
-use crate::plot::{self, histograms, latency_text, tails};
 use crate::result::{LabResult, ProbeKind, State, TimeBase};
-use crate::timeline::{self, timeline};
 use crate::verdict::{Class, Outcome, Verdict};
+use tautline_report::histogram::LatencyHistogram;
+use tautline_report::page::{Block, Level, Page, Table, folded, key_values, paragraph, verbatim};
+use tautline_report::plot::{self, histograms, latency_text, tails};
+use tautline_report::timeline::{self, timeline};
 
 /// The page of one or more results, each with its verdict; the plots show all of them.
 pub fn page(title: &str, results: &[LabResult]) -> String {
@@ -184,7 +184,7 @@ fn add_plots(page: &mut Page, results: &[LabResult]) {
             ),
         ],
     );
-    let lines: Vec<(String, Vec<crate::result::Slice>)> = results
+    let lines: Vec<(String, Vec<tautline_report::timeline::Slice>)> = results
         .iter()
         .flat_map(|result| {
             result.phases.iter().filter_map(|phase| {
@@ -241,7 +241,7 @@ fn condition_name(results: &[LabResult], result: &LabResult, state: State, load:
 }
 
 /// The slices of all wake-up probes of a phase laid over each other; they have the same edges.
-fn worst_of_all(phase: &crate::result::Phase) -> Vec<crate::result::Slice> {
+fn worst_of_all(phase: &crate::result::Phase) -> Vec<tautline_report::timeline::Slice> {
     let mut worst = std::collections::BTreeMap::new();
     for slice in phase
         .series
@@ -254,7 +254,7 @@ fn worst_of_all(phase: &crate::result::Phase) -> Vec<crate::result::Slice> {
     }
     worst
         .into_iter()
-        .map(|(start_ns, max_ns)| crate::result::Slice { start_ns, max_ns })
+        .map(|(start_ns, max_ns)| tautline_report::timeline::Slice { start_ns, max_ns })
         .collect()
 }
 
@@ -446,8 +446,9 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::result::{Achieved, Missing, Phase, Series, Slice, sleeper};
+    use crate::result::{Achieved, Missing, Phase, Series, sleeper};
     use crate::trace::Outlier;
+    use tautline_report::timeline::Slice;
     use tautline_state::journal::Change;
 
     fn result(label: &str, max_ns: u64) -> LabResult {

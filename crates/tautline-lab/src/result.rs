@@ -9,14 +9,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tautline_report::timeline::Slice;
 use tautline_state::journal::Change;
 use tautline_state::{StateError, write_whole};
 
-use crate::histogram::{Bucket, LatencyHistogram, Summary};
 use crate::kernels::agreement::Agreement;
 use crate::machine::Machine;
 use crate::trace::Outlier;
 use crate::verdict::Verdict;
+use tautline_report::histogram::{Bucket, LatencyHistogram, Summary};
 
 /// The value of `format` in every result file.
 pub const FORMAT: &str = "tautline-lab";
@@ -243,15 +244,6 @@ impl Series {
             None => self.probe.name().to_owned(),
         }
     }
-}
-
-/// The worst of one slice of a time line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slice {
-    /// Start of the slice since the start of the phase.
-    pub start_ns: u64,
-    /// The greatest latency in it.
-    pub max_ns: u64,
 }
 
 /// Something that could not be had.

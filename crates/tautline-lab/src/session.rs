@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::histogram::{LatencyHistogram, Summary};
 use crate::load::{self, Load, LoadError};
 use crate::machine::Machine;
-use crate::plot::latency_text;
 use crate::probe::{self, Live, Measured, Plan, Scheduling, Trigger};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
 use crate::trace::timerlat::Timerlat;
 use crate::trace::{Recorder, TraceError};
-use crate::{sys, tuning};
+use crate::tuning;
+use tautline_report::histogram::{LatencyHistogram, Summary};
+use tautline_report::plot::latency_text;
 use tautline_state::journal::Journal;
+use tautline_testbed::sys;
 
 /// SCHED_FIFO priority of the probes: above the interrupt threads (50) of a PREEMPT_RT kernel, below the migration and
 /// watchdog threads (99).

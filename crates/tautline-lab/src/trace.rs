@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plot::latency_text;
 use crate::probe::Tripped;
+use tautline_report::plot::latency_text;
 use tautline_state::journal::Journal;
 
 /// Events that tell who had the CPU. All are cheap; function tracing would change what is measured.

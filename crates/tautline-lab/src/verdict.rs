@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plot::latency_text;
 use crate::result::{LabResult, ProbeKind, State, TimeBase};
+use tautline_report::plot::latency_text;
 
 /// Below this many wake-ups nothing is concluded: the bound 3/N would be above 0.3 %.
 pub const SAMPLES_MIN: u64 = 1_000;
@@ -427,9 +427,9 @@ pub fn linuxcnc_grade(max_ns: u64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::LatencyHistogram;
     use crate::machine::{Machine, Reading};
     use crate::result::{Missing, Phase, sleeper};
+    use tautline_report::histogram::LatencyHistogram;
 
     fn result(samples: u64, max_ns: u64, is_virtual: bool) -> LabResult {
         let machine = Machine {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tautline_lab::LatencyHistogram;
 use tautline_lab::probe::{self, Plan, Record, Scheduling, TIMELINE_SLICES};
 use tautline_lab::result::ProbeKind;
+use tautline_report::LatencyHistogram;
 
 /// Calls that took or gave back memory, and bytes held, of all threads. Relaxed: read while no other thread allocates.
 static CALLS: AtomicU64 = AtomicU64::new(0);

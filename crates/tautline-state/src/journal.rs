@@ -95,6 +95,8 @@ pub struct Journal {
     changes: Vec<Change>,
     /// Reasons why settings could not be put back.
     refused: Vec<String>,
+    /// The directory of a private journal, which goes with it.
+    _private: Option<TemporaryDirectory>,
     /// Whether the file is this journal's: once removed, it may be another's.
     written: bool,
 }
@@ -129,6 +131,7 @@ impl Journal {
             entries: left,
             changes: Vec::new(),
             refused: Vec::new(),
+            _private: None,
             written: false,
         };
         let recovered = journal.put_back();
@@ -136,6 +139,16 @@ impl Journal {
         journal.entries.started_ticks = start_ticks(std::process::id()).unwrap_or(0);
         journal.save()?;
         Ok((journal, recovered))
+    }
+
+    /// A journal that no later start will find: everything is put back at the end and on ^C, but not after a kill.
+    /// For users without a runtime directory.
+    pub fn open_private(name: &str, holder: &'static str) -> Result<Journal, JournalError> {
+        let private = TemporaryDirectory::make("taut-journal")?;
+        let directory = private.directory().try_clone()?;
+        let (mut journal, _nothing) = Journal::open_in(directory, name, holder)?;
+        journal._private = Some(private);
+        Ok(journal)
     }
 
     /// Writes `after` into the setting at `path`, having noted its value. Nothing is done where that is the same.

@@ -11,8 +11,8 @@ use common::control::{
 use common::{XDP, hosts, open, port};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tautline::{Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_shm::region::Shape;
+use tautline_testbed::hosts::{Host, Hosts};
 
 #[test]
 fn a_client_needs_no_privilege_and_makes_no_bpf_call() {

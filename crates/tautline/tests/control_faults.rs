@@ -20,8 +20,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::net::RecvFlags;
 use tautline::{Priority, QueuingOptions};
-use tautline_lab::hosts::{Host, Hosts};
-use tautline_lab::sys::{fork, signal_process, wait_for};
+use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::sys::{fork, signal_process, wait_for};
 
 /// What a control process holds.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use common::{PATIENCE, XDP, hosts, open, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
-use tautline_lab::hosts::{Host, Hosts};
-use tautline_lab::sys::set_fifo;
 use tautline_proto::wire::Header;
+use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::sys::set_fifo;
 
 const TEST: &str = "survivors_lose_nothing";
 const CLIENTS: u16 = 10;

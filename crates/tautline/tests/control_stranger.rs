@@ -13,7 +13,7 @@ use common::control::{NOBODY, STRANGER, allow, client_node, served, start_client
 use common::unprivileged::become_user;
 use common::{hosts, port, stranger};
 use tautline::{Node, NodeConfig, QueuingOptions};
-use tautline_lab::hosts::{Host, Hosts};
+use tautline_testbed::hosts::{Host, Hosts};
 
 /// A user that an entry is for, beside [`NOBODY`].
 const ALLOWED: u32 = 65_532;

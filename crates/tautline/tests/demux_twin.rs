@@ -13,7 +13,6 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::{
     MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
 };
-use tautline_lab::hosts::Host;
 use tautline_proto::ip::{FLAG_EARLY, FLAG_VERIFIED};
 use tautline_proto::wire::{
     FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header,
@@ -21,6 +20,7 @@ use tautline_proto::wire::{
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
 use tautline_shm::{early, layout, peer, police, queue, sample};
+use tautline_testbed::hosts::Host;
 
 const ROUNDS: usize = 600;
 const FRAMES_A_ROUND: usize = 24;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// An example, next to this test in the target directory.
 fn example(name: &str) -> Command {

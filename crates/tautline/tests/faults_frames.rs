@@ -13,10 +13,10 @@ use tautline::link::NodeCounters;
 use tautline::{
     MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
 };
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, FLAG_BUNDLE, Header, ParseError, PortNumber, Rejected, bundle, ethernet, udp,
 };
+use tautline_testbed::hosts::{Host, Hosts};
 
 /// The station that the vectors are addressed to.
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 0x0b]);

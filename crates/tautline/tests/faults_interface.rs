@@ -17,8 +17,8 @@ use tautline::{
     LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
     SendError,
 };
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::wire::Header;
+use tautline_testbed::hosts::{Host, Hosts};
 
 /// Becomes nobody, whoever we are.
 fn drop_privilege() {

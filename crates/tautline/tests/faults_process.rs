@@ -13,7 +13,7 @@ use tautline::link::XdpMode;
 use tautline::{
     LinkKind, Node, NodeConfig, PortError, Priority, QueuingOptions, SamplingOptions, status,
 };
-use tautline_lab::hosts::{Host, Hosts};
+use tautline_testbed::hosts::{Host, Hosts};
 
 /// What a child does on the second host: opens a node with a port of each kind, and stays.
 fn hold_ports(role: &str) {

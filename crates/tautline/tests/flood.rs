@@ -13,8 +13,8 @@ use tautline::{
     LinkKind, Node, Outgoing, Policing, Priority, QueuingOptions, QueuingPort, SamplingOptions,
     SamplingPort, SendError,
 };
-use tautline_lab::child::{allowed_cpus, pin};
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, ThirdHost};
+use tautline_testbed::child::{allowed_cpus, pin};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, ThirdHost};
 
 const MESSAGES: u32 = 2_000;
 /// Deep enough for a reader that is kept from its CPU by whatever else runs on the machine.

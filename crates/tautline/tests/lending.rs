@@ -11,8 +11,8 @@ use tautline::link::PlainUdp;
 use tautline::{
     LentBuffer, Node, NodeConfig, Priority, QueuingOptions, SendError, SendPoolConfig, UdpPort,
 };
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
+use tautline_testbed::hosts::{Host, Hosts};
 
 const PORT: u16 = 5000;
 const POOL: SendPoolConfig = SendPoolConfig {

@@ -17,8 +17,8 @@ use tautline::{
     Form, LinkKind, MacAddress, Neighbour, NeighbourTableError, Node, NodeConfig, Priority,
     QueuingOptions, TableState,
 };
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::ip::arp::ETHERTYPE_ARP;
+use tautline_testbed::hosts::{Host, Hosts};
 
 /// Long enough for a busy machine; only a test of silence waits for it.
 const SHORT: Duration = Duration::from_millis(300);

@@ -18,11 +18,11 @@ use tautline::{
     Instant, LinkKind, Node, PortError, Priority, QueuingOptions, Reason, ReceiveError, SendError,
     UdpChecksum,
 };
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, Offloads};
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
 use tautline_proto::ip::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET};
 use tautline_proto::wire::{ParseError, Rejected};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads};
 
 const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
 /// Those that have their own way past the kernel's stack.

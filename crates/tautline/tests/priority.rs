@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{PATIENCE, Pair, XDP, pair, port};
 use nix::unistd::gettid;
 use tautline::{Destination, Node, Priority, QueuingOptions, QueuingPort};
-use tautline_lab::sys::{allowed_cpus, pin_to_cpu, set_fifo};
+use tautline_testbed::sys::{allowed_cpus, pin_to_cpu, set_fifo};
 
 const PORTS: [u16; 2] = [71, 72];
 

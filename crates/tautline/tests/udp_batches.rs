@@ -18,9 +18,9 @@ use tautline::{
     Destination, Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, QueuingOptions,
     ReceiveError, SendError, UdpPort,
 };
-use tautline_lab::child::{allowed_cpus, pin, schedule_fifo};
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
+use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};
+use tautline_testbed::hosts::{Host, Hosts};
 
 const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
 

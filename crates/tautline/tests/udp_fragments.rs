@@ -14,10 +14,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
 use tautline::{LinkKind, Priority, QueuingOptions, ReassemblyStatus, SendError, UdpChecksum};
-use tautline_lab::hosts::Host;
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_proto::ip::send::MTU_BYTES_MIN;
 use tautline_proto::wire::ParseError;
+use tautline_testbed::hosts::Host;
 
 /// Runs the tests on each link: all of them where fragments come past the kernel's stack, those with ordinary
 /// programs where it puts them together.

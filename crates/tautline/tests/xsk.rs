@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{XDP, XSK, config, hosts, open, pair, port, zero_copy_demanded};
 use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions};
-use tautline_lab::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 #[test]
 fn a_second_node_is_told_whose_interface_it_is() {

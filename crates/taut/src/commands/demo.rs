@@ -1,16 +1,16 @@
-//! `taut demo`: see [`crate::demo`].
+//! `taut demo`: see [`tautline_bench::demo`].
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tautline_lab::Machine;
-use tautline_lab::hosts::{Hosts, HostsOptions, may_create};
-use tautline_lab::plot::latency_text;
+use tautline_report::plot::latency_text;
+use tautline_testbed::hosts::{Hosts, HostsOptions, may_create};
 
 use crate::cli::{self, CommandError};
-use crate::demo::{self, DemoError, Progress, Way, report};
-use crate::load::Pace;
+use tautline_bench::demo::{self, DemoError, Progress, Way, report};
+use tautline_bench::load::Pace;
 
 /// Arguments of `taut demo`.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tautline::{Node, PortError, PortNumber, QueuingPort};
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer::{self, ECHO_PORT, NodeArguments};

@@ -1,4 +1,4 @@
-//! `taut experiment`: see [`crate::experiment`].
+//! `taut experiment`: see [`tautline_bench::experiment`].
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tautline_lab::Machine;
 
 use crate::cli::{self, CommandError};
-use crate::experiment::report::{self, Ended, Run};
-use crate::experiment::{
+use tautline_bench::experiment::report::{self, Ended, Run};
+use tautline_bench::experiment::{
     self, Assignment, Experiment, ExperimentError, Figure, Outcome, Parameter, Request, Scale,
     Values,
 };

@@ -10,7 +10,7 @@ use tautline::neighbours::{self, Origin};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NeighbourTableError, TableState};
 
 use crate::cli::{self, CommandError};
-use crate::table;
+use tautline_report::table;
 
 /// Arguments of `taut neigh`.
 #[derive(Debug, Args)]

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 use tautline::{Destination, PortNumber, Priority, QueuingPort};
-use tautline_lab::plot::latency_text;
-use tautline_lab::{LatencyHistogram, interrupt};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
+use tautline_report::LatencyHistogram;
+use tautline_report::plot::latency_text;
+use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer::{self, ECHO_PORT, NodeArguments};

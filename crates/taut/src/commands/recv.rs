@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::{Instant, Message, PortNumber, QueuingPort, Sample, SamplingOptions, SamplingPort};
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::output::{self, OutputArguments};

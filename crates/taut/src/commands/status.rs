@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{self, CommandError};
-use crate::table;
+use tautline_report::table;
 
 /// Arguments of `taut status`.
 #[derive(Debug, Args)]

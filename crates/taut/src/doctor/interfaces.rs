@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Line;
-use crate::netdev::Netdev;
+use tautline_testbed::netdev::Netdev;
 
 /// Drivers with native XDP, as sysfs or `ip` names them, for kernels that do not say it themselves
 /// (before 6.3). A driver that is not here is called unknown, not generic.

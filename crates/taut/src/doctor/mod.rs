@@ -15,8 +15,8 @@ use serde::Serialize;
 use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
 
-use tautline_lab::capability;
-use tautline_lab::hosts;
+use tautline_testbed::capability;
+use tautline_testbed::hosts;
 
 /// First release with all that the xdp link uses: frames in parts and `bpf_xdp_load_bytes` (5.18); compare-
 /// and-swap in BPF (5.12), maps of different size in a map of maps (5.10), BPF links (5.9) and the ring

@@ -9,7 +9,7 @@ use tautline_lab::result::LabResult;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
-use crate::table;
+use tautline_report::table;
 
 /// Arguments of `taut lab report`.
 #[derive(Debug, Args)]

@@ -1,22 +1,21 @@
 //! `taut lab kernels`.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tautline_bench::emblix;
 use tautline_lab::kernels::agreement::{Answer, Figures};
 use tautline_lab::kernels::qemu::Accelerator;
-use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, KernelsError, Settings};
+use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings, defaults};
 use tautline_lab::load::Load;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
 use tautline_lab::verdict::parse_duration_ns;
 
 use crate::cli::{CommandError, print, write_file};
-use crate::table;
-use tautline_lab::interrupt;
+use tautline_report::table;
+use tautline_testbed::interrupt;
 
 /// Arguments of `taut lab kernels`.
 #[derive(Debug, Args)]
@@ -92,7 +91,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
     let jobs = jobs(arguments);
     let began = Instant::now();
-    let stop = stop_on_interrupt();
+    let stop = interrupt::flag();
     let reports = kernels::run(&jobs, &settings, &stop, &|event| tell(&event, began))?;
     let outputs: Vec<_> = reports
         .iter()
@@ -140,20 +139,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         (_, false) => super::answer(3),
         _ => Ok(()),
     }
-}
-
-/// A flag that a signal to this process sets.
-pub fn stop_on_interrupt() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let watched = Arc::clone(&stop);
-    // Ends with the process; it only passes the signal's flag on.
-    std::thread::spawn(move || {
-        while interrupt::interrupted().is_none() {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        watched.store(true, Ordering::Relaxed);
-    });
-    stop
 }
 
 /// What the probe and cyclictest found, and what each one's turns differ by among themselves.
@@ -255,7 +240,7 @@ fn text(results: &[LabResult]) -> String {
         ],
         rows,
     );
-    text += &super::emblix::line(results);
+    text += &emblix::line(results);
     text
 }
 
@@ -304,7 +289,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         .map(command_words)
         .transpose()?;
     let cache = arguments.cache.clone();
-    let defaults = Settings::new(own_program()?, cache.unwrap_or_else(super::cache_directory));
+    let cache = cache.map_or_else(defaults::cache_directory, Ok)?;
+    let defaults = Settings::new(defaults::own_program()?, cache);
     Ok(Settings {
         loads: arguments.loads.clone(),
         duration: Duration::from_secs_f64(arguments.seconds.clamp(0.01, 86_400.0)),
@@ -339,14 +325,6 @@ fn command_words(text: &str) -> Result<Vec<String>, CommandError> {
             "close every quotation mark; words are parted as a shell does",
         )),
     }
-}
-
-/// This program, which becomes the guest's first process.
-pub(super) fn own_program() -> Result<PathBuf, KernelsError> {
-    std::env::current_exe().map_err(|source| KernelsError::File {
-        path: PathBuf::from("/proc/self/exe"),
-        source,
-    })
 }
 
 /// The sources of this program, if it was started somewhere inside them.

@@ -3,7 +3,6 @@
 //! Exit status: 0 held or no worse, 3 a deadline exceeded or a comparison worse, 4 no verdict (too little was measured,
 //! or it was held on a virtual machine, which says nothing about hardware).
 
-pub mod emblix;
 pub mod files;
 pub mod kernels;
 pub mod run;
@@ -16,7 +15,7 @@ use tautline_lab::load;
 use tautline_lab::result::ResultFileError;
 
 use crate::cli::CommandError;
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 /// Arguments of `taut lab`.
 #[derive(Debug, Args)]
@@ -120,14 +119,4 @@ impl From<KernelsError> for CommandError {
         };
         CommandError::failed(error.to_string(), remedy)
     }
-}
-
-/// The directory for packages, kernels and results: `$XDG_CACHE_HOME/tautline/lab`, or below the home directory.
-fn cache_directory() -> PathBuf {
-    std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("tautline/lab")
 }

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use tautline_lab::load::{self, Load};
-use tautline_lab::plot::latency_text;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
-use tautline_lab::sys;
 use tautline_lab::verdict::{Class, Verdict, parse_duration_ns};
+use tautline_report::plot::latency_text;
 use tautline_state::journal::JournalError;
 use tautline_state::setting::parse_cpu_list;
+use tautline_testbed::sys;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
-use crate::table;
-use tautline_lab::interrupt::{self, CleanUp};
+use tautline_report::table;
+use tautline_testbed::interrupt::{self, CleanUp};
 
 /// Arguments of `taut lab run`.
 #[derive(Debug, Args)]
@@ -79,11 +79,11 @@ pub struct Arguments {
 /// Runs `taut lab run`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
-    let (journal, recovered) = tautline_lab::open_journal()?;
-    for line in recovered {
+    let opened = tautline_lab::open_journal()?;
+    for line in opened.recovered {
         eprintln!("from an earlier run that was killed: {line}");
     }
-    let journal = Arc::new(Mutex::new(journal));
+    let journal = Arc::new(Mutex::new(opened.journal));
     let for_signals = Arc::clone(&journal);
     let clean_up = CleanUp::new(move || {
         for_signals
@@ -102,6 +102,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     bar.done();
     drop(clean_up);
     let mut result = outcome?;
+    result.missing.extend(opened.missing);
     result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
     publish(arguments, &result)?;
     if let Some(signal) = interrupt::interrupted() {

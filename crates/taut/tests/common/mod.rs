@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tautline_lab::hosts::may_create;
+use tautline_testbed::hosts::may_create;
 
 /// Says so where hosts cannot be made.
 pub(crate) fn skipped_without_privilege() -> bool {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::probe::{self, Plan, Span};
 use crate::result::Series;
-use crate::sys;
+use tautline_testbed::sys;
 
 /// Average and maximum agree within this share…
 pub const TOLERANCE_SHARE: f64 = 0.1;

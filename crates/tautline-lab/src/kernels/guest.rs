@@ -13,13 +13,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreement};
-use crate::histogram::LatencyHistogram;
 use crate::load::{self, Load};
 use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
-use crate::sys;
 use crate::trace::timerlat::Timerlat;
+use tautline_report::histogram::LatencyHistogram;
+use tautline_testbed::sys;
 
 /// Where the orders lie in the initramfs.
 pub const ORDERS_PATH: &str = "/lab-orders.json";
@@ -223,7 +223,8 @@ fn load_module(path: &Path, missing: &mut Vec<Missing>) {
 fn timerlat(orders: &Orders, missing: &mut Vec<Missing>) -> Vec<Series> {
     let started = crate::open_journal()
         .map_err(|error| error.to_string())
-        .and_then(|(mut journal, _)| {
+        .and_then(|opened| {
+            let mut journal = opened.journal;
             let tracer = Timerlat::start(&mut journal).map_err(|error| error.to_string())?;
             Ok((tracer, journal))
         });

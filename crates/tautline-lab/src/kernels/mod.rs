@@ -6,6 +6,7 @@
 
 pub mod agreement;
 pub mod archive;
+pub mod defaults;
 pub mod guest;
 pub mod initramfs;
 pub mod qemu;
@@ -230,6 +231,11 @@ impl fmt::Display for KernelSpec {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelsError {
+    /// Neither a home directory nor a cache directory is known.
+    #[error(
+        "there is no directory for kernels: neither XDG_CACHE_HOME nor HOME is set; give one with --cache"
+    )]
+    NoCache,
     /// A program is not installed.
     #[error("{tool} is not installed: apt-get install {package}")]
     ToolMissing {
@@ -427,7 +433,7 @@ pub fn run(
             return Err(KernelsError::Interrupted);
         }
     }
-    let host_cpus = crate::sys::allowed_cpus().unwrap_or_default();
+    let host_cpus = tautline_testbed::sys::allowed_cpus().unwrap_or_default();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let reports: Mutex<Vec<Option<Result<GuestReport, KernelsError>>>> =

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::guest::{GuestReport, find_report};
 use super::{Arch, KernelsError};
-use crate::sys;
+use tautline_testbed::sys;
 
 /// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
 const CONSOLE_TAIL_LINES: usize = 32;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Load;
 use crate::result::Achieved;
-use crate::sys;
+use tautline_testbed::sys;
 
 const MIB: u64 = 1 << 20;
 

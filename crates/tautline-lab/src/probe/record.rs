@@ -1,7 +1,7 @@
 //! What a probe remembers: the same few hundred KiB for a second as for a week.
 
-use crate::histogram::LatencyHistogram;
-use crate::result::Slice;
+use tautline_report::histogram::LatencyHistogram;
+use tautline_report::timeline::Slice;
 
 /// Slices of a time line. Fewer would hide when in a run a spike was; more than a screen is wide shows nothing.
 pub const TIMELINE_SLICES: usize = 240;

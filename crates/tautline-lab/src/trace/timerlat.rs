@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Instance, TraceError, tracefs};
-use crate::histogram::LatencyHistogram;
 use crate::result::{ProbeKind, Series};
+use tautline_report::histogram::LatencyHistogram;
 use tautline_state::journal::Journal;
 
 /// The tracer's own default (`osnoise/timerlat_period_us`).

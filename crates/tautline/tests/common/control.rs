@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tautline::control::Server;
 use tautline::{Node, NodeConfig, Priority, QueuingOptions, status};
-use tautline_lab::hosts::{Host, Hosts};
+use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
 use super::{PATIENCE, Side, port};
@@ -56,7 +56,7 @@ impl Thread {
         let (stop, stopped) = UnixStream::pair().unwrap();
         let namespace = hosts.namespace(Host::B);
         let thread = std::thread::spawn(move || {
-            tautline_lab::child::enter(&namespace).unwrap();
+            tautline_testbed::child::enter(&namespace).unwrap();
             server.run(&stopped).unwrap();
         });
         Self {

@@ -17,7 +17,7 @@ use tautline::{
     BusConfig, Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber,
     QueuingOptions, QueuingPort, bus_neighbour,
 };
-use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// Longer than any delivery takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);

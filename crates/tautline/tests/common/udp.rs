@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use tautline::{Datagram, MacAddress, Node, Priority, QueuingOptions, UdpPort};
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::internet_checksum;
+use tautline_testbed::hosts::{Host, Hosts};
 
 use super::{PATIENCE, Side, hosts, open};
 

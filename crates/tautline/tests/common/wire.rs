@@ -13,8 +13,8 @@ use nix::sys::time::TimeVal;
 use serde_json::Value;
 use tautline::link::NodeCounters;
 use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
-use tautline_lab::hosts::{Host, Hosts};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header, ethernet};
+use tautline_testbed::hosts::{Host, Hosts};
 
 use super::port;
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use tautline::link::XdpMode;
 use tautline_lab::Machine;
-use tautline_lab::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress};
-use crate::bench::flood::{self, Beside, FloodError, Outcome, Row, Settings};
 use crate::cli::CommandError;
-use crate::table;
+use tautline_bench::flood::{self, Beside, FloodError, Outcome, Row, Settings};
+use tautline_report::table;
 
 /// Arguments of `taut bench flood`.
 #[derive(Debug, Args)]

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use tautline_lab::child;
+use tautline_testbed::child;
 
-use crate::bench::sides::Placement;
 use crate::cli::{self, CommandError};
+use tautline_bench::sides::Placement;
 
 /// Arguments of `taut bench`.
 #[derive(Debug, Args)]

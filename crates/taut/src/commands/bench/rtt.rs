@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tautline_lab::hosts::{Hosts, HostsOptions, Offloads};
-use tautline_lab::plot::latency_text;
-use tautline_lab::{Machine, page, plot};
+use tautline_lab::Machine;
+use tautline_report::plot::latency_text;
+use tautline_report::{page, plot};
+use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
-use crate::bench::rtt::{self, Outcome, Row, RttError, Settings};
 use crate::cli::{self, CommandError};
-use crate::echo::{self, EchoError, Path};
-use crate::table;
+use tautline_bench::echo::{self, EchoError, Path};
+use tautline_bench::rtt::{self, Outcome, Row, RttError, Settings};
+use tautline_report::table;
 
 /// Arguments of `taut bench rtt`.
 #[derive(Debug, Args)]

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use tautline_lab::Machine;
-use tautline_lab::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
-use crate::bench::send::{self, From, Outcome, Row, SendBenchError, Settings};
 use crate::cli::CommandError;
-use crate::table;
+use tautline_bench::send::{self, From, Outcome, Row, SendBenchError, Settings};
+use tautline_report::table;
 
 /// Arguments of `taut bench send`.
 #[derive(Debug, Args)]
@@ -59,8 +59,9 @@ fn explain(error: SendBenchError) -> CommandError {
         SendBenchError::Node(error) => CommandError::failed(what, error.remedy()),
         SendBenchError::Port(error) => CommandError::failed(what, error.remedy()),
         SendBenchError::Send { source, .. } => crate::commands::peer::send_error(source),
-        SendBenchError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),
         SendBenchError::Interrupted(signal) => CommandError::interrupted(signal),
+        // Placement is the only other cause.
+        _ => CommandError::failed(what, PLACEMENT_REMEDY),
     }
 }
 

@@ -7,12 +7,12 @@ use clap::Args;
 use tautline_lab::Machine;
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
-use crate::bench::vbus::{
+use crate::cli::CommandError;
+use tautline_bench::vbus::{
     self, BenchError, ICEORYX2_PROGRAM, Measure, Outcome, Path, READS_PER_SAMPLE, Row, Settings,
     Target,
 };
-use crate::cli::CommandError;
-use crate::table;
+use tautline_report::table;
 
 /// Arguments of `taut bench vbus`.
 #[derive(Debug, Args)]

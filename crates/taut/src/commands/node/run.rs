@@ -9,7 +9,7 @@ use clap::Args;
 use tautline::config::TuneConfig;
 use tautline::control::Server;
 use tautline::{NodeConfig, OpenError};
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;

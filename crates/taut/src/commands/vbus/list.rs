@@ -6,7 +6,7 @@ use tautline::vbus::{Bus, Observer, PortFigures, PortName};
 
 use super::BusArguments;
 use crate::cli::{self, CommandError};
-use crate::table;
+use tautline_report::table;
 
 /// Arguments of `taut vbus list`.
 #[derive(Debug, Args)]

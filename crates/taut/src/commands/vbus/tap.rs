@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 use tautline::vbus::{ObserveError, Observer, PortName, Tap, Tapped};
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 use super::{BusArguments, explain};
 use crate::cli::CommandError;

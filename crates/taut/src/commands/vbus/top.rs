@@ -9,11 +9,11 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tautline::vbus::{Bus, Observer, PortFigures, ProducerFigures};
-use tautline_lab::interrupt;
+use tautline_testbed::interrupt;
 
 use super::BusArguments;
 use crate::cli::{self, CommandError};
-use crate::table;
+use tautline_report::table;
 
 /// How long a pause lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);

@@ -151,7 +151,7 @@ fn is_missing(queue: u32, error: &io::Error) -> bool {
 mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    use tautline_lab::hosts::{Host, Hosts, HostsOptions, may_create};
+    use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
     use super::*;
     use crate::sys::interface;

@@ -1,0 +1,300 @@
+//! What the demo found, for a terminal, as JSON and as a page.
+
+use serde_json::{Value, json};
+use tautline_lab::Machine;
+use tautline_report::Summary;
+use tautline_report::page::{self, Level, Page};
+use tautline_report::plot::{self, latency_text};
+
+use super::{Outcome, PERIOD, Row, Settings, Way};
+use tautline_report::table;
+
+/// What is measured, word by word.
+const MEASURED: &str = "A round trip begins when the motor has its state of this cycle in hand and is about to send it, \
+     and ends when the motor has received the command that the controller computed from that state, or from a newer \
+     one. The controller answers when the state reaches it. Late commands are counted with the time that they took.";
+
+/// What a missed deadline is.
+const DEADLINE: &str = "UDP and TCP are the kernel's. The deadline of a cycle is the end of its period, 1 ms after its beginning: missed is a cycle whose command \
+     had not come by then, or that could not begin within its period.";
+
+/// The verdict: how good it is, in one sentence, and its reasons.
+pub fn verdict(outcome: &Outcome) -> (Level, String, Vec<String>) {
+    let ours = outcome.row(Way::Tautline);
+    let reference = outcome.row(Way::UdpPoll);
+    let (a, b) = (ours.histogram.summary(), reference.histogram.summary());
+    let faster = a.count > 0 && a.p50_ns < b.p50_ns && a.p99_ns <= b.p99_ns;
+    let missed_least = Way::ALL
+        .iter()
+        .all(|way| ours.missed <= outcome.row(*way).missed);
+    // One in a thousand: below that, one pause of a shared machine decides.
+    let held = ours.cycles > 0 && ours.missed * 1_000 <= ours.cycles;
+    let level = match (faster, missed_least) {
+        _ if is_unprivileged(outcome) => Level::Note,
+        (true, true) if held => Level::Good,
+        (false, false) => Level::Bad,
+        _ => Level::Limited,
+    };
+    let answer = format!(
+        "Tautline closed the loop in {} (p99 {}) and missed {} of {} deadlines, beside TCP at {:.2} Gbit/s; \
+         busy-polled kernel UDP took {} (p99 {}) and missed {}.",
+        latency_text(a.p50_ns),
+        latency_text(a.p99_ns),
+        ours.missed,
+        ours.cycles,
+        outcome.load.gbit_per_s,
+        latency_text(b.p50_ns),
+        latency_text(b.p99_ns),
+        reference.missed,
+    );
+    (level, answer, remarks(outcome))
+}
+
+/// Whether Tautline had to do with ordinary sockets.
+fn is_unprivileged(outcome: &Outcome) -> bool {
+    outcome.link.link == tautline::LinkKind::Udp
+}
+
+/// What must be known to read the figures.
+fn remarks(outcome: &Outcome) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if is_unprivileged(outcome) {
+        remarks.push(
+            "Without privilege: Tautline ran on its udp link, ordinary sockets over loopback. This shows that it works, \
+             not what it gains; run it as root for the xdp link between two hosts."
+                .to_owned(),
+        );
+    } else {
+        remarks.push(
+            "The demux is attached to the cable while all ways are measured, the kernel's and the load's too."
+                .to_owned(),
+        );
+    }
+    if outcome.settings.load_shares_cpus {
+        remarks.push("The TCP load shares the processors with both sides of the loop.".to_owned());
+    }
+    remarks
+}
+
+/// A remark on the machine, where its own pauses are to be expected.
+fn virtual_remark(machine: &Machine) -> Option<&'static str> {
+    (machine.is_virtual.known() != Some(&false)).then_some(
+        "This is a virtual machine or may be one: its host adds pauses of its own, which fall on all ways alike. \
+         Compare the ways with each other, not with other machines.",
+    )
+}
+
+/// What took effect, in a line or a few.
+fn settings_text(settings: &Settings) -> String {
+    let cpu = |cpu: Option<usize>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
+    format!(
+        "{}; {:.1} s in turns of {} ms, {} for each way; state {} B, command {} B; \
+         motor on CPU {}, controller on CPU {}, {}",
+        settings.scene,
+        settings.seconds,
+        settings.slice_ms,
+        settings.turns,
+        settings.state_bytes,
+        settings.command_bytes,
+        cpu(settings.motor_cpu),
+        cpu(settings.controller_cpu),
+        settings.scheduling,
+    )
+}
+
+/// For the terminal.
+pub fn text(outcome: &Outcome, machine: &Machine) -> String {
+    let mut lines = vec![
+        machine.summary(),
+        settings_text(&outcome.settings),
+        outcome.link.to_string(),
+        format!(
+            "load: {} in writes of {} KiB, {}, {:.2} Gbit/s over {:.1} s",
+            outcome.load.tool.text(),
+            crate::load::CHUNK_BYTES / 1_024,
+            outcome.settings.load_pace.text(),
+            outcome.load.gbit_per_s,
+            outcome.load.seconds
+        ),
+    ];
+    let header = [
+        "path",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "max µs",
+        "cycles",
+        "missed 1 ms",
+        "never answered",
+    ];
+    lines.push(table::figures(&header, outcome.rows.iter().map(text_row)));
+    let (_, answer, remarks) = verdict(outcome);
+    lines.push(answer);
+    lines.extend(remarks);
+    lines.extend(virtual_remark(machine).map(str::to_owned));
+    lines.join("\n") + "\n"
+}
+
+fn text_row(row: &Row) -> Vec<String> {
+    let mut cells = vec![row.way.text().to_owned()];
+    cells.extend(figures(&row.histogram.summary()).map(table::microseconds));
+    cells.extend([row.cycles, row.missed, row.lost].map(|count| count.to_string()));
+    cells
+}
+
+fn figures(summary: &Summary) -> [u64; 4] {
+    [
+        summary.p50_ns,
+        summary.p99_ns,
+        summary.p999_ns,
+        summary.max_ns,
+    ]
+}
+
+/// The result file.
+pub fn json(outcome: &Outcome, machine: &Machine) -> Value {
+    let (_, answer, remarks) = verdict(outcome);
+    json!({
+        "machine": machine,
+        "kernel": machine.kernel_release,
+        "link": outcome.link,
+        "settings": outcome.settings,
+        "measured": MEASURED,
+        "deadline": DEADLINE,
+        "load": outcome.load,
+        "rows": outcome.rows.iter().map(row_json).collect::<Vec<_>>(),
+        "verdict": answer,
+        "remarks": remarks,
+    })
+}
+
+fn row_json(row: &Row) -> Value {
+    let mut json = serde_json::to_value(row.histogram.summary()).expect("a summary is plain data");
+    json["path"] = row.way.name().into();
+    json["cycles"] = row.cycles.into();
+    json["missed"] = row.missed.into();
+    json["lost"] = row.lost.into();
+    json
+}
+
+/// The page.
+pub fn html(outcome: &Outcome, machine: &Machine) -> String {
+    let mut page = Page::new(
+        "A 1 kHz control loop beside a TCP stream",
+        machine.summary(),
+    );
+    let (level, answer, mut remarks) = verdict(outcome);
+    remarks.extend(virtual_remark(machine).map(str::to_owned));
+    page.verdict(level, &answer, &remarks);
+    let series: Vec<plot::Series<'_>> = outcome
+        .rows
+        .iter()
+        .map(|row| plot::Series {
+            name: row.way.text(),
+            histogram: &row.histogram,
+        })
+        .collect();
+    page.section("Figures", [html_table(outcome).html()]);
+    page.section(
+        "Round trips",
+        [
+            plot::histograms("How long a round trip took", &series),
+            plot::tails("How often a round trip took longer", &series),
+        ],
+    );
+    page.section(
+        "What was measured",
+        [page::paragraph(MEASURED), page::paragraph(DEADLINE)],
+    );
+    page.section("Settings", [page::key_values(&setting_rows(outcome))]);
+    page.section(
+        "Machine",
+        [page::folded(
+            &machine.summary(),
+            [page::key_values(&machine.rows())],
+        )],
+    );
+    page.html()
+}
+
+fn html_table(outcome: &Outcome) -> page::Table {
+    let mut table = page::Table::new([
+        "Path",
+        "p50",
+        "p99",
+        "missed",
+        "p99.9",
+        "max",
+        "cycles",
+        "unanswered",
+    ]);
+    table.caption(format!("Missed: not back within {} ms", PERIOD.as_millis()));
+    for row in &outcome.rows {
+        let mut cells = vec![row.way.text().to_owned()];
+        cells.extend(figures(&row.histogram.summary()).map(latency_text));
+        // Beside the figures that matter most: a phone shows the first columns.
+        cells.insert(3, row.missed.to_string());
+        cells.extend([row.cycles, row.lost].map(|count| count.to_string()));
+        if row.way == Way::Tautline {
+            table.strong_row(cells);
+        } else {
+            table.row(cells);
+        }
+    }
+    table
+}
+
+fn setting_rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let settings = &outcome.settings;
+    let mut link =
+        outcome
+            .link
+            .to_string()
+            .lines()
+            .map(str::trim)
+            .fold(String::new(), |mut text, line| {
+                if !text.is_empty() {
+                    text.push_str("; ");
+                }
+                text.push_str(line);
+                text
+            });
+    link.push_str(&format!(
+        "; arrival time by {}",
+        serde_json::to_value(outcome.link.capabilities.arrival_clock)
+            .ok()
+            .and_then(|clock| clock.as_str().map(|text| text.replace('_', " ")))
+            .unwrap_or_default()
+    ));
+    vec![
+        ("Run", settings_text(settings)),
+        ("Tautline", link),
+        (
+            "Load",
+            format!(
+                "{}, one TCP stream from the motor's side to the controller's in writes of {} KiB, {}: {:.2} Gbit/s over {:.1} s",
+                outcome.load.tool.text(),
+                crate::load::CHUNK_BYTES / 1_024,
+                settings.load_pace.text(),
+                outcome.load.gbit_per_s,
+                outcome.load.seconds
+            ),
+        ),
+        (
+            "Waiting",
+            format!(
+                "Polling ways: the motor sleeps until its cycle begins and then looks for the command all the time; \
+                 the controller looks from {} before a state is due. Blocking: the kernel wakes them.",
+                latency_text(super::LOOK_AHEAD.as_nanos() as u64)
+            ),
+        ),
+        (
+            "Turns",
+            format!(
+                "The ways take turns of {} ms in changing order; the first {} cycles of each are not counted.",
+                settings.slice_ms, settings.warm_up_cycles
+            ),
+        ),
+        ("Clock", settings.clock.to_owned()),
+    ]
+}

@@ -1,0 +1,256 @@
+//! What sending a datagram costs its thread, from the caller's memory and from a lent buffer, interleaved.
+//! The frames go to a MAC address that nobody has, so that the other end of the cable drops them at once: what is
+//! left is the way out.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tautline::{
+    Destination, Form, LentBuffer, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError,
+    PortError, Priority, QueuingOptions, SendError, UdpPort,
+};
+use tautline_lab::Machine;
+use tautline_report::LatencyHistogram;
+use tautline_testbed::hosts::{Host, Hosts, HostsError};
+use tautline_testbed::{interrupt, sys};
+use thiserror::Error;
+
+use super::sides::{Placement, PlacementError};
+
+/// The UDP port, here and there.
+const PORT: u16 = 5_000;
+/// Datagrams of one turn. The ways take turns, so that what else happens on the machine falls on both.
+const TURN: u64 = 50;
+/// Nobody's.
+const NOBODY: MacAddress = MacAddress([2, 0, 0, 0, 0xff, 0xfe]);
+
+/// Where a datagram is sent from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    /// From the caller's memory: `send_to`.
+    Copied,
+    /// From a buffer of the node's pool: `send_lent`.
+    Lent,
+}
+
+impl From {
+    /// Both, in the order of the table.
+    pub const ALL: [Self; 2] = [Self::Copied, Self::Lent];
+
+    /// For tables.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Copied => "copied",
+            Self::Lent => "lent",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Bytes of the datagrams.
+    pub sizes: Vec<usize>,
+    /// Datagrams of each size each way, rounded up to whole turns.
+    pub count: u64,
+    /// The ways.
+    pub ways: Vec<From>,
+    /// The sender is the asking side.
+    pub placement: Placement,
+}
+
+/// It could not be measured.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SendBenchError {
+    /// The hosts could not be made.
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    /// The node could not be opened.
+    #[error(transparent)]
+    Node(#[from] OpenError),
+    /// The port could not be opened.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A datagram could not be sent.
+    #[error("cannot send {bytes} bytes: {source}")]
+    Send {
+        /// Its size.
+        bytes: usize,
+        /// Why.
+        source: SendError,
+    },
+    /// The thread could not be placed or scheduled as asked.
+    #[error(transparent)]
+    Scheduling(#[from] PlacementError),
+    /// The user ended the run.
+    #[error("interrupted by signal {0}")]
+    Interrupted(i32),
+}
+
+/// Result of one size, one way.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Bytes of a datagram.
+    pub bytes: usize,
+    /// Where it was sent from.
+    pub from: From,
+    /// What the call took.
+    pub calls: LatencyHistogram,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was measured.
+    pub settings: Settings,
+    /// What the node said on opening.
+    pub active: String,
+    /// A row for each size and way.
+    pub rows: Vec<Row>,
+}
+
+impl Outcome {
+    /// How many times the copied call's p50 a row's is.
+    pub fn ratio(&self, row: &Row) -> Option<f64> {
+        let mut rows = self.rows.iter();
+        let copied = rows.find(|other| other.bytes == row.bytes && other.from == From::Copied)?;
+        let p50 = |row: &Row| row.calls.summary().p50_ns;
+        Some(super::rtt::ratio(p50(row), p50(copied)))
+    }
+
+    /// The result file: `machine`, `settings` and `rows`.
+    pub fn json(&self, machine: &Machine) -> serde_json::Value {
+        let row = |row: &Row| {
+            let mut json = serde_json::to_value(row.calls.summary()).expect("plain data");
+            json["bytes"] = row.bytes.into();
+            json["from"] = serde_json::to_value(row.from).expect("plain data");
+            json["p50_of_copied"] = self.ratio(row).into();
+            json
+        };
+        serde_json::json!({
+            "machine": machine,
+            "settings": self.settings,
+            "active": self.active,
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Measures. `progress` is called with the datagrams done and those of the whole run.
+///
+/// # Errors
+/// [`SendBenchError`].
+pub fn run(
+    hosts: &Hosts,
+    settings: &Settings,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Outcome, SendBenchError> {
+    let (active, rows) = hosts.inside(Host::A, || {
+        let Placement {
+            client_cpu,
+            fifo_priority,
+            ..
+        } = settings.placement;
+        Placement::place(client_cpu, fifo_priority)?;
+        let mut sender = Sender::open(hosts)?;
+        let rows = sender.measure(settings, progress)?;
+        Ok::<_, SendBenchError>((sender.node.report().to_string(), rows))
+    })??;
+    Ok(Outcome {
+        settings: settings.clone(),
+        active,
+        rows,
+    })
+}
+
+struct Sender {
+    port: UdpPort,
+    to: Destination,
+    node: Node,
+}
+
+impl Sender {
+    fn open(hosts: &Hosts) -> Result<Self, SendBenchError> {
+        let neighbour = Neighbour {
+            name: "nobody".to_owned(),
+            mac: NOBODY,
+            ip: Some(hosts.end(Host::B, 0).address()),
+            form: Form::Udp,
+        };
+        let interface = hosts.end(Host::A, 0).interface();
+        // Its mode concerns what comes, of which there is nothing.
+        let config = NodeConfig::on(&interface).with_link(LinkKind::Xdp);
+        let config = config.with_neighbour(neighbour).expect("the only one");
+        let node = Node::open(config)?;
+        let mut port = node.udp_port(PORT, &QueuingOptions::default())?;
+        let to = port.destination("nobody", PORT)?;
+        Ok(Self { port, to, node })
+    }
+
+    fn measure(
+        &mut self,
+        settings: &Settings,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<Row>, SendBenchError> {
+        let turns = settings.count.div_ceil(TURN);
+        let mut rows: Vec<Row> = Vec::new();
+        for bytes in &settings.sizes {
+            rows.extend(settings.ways.iter().map(|from| Row {
+                bytes: *bytes,
+                from: *from,
+                calls: LatencyHistogram::new(),
+            }));
+        }
+        let total = turns * TURN * rows.len() as u64;
+        let mut done = 0;
+        let mut own = vec![0; settings.sizes.iter().copied().max().unwrap_or(0)];
+        for turn in 0..turns {
+            let count = rows.len();
+            for place in 0..count {
+                // Another row begins each time.
+                let row = &mut rows[(place + turn as usize) % count];
+                if let Some(signal) = interrupt::interrupted() {
+                    return Err(SendBenchError::Interrupted(signal));
+                }
+                self.turn(row, &mut own)
+                    .map_err(|source| SendBenchError::Send {
+                        bytes: row.bytes,
+                        source,
+                    })?;
+                done += TURN;
+                progress(done, total);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// One turn. Each datagram is made anew before it is sent, outside of what is measured.
+    fn turn(&mut self, row: &mut Row, own: &mut [u8]) -> Result<(), SendError> {
+        let Self { port, to, .. } = self;
+        let mut lent: Option<LentBuffer> = match row.from {
+            From::Copied => None,
+            From::Lent => Some(port.lend_buffer(row.bytes)?),
+        };
+        let own = &mut own[..row.bytes];
+        for number in 0..TURN {
+            let content = lent.as_deref_mut().unwrap_or(own);
+            content.fill(number as u8);
+            let started_ns = sys::monotonic_ns();
+            loop {
+                let sent = match &mut lent {
+                    None => port.send_to(*to, Priority::NORMAL, own),
+                    Some(lent) => port.send_lent(*to, Priority::NORMAL, lent),
+                };
+                match sent {
+                    Err(SendError::TransmitQueueFull) => std::thread::yield_now(),
+                    result => break result?,
+                }
+            }
+            let taken = sys::monotonic_ns() - started_ns;
+            row.calls.record_duration(Duration::from_nanos(taken));
+        }
+        Ok(())
+    }
+}

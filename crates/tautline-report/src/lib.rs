@@ -1,0 +1,19 @@
+//! Measurements shown: histograms, tables for a terminal, plots, and pages that need no network.
+//!
+//! * [`histogram`]: many latencies in fixed memory.
+//! * [`table`]: figures in columns.
+//! * [`plot`], [`chart`], [`bars`], [`surface`] and [`timeline`]: drawings as SVG.
+//! * [`page`]: a self-contained HTML page of them.
+//!
+//! It knows nothing of what was measured.
+
+pub mod bars;
+pub mod chart;
+pub mod histogram;
+pub mod page;
+pub mod plot;
+pub mod surface;
+pub mod table;
+pub mod timeline;
+
+pub use histogram::{Bucket, LatencyHistogram, Summary};

@@ -1,0 +1,17 @@
+//! Hosts on one machine, for tests and benchmarks that need a network of their own.
+//!
+//! * [`hosts`]: two or three hosts, each a network namespace, joined by cables.
+//! * [`child`]: child processes that die with the thread that starts them, and threads moved into a host.
+//! * [`interrupt`]: ^C and termination, with clean-ups that run whatever the program is doing.
+//! * [`netdev`]: the threads and interrupts that poll an interface.
+//! * [`capability`]: capabilities that this process holds.
+//! * [`sys`]: system calls behind safe functions.
+//!
+//! It knows nothing of nodes and ports.
+
+pub mod capability;
+pub mod child;
+pub mod hosts;
+pub mod interrupt;
+pub mod netdev;
+pub mod sys;
