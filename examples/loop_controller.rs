@@ -1,0 +1,55 @@
+//! The controller's side of a control loop: reads the newest state each millisecond, and sends a command back.
+//!
+//! The other side is `loop_motor`; `docs/tutorial.md` runs both.
+//!
+//! Arguments: the configuration file, and how many cycles to run once the first state has come.
+
+use std::time::Duration;
+
+use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority, SamplingPort};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().unwrap_or("controller.toml".to_owned());
+    let cycles: u32 = arguments.next().unwrap_or("4000".to_owned()).parse()?;
+
+    let node = Node::open(NodeConfig::from_file(file)?)?;
+    println!("{}", node.report());
+    let mut state = node.sampling_port_named("state")?;
+    let mut commands = node.queuing_port_named("answers")?;
+    // Port 8 of the neighbour "motor", which is a queuing port over there.
+    let motor = commands.destination("motor", 8.try_into()?)?;
+    let mut buffer = [0; SamplingPort::VALUE_BYTES_MAX];
+
+    // The motor may start later.
+    let deadline = tautline::now() + Duration::from_secs(60);
+    if state.read_new_until(deadline, &mut buffer)?.is_none() {
+        return Err("no state came for 60 seconds: start loop_motor".into());
+    }
+    let options = CycleOptions::new(Duration::from_millis(1))
+        .with_fifo_priority(80)
+        .with_locked_memory();
+    let mut cycle = Cycle::start(&options)?;
+    println!("{}", cycle.report());
+
+    let mut stale = 0;
+    for _ in 0..cycles {
+        cycle.wait();
+        let sample = state.read(&mut buffer)?.expect("there was a state before");
+        if !sample.valid {
+            // Older than refresh_period_us: the motor has stopped, or the cable is out.
+            stale += 1;
+            continue;
+        }
+        let [position, speed] = [0, 8].map(|at| {
+            let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
+            f64::from_be_bytes(bytes)
+        });
+        // A spring and a damper, towards position 0.
+        let force: f64 = -100.0 * position - 20.0 * speed;
+        commands.send(motor, Priority::HIGHEST, &force.to_be_bytes())?;
+    }
+    println!("{cycles} cycles, {stale} of them without a valid state");
+    println!("{}", cycle.statistics());
+    Ok(())
+}
