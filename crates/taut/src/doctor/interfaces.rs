@@ -8,13 +8,15 @@ use super::Line;
 use tautline_testbed::netdev::Netdev;
 
 /// Drivers with native XDP, as sysfs or `ip` names them, for kernels that do not say it themselves
-/// (before 6.3). A driver that is not here is called unknown, not generic.
+/// (before 6.3). A driver that is not here is called unknown, not generic. `docs/hardware.md` says how
+/// this was found.
 const NATIVE_DRIVERS: &[&str] = &[
+    "atlantic",
     "bnxt_en",
+    "cpsw",
     "ena",
     "fsl_dpaa2_eth",
     "fsl_enetc",
-    "gve",
     "hv_netvsc",
     "i40e",
     "ice",
@@ -22,12 +24,16 @@ const NATIVE_DRIVERS: &[&str] = &[
     "igc",
     "ixgbe",
     "ixgbevf",
+    "mana",
     "mlx4_core",
     "mlx5_core",
+    "mtk_soc_eth",
     "mvneta",
     "mvpp2",
     "nfp",
     "qede",
+    "rvu_nicpf",
+    "sfc",
     "tun",
     "veth",
     "virtio_net",
@@ -134,7 +140,8 @@ fn attached(xdp: &serde_json::Value) -> Vec<String> {
 }
 
 fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>) -> Line {
-    const GENERIC: &str = "works in generic mode, slower; a NIC with native XDP is better";
+    const GENERIC: &str =
+        "works in generic mode, slower; docs/hardware.md lists the drivers with native XDP";
     let driver = interface.driver.as_deref().unwrap_or("driver unknown");
     match netdev.and_then(|netdev| netdev.xdp_features(interface.index).ok()) {
         Some(features) if features.native() => Line::good(
@@ -166,6 +173,19 @@ fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>)
 mod tests {
     use super::super::Grade;
     use super::*;
+
+    #[test]
+    fn native_drivers_are_those_of_the_page_about_hardware() {
+        let page = include_str!("../../../../docs/hardware.md");
+        for driver in NATIVE_DRIVERS {
+            let mut rows = page.lines();
+            let row = rows.find(|line| line.starts_with(&format!("| `{driver}` |")));
+            let native_since = row.and_then(|row| row.split('|').nth(3)).map(str::trim);
+            // The page's columns are the kernels before 6.3 that it was made from.
+            let is_early = native_since.is_some_and(|since| ["≤ 5.10", "6.1"].contains(&since));
+            assert!(is_early, "{driver}: {native_since:?}");
+        }
+    }
 
     #[test]
     fn attached_programs_are_named() {
