@@ -60,11 +60,11 @@ struct frame {
 	__u64 source;
 	/* Of the header; of the payload where there is no header of ours. */
 	__u32 header_offset;
-	/* What is kept in the header's place then. */
+	/* Head that is stored in the header's place then. */
 	const struct tl_udp_head *plain;
 };
 
-/* What the wire format asks of a header, docs/wire.md. Returns a counter, or -1 for a good one. */
+/* Checks a header against the wire format, docs/wire.md. Returns a counter, or -1 for a good one. */
 static __always_inline int check_header(const struct tl_header *header, __u32 available)
 {
 	__u32 length = bpf_ntohs(header->length);

@@ -180,9 +180,10 @@ static __always_inline bool has_early(__be32 source, __u64 now)
 	return last != 0 && now - last < TL_FRAGMENT_NS;
 }
 
-/* Where a fragment belongs, in the lower 16 bits: the place of a port, or 0 for Linux; with TL_FRAGMENT_EARLY
- * for a first one of a peer whose others may have come early. `fragment`: length, priority, fragment field and identification, 16
- * bits each, all but the priority in network byte order. `port_place`: of the port that the first fragment names; -1 for another one.
+/* Where a fragment belongs, in the lower 16 bits: the place of a port, or 0 for Linux; with TL_FRAGMENT_EARLY for a
+ * first one of a peer whose others may have come early. `fragment`: length, priority, fragment field and
+ * identification, 16 bits each, all but the priority in network byte order. `port_place`: of the port that the first
+ * fragment names; -1 for another one.
  *
  * Not static, so that the verifier looks at it once and not on every way to it, and away from whole datagrams.
  */

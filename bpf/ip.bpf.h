@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * What the demux and the program of link `xsk` ask of an IPv4 packet alike: whether it is whole, whether its
+ * Checks of an IPv4 packet that the demux and the program of link `xsk` share: whether it is whole, whether its
  * source is possible, and whether its UDP port is this node's for plain UDP.
  */
 #ifndef TAUTLINE_IP_BPF_H

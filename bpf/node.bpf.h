@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * What the demux and the program of link `xsk` have alike, whatever a frame holds: what they are told, what
- * they count, which frames are for this node, and how a sender is written down.
+ * Parts that the demux and the program of link `xsk` share, whatever a frame holds: their settings and counters,
+ * the test whether a frame is for this node, and the encoding of a sender.
  */
 #ifndef TAUTLINE_NODE_BPF_H
 #define TAUTLINE_NODE_BPF_H

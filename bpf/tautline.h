@@ -73,7 +73,7 @@ struct tl_header {
 #define TL_FLAG_VERIFIED 0x01
 #define TL_FLAG_EARLY 0x02
 
-/* What stands in the header's place before a datagram of plain UDP: tautline_proto::ip::DatagramHead. */
+/* Head of a datagram of plain UDP, in the header's place: tautline_proto::ip::DatagramHead. */
 struct tl_udp_head {
 	__be16 destination_port;
 	__be16 length;
@@ -192,7 +192,7 @@ enum tl_node_counter {
 	TL_NODE_COUNTERS,
 };
 
-/* What the demux is told once, before it is loaded. */
+/* Settings of the demux, written once before it is loaded. */
 struct tl_config {
 	__u8 mac[6];
 	__be16 ethertype;
@@ -202,7 +202,7 @@ struct tl_config {
 	__be32 broadcast;
 };
 
-/* Whose the fragments of a datagram are. `key`: source address and identification; 0: empty, 1: being
+/* Owner of the fragments of a datagram. `key`: source address and identification; 0: empty, 1: being
  * written. `state`: arrival of the first fragment in ns, its lower 16 bits the port's place; 0: Linux's.
  */
 struct tl_flow {
@@ -214,8 +214,8 @@ struct tl_flow_set {
 	struct tl_flow flow[TL_FLOW_WAYS];
 };
 
-/* What the program of link `xsk` writes before a frame that goes to the process. `fragment`: of a fragment of plain UDP the place
- * of its port, and TL_FRAGMENT_EARLY; otherwise 0.
+/* Note that the program of link `xsk` writes before a frame for the process. `fragment`: for a fragment of plain UDP,
+ * the place of its port, and TL_FRAGMENT_EARLY; otherwise 0.
  */
 struct tl_note {
 	__u64 arrival_ns;

@@ -101,7 +101,7 @@ static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *
 	bpf_ringbuf_submit(entry, 0);
 }
 
-/* Whose a fragment is: as place_fragment says, or TL_NOT_OURS. A first one for a port of ours that is wrong goes
+/* Owner of a fragment: the result of place_fragment, or TL_NOT_OURS. A wrong first one for a port of ours goes
  * to the process too, which counts what is wrong with it. `bytes`: of the packet after its header, which lie at
  * `offset` of the frame.
  */

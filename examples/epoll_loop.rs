@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut buffer = vec![0; ports[0].message_bytes_max()];
     let mut left = 6;
-    // What came before the first wait rings no more.
+    // Messages from before the first wait ring no more.
     for port in &mut ports {
         left -= drain(port, &mut buffer)?;
     }

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(NodeConfig::from_file(file)?)?;
     let port = node.queuing_port_named("talk")?;
     println!("link {}", node.report().link);
-    // Who has an `answerer` among its neighbours asks.
+    // A node that has an `answerer` among its neighbours asks.
     if node.neighbours().by_name("answerer").is_some() {
         ask(port, count)
     } else {

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Which link took effect, and why not a better one.
     println!("{}", node.report());
 
-    // Whoever sends needs a port too: it says where the state comes from. This one receives commands.
+    // A sender needs a port too: it says where the state comes from. This one receives commands.
     let mut port = node.queuing_port_named("command")?;
     // Port 7 of the neighbour that the file names. Resolved once, used for every message.
     let reader = port.destination("controller", 7.try_into()?)?;

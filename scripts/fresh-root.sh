@@ -26,7 +26,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-${HOME:-/root}/.cargo}/
 # Where things lie inside.
 readonly toolchain=/opt/rust
 readonly clone=/root/tautline
-# What is taken over of this machine's environment, where it is set.
+# Variables that are taken over from this machine's environment, where they are set.
 readonly environment_kept='^(https?_proxy|no_proxy|all_proxy|HTTPS?_PROXY|NO_PROXY|ALL_PROXY|CARGO_(HTTP|NET|REGISTRIES|REGISTRY|SOURCE)_[A-Z0-9_]+|TAUTLINE_[A-Z_]+)$'
 
 self=$(readlink -f "${BASH_SOURCE[0]}")
@@ -244,7 +244,7 @@ run_inside() {
         chroot "$root" sh -c "cd $clone && $1"
 }
 
-# What the commands had installed: asked for, and with all that it pulled in.
+# Packages that the commands had installed: those asked for, and the number with all that they pulled in.
 report_packages() {
     packages >"$root/root/packages-after"
     printf 'fresh-root: packages installed, %d in all; asked for:\n' \

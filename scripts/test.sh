@@ -98,7 +98,7 @@ stage_sim() {
     cargo test --release --locked -p tautline-proto --test simulation -- --show-output
 }
 
-# What the tests made must be gone: nothing called taut* may exist that did not before.
+# The tests must leave nothing: nothing called taut* may exist that did not before.
 stage_leftovers() {
     list_traces >"$logs/traces-after"
     if comm -13 "$logs/traces-before" "$logs/traces-after" | grep .; then

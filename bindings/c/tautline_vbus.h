@@ -2,13 +2,13 @@
  *
  * V-Bus: messages and values between two programs that share memory. This is the memory and what is done with it, and
  * nothing else: no system call, no allocation, no dependency, C99, hosted or freestanding. How two programs come to
- * share memory is the platform's (on Linux: bindings/c/examples/vbus). The bytes are those of docs/vbus.md, the algorithms
- * those of crates/tautline-shm/src/vbus; tests compile this header and talk to that code both ways.
+ * share memory is the platform's (on Linux: bindings/c/examples/vbus). The bytes are those of docs/vbus.md, the
+ * algorithms those of crates/tautline-shm/src/vbus; tests compile this header and talk to that code both ways.
  *
- * A connection leads from a producer to a consumer. The producer's memory holds the messages, in eight rings by priority,
- * or the four cells of a value. The consumer's holds how far it has come. Each side writes its own memory only and has the
- * other's mapped for reading. Every function here returns after a bounded number of steps, whatever the other side's
- * memory says; what it says is compared with limits of one's own before it is used.
+ * A connection leads from a producer to a consumer. The producer's memory holds the messages, in eight rings by
+ * priority, or the four cells of a value. The consumer's holds how far it has come. Each side writes its own memory
+ * only and has the other's mapped for reading. Every function here returns after a bounded number of steps, whatever
+ * the other side's memory says; what it says is compared with limits of one's own before it is used.
  *
  * Porting. GCC, Clang and what is compatible with them need nothing. For another compiler define TLB_PORT and, before
  * this header, the macros of the section "Atomic access".
@@ -54,7 +54,7 @@ extern "C" {
 #define TLB_SLOT_HEAD_BYTES 24
 #define TLB_CONNECTION_BYTES 256
 
-/* What a memory is, as its owner says. The epoch is written last. */
+/* Identity of a memory, written by its owner. The epoch is written last. */
 struct tlb_identity {
 	uint32_t magic;
 	uint16_t version;
@@ -76,7 +76,7 @@ struct tlb_identity {
 	uint8_t peer_node[TLB_NAME_BYTES];
 };
 
-/* What stands at the beginning of a producer's memory. */
+/* Head of a producer's memory. */
 struct tlb_producer_head {
 	struct tlb_identity identity;
 	uint32_t kick; /* times that the producer has kicked; what a consumer sleeps on */
@@ -88,7 +88,7 @@ struct tlb_producer_head {
 	uint8_t rest[128];
 };
 
-/* What stands at the beginning of a consumer's memory. */
+/* Head of a consumer's memory. */
 struct tlb_consumer_head {
 	struct tlb_identity identity;
 	uint64_t waiting; /* number of the sleep x 4, and how to wake */
@@ -108,7 +108,7 @@ struct tlb_connection {
 	uint8_t rest[64];
 };
 
-/* What stands before a payload. */
+/* Slot header. */
 struct tlb_slot {
 	uint32_t turn; /* queue: position + 1 once the message is there; cell: number of the value */
 	uint32_t length;
@@ -142,8 +142,8 @@ TLB_ASSERT(slot_priority, offsetof(struct tlb_slot, priority) == 20);
 
 /* ---- Atomic access ----------------------------------------------------------------------------------------------- */
 
-/* Whether loads and stores of 64 bits are single ones. Where they are not, the lower halves of `latest` and `waiting` are
- * used alone; the numbers in them then wrap earlier, which harms nobody.
+/* Whether loads and stores of 64 bits are single ones. Where they are not, the lower halves of `latest` and `waiting`
+ * are used alone; the numbers in them then wrap earlier, which harms nobody.
  */
 #ifndef TLB_WIDE
 #if UINTPTR_MAX > 0xffffffff
@@ -153,8 +153,9 @@ TLB_ASSERT(slot_priority, offsetof(struct tlb_slot, priority) == 20);
 #endif
 #endif
 
-/* Of naturally aligned words of 32 bits, and of 64 where TLB_WIDE: a load or store of any order, a load that later accesses
- * do not overtake, a store that does not overtake earlier ones, a barrier between stores and loads, and a copy of bytes.
+/* Of naturally aligned words of 32 bits, and of 64 where TLB_WIDE: a load or store of any order, a load that later
+ * accesses do not overtake, a store that does not overtake earlier ones, a barrier between stores and loads, and a
+ * copy of bytes.
  */
 #ifndef TLB_PORT
 #define TLB_LOAD(word) __atomic_load_n((word), __ATOMIC_RELAXED)
@@ -196,7 +197,7 @@ static inline void tlb_count(uint64_t *counter)
 
 /* ---- Shape: where everything lies -------------------------------------------------------------------------------- */
 
-/* What a port is to hold. The consumer decides; both sides compute the same places from it. */
+/* Capacity of a port. The consumer decides; both sides compute the same offsets from it. */
 struct tlb_shape {
 	uint16_t kind;
 	uint32_t depth; /* a power of two, 2 to TLB_DEPTH_MAX; of no meaning to a sampling port */
@@ -263,7 +264,7 @@ static inline enum tlb_result tlb_check_shape(struct tlb_shape shape)
 	return tlb_producer_bytes(shape) <= TLB_MEMORY_BYTES_MAX ? TLB_OK : TLB_OTHER_SHAPE;
 }
 
-/* What an owner of this role says of its memory. Ports, names, process and times are the caller's to fill in. */
+/* Identity of a memory for an owner of this role. The caller fills in ports, names, process and times. */
 static inline struct tlb_identity tlb_identity_of(struct tlb_shape shape, uint16_t role)
 {
 	struct tlb_identity identity = TLB_ZEROS;
@@ -355,8 +356,8 @@ struct tlb_producer {
 	uint32_t pair;
 };
 
-/* A producer of connection `index` (0 to TLB_PRODUCERS_MAX - 1). `memory` is its own and announced, nothing has been published
- * in it; `peer` is the consumer's and has passed tlb_check.
+/* A producer of connection `index` (0 to TLB_PRODUCERS_MAX - 1). `memory` is its own and announced, nothing has been
+ * published in it; `peer` is the consumer's and has passed tlb_check.
  */
 static inline void tlb_producer_open(struct tlb_producer *producer, void *memory, struct tlb_shape shape, const void *peer,
 				     uint32_t index)
@@ -390,8 +391,8 @@ static inline void tlb_describe(struct tlb_slot *slot, uint32_t length, uint32_t
 	slot->arrival_ns = arrival_ns;
 }
 
-/* The payload of the next message of a priority (0 to 7), to be filled in place: shape.message_bytes_max bytes, the producer's
- * until published. NULL: that priority is full. Not publishing it changes nothing.
+/* The payload of the next message of a priority (0 to 7), to be filled in place: shape.message_bytes_max bytes, the
+ * producer's until published. NULL: that priority is full. Not publishing it changes nothing.
  */
 static inline void *tlb_borrow(struct tlb_producer *producer, uint32_t priority)
 {
@@ -471,7 +472,8 @@ static inline void tlb_publish_value(struct tlb_producer *producer, uint32_t len
 	tlb_count(&producer->head->published[0]);
 }
 
-/* After publishing: how the consumer is to be woken, if at all. The kick word has then changed already. A full barrier. */
+/* After publishing: how the consumer is to be woken, if at all. The kick word has then changed already. A full
+ * barrier. */
 static inline enum tlb_kick tlb_wanted(struct tlb_producer *producer)
 {
 	tlb_word waiting;
@@ -516,8 +518,8 @@ struct tlb_consumer {
 	uint32_t seen_number;
 };
 
-/* A message or value where it lies. The other side can write there at any time if it breaks the rules: copy, then check,
- * then use.
+/* A message or value where it lies. The other side can write there at any time if it breaks the rules: copy, then
+ * check, then use.
  */
 struct tlb_message {
 	const void *payload;
@@ -578,8 +580,8 @@ static inline void tlb_release(struct tlb_consumer *consumer, uint32_t priority)
 	TLB_STORE_RELEASE(&consumer->connection->taken[class_index], consumer->next[class_index]);
 }
 
-/* The oldest message of a priority; it stays until tlb_release. A slot that makes no sense is skipped and counted, and then the
- * answer is false though a message may follow.
+/* The oldest message of a priority; it stays until tlb_release. A slot that makes no sense is skipped and counted,
+ * and then the answer is false though a message may follow.
  */
 static inline bool tlb_peek(struct tlb_consumer *consumer, uint32_t priority, struct tlb_message *message)
 {
@@ -598,7 +600,8 @@ static inline bool tlb_peek(struct tlb_consumer *consumer, uint32_t priority, st
 	return true;
 }
 
-/* The oldest message of the most urgent priority that has one; it stays until tlb_release(consumer, message->priority). */
+/* The oldest message of the most urgent priority that has one; it stays until tlb_release(consumer,
+ * message->priority). */
 static inline bool tlb_peek_most_urgent(struct tlb_consumer *consumer, struct tlb_message *message)
 {
 	uint32_t priority;
@@ -609,8 +612,8 @@ static inline bool tlb_peek_most_urgent(struct tlb_consumer *consumer, struct tl
 	return false;
 }
 
-/* The newest value; it stays as it is until the next tlb_read. False while there has never been one, or if what it says makes no
- * sense.
+/* The newest value; it stays as it is until the next tlb_read. False while there has never been one, or if what it
+ * says makes no sense.
  */
 static inline bool tlb_read(struct tlb_consumer *consumer, struct tlb_message *value)
 {
@@ -657,8 +660,8 @@ struct tlb_sleeper {
 	tlb_word count;
 };
 
-/* Announces a sleep. After this: remember tlb_kicks of each producer, look for messages once more, and sleep only if there are
- * none and only while those counts are the same (on Linux the kernel compares: FUTEX_WAIT, futex_waitv).
+/* Announces a sleep. After this: remember tlb_kicks of each producer, look for messages once more, and sleep only if
+ * there are none and only while those counts are the same (on Linux the kernel compares: FUTEX_WAIT, futex_waitv).
  */
 static inline void tlb_arm(struct tlb_sleeper *sleeper, struct tlb_consumer_head *own, enum tlb_kick manner)
 {

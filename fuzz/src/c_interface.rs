@@ -3,7 +3,7 @@
 //! code of the table, writes nothing outside the buffer that it was given, and returns. The same with
 //! several threads that use the same handles at once.
 //!
-//! What no library can defend against is left out: pointers to memory that is not the caller's.
+//! Left out: pointers to memory that is not the caller's, against which no library can defend itself.
 #![allow(unsafe_code)] // Calls functions that take pointers.
 
 use std::ffi::{CString, c_int, c_void};
@@ -33,7 +33,7 @@ const CONFIGURATION: &str = "link = 'udp'\naddress = '127.0.0.9'\n";
 const NEIGHBOUR: &str = "[[neighbour]]\nname = 'self'\nip = '127.0.0.9'\n";
 const ADDRESS: u32 = 0x7f00_0009;
 
-/// What stays open over all inputs.
+/// Objects that stay open over all inputs.
 struct World {
     node: tautline_node,
     queuing: tautline_port,
@@ -414,7 +414,7 @@ impl World {
                     }
                 }
                 _ if self.keeps(tautline_port { id: socket as u32 }) => {}
-                // What another thread has just opened can be meant by chance.
+                // By chance this can be a handle that another thread has just opened.
                 _ => assert!(rt_socket_close(socket) == -1 || threads == Threads::Several),
             }
         }
@@ -441,7 +441,7 @@ impl World {
                     check(tautline_node_status(node, start.cast(), length));
                 }
                 17 => {
-                    // Whatever it says, it stays on loopback: a key cannot be given twice.
+                    // Every text stays on loopback: a key cannot be given twice.
                     let mut text = CONFIGURATION.as_bytes().to_vec();
                     text.extend(data.iter().filter(|byte| **byte != 0));
                     let text = CString::new(text).expect("zero bytes are left out");

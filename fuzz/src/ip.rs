@@ -41,7 +41,7 @@ pub fn ip_receive(data: &[u8]) {
     }
 }
 
-/// What is accepted lies within the frame, is for a port of ours and from a possible sender, and means the
+/// A frame that is accepted lies within its bounds, is for a port of ours and from a possible sender, and means the
 /// same when it is sent again.
 fn check_arrival(frame: &[u8]) {
     let within = |payload: &[u8]| {
@@ -112,7 +112,7 @@ const COLLECTOR_COUNT: usize = 5;
 const DATAGRAM_BYTES_MAX: usize = 200;
 /// Longest fragment, most of which nobody needs.
 const FRAGMENT_BYTES_MAX: usize = 512;
-/// What a byte that is not the original's differs by.
+/// Difference of a byte that is not the original's.
 const LIE: u8 = 0x80;
 
 /// The bytes as a series of fragments pushed into a small reassembler. Of each datagram there is an original;

@@ -1,4 +1,4 @@
-//! What is done with each input, and what must hold then.
+//! Treatment of each input, and the properties that must hold then.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -186,7 +186,7 @@ fn frame_of_step(step: &[u8; STEP_BYTES]) -> (SourceId, Header) {
     (SourceId(u64::from(step[0] % 4)), header)
 }
 
-/// What stands at each place of each message.
+/// Contents at each place of each message.
 fn fill(bytes: &mut [u8], source: SourceId, header: &Header, offset: usize) {
     let key = (source.0 as u32)
         .wrapping_add(header.message_sequence().wrapping_mul(31))

@@ -1,7 +1,8 @@
 //! Measures iceoryx2 for `taut bench vbus`, the way that command measures its own paths: one thread asks, one
 //! answers, each on a CPU of its own, and both sleep between two requests.
 //!
-//! It speaks lines. The first that it writes is `ready iceoryx2 VERSION`; then each line that it reads is answered by one:
+//! It speaks lines. The first that it writes is `ready iceoryx2 VERSION`; then each line that it reads is answered by
+//! one:
 //!
 //! | request | answer |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! The two threads and what they say to each other through iceoryx2.
 //!
-//! Each size has services of its own, so that a pool holds samples of that size and no larger. The sample that is sent next is
-//! lent ahead, while the reply is on its way, as iceoryx2's own benchmark does it. Payloads are not touched but
-//! for their first eight bytes.
+//! Each size has services of its own, so that a pool holds samples of that size and no larger. The sample that is
+//! sent next is lent ahead, while the reply is on its way, as iceoryx2's own benchmark does it. Payloads are not
+//! touched but for their first eight bytes.
 #![allow(unsafe_code)] // a lent sample is declared initialised without a write to all of it
 
 use std::collections::HashMap;
@@ -27,8 +27,8 @@ use nix::unistd::Pid;
 /// Why something could not be measured.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// Samples that may wait in a subscriber while throughput is measured. Lower makes the publisher wait for each turn of the
-/// subscriber; higher takes more samples from the pool in turn than the second-level cache holds.
+/// Samples that may wait in a subscriber while throughput is measured. Lower makes the publisher wait for each turn
+/// of the subscriber; higher takes more samples from the pool in turn than the second-level cache holds.
 const BUFFERED_SAMPLES: usize = 256;
 
 /// How long an answer may take.
@@ -37,7 +37,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Empty looks between two looks at the clock. Lower slows the spin, higher only delays giving up.
 const SPINS_PER_LOOK: u32 = 4096;
 
-/// What the answering thread is to do.
+/// Order to the answering thread.
 #[derive(Clone, Copy)]
 struct Task {
     work: Work,
@@ -52,7 +52,7 @@ enum Work {
     Sleep,
 }
 
-/// What both threads see beside iceoryx2.
+/// State that both threads share, beside iceoryx2's own.
 struct Shared {
     /// Zero of the times in paced messages.
     epoch: Instant,
@@ -358,8 +358,8 @@ impl Channel {
 
     fn lend(&self, bytes: usize) -> Result<SampleMut<ipc::Service, [u8], ()>, Failure> {
         let sample = self.publisher.loan_slice_uninit(bytes)?;
-        // SAFETY: the bytes lie in shared memory, which the kernel hands out filled with zeros, and any byte is a valid u8.
-        // To write them all would measure the copy that lending is there to avoid.
+        // SAFETY: the bytes lie in shared memory, which the kernel hands out filled with zeros, and any byte is a
+        // valid u8. To write them all would measure the copy that lending is there to avoid.
         Ok(unsafe { sample.assume_init() })
     }
 

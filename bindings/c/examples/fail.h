@@ -1,4 +1,4 @@
-/* What the examples do about a failure: say what failed and why, and end. */
+/* Failure of an example: prints the call that failed and the reason, and ends. */
 #ifndef FAIL_H
 #define FAIL_H
 

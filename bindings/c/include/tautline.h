@@ -9,7 +9,7 @@
  *   tautline_...  all that ports have: priorities, sampling ports, deadlines, arrival times, a
  *                 descriptor for epoll, counters. A failure is a negative code of enum tautline_code.
  *
- * What holds for every call:
+ * Every call follows these rules:
  *
  * - A failure also sets errno, and a text that says what happened and what to do:
  *   tautline_last_error().
@@ -111,10 +111,10 @@ enum tautline_code {
     TAUTLINE_ERROR_POOL_EXHAUSTED = -31
 };
 
-/* What a code says; never null. */
+/* Text of a code; never null. */
 const char *tautline_code_text(int code);
 
-/* What the calling thread's last failure was, with names and numbers and what to do, written as
+/* Text of the calling thread's last failure, with names and numbers and the remedy, written as
  * snprintf does: the result is the text's length without its closing zero byte, and a text that does
  * not fit is cut off. Empty if nothing has failed yet; success leaves it alone. */
 int tautline_last_error(char *text, size_t bytes);
@@ -264,10 +264,10 @@ int tautline_socket_port(int socket, tautline_port *port);
 /* Closes a port. */
 int tautline_port_close(tautline_port port);
 
-/* What a port is. */
+/* Description of a port. */
 int tautline_port_info(tautline_port port, struct tautline_port_info *info);
 
-/* Who sent a message. Anybody can write anything there: it tells where an answer goes, and proves
+/* Sender of a message. Anybody can write anything there: it tells where an answer goes, and proves
  * nothing. */
 #define TAUTLINE_ETHERNET 1 /* the message came straight in Ethernet */
 #define TAUTLINE_UDP 2      /* the message came in UDP */
@@ -335,9 +335,9 @@ struct tautline_message {
     uint8_t reserved[7];
 };
 
-/* Takes the most urgent message of a queuing port or a port of plain UDP; waits until a deadline for one, spinning first and
- * then sleeping. The buffer must hold the port's message_bytes_max. Returns 1, 0 if there was none
- * until the deadline, or a code. */
+/* Takes the most urgent message of a queuing port or a port of plain UDP; waits until a deadline for one, spinning
+ * first and then sleeping. The buffer must hold the port's message_bytes_max. Returns 1, 0 if there was none until
+ * the deadline, or a code. */
 int tautline_receive(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
                      struct tautline_message *message);
 

@@ -18,13 +18,13 @@ use crate::code::Code;
 /// did not work is cut off. Higher: memory of every thread that calls.
 pub(crate) const ERROR_TEXT_BYTES: usize = 1024;
 
-/// What a call failed with.
+/// Failure of a call.
 #[derive(Debug)]
 pub(crate) struct Fault {
     code: Code,
     /// Where the kernel gave one that says more than the code's own.
     errno: Option<c_int>,
-    /// What happened and what to do; `None` on the hot path, where the code's text is all.
+    /// Description and remedy; `None` on the hot path, where the code's text is all.
     text: Option<Cow<'static, str>>,
 }
 
@@ -38,7 +38,7 @@ impl Fault {
         }
     }
 
-    /// What the kernel answered to something that was tried.
+    /// Failure of a system call.
     pub(crate) fn kernel(doing: &str, error: &std::io::Error) -> Self {
         Self {
             errno: error.raw_os_error(),
@@ -78,7 +78,7 @@ impl Fault {
     }
 }
 
-/// What the kernel says of the same on its own sockets.
+/// `errno` that the kernel reports for the same on its own sockets.
 fn undelivered_errno(reason: Reason) -> c_int {
     match reason {
         Reason::PortUnreachable => libc::ECONNREFUSED,
@@ -200,7 +200,7 @@ pub(crate) fn numbered<T>(failed: T, work: impl FnOnce() -> Result<T, Fault>) ->
 }
 
 fn run<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Code> {
-    // What a panic leaves half done is behind a handle, whose lock is poisoned by the panic: it
+    // State that a panic leaves half done is behind a handle, whose lock is poisoned by the panic: the handle
     // answers `Internal` from then on.
     let outcome = catch_unwind(AssertUnwindSafe(work));
     let fault = match outcome {
@@ -241,7 +241,7 @@ fn remember(code: Code, text: Option<&str>) {
             Some(text) => last.write_str(text),
             None => last.write_str(code.text().to_str().unwrap_or_default()),
         };
-        // What does not fit is cut off.
+        // A text that does not fit is cut off.
         let _cut_off = written;
     });
 }

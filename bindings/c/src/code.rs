@@ -18,7 +18,7 @@ macro_rules! codes {
             /// All of them, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What it says, as the header words it.
+            /// Text of the code, as the header words it.
             #[must_use]
             pub const fn text(self) -> &'static CStr {
                 match self {

@@ -21,7 +21,7 @@ const SLOT_COUNT: usize = 1 << SLOT_BITS;
 /// is not used again, so that no number ever comes back.
 const GENERATION_MAX: u32 = (1 << (31 - SLOT_BITS)) - 1;
 
-/// What a process has open of one kind.
+/// Open objects of one kind in this process.
 pub(crate) struct Table<T> {
     slots: [Slot<T>; SLOT_COUNT],
     free: Mutex<Free>,
@@ -156,7 +156,7 @@ impl<T> std::ops::DerefMut for InUse<'_, T> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole at every step.
+    // The data behind these locks is consistent at every step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

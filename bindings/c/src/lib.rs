@@ -4,7 +4,7 @@
 //! `sockaddr_in`, a failure is -1 and `errno`. Everything else begins with `tautline_`, answers with a
 //! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`].
 //!
-//! What holds for every call, and which file sees to it:
+//! Rules of every call, and the file that enforces each:
 //! - No panic crosses the border, and `errno` and the text of the last error are set: `border`.
 //! - A handle is a number, not a pointer. One that is closed, invented or in use by another thread is
 //!   answered with a code: `handle`.

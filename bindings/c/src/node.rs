@@ -35,7 +35,7 @@ pub extern "C" fn tautline_now_ns() -> u64 {
     tautline::now().as_nanos()
 }
 
-/// What a code says.
+/// Text of a code.
 #[unsafe(no_mangle)]
 pub extern "C" fn tautline_code_text(code: c_int) -> *const c_char {
     let text = match (Code::of(code), code) {

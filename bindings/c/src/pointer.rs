@@ -1,4 +1,4 @@
-//! What C hands over, checked as far as it can be: not null, aligned, a length that a buffer can have.
+//! Arguments from C, checked as far as possible: not null, aligned, a length that a buffer can have.
 #![allow(unsafe_code)] // Pointers from C are followed here, and only here.
 
 use std::ffi::{CStr, c_char, c_void};

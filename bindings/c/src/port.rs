@@ -27,11 +27,11 @@ use crate::types::{
 /// Ports and sockets: a socket is a port that also has what sockets have.
 static PORTS: Table<Box<Port>> = Table::new();
 
-/// What a handle of a port stands for.
+/// Port behind a handle.
 #[derive(Debug)]
 pub(crate) struct Port {
     kind: Kind,
-    /// What handles of destinations stand for, by their index.
+    /// Destinations behind the handles, by index.
     destinations: Vec<Destination>,
     pub(crate) socket: Option<Socket>,
     pub(crate) node: Node,
@@ -94,7 +94,7 @@ impl Port {
         ports.find(|port| port.number == number).map(Into::into)
     }
 
-    /// What a handle of a destination stands for, if it is one of this port's.
+    /// Destination behind a handle, if the handle is one of this port's.
     fn destination(
         &self,
         handle: tautline_port,
@@ -313,7 +313,7 @@ pub extern "C" fn tautline_port_close(port: tautline_port) -> c_int {
     })
 }
 
-/// What a port is.
+/// Description of a port.
 ///
 /// # Safety
 /// `info` is null or the struct can be written there.
@@ -348,7 +348,7 @@ pub unsafe extern "C" fn tautline_port_info(
     })
 }
 
-/// What a port has counted.
+/// Counters of a port.
 ///
 /// # Safety
 /// `counters` is null or the struct can be written there.
@@ -486,7 +486,7 @@ pub unsafe extern "C" fn tautline_send_batch(
             match unsafe { entered.send_first(port, &batch[sent..]) } {
                 Ok(taken @ 1..) => sent += taken,
                 Err(fault) if sent == 0 => return Err(fault),
-                // What stopped it is told to the call that begins there.
+                // The reason is reported to the call that begins with that message.
                 _ => break,
             }
         }

@@ -32,10 +32,10 @@ const LARGE_MESSAGES_QUEUED: usize = 8;
 const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// Payload of one fragment, which a slot holds.
 const FRAGMENT_BYTES: usize = 1408;
-/// What port 0 may become: beyond what the kernel hands out to its own sockets.
+/// Range for port 0: beyond the ports that the kernel gives to its own sockets.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 61_000..=65_535;
 
-/// What a socket has beyond its port.
+/// State of a socket beyond its port.
 #[derive(Debug)]
 pub(crate) struct Socket {
     /// Where a message goes first whose buffer may be too short for it.

@@ -59,7 +59,7 @@ pub struct tautline_sampling_options {
     pub spin_ns: u64,
 }
 
-/// What a port is.
+/// Description of a port.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct tautline_port_info {
@@ -86,7 +86,7 @@ pub const TAUTLINE_NOW: u64 = 0;
 /// A deadline that never comes.
 pub const TAUTLINE_FOREVER: u64 = u64::MAX;
 
-/// Who sent a message.
+/// Sender of a message.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct tautline_source {
@@ -134,7 +134,7 @@ pub struct tautline_message {
     pub sequence: u32,
     /// When it arrived.
     pub arrival_ns: u64,
-    /// Who sent it.
+    /// Sender of the message.
     pub source: tautline_source,
     /// Its priority.
     pub priority: u8,
@@ -156,7 +156,7 @@ pub struct tautline_sample {
     pub age_ns: u64,
     /// Values that came and were replaced since the last read.
     pub overwritten: u64,
-    /// Who sent it.
+    /// Sender of the value.
     pub source: tautline_source,
     /// Its priority.
     pub priority: u8,
@@ -168,7 +168,7 @@ pub struct tautline_sample {
     pub reserved: [u8; 5],
 }
 
-/// What a port has counted.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct tautline_port_counters {

@@ -366,7 +366,7 @@ static void using_sockets(void)
     REFUSED(rt_sendto(socket, own + 4090, 8, 0, to, sizeof local), -1, EFAULT);
     REFUSED(rt_sendto(socket, own - 1, 8, 0, to, sizeof local), -1, EFAULT);
 
-    /* What sockets lack, through the port below; a port that is no socket is not one. */
+    /* Functions that sockets lack, through the port below; a port that is no socket is not one. */
     tautline_port port, plain;
     struct tautline_message message;
     EXPECT(tautline_socket_port(socket, &port) == 0);

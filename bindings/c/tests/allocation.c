@@ -1,4 +1,4 @@
-/* What the library asks the allocator for on the way of a message: nothing. The program counts, by
+/* Allocations on the way of a message: there are none. The program counts, by
  * standing in front of the C library's allocator. */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -107,7 +107,7 @@ int main(void)
         socklen_t from_bytes = sizeof from;
         expect(rt_recvfrom(socket, buffer, 7, 0, (struct sockaddr *)&from, &from_bytes) == 7,
                "and its beginning received");
-        /* What fails on the way allocates nothing either. */
+        /* Failures on the way allocate nothing either. */
         expect(tautline_receive(queuing, TAUTLINE_NOW, buffer, BYTES, &received) == 0, "none is left");
         expect(tautline_receive(queuing, TAUTLINE_NOW, buffer, 1, &received) ==
                    TAUTLINE_ERROR_BUFFER_TOO_SMALL,

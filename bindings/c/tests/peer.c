@@ -2,8 +2,9 @@
  *
  *   peer ROLE OWN_FD PEER_FD COUNT
  *
- * ROLE is `send`, `receive`, `write` or `read`. The memories are inherited descriptors; connection 0 is used. Messages and
- * values are numbered from 1; what a payload holds follows from its number, so that both sides can check it.
+ * ROLE is `send`, `receive`, `write` or `read`. The memories are inherited descriptors; connection 0 is used.
+ * Messages and values are numbered from 1; what a payload holds follows from its number, so that both sides can check
+ * it.
  */
 #define _GNU_SOURCE
 #include "tautline_vbus.h"

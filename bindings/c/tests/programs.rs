@@ -57,7 +57,7 @@ impl Image {
         self.root.join("usr/lib")
     }
 
-    /// What pkg-config says.
+    /// Compiler flags from pkg-config.
     fn flags(&self, arguments: &[&str]) -> Vec<String> {
         let output = Command::new("pkg-config")
             .args(arguments)
@@ -275,7 +275,7 @@ impl Beside {
         beside
     }
 
-    /// What else it printed, when it has ended well.
+    /// Remaining output of a program that has ended with success.
     fn end(mut self) -> String {
         let mut text = String::new();
         self.output.read_to_string(&mut text).unwrap();

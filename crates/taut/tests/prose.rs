@@ -13,17 +13,12 @@ const COLUMNS_MAX: usize = 120;
 /// Directories and files that are not checked yet. Empty is the aim.
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
-    "bench",
-    "bindings",
-    "bpf",
-    "crates",
+    "crates/taut",
+    "crates/tautline",
+    "crates/tautline-lab",
     "docs/control.md",
     "docs/tuning.md",
     "docs/vbus.md",
-    "examples",
-    "fuzz",
-    "scripts",
-    "target",
 ];
 
 /// Words that no comment begins with: a summary line is a noun phrase or a verb in the third person.

@@ -4,7 +4,7 @@
 //! owns a fixed number of collectors, each large enough for the largest message; nothing is
 //! allocated after [`Reassembler::new`].
 //!
-//! Whoever sends rubbish must not hurt others: a message that does not complete within its time
+//! A sender of rubbish must not hurt others: a message that does not complete within its time
 //! limit is dropped, no source may hold more than half of the collectors, and a message under way
 //! is never thrown out to make room for a new one. All of it is counted in [`ReassemblyCounters`].
 //!

@@ -5,7 +5,7 @@
 //! from one that comes twice, so a duplicate cannot hide a loss. And a jump back begins a new run,
 //! because a peer that restarts counts from 0 again.
 //!
-//! What happens to frame `s`, with `ahead = s - highest` and `behind = highest - s`, both modulo
+//! Frame `s` is counted as follows, with `ahead = s - highest` and `behind = highest - s`, both modulo
 //! 2^32:
 //!
 //! | case | condition | what changes |
@@ -31,7 +31,7 @@
 //! | 0 | restart | 0 | 88 | 7 | 81 | 1 | 1 |
 //! | 1 | advance | 1 | 89 | 8 | 81 | 1 | 1 |
 //!
-//! What it cannot know:
+//! Limits of such a count:
 //!
 //! - A frame more than 63 behind that comes late after all stays counted as lost, and is counted as
 //!   a duplicate.
@@ -55,7 +55,7 @@ pub const RESTART_BEHIND: u32 = 1024;
 /// state.
 pub const WINDOW: u32 = u64::BITS;
 
-/// What a frame's number said.
+/// Verdict on a frame's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arrival {
     /// The first of this flow.

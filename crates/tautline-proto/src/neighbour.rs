@@ -63,7 +63,7 @@ impl fmt::Display for Form {
 /// that), so it is never found by [`NeighbourTable::source_of_frame`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbour {
-    /// What people and configuration files call it, 1 to [`NAME_BYTES_MAX`] bytes, unique.
+    /// Name for people and configuration files, 1 to [`NAME_BYTES_MAX`] bytes, unique.
     pub name: String,
     /// Its station; with the UDP form through a router, the router's.
     /// [`MacAddress::UNSPECIFIED`] where a socket finds it out (UDP form only).
@@ -224,7 +224,7 @@ impl NeighbourTable {
         self.position(|neighbour| neighbour.ip == Some(ip))
     }
 
-    /// Who sent a frame: by IP address if it came in the UDP form, by MAC address otherwise. Never
+    /// Sender of a frame: by IP address if it came in the UDP form, by MAC address otherwise. Never
     /// a group.
     ///
     /// A neighbour is known in both forms, whichever it is sent to in: the same node may answer in

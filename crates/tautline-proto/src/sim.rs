@@ -68,7 +68,7 @@ const FLIPPED_BITS_MAX: u64 = 3;
 /// How large a [`SimNetwork`] is. All memory is taken when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimConfig {
-    /// What all chance comes from.
+    /// Seed of all random decisions.
     pub seed: u64,
     /// Nodes that can attach.
     pub node_count_max: usize,
@@ -93,7 +93,7 @@ impl Default for SimConfig {
     }
 }
 
-/// What the network does to frames. Shares are in parts per million of the copies that reach a
+/// Faults of the network. Shares are in parts per million of the copies that reach a
 /// receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
@@ -148,7 +148,7 @@ impl SimNode {
     }
 }
 
-/// What cannot be done on a [`SimNetwork`].
+/// Operation that a [`SimNetwork`] refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SimError {
@@ -191,7 +191,7 @@ impl fmt::Display for SimError {
 
 impl core::error::Error for SimError {}
 
-/// What has happened to frames. Each copy towards a receiver is counted on its own.
+/// Counters of frames. Each copy towards a receiver is counted on its own.
 ///
 /// Nothing vanishes unseen: `copies + duplicated` is the sum of `delivered`, everything below it,
 /// and what is still on the way.
@@ -412,7 +412,7 @@ impl SimNetwork {
         self.on_the_way.len()
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     pub const fn counters(&self) -> &SimCounters {
         &self.counters
     }

@@ -147,7 +147,7 @@ fn a_partial_checksum_is_told_from_a_wrong_one() {
     );
 }
 
-/// What a kernel leaves in the checksum field for a network card to finish, by way of etherparse.
+/// Checksum that a kernel leaves for a network card to finish, by way of etherparse.
 fn pseudo_header_sum(endpoints: &Endpoints, udp_bytes: u16) -> u16 {
     let header = UdpHeader {
         source_port: 0,

@@ -316,7 +316,7 @@ fn headers_for_somebody_else_who_cuts() {
             panic!("{:?}", packet.transport);
         };
         assert_eq!(usize::from(udp.length()), length + 8);
-        // Who cuts adds the ports, the length and the payload.
+        // The part that cuts adds the ports, the length and the payload.
         let verdict = judge(
             udp.checksum(),
             address(1, 7),

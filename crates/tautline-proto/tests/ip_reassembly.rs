@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!(reassembler.counters().duplicates as usize, order.len() - parts.len());
     }
 
-    /// Whatever comes: a datagram handed out is made of bytes that one fragment each brought, and a
+    /// For every input: a datagram handed out is made of bytes that one fragment each brought, and a
     /// datagram of which two fragments disagreed is not handed out.
     #[test]
     fn any_fragments_at_all(
@@ -288,7 +288,7 @@ fn a_flood_takes_half_and_ends() {
     assert_eq!(reassembler.counters().quota_reached, 998);
     assert_eq!(reassembler.counters().crowded_out, 0);
     assert_eq!(reassembler.counters().completed, of_others);
-    // What is left of it goes with the time limit.
+    // The rest goes with the time limit.
     assert_eq!(reassembler.expire(Instant::ZERO + LIMIT), 3);
     assert_eq!(reassembler.under_way_count(), 0);
 }

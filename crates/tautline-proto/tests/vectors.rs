@@ -49,7 +49,7 @@ fn number(value: &Value) -> usize {
     usize::try_from(value.as_u64().expect("a number")).unwrap()
 }
 
-/// What this crate makes of a frame, in the words of the files.
+/// This crate's verdict on a frame, in the words of the files.
 fn answer(vector: &Value, frame: &[u8]) -> Value {
     let answer = match vector["form"].as_str() {
         Some("ethernet") => ethernet::parse(frame, ETHERTYPE_DEFAULT).map(|parsed| {

@@ -17,7 +17,7 @@ pub struct PortRef<'m> {
     pub slots: &'m [Slot],
 }
 
-/// What the demux has read from the wire header already.
+/// Fields that the demux has read from the wire header already.
 #[derive(Clone, Copy, Debug)]
 pub struct Arriving {
     /// Priority, 0 to 7.
@@ -54,7 +54,7 @@ pub fn deliver(port: PortRef<'_>, arriving: Arriving, head: &RecordHead, payload
     } else {
         None
     };
-    // What is dropped here has been counted by the discipline that dropped it.
+    // The discipline that drops a message counts it.
     if control.identity.kind.load(Relaxed) == KIND_QUEUING {
         let _counted = queue::push(control, slots, arriving.class, head, payload);
     } else if arriving.single {

@@ -132,7 +132,7 @@ pub const fn peer_key_parts(key: u64) -> (u64, u16) {
     )
 }
 
-/// What the port is. Written when the port is opened, by its process.
+/// Identity of the port. Written when the port is opened, by its process.
 #[repr(C, align(64))]
 pub struct Identity {
     /// [`MAGIC`].
@@ -196,7 +196,7 @@ pub struct MiddleLines {
     pub middle: [AtomicU32; PEER_COUNT],
 }
 
-/// Who has which place among the peers.
+/// Keys of the peers, by place.
 #[repr(C, align(64))]
 pub struct KeyLines {
     /// See [`peer_key`]; 0: nobody. Apart from the peers, so that a search passes eight of them a cache
@@ -229,7 +229,7 @@ pub struct NewsEntry {
     pub destination: AtomicU64,
 }
 
-/// What became of datagrams that this port sent: plain UDP only.
+/// Reports on undelivered datagrams that this port sent: plain UDP only.
 #[repr(C, align(64))]
 pub struct NewsLine {
     /// The newest entries: number n lies at n modulo [`NEWS_COUNT`].
@@ -239,7 +239,7 @@ pub struct NewsLine {
 /// Element 0.
 #[repr(C)]
 pub struct Control {
-    /// What the port is.
+    /// Identity of the port.
     pub identity: Identity,
     /// The consumer's words.
     pub consumer: ConsumerLine,
@@ -261,7 +261,7 @@ pub struct Control {
     pub news: NewsLine,
 }
 
-/// What arrived from one peer's port: a `tautline_proto::loss::LossTracker` in memory. One writer
+/// Losses of one peer's port: a `tautline_proto::loss::LossTracker` in memory. One writer
 /// at a time: a NIC keeps a flow on one queue. Two queues that serve one flow may miscount here,
 /// never elsewhere. Beside it, the writer's side of the sampling port's cells of the same number.
 #[repr(C, align(64))]
@@ -498,7 +498,7 @@ impl Slot {
     }
 }
 
-/// What stands before the payload in a slot.
+/// Slot header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
     /// When the demux saw the frame, CLOCK_MONOTONIC nanoseconds (the simulator: virtual time).

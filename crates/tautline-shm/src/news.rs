@@ -11,7 +11,7 @@ use crate::sample::WriterBusy;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::fence;
 
-/// What the demux has read from an ICMP message.
+/// Fields that the demux has read from an ICMP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
     /// Source word of the datagram's destination.

@@ -1,14 +1,14 @@
-//! Who sends to a port: the places that peers have in its memory. A place holds what is known of the
+//! Peers of a port: the places that senders have in its memory. A place holds what is known of the
 //! peer's losses, and in a sampling port that keeps a value for each source it is also the number of
 //! its cells.
 //!
 //! A search begins at a place that the peer's key says and goes on from there. A free place is taken
 //! by compare-and-swap, so several CPUs may search and take at once.
 //!
-//! Who comes when all places are taken depends on what the place is for. Where only losses are
-//! counted, the newcomer pushes out who has its first place, which is counted. A source of a sampling
-//! port is never pushed out: its value would vanish from under the reader. The newcomer is refused,
-//! which is counted, and the places stay with whom they are until the port closes.
+//! A peer that comes when all places are taken: where a place holds losses only, the newcomer takes the first
+//! place that it may have, and the peer that had it is forgotten, which is counted. A source of a sampling port
+//! keeps its place until the port closes, because its value would vanish from under the reader; the newcomer is
+//! refused, which is counted.
 //!
 //! Progress: bounded by the number of places.
 
@@ -89,7 +89,7 @@ pub fn record(peer: &Peer, sequence: u32) {
     store_loss(peer, &tracker);
 }
 
-/// What is known of the losses of one peer.
+/// Losses of one peer, as far as known.
 #[must_use]
 pub fn load_loss(peer: &Peer) -> LossTracker {
     LossTracker {

@@ -30,7 +30,7 @@ pub const BURST_MAX: u32 = 1_000_000;
 
 const _: () = assert!(INTERVAL_NS_MAX * (BURST_MAX as u64 + 1) < i64::MAX as u64);
 
-/// What a port may take.
+/// Admission limits of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     interval_ns: u64,
@@ -55,7 +55,7 @@ impl Bucket {
         })
     }
 
-    /// What a frame's arrival at `now_ns` makes of the word; `None`: the frame is one too many.
+    /// New value of the word after a frame that arrives at `now_ns`; `None`: the frame is one too many.
     #[inline]
     #[must_use]
     pub const fn admit(self, paid_ns: u64, now_ns: u64) -> Option<u64> {
@@ -84,7 +84,7 @@ pub fn set(control: &Control, bucket: Option<Bucket>) {
         .store(bucket.interval_ns, Relaxed);
 }
 
-/// What the port may take: interval and burst; `None`: everything. For observers.
+/// Limits of the port: interval and burst; `None`: everything is admitted. For observers.
 #[must_use]
 pub fn limits(control: &Control) -> Option<(u64, u32)> {
     let interval_ns = control.identity.police_interval_ns.load(Relaxed);

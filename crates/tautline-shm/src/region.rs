@@ -12,7 +12,7 @@ use crate::layout::{
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::{queue, sample};
 
-/// What a port is to hold.
+/// Capacity of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A queuing port with this many slots in each of the eight classes, a power of two.
@@ -63,7 +63,7 @@ impl Shape {
 pub unsafe trait PortMemory {
     /// Start of the memory.
     fn base(&self) -> NonNull<u8>;
-    /// What the memory was made for. Kept outside the memory: nothing in it is trusted.
+    /// Capacity that the memory was made for. Kept outside the memory: nothing in it is trusted.
     fn shape(&self) -> Shape;
 
     /// The structures in the memory.

@@ -10,7 +10,7 @@ pub enum StateError {
     /// The operating system refused.
     #[error("{action} {path}: {source}")]
     Io {
-        /// What was tried, as a verb: `open`, `write`.
+        /// Operation that was tried, as a verb: `open`, `write`.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum StateError {
         /// The kind that it should be.
         expected: &'static str,
     },
-    /// Whoever owns the file could have written anything into it.
+    /// The owner of the file could have written anything into it.
     #[error("{path} belongs to user {owner}, not to you or root; remove it or choose another path")]
     ForeignOwner {
         /// The file or directory.

@@ -9,7 +9,7 @@ use crate::wire::{
     FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, Header, MESSAGE_BYTES_MAX, PortNumber, Priority,
 };
 
-/// Who sent a frame, as the caller tells its peers apart: a neighbour's number, an address as an
+/// Sender of a frame, as the caller tells its peers apart: a neighbour's number, an address as an
 /// integer.
 ///
 /// The reassembler only compares it. Two peers with the same identifier would mix up their
@@ -43,7 +43,7 @@ impl Default for ReassemblerConfig {
     }
 }
 
-/// What became of a frame that was pushed.
+/// Result of pushing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// Kept; more frames are needed.
@@ -71,7 +71,7 @@ pub enum DropReason {
     TooLarge,
 }
 
-/// What a [`Reassembler`] has counted since it was made. Messages are counted, unless it says
+/// Counters of a [`Reassembler`] since it was made. They count messages, unless they say
 /// frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReassemblyCounters {
@@ -226,7 +226,7 @@ impl Reassembler {
         }
     }
 
-    /// What has been counted so far.
+    /// Counters so far.
     pub const fn counters(&self) -> &ReassemblyCounters {
         &self.counters
     }
@@ -337,7 +337,7 @@ const fn all_arrived(count: u8) -> u64 {
 
 const _: () = assert!(all_arrived(FRAGMENT_COUNT_MAX as u8) == (1 << FRAGMENT_COUNT_MAX) - 1);
 
-/// What makes frames parts of one message.
+/// Key that the frames of one message share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     source: SourceId,
@@ -591,7 +591,7 @@ mod tests {
         let refused = Outcome::Dropped(DropReason::QuotaReached);
         assert_eq!(push(&mut reassembler, PEER, 20, 0, 2), refused);
         assert_eq!(push(&mut reassembler, OTHER, 20, 0, 2), Outcome::Incomplete);
-        // What is under way goes on, and its place is free again afterwards.
+        // The message under way goes on, and its collector is free again afterwards.
         assert!(matches!(
             push(&mut reassembler, PEER, 0, 1, 2),
             Outcome::Complete(_)

@@ -65,7 +65,7 @@ mod tests {
     const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];
     const WANTED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-    /// What the station 02:00:00:00:00:02 answers the station 02:00:00:00:00:01.
+    /// Answer of the station 02:00:00:00:00:02 to the station 02:00:00:00:00:01.
     const ANSWER: [u8; FRAME_BYTES] = [
         2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6, // Ethernet
         0, 1, 8, 0, 6, 4, 0, 2, // an answer

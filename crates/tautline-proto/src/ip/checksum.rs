@@ -5,7 +5,7 @@ use core::net::SocketAddrV4;
 use super::{PROTOCOL_UDP, UDP_HEADER_BYTES};
 use crate::wire::udp::{UdpChecksum, fold, sum};
 
-/// What the checksum of a datagram says, or `None` if it is wrong.
+/// State of a datagram's checksum, or `None` if it is wrong.
 ///
 /// `payload` is what follows the UDP header; the header's fields are those of the addresses.
 /// [`UdpChecksum::Partial`] is told from wrong by the field being exactly the pseudo-header's sum: so it

@@ -51,7 +51,7 @@ pub fn priority_of_service(type_of_service: u8) -> Priority {
     Priority::ALL[usize::from(type_of_service >> 5)]
 }
 
-/// What stands before a datagram or a fragment in a port's memory, in the place where a message of ours
+/// Head of a datagram or a fragment in a port's memory, in the place where a message of ours
 /// has its header. `struct tl_udp_head` of `bpf/tautline.h`; all numbers in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DatagramHead {

@@ -36,7 +36,7 @@ pub struct Config {
 /// A fragment, as it lay in its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Who sent it.
+    /// Sender of the fragment.
     pub source: Ipv4Addr,
     /// The datagram that it is of.
     pub identification: u16,
@@ -49,7 +49,7 @@ pub struct Fragment<'a> {
 /// A fragment whose bytes lie where only a copy can fetch them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Who sent it.
+    /// Sender of the fragment.
     pub source: Ipv4Addr,
     /// The datagram that it is of.
     pub identification: u16,
@@ -62,7 +62,7 @@ pub struct Part {
 /// A datagram put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// Sender of the datagram.
     pub source: SocketAddrV4,
     /// The port that it is for.
     pub destination_port: u16,
@@ -74,7 +74,7 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// What became of a fragment.
+/// Result of pushing a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// Kept; more are needed.
@@ -104,7 +104,7 @@ pub enum DropReason {
     BadLength,
 }
 
-/// What a [`Reassembler`] has counted since it was made; fragments, unless it says datagrams.
+/// Counters of a [`Reassembler`] since it was made. They count fragments, unless they say datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Datagrams complete and handed out.
@@ -192,7 +192,7 @@ impl Reassembler {
         }
     }
 
-    /// What has been counted so far.
+    /// Counters so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

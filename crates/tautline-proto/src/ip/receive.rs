@@ -16,7 +16,7 @@ const PROTOCOL_ICMP: u8 = 1;
 const ICMP_UNREACHABLE: u8 = 3;
 const ICMP_HEADER_BYTES: usize = 8;
 
-/// What the node is, as far as a frame's fate depends on it.
+/// Addresses of the node that decide where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
     /// Its address.
@@ -30,18 +30,18 @@ pub struct Own {
 pub enum Arrival<'a> {
     /// A whole datagram.
     Datagram {
-        /// Who sent it.
+        /// Sender of the datagram.
         source: SocketAddrV4,
-        /// What the port's memory says of it.
+        /// Head for the port's memory.
         head: DatagramHead,
         /// Its bytes.
         payload: &'a [u8],
     },
     /// A part of one. Whose it is, its first fragment says.
     Fragment {
-        /// Who sent it.
+        /// Sender of the fragment.
         source: Ipv4Addr,
-        /// What the port's memory says of it.
+        /// Head for the port's memory.
         head: DatagramHead,
         /// The bytes after the IP header; in the first fragment, the UDP header among them.
         payload: &'a [u8],
@@ -99,7 +99,7 @@ pub fn parse<'a>(
     }
     let possible = is_possible_source(packet.source, own.ip, own.broadcast);
     match packet.fragment {
-        // Whose it is, nobody can tell yet.
+        // The owner is not known yet.
         1.. if !is_first && (!possible || ethernet.source.is_group()) => Err(Rejected::NotOurs),
         _ if !possible || ethernet.source.is_group() => Err(ParseError::InvalidSource.into()),
         1.. => packet.part(),

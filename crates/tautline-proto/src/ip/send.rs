@@ -1,4 +1,4 @@
-//! What leaves: headers in front of a contiguous buffer, and IP fragments cut from it in place.
+//! Sending: headers in front of a contiguous buffer, and IP fragments cut from it in place.
 //!
 //! A datagram lies in one buffer with room for the headers before it. If it fits a frame, the frame is
 //! the buffer's beginning. Otherwise each fragment is sent from where it lies: its headers are written

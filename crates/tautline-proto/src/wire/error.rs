@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What is wrong with a frame that was meant for us. Such a frame is dropped and counted, never
+/// Error in a frame that was meant for us. Such a frame is dropped and counted, never
 /// answered.
 ///
 /// `Copy` and numbered, so that the hot path can count it in an array: see [`ParseError::index`].

@@ -46,7 +46,7 @@ const FRAGMENT_MASK: u16 = 0x3FFF;
 
 const _: () = assert!(OUTER_HEADERS_BYTES == 42 && HEADERS_BYTES == 58);
 
-/// What the UDP checksum of a frame on a raw link says.
+/// State of the UDP checksum of a frame on a raw link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UdpChecksum {
     /// Zero: the sender made none (RFC 768). What our own raw links send.
@@ -70,7 +70,7 @@ pub struct Frame<'a> {
     pub destination_ip: Ipv4Addr,
     /// The IPv4 address that it came from.
     pub source_ip: Ipv4Addr,
-    /// What the UDP checksum said.
+    /// State of the UDP checksum.
     pub checksum: UdpChecksum,
     /// Our header.
     pub header: Header,
@@ -122,7 +122,7 @@ pub fn parse(frame: &[u8]) -> Result<Frame<'_>, Rejected> {
 ///
 /// # Errors
 ///
-/// What [`Header::parse`] reports, then [`ParseError::PortMismatch`].
+/// Errors of [`Header::parse`], then [`ParseError::PortMismatch`].
 ///
 /// ```
 /// use tautline_proto::wire::{HEADER_BYTES, Header, ParseError, PortNumber, Priority, udp};
@@ -150,7 +150,7 @@ pub fn parse_datagram(
     Ok((header, payload))
 }
 
-/// Who sends to whom: the fields of the outer headers that stay the same from frame to frame.
+/// Sender and receiver: the fields of the outer headers that stay the same from frame to frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
     /// MAC address of the neighbour, or of the router before it.

@@ -77,7 +77,7 @@ fn message(cause: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("panic")
 }
 
-/// What the runs met, so that no invariant holds only because nothing happened.
+/// Events of the runs, so that no invariant holds only because nothing happened.
 #[derive(Debug, Default)]
 struct Tally {
     completed: u64,

@@ -20,7 +20,7 @@ pub(crate) const RECEIVER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 255);
 /// `receiver.rs`.
 pub(crate) const FLOW_COUNT_MAX: u64 = 4;
 
-/// What tells one message of a run from all others.
+/// Key that tells one message of a run from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MessageKey {
     pub(crate) sender: usize,

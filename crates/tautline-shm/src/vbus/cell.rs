@@ -11,9 +11,9 @@
 //! value, from 1.
 //!
 //! A reader that copies needs no cell of its own, and mostly gets by with one line of the writer's
-//! ([`Reader::copy_next`]): while it stays in its pair, the writer fills the two cells of the other pair in turn, so it is
-//! known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the value
-//! after it has not been published by then, because the writer comes round to this cell only after that.
+//! ([`Reader::copy_next`]): while it stays in its pair, the writer fills the two cells of the other pair in turn, so
+//! it is known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the
+//! value after it has not been published by then, because the writer comes round to this cell only after that.
 //!
 //! Progress: both sides are wait-free. A look that finds nothing new is one load and writes nothing.
 
@@ -99,8 +99,8 @@ pub struct Reader {
     index: u32,
     /// The number of the value that was read last.
     seen: u32,
-    /// The writer is known to have seen which pair is ours: its next value goes to the cell of the other pair that does not
-    /// hold that pair's last value.
+    /// The writer is known to have seen which pair is ours: its next value goes to the cell of the other pair that
+    /// does not hold that pair's last value.
     settled: bool,
     /// If settled: that cell, among the four.
     next: u32,
@@ -108,10 +108,10 @@ pub struct Reader {
     stale: u32,
 }
 
-/// What [`Reader::copy_next`] or [`Reader::copy_latest`] has copied.
+/// Result of [`Reader::copy_next`] or [`Reader::copy_latest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// What was said of the value, whose length is not above the limit that was given.
+    /// Head of the value, whose length is not above the limit that was given.
     pub message: MessageHead,
     /// Values that were written and replaced since the reader's last look.
     pub overwritten: u32,
@@ -147,8 +147,8 @@ impl Reader {
         }
     }
 
-    /// Whether there may be a value that this reader has not seen. One load. That one is there and not found by the next
-    /// look happens only while the writer is publishing it, or to a writer that breaks the rules.
+    /// Whether there may be a value that this reader has not seen. One load. That one is there and not found by the
+    /// next look happens only while the writer is publishing it, or to a writer that breaks the rules.
     #[inline]
     #[must_use]
     pub fn fresh(&self, cells: Slots<'_>, latest: &LatestLine) -> bool {
@@ -166,10 +166,11 @@ impl Reader {
         cell(cells, self.pair, self.index)
     }
 
-    /// Copies the value out that comes after the last one copied, if it is there, at most `limit` bytes long, and not replaced
-    /// meanwhile; whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left out). `None`
-    /// says nothing: [`Reader::copy_latest`], and then [`Reader::read`] tell whether there is one. No cell is taken, so that
-    /// the writer finds the reader's line as it was, and what [`Reader::read`] gave before stays.
+    /// Copies the value out that comes after the last one copied, if it is there, at most `limit` bytes long, and not
+    /// replaced meanwhile; whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left
+    /// out). `None` says nothing: [`Reader::copy_latest`], and then [`Reader::read`] tell whether there is one. No
+    /// cell is taken, so that the writer finds the reader's line as it was, and what [`Reader::read`] gave before
+    /// stays.
     #[inline(always)]
     pub fn copy_next(&mut self, cells: Slots<'_>, limit: u32, out: &mut [u64]) -> Option<Copied> {
         if !self.settled {
@@ -288,7 +289,8 @@ impl Reader {
     }
 }
 
-/// Copies value `number` out of the cell `here`, if it is there and stays whole; also the turn that the pair's other cell has.
+/// Copies value `number` out of the cell `here`, if it is there and stays whole; also the turn that the pair's other
+/// cell has.
 #[inline(always)]
 fn copy_whole(
     cells: Slots<'_>,
@@ -308,8 +310,8 @@ fn copy_whole(
     }
     here.copy_racing(message.length as usize, out);
     // Partner: the barrier between two values of the writer. If anything of what was read belonged to a later value
-    // in this cell, the value before that one is seen to have been published: it is the next of ours, or a later one, and then
-    // the turn here is another.
+    // in this cell, the value before that one is seen to have been published: it is the next of ours, or a later one,
+    // and then the turn here is another.
     fence(Acquire);
     // Acquire: partner is the Release in `Writer::publish`.
     let after = next.head.turn.load(Acquire);

@@ -12,7 +12,7 @@ pub const MESSAGE_BYTES: usize = 72;
 /// `index` of the view of a consumer's own memory.
 pub const INDEX_CONSUMER: u32 = super::layout::PRODUCERS_MAX as u32;
 
-/// What a message is for.
+/// Type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Step {
@@ -51,7 +51,7 @@ pub enum Refusal {
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is for.
+    /// Type of the message.
     pub step: Step,
     /// The connection's epoch.
     pub epoch: u64,

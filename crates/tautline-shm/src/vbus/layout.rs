@@ -46,14 +46,14 @@ pub const FIRST_CONNECTION: usize = 512;
 pub const SLOT_HEAD_BYTES: usize = 24;
 /// Slots begin at multiples of this: a cache line.
 pub const SLOT_ALIGN: usize = 64;
-/// Bytes of the largest payload that is copied word by word. A message was most often put together a moment ago, field by
-/// field, and is taken apart a moment later. A processor passes a store on to a load that it covers, but lets a wider load, such as
-/// those of the C library's copy, wait until the store is in the cache. Lower: such messages wait, for 5 to 10 ns. Higher:
-/// more words than the C library's copy takes time for.
+/// Bytes of the largest payload that is copied word by word. A message was most often put together a moment ago,
+/// field by field, and is taken apart a moment later. A processor passes a store on to a load that it covers, but
+/// lets a wider load, such as those of the C library's copy, wait until the store is in the cache. Lower: such
+/// messages wait, for 5 to 10 ns. Higher: more words than the C library's copy takes time for.
 #[cfg(not(loom))]
 pub const WORDS_BYTES_MAX: usize = 64;
 
-/// What a memory is, as its owner says. Written before the memory is shown to anybody, but for
+/// Identity of a memory, written by its owner. Written before the memory is shown to anybody, but for
 /// the epoch, which is written last (see [`Identity::EPOCH_WORD`]).
 #[repr(C, align(64))]
 pub struct IdentityWords {
@@ -124,10 +124,10 @@ pub struct PerClassLine {
     pub count: [AtomicU64; CLASS_COUNT],
 }
 
-/// What stands at the beginning of a producer's memory.
+/// Head of a producer's memory.
 #[repr(C)]
 pub struct ProducerHead {
-    /// What the memory is.
+    /// Identity of the memory.
     pub identity: IdentityWords,
     /// The word to kick with.
     pub kick: KickLine,
@@ -146,10 +146,10 @@ pub struct WaitLine {
     pub waiting: AtomicU64,
 }
 
-/// What stands at the beginning of a consumer's memory.
+/// Head of a consumer's memory.
 #[repr(C)]
 pub struct ConsumerHead {
-    /// What the memory is.
+    /// Identity of the memory.
     pub identity: IdentityWords,
     /// The consumer's sleep.
     pub wait: WaitLine,
@@ -192,7 +192,7 @@ pub struct ConnectionEntry {
     pub rest: [AtomicU64; 8],
 }
 
-/// What stands before a payload.
+/// Slot header.
 #[repr(C)]
 pub struct SlotHead {
     /// Queue: low half of the position + 1, once the message is there. Cell: low half of the value's
@@ -322,7 +322,7 @@ impl IdentityWords {
         self.words[Identity::EPOCH_WORD].load(Acquire)
     }
 
-    /// What the owner says.
+    /// Identity, as its owner wrote it.
     #[must_use]
     pub fn read(&self) -> Identity {
         let epoch = self.epoch();
@@ -337,7 +337,7 @@ impl IdentityWords {
     }
 }
 
-/// What a slot says of its payload.
+/// Contents of a slot header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageHead {
     /// Bytes of the payload.
@@ -365,7 +365,7 @@ pub struct Slot<'m> {
 }
 
 impl Slot<'_> {
-    /// What the slot says of its payload, each field read once. The length may be anything.
+    /// Slot header, each field read once. The length may be anything.
     #[inline]
     #[must_use]
     pub fn message(&self) -> MessageHead {
@@ -455,9 +455,9 @@ impl Slot<'_> {
     #[cfg(not(loom))]
     #[inline(always)]
     unsafe fn word(&self, place: usize) -> &AtomicU64 {
-        // SAFETY: the payload is aligned to 8 bytes, and a slot ends at a multiple of a cache line, so that the whole word
-        // belongs to it where its first byte does, as the caller promises. An atomic access may race with whatever another
-        // process does.
+        // SAFETY: the payload is aligned to 8 bytes, and a slot ends at a multiple of a cache line, so that the whole
+        // word belongs to it where its first byte does, as the caller promises. An atomic access may race with
+        // whatever another process does.
         unsafe { &*self.payload.cast::<AtomicU64>().add(place) }
     }
 

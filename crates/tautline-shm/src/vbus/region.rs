@@ -9,7 +9,7 @@ use super::shape::Shape;
 /// A producer's memory.
 #[derive(Clone, Copy)]
 pub struct ProducerMemory<'m> {
-    /// What stands at its beginning.
+    /// Head of the memory.
     pub head: &'m ProducerHead,
     /// Slots or cells.
     pub slots: Slots<'m>,
@@ -39,7 +39,7 @@ impl ProducerMemory<'_> {
 /// A consumer's memory.
 #[derive(Clone, Copy)]
 pub struct ConsumerMemory<'m> {
-    /// What stands at its beginning.
+    /// Head of the memory.
     pub head: &'m ConsumerHead,
     /// One entry for each producer that there can be.
     pub connections: &'m [ConnectionEntry; PRODUCERS_MAX],

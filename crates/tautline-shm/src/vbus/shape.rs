@@ -17,7 +17,7 @@ pub const CLASS_STAGGER_BYTES: usize = 128;
 /// of 64 KiB, which take 32 MiB. Higher: one peer may make another pin more.
 pub const MEMORY_BYTES_MAX: usize = 64 << 20;
 
-/// What a port is to hold.
+/// Capacity of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Queuing or sampling.
@@ -49,7 +49,7 @@ pub enum LayoutError {
     },
     /// It does not begin with the magic number.
     NotBus {
-        /// What stands there.
+        /// Value that was found.
         magic: u32,
     },
     /// It is of another version of the layout.
@@ -67,11 +67,11 @@ pub enum LayoutError {
         /// Its epoch.
         epoch: u64,
     },
-    /// What it says of its contents is impossible, or not what was asked for.
+    /// The identity is impossible, or not the one that was asked for.
     OtherShape {
         /// The first field that is wrong.
         field: &'static str,
-        /// What stands there.
+        /// Value that was found.
         value: u64,
     },
 }
@@ -173,7 +173,7 @@ impl Shape {
         (FIRST_SLOT + self.class_bytes() * self.class_count()).next_multiple_of(PAGE_BYTES)
     }
 
-    /// What a producer of a port of this shape says of its memory.
+    /// Identity of a producer's memory for a port of this shape.
     #[must_use]
     pub fn producer_identity(self) -> Identity {
         Identity {
@@ -186,7 +186,7 @@ impl Shape {
         }
     }
 
-    /// What the consumer says of its own.
+    /// Identity of the consumer's memory.
     #[must_use]
     pub fn consumer_identity(self) -> Identity {
         Identity {

@@ -70,7 +70,7 @@ pub fn kicks(producer: &KickLine) -> u32 {
     producer.kick.load(Acquire)
 }
 
-/// What a producer remembers of the sleeps that it has kicked.
+/// Sleeps that a producer has kicked already.
 #[derive(Debug, Default)]
 pub struct Kicker {
     kicked: u64,
