@@ -4,27 +4,27 @@
  *
  * Two layers that can be mixed:
  *
- *   rt_...        five calls for programs written against sockets, over plain UDP to whoever speaks
- *                 it: addresses are sockaddr_in, a failure is -1 and errno.
- *   tautline_...  all that ports have: priorities, sampling ports, deadlines, arrival times, a
+  *   rt_...        five calls for programs written against sockets. They use plain UDP, so any peer
+ *                 that speaks UDP will do. Addresses are sockaddr_in, a failure is -1 and errno.
+ *   tautline_...  all features of ports: priorities, sampling ports, deadlines, arrival times, a
  *                 descriptor for epoll, counters. A failure is a negative code of enum tautline_code.
  *
  * Every call follows these rules:
  *
  * - A failure also sets errno, and a text that says what happened and what to do:
  *   tautline_last_error().
- * - A handle (node, port, socket) is a number. One that is closed or was never given out is answered
- *   with TAUTLINE_ERROR_BAD_HANDLE (EBADF), however often its place has been used again since. 4,096
- *   nodes and 4,096 ports and sockets can be open at a time.
- * - A port or a socket is used by one thread at a time; it may be another thread each time. A call
- *   while another thread is in one with the same handle does nothing and fails with
- *   TAUTLINE_ERROR_BUSY (EBUSY); it does not wait, because that would let a slow thread hold up an
- *   urgent one. A node may be used by any number of threads. So a program that sends in one thread
- *   and receives in another opens two ports.
+  * - A handle (node, port, socket) is a number. A call with one that is closed or was never given out
+ *   fails with TAUTLINE_ERROR_BAD_HANDLE (EBADF), also after its entry was used again. 4,096 nodes
+ *   and 4,096 ports and sockets can be open at a time.
+ * - One thread at a time uses a port or a socket; it may be another thread each time. A second call
+ *   with the same handle, while the first has not returned, does nothing and fails with
+ *   TAUTLINE_ERROR_BUSY (EBUSY). It does not wait, because a slow thread could then delay an urgent
+ *   one. Any number of threads may use a node. A program that sends in one thread and receives in
+ *   another opens two ports.
  * - Sending and receiving allocate nothing, and take no lock that another handle's calls take. The
  *   first message to a new address, and everything that opens or asks for status, does allocate.
- * - Waiting goes on over signals, as with SA_RESTART. Give a deadline to a thread that must end.
- * - After fork, the child must not use what its parent opened.
+  * - A signal does not end a wait, as with SA_RESTART. A thread that must end waits with a deadline.
+ * - After fork, the child must not use handles that its parent opened.
  * - Times are nanoseconds of CLOCK_MONOTONIC.
  *
  * Link with -ltautline (pkg-config tautline). docs/c.md has more, and the examples.
@@ -44,7 +44,7 @@ extern "C" {
 
 /* Codes. */
 
-/* Why a call failed. Numbers are never given another meaning; more may be added. */
+/* Reasons of a failure. A number keeps its meaning; more may be added. */
 enum tautline_code {
     TAUTLINE_OK = 0,
     /* A pointer that must not be null is null. EFAULT */
@@ -122,12 +122,12 @@ int tautline_last_error(char *text, size_t bytes);
 /* The library's version, such as "0.1.0". */
 const char *tautline_version(void);
 
-/* The five calls. A socket is a port of plain UDP: its peers are whoever speaks UDP over IPv4, and on
- * link xdp its datagrams pass the kernel's protocol stack by. Every other UDP port of the same address
- * stays with the kernel. */
+/* The five calls. A socket is a port of plain UDP: any program that speaks UDP over IPv4 can be a peer. On
+ * links xdp and xsk its datagrams bypass the kernel's protocol stack. Every other UDP port of the same
+ * address stays with the kernel. */
 
-/* Opens a socket at a local address (sockaddr_in), and takes all that it will ever need: room to put
- * the longest datagram together, and for received ones of up to message_bytes_max, 1 to 65,507. Port 0
+/* Opens a socket at a local address (sockaddr_in), and takes all memory that it will need: room to build
+ * the longest datagram, and room for received ones of up to message_bytes_max, 1 to 65,507. Port 0
  * takes a free one from 61000 up.
  *
  * Its node is the one of tautline_socket_node(); else the one in the configuration file that the
@@ -135,39 +135,39 @@ const char *tautline_version(void);
  * no privilege, at the local address. The local address is the node's, or INADDR_ANY.
  *
  * Returns the socket, 0 or greater, or -1: EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EINVAL, EMFILE, or
- * what opening the node failed with. A socket is no file descriptor; for that of epoll see
- * tautline_socket_port() and tautline_descriptor(). */
+ * the error of opening the node. A socket is not a file descriptor; tautline_socket_port() and
+ * tautline_descriptor() give one for epoll. */
 int rt_socket(const struct sockaddr *local, socklen_t local_bytes, size_t message_bytes_max);
 
-/* A send buffer for up to `bytes` bytes, 65,507 at most, out of the node's pool: memory that was taken,
- * touched and locked where that is allowed, when the node opened; 4,096, 16,384, 32,768 or 65,536 bytes, the
- * smallest that will do, aligned to 64. Each call gives another one; how many there are is [send_pool] in
- * the node's configuration (16, 8, 4 and 4 unless given).
+/* A send buffer for up to `bytes` bytes, 65,507 at most, out of the node's pool. The pool is memory that was
+ * taken, touched, and locked where allowed, when the node opened. A buffer has 4,096, 16,384, 32,768 or 65,536
+ * bytes, the smallest that suffices, aligned to 64. Each call returns another one; [send_pool] in the node's
+ * configuration sets their numbers (16, 8, 4 and 4 unless given).
  *
- * rt_sendto from its beginning copies nothing in this process: headers are written in front of the message,
- * and one that is longer than a frame is cut into IP fragments where it lies, each header over the end of
- * the fragment that has just left. So its content is spoilt by sending, and a message is built anew for
- * each rt_sendto. The buffer is the caller's until tautline_socket_unmap() or until the socket is closed. What
- * the kernel copies depends on the link; tautline_node_status() says so. Returns MAP_FAILED on failure:
- * ENOBUFS if all of that size are in use, ENOMEM if no buffer has `bytes` bytes, EBADF. */
+ * rt_sendto from the beginning of a buffer copies nothing in this process. It writes headers in front of the
+ * message, and cuts a message that is longer than a frame into IP fragments where it lies: each header
+ * overwrites the end of the fragment that has just left. So sending destroys the content; build the message
+ * anew for each rt_sendto. The buffer is the caller's until tautline_socket_unmap() or until the socket is
+ * closed. The kernel's copies depend on the link; tautline_node_status() shows them. Returns MAP_FAILED on
+ * failure: ENOBUFS if all buffers of that size are in use, ENOMEM if no buffer has `bytes` bytes, EBADF. */
 void *rt_mmap(int socket, size_t bytes);
 
-/* Gives a send buffer back to the pool: `buffer` is what rt_mmap() returned. */
+/* Gives a send buffer, a result of rt_mmap(), back to the pool. */
 int tautline_socket_unmap(int socket, void *buffer);
 
-/* Sends a datagram of up to 65,507 bytes, from a send buffer or from anywhere else. Never waits,
- * whatever the flags; known are MSG_DONTWAIT and MSG_NOSIGNAL. The first call for an address is slower
- * than the others, and a socket can have 64 addresses to send to. On link xdp an address is that of a
- * neighbour, is reached through the gateway, or is one that the kernel knows the MAC address of. Returns
+/* Sends a datagram of up to 65,507 bytes, from a send buffer or from other memory. Never waits; the flags
+ * MSG_DONTWAIT and MSG_NOSIGNAL are accepted. The first call for an address is slower than the others, and
+ * a socket can have 64 addresses to send to. On link xdp an address must be a neighbour's, be reached
+ * through the gateway, or be one whose MAC address the kernel knows. Returns
  * `bytes`, or -1: EMSGSIZE, EHOSTUNREACH, ENOBUFS, ENETDOWN, EINVAL, EBADF, EBUSY, EFAULT. */
 ssize_t rt_sendto(int socket, const void *message, size_t bytes, int flags, const struct sockaddr *to,
                   socklen_t to_bytes);
 
 /* Receives the most urgent datagram, and waits for one unless flags has MSG_DONTWAIT (EAGAIN then). As
- * with recvfrom, what the buffer has no room for is lost, and with MSG_TRUNC the result is the
- * datagram's whole length. A buffer of message_bytes_max saves a copy. `from` may be null. Returns the
- * length, which may be 0, or -1. ECONNREFUSED, EHOSTUNREACH and EMSGSIZE tell once that a datagram sent
- * before did not arrive; what was received is there for the next call. */
+  * with recvfrom, bytes beyond the buffer are lost, and with MSG_TRUNC the result is the datagram's whole
+ * length. A buffer of message_bytes_max saves a copy. `from` may be null. Returns the length, which may be
+ * 0, or -1. ECONNREFUSED, EHOSTUNREACH and EMSGSIZE report once that an earlier datagram was not
+ * delivered; received datagrams remain for the next call. */
 ssize_t rt_recvfrom(int socket, void *buffer, size_t bytes, int flags, struct sockaddr *from,
                     socklen_t *from_bytes);
 
@@ -193,8 +193,8 @@ typedef struct tautline_destination {
 
 /* Nodes. */
 
-/* Opens a node as a configuration file says (docs/c.md shows one). Where that names no link, the best
- * that works is taken; tautline_node_report() says which. */
+/* Opens a node with a configuration file (docs/configuration.md). If the file names no link, the node takes
+ * the best that works; tautline_node_report() says which. */
 int tautline_node_open(const char *file, tautline_node *node);
 
 /* The same from a text in the form of such a file. */
@@ -203,12 +203,12 @@ int tautline_node_open_text(const char *configuration, tautline_node *node);
 /* Closes a node. Its ports stay open until they are closed themselves. */
 int tautline_node_close(tautline_node node);
 
-/* Which link the node has, why not a better one, and what took effect, in words. Written as
- * tautline_last_error() does; returns the length of the whole, or a code. */
+/* The node's link, the reason for not having a better one, and the settings that took effect, in words.
+ * Written as tautline_last_error() does; returns the length of the whole, or a code. */
 int tautline_node_report(tautline_node node, char *text, size_t bytes);
 
-/* The node's whole state as JSON: link and capabilities, neighbours, ports, counters; what `taut
- * status --json` shows. Written and answered as tautline_node_report(). */
+/* The node's whole state as JSON, as `taut status --json` shows it: link and capabilities, neighbours,
+ * ports, counters. Written and returned as by tautline_node_report(). */
 int tautline_node_status(tautline_node node, char *text, size_t bytes);
 
 /* Makes the node visible to `taut status`, by a thread that sleeps until it is asked. */
@@ -223,8 +223,7 @@ int tautline_socket_node(tautline_node node);
 #define TAUTLINE_SAMPLING 2 /* keeps the last value */
 #define TAUTLINE_DATAGRAM 3 /* plain UDP, without Tautline's header; keeps every datagram */
 
-/* How a port is to be. A field that is 0 takes the default, and so do all where a null pointer is
- * given. */
+/* Options of a port. A field that is 0 takes the default; a null pointer takes all defaults. */
 struct tautline_queuing_options {
     uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64 */
     uint32_t message_bytes_max; /* largest message, up to 65,536; 1,484, which is one frame */
@@ -252,13 +251,13 @@ int tautline_sampling_port_open(tautline_node node, uint16_t number,
                                 const struct tautline_sampling_options *options,
                                 tautline_port *port);
 
-/* Opens a port of plain UDP, for peers that are not Tautline's: number is the UDP port. It is used as a
- * queuing port; the priority is the IP precedence of the datagrams, both ways. */
+/* Opens a port of plain UDP, for peers that do not run Tautline; number is the UDP port. It is used like a
+ * queuing port. The priority is the IP precedence of the datagrams in both directions. */
 int tautline_udp_port_open(tautline_node node, uint16_t number,
                            const struct tautline_queuing_options *options, tautline_port *port);
 
-/* The port of a socket, for what the five calls lack. It is the same object: closing the one closes the
- * other. */
+/* The port of a socket, for features that the five calls lack. It is the same object: closing the one
+ * closes the other. */
 int tautline_socket_port(int socket, tautline_port *port);
 
 /* Closes a port. */
@@ -296,8 +295,8 @@ int tautline_reply_to(tautline_port port, const struct tautline_source *source,
 #define TAUTLINE_PRIORITY_NORMAL 3
 #define TAUTLINE_PRIORITY_HIGHEST 7
 
-/* Sends a message or value with a priority of 0 to 7: one system call a frame, and it never waits. Of
- * a message in several frames that fails, some may have been sent; the peer drops them. */
+/* Sends a message or value with a priority of 0 to 7: one system call for each frame, and it never waits. If
+ * a message in several frames fails, some of them may have been sent; the peer drops them. */
 int tautline_send(tautline_port port, tautline_destination destination, uint8_t priority,
                   const void *message, size_t bytes);
 
@@ -313,8 +312,8 @@ struct tautline_outgoing {
 #define TAUTLINE_BATCH_MAX 1024 /* messages of a batch */
 
 /* Sends messages in their order, each to its own destination: with one system call for each 32 frames where the link
- * can, and it never waits. Returns how many it took: all, unless there is no room or one cannot be sent; or a code if
- * it took none. The rest may be sent again later; the call that begins with it tells what stopped this one. */
+  * can, and it never waits. Returns the number that it took: all, unless there is no room or one cannot be sent; or a
+ * code if it took none. The rest may be sent later; the call that begins with it returns the error. */
 int tautline_send_batch(tautline_port port, const struct tautline_outgoing *batch, size_t count);
 
 /* Receiving. */
@@ -364,9 +363,9 @@ int tautline_read(tautline_port port, void *buffer, size_t bytes, struct tautlin
 int tautline_read_new(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
                       struct tautline_sample *sample);
 
-/* A descriptor for poll, select or epoll. It becomes readable when something comes after a receive or
- * read that found nothing: so take all that there is, then wait. It stays the port's: do not close or
- * read it. From the first call on, each receive that finds nothing costs a little more. */
+/* A descriptor for poll, select or epoll. It becomes readable when a message arrives after a receive or
+ * read that found nothing. So take all messages first, then wait. The descriptor belongs to the port: do
+ * not close or read it. From the first call on, each receive that finds nothing costs a little more. */
 int tautline_descriptor(tautline_port port);
 
 /* Counters of a port since it was opened. */
@@ -382,7 +381,7 @@ struct tautline_port_counters {
     uint64_t duplicates;   /* frames that arrived more than once */
     uint64_t too_large;    /* messages larger than the port takes */
     uint64_t incomplete;   /* messages given up: fragments missing, late or contradictory */
-    uint64_t undelivered;  /* news that a datagram did not arrive, in plain UDP */
+        uint64_t undelivered;  /* reports that a datagram was not delivered, in plain UDP */
 };
 
 int tautline_port_counters(tautline_port port, struct tautline_port_counters *counters);
