@@ -14,6 +14,9 @@ const COLUMNS_MAX: usize = 120;
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
     "crates/taut",
+    "crates/tautline-bench",
+    "crates/tautline-report",
+    "crates/tautline-testbed",
     "crates/tautline",
     "crates/tautline-lab",
     "docs/control.md",
