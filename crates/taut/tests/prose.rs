@@ -14,11 +14,7 @@ const COLUMNS_MAX: usize = 120;
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
     "crates/taut",
-    "crates/tautline-bench",
-    "crates/tautline-report",
-    "crates/tautline-testbed",
     "crates/tautline",
-    "crates/tautline-lab",
     "docs/control.md",
     "docs/tuning.md",
     "docs/vbus.md",

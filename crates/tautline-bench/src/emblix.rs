@@ -8,14 +8,14 @@ use tautline_lab::kernels::{self, Arch, Event, Job, KernelsError, Settings, defa
 use tautline_lab::result::LabResult;
 use tautline_report::plot::latency_text;
 
-/// What the paper found.
+/// Result of the paper.
 pub const PAPER_FOUND: &str = "worst case of Linux 2.4.18 about 180 ms, with the preemption or the low-latency patch far better, with both below 1 ms";
 
 /// The kernels that [`run`] compares.
 pub const KERNEL_COUNT: u64 = 4;
 
-/// Runs the paper's four kernels of today, each for `duration` idle and under the combined load. A result for each, in the
-/// order of the figures; finished ones come from the lab's cache.
+/// Runs the paper's four kernels of today, each for `duration` idle and under the combined load. A result for each,
+/// in the order of the figures; finished ones come from the lab's cache.
 pub fn run(
     duration: Duration,
     stop: &AtomicBool,
@@ -37,8 +37,8 @@ pub fn run(
     Ok(reports.into_iter().map(|report| report.result).collect())
 }
 
-/// The worst case of each kernel under its last load, by the probe that all of them ran; the tracer, where there is one, is
-/// another instrument.
+/// The worst case of each kernel under its last load, by the probe that all of them ran; the tracer, where there is
+/// one, is another instrument.
 pub fn worst_ns(results: &[LabResult]) -> Vec<u64> {
     results
         .iter()
@@ -46,7 +46,7 @@ pub fn worst_ns(results: &[LabResult]) -> Vec<u64> {
         .collect()
 }
 
-/// What was found here, in words.
+/// Result found here, in words.
 pub fn here(results: &[LabResult]) -> String {
     let texts: Vec<String> = results
         .iter()

@@ -1,4 +1,4 @@
-//! What a flood for one port does to another: a third host sends the smallest frames there are to a port of
+//! Effect of a flood for one port on another: a third host sends the smallest frames there are to a port of
 //! host B, as fast as it can, while host A's messages go to another port of B, whose reader spins on a CPU of
 //! its own. Measured is the delay from the demux's arrival stamp to the application, and what was lost.
 
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Frames that the flood hands over at once.
 const BATCH: usize = 32;
 
-/// What happens beside the measured messages.
+/// Condition under which messages are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Beside {
@@ -60,7 +60,7 @@ impl Beside {
     }
 }
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// Measured messages of each way, rounded up to whole turns.
@@ -108,7 +108,7 @@ pub enum FloodError {
 /// Result of one way.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What happened beside.
+    /// Counters of the flood.
     pub beside: Beside,
     /// Measured messages that were sent.
     pub sent: u64,
@@ -132,9 +132,9 @@ impl Row {
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was measured.
+    /// Result of the measurement.
     pub settings: Settings,
-    /// What the nodes said on opening.
+    /// Reports of the nodes on opening.
     pub active: Vec<(&'static str, String)>,
     /// Of the flood's frames, those that the policed port's door kept out.
     pub policed: u64,
@@ -246,7 +246,7 @@ impl Ends {
     }
 }
 
-/// What the three threads tell each other.
+/// State that the three threads share.
 #[derive(Default)]
 struct Shared {
     /// Place of the way under way among [`Beside::ALL`].

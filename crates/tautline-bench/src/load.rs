@@ -36,7 +36,7 @@ pub const CHUNK_BYTES: usize = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// What TCP carries on gigabit Ethernet that it fills, 941 Mbit/s of payload. A virtual cable has no
+    /// Payload rate of TCP on gigabit Ethernet that it fills, 941 Mbit/s. A virtual cable has no
     /// rate of its own: what fills it is not a link but the processor.
     Gigabit,
     /// All that TCP gets.
@@ -53,7 +53,7 @@ impl Pace {
         }
     }
 
-    /// What is said in reports.
+    /// Text for reports.
     pub fn text(self) -> &'static str {
         match self {
             Pace::Gigabit => "paced to what fills gigabit Ethernet",
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// What makes the load.
+/// Program that makes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadTool {
@@ -126,10 +126,10 @@ impl LoadTool {
     }
 }
 
-/// What a load achieved.
+/// Work of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// What made it.
+    /// Program that made it.
     pub tool: LoadTool,
     /// Payload delivered, in gigabits a second.
     pub gbit_per_s: f64,
@@ -144,9 +144,9 @@ pub enum LoadError {
     /// A system call failed.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         operation: &'static str,
-        /// What the kernel answered.
+        /// Cause.
         source: io::Error,
     },
     /// iperf3 did not do what it should.

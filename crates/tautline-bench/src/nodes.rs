@@ -27,7 +27,7 @@ pub enum NodesError {
 }
 
 impl NodesError {
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub fn remedy(&self) -> String {
         match self {
             NodesError::Hosts(error) => error.remedy(),
@@ -75,7 +75,7 @@ impl HostNodes {
         self.ends[0].report()
     }
 
-    /// What carries the frames, in a line.
+    /// Carrier of the frames, in a line.
     pub fn describe(&self) -> String {
         self.report().to_string().replace('\n', ";")
     }

@@ -25,7 +25,7 @@ use tautline_testbed::interrupt;
 /// a stall of a shared machine, higher lets a dead path cost minutes.
 const LOST_IN_A_ROW_MAX: u32 = 20;
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// The paths, in the order of the table.
@@ -53,7 +53,7 @@ fn as_ns<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::
 }
 
 impl Settings {
-    /// What is measured unless the user says otherwise.
+    /// Default paths.
     pub fn new(paths: Vec<Path>, sizes: Vec<usize>, count: u64) -> Settings {
         Settings {
             paths,
@@ -146,11 +146,11 @@ pub struct Row {
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was measured.
+    /// Result of the measurement.
     pub settings: Settings,
     /// The hosts' offload settings.
     pub offloads: &'static str,
-    /// What was active on each path.
+    /// Link and mode of each path.
     pub active: Vec<(Path, String)>,
     /// Paths within sizes, in the settings' order.
     pub rows: Vec<Row>,
@@ -316,7 +316,7 @@ fn ways<'a>(
     })
 }
 
-/// What the answering thread is told to serve.
+/// Path that the answering thread serves.
 #[derive(Clone, Copy)]
 struct Slice {
     path_index: usize,

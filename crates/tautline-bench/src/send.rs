@@ -1,4 +1,4 @@
-//! What sending a datagram costs its thread, from the caller's memory and from a lent buffer, interleaved.
+//! Time that sending a datagram takes its thread, from the caller's memory and from a lent buffer, interleaved.
 //! The frames go to a MAC address that nobody has, so that the other end of the cable drops them at once: what is
 //! left is the way out.
 
@@ -47,7 +47,7 @@ impl From {
     }
 }
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// Bytes of the datagrams.
@@ -96,16 +96,16 @@ pub struct Row {
     pub bytes: usize,
     /// Where it was sent from.
     pub from: From,
-    /// What the call took.
+    /// Duration of the call.
     pub calls: LatencyHistogram,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was measured.
+    /// Result of the measurement.
     pub settings: Settings,
-    /// What the node said on opening.
+    /// Report of the node on opening.
     pub active: String,
     /// A row for each size and way.
     pub rows: Vec<Row>,

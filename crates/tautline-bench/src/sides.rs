@@ -25,9 +25,9 @@ pub struct Placement {
 #[derive(Debug, Error)]
 #[error("cannot {operation}: {source}")]
 pub struct PlacementError {
-    /// What was tried.
+    /// Operation that failed.
     pub operation: String,
-    /// What the kernel answered.
+    /// Cause.
     pub source: std::io::Error,
 }
 

@@ -43,7 +43,7 @@ impl Difference {
 pub struct Comparison {
     /// All figures of all loads that both have.
     pub differences: Vec<Difference>,
-    /// What makes the two hard to compare.
+    /// Difference that makes the two hard to compare.
     pub remarks: Vec<String>,
 }
 

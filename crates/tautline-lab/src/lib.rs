@@ -33,7 +33,7 @@ use result::Missing;
 pub struct OpenedJournal {
     /// The journal.
     pub journal: Journal,
-    /// What a killed lab had left and was put back.
+    /// Settings that a killed lab had left and that were put back.
     pub recovered: Vec<String>,
     /// The journal's own restriction, where it has one.
     pub missing: Option<Missing>,

@@ -344,7 +344,8 @@ fn fio(settings: &Settings) -> Option<PartCommand> {
     Some(part)
 }
 
-/// fio wants a run time and gets ten years: it is stopped by a signal. (iperf3 takes 0 for no limit, and at most a day.)
+/// fio wants a run time and gets ten years: it is stopped by a signal. (iperf3 takes 0 for no limit, and at most a
+/// day.)
 const UNTIL_STOPPED_S: u64 = 10 * 365 * 86_400;
 
 /// iperf3's own default is 5201; another one, so that a server that already runs is left alone.

@@ -89,7 +89,7 @@ pub struct IdleState {
     pub disabled: bool,
 }
 
-/// What decides how well a machine keeps time.
+/// Settings that decide how well a machine keeps time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Machine {
@@ -131,7 +131,7 @@ pub struct Machine {
     pub tickless_cpus: Reading<String>,
     /// Share of a period that real-time threads may take: `950000/1000000 us`, or `off`.
     pub realtime_throttling: Reading<String>,
-    /// What the kernel does about processor vulnerabilities that this processor has.
+    /// State of the kernel's mitigations for vulnerabilities that this processor has.
     pub mitigations: Reading<Vec<String>>,
 }
 

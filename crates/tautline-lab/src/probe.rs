@@ -77,7 +77,7 @@ impl Scheduling {
 /// One probe to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it waits on. Not an imported or tracer kind.
+    /// Event that it waits on. Not an imported or tracer kind.
     pub kind: ProbeKind,
     /// The CPU to pin it to.
     pub cpu: Option<u32>,
@@ -96,7 +96,7 @@ pub enum ProbeError {
     /// The scheduling was refused.
     #[error("{scheduling} was refused: {source}")]
     Scheduling {
-        /// What was asked for.
+        /// Settings asked for.
         scheduling: String,
         /// The kernel's answer.
         source: io::Error,
@@ -125,7 +125,8 @@ pub enum ProbeError {
 /// When a measurement begins, and how long it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The first deadline on CLOCK_MONOTONIC, before the plans' offsets; none to begin as soon as all threads are ready.
+    /// The first deadline on CLOCK_MONOTONIC, before the plans' offsets; none to begin as soon as all threads are
+    /// ready.
     pub start_ns: Option<u64>,
     /// How long to measure.
     pub duration: Duration,
@@ -140,7 +141,7 @@ impl From<Duration> for Span {
     }
 }
 
-/// What ends a measurement early: the first latency above a limit.
+/// Condition that ends a measurement early: the first latency above a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Trigger {
     /// The limit.
@@ -160,7 +161,7 @@ pub struct Tripped {
     pub cpu: u32,
 }
 
-/// What all probes of one measurement found.
+/// Results of all probes of one measurement.
 #[derive(Debug)]
 pub struct Measured {
     /// A series for each plan that could run, in order.
@@ -176,7 +177,7 @@ pub struct Measured {
 /// Live figures of one probe: written by its thread alone, read by anyone at any time.
 #[derive(Debug)]
 pub struct Live {
-    /// What is being run.
+    /// Part of the measurement that is running.
     pub plan: Plan,
     // Relaxed throughout: each cell is a figure of its own and a torn view of several only flickers.
     recent: Vec<AtomicU64>,

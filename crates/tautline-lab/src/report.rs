@@ -92,7 +92,7 @@ fn difference_table(comparison: &Comparison) -> Table {
     table
 }
 
-/// What a state is called.
+/// Name of a state.
 pub fn state_name(state: State) -> &'static str {
     match state {
         State::Untouched => "untouched",

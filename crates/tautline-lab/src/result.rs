@@ -1,4 +1,4 @@
-//! What a run of the lab found: one schema for the machine at hand, a guest in virtual time and an
+//! Result of a run of the lab: one schema for the machine at hand, a guest in virtual time and an
 //! imported file, written as JSON.
 //!
 //! A result carries the histograms themselves, not only their summaries, so that a later report can
@@ -34,22 +34,22 @@ pub struct LabResult {
     pub version: u32,
     /// The program that measured, with its version.
     pub tool: String,
-    /// What the reader calls this run: a host name, a kernel, a file.
+    /// Name of this run for the reader: a host name, a kernel, a file.
     pub label: String,
     /// Which clock the latencies were taken on, and so what they can be a statement about.
     pub time: TimeBase,
     /// Start in seconds since 1970 (CLOCK_REALTIME); 0 where time is virtual or unknown.
     pub started_unix_s: u64,
-    /// What was measured on. For a guest, the guest.
+    /// Machine that was measured. For a guest, the guest.
     pub machine: Machine,
     /// Each state and load that was measured, in order.
     pub phases: Vec<Phase>,
-    /// What cyclictest found in turns with the probe, where it was asked for.
+    /// Figures of cyclictest in turns with the probe, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreements: Vec<Agreement>,
-    /// What the run changed on the machine, and whether it was put back.
+    /// Changes that the run made on the machine, and whether each was undone.
     pub changes: Vec<Change>,
-    /// What could not be had, and what that weakens.
+    /// Privileges and settings that could not be had, and what that weakens.
     pub missing: Vec<Missing>,
     /// The judgement, where one was asked for.
     pub verdict: Option<Verdict>,
@@ -90,30 +90,30 @@ pub struct Phase {
     pub state: State,
     /// The load's name, such as `idle` or `combined`.
     pub load: String,
-    /// What the parts of the load did meanwhile.
+    /// Work of the load's parts meanwhile.
     pub achieved: Vec<Achieved>,
     /// Length of the phase in nanoseconds of its clock.
     pub duration_ns: u64,
-    /// What each probe found.
+    /// Results of each probe.
     pub series: Vec<Series>,
 }
 
-/// What one part of a load achieved.
+/// Work of one part of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Achieved {
     /// The part: `cpu`, `memory`, `disk`, `network` or `scheduling`.
     pub part: String,
-    /// What made it: `built-in`, `stress-ng`, `fio`, `iperf3`.
+    /// Program that made it: `built-in`, `stress-ng`, `fio`, `iperf3`.
     pub tool: String,
     /// The figure, in `unit`.
     pub amount: f64,
-    /// What `amount` counts, such as `MiB/s read and written`.
+    /// Unit of `amount`, such as `MiB/s read and written`.
     pub unit: String,
     /// Why it fell short, where it did.
     pub problem: Option<String>,
 }
 
-/// What a probe waited on.
+/// Event that a probe waited on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeKind {
@@ -154,10 +154,10 @@ impl ProbeKind {
     }
 }
 
-/// What one probe on one CPU found.
+/// Result of one probe on one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What it waited on.
+    /// Event that it waited on.
     pub probe: ProbeKind,
     /// The CPU that it was pinned to; none where it was not pinned.
     pub cpu: Option<u32>,
@@ -176,7 +176,7 @@ pub struct Series {
     pub page_faults: u64,
     /// Times that the probe was made to give up its CPU.
     pub switches_involuntary: u64,
-    /// What the probe cost: CPU time over time, 0 to 1.
+    /// Cost of the probe: CPU time over time, 0 to 1.
     pub cpu_share: f64,
     /// The worst latency of each slice of time.
     pub timeline: Vec<Slice>,
@@ -196,7 +196,7 @@ impl Phase {
 }
 
 impl Series {
-    /// What a histogram says; nothing is known yet of the probe's own faults, cost and time line.
+    /// Series of a histogram; nothing is known yet of the probe's own faults, cost and time line.
     pub fn new(
         probe: ProbeKind,
         cpu: Option<u32>,
@@ -249,11 +249,11 @@ impl Series {
 /// Something that could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What.
+    /// Setting or privilege.
     pub what: String,
     /// Why not.
     pub reason: String,
-    /// What to do about it.
+    /// Remedy.
     pub remedy: String,
     /// Whether the verdict is weaker for it.
     pub weakens_verdict: bool,
@@ -279,7 +279,7 @@ pub enum ResultFileError {
     NotOurs {
         /// The file.
         path: PathBuf,
-        /// What was found instead.
+        /// Value that was found.
         found: String,
     },
     /// A result of another version of the schema.
@@ -438,7 +438,7 @@ fn looks_like_a_result(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[']) && text.contains(&format!("\"{FORMAT}\""))
 }
 
-/// What a sleeper on CPU 0 would have reported, for tests.
+/// Result that a sleeper on CPU 0 would have reported, for tests.
 #[cfg(test)]
 pub(crate) fn sleeper(histogram: &LatencyHistogram) -> Series {
     let scheduling = "SCHED_FIFO 80".to_owned();

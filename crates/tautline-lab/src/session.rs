@@ -37,10 +37,10 @@ const REAL_TIME_CLOCK: &str = "/dev/rtc0";
 /// Shorter phases than this measure nothing that could be called a sample.
 const PHASE_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// What to run.
+/// Probes and loads to run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What the result is called.
+    /// Name of the result.
     pub label: String,
     /// Measuring time in all, divided evenly over states and loads.
     pub total: Duration,
@@ -89,7 +89,7 @@ pub struct Progress {
     pub phase_count: usize,
     /// The state.
     pub state: State,
-    /// What runs: a load's name or a probe's.
+    /// Running part: the name of a load or of a probe.
     pub what: String,
     /// Share of the phase that is over.
     pub share: f64,

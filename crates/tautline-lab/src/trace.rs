@@ -1,5 +1,6 @@
-//! The kernel's own trace: what ran while a probe was late, and the timerlat tracer ([`timerlat`]). Both work in a trace
-//! instance of their own, so that a trace of somebody else's goes on undisturbed; where there is no tracefs they say so.
+//! The kernel's own trace: what ran while a probe was late, and the timerlat tracer ([`timerlat`]). Both work in a
+//! trace instance of their own, so that a trace of somebody else's goes on undisturbed; where there is no tracefs
+//! they say so.
 
 pub mod timerlat;
 
@@ -132,7 +133,7 @@ impl Recorder {
         Ok(Recorder { instance, switch })
     }
 
-    /// What the probe writes "0" to.
+    /// File to which the probe writes "0".
     pub fn switch(&self) -> RawFd {
         self.switch.as_raw_fd()
     }
@@ -349,7 +350,7 @@ impl Scan {
         }
     }
 
-    /// What had the CPU between the probe's waking and the switch to it, without the handlers that ran then:
+    /// Occupant of the CPU between the probe's waking and the switch to it, without the handlers that ran then:
     /// they have stretches of their own.
     fn before_the_switch(&self) -> Option<Stretch> {
         let woken_ns = self.woken_ns?;

@@ -23,7 +23,7 @@ pub const SAMPLES_STRONG: u64 = 1_000_000;
 /// Time from which evidence can be strong: shorter runs miss what comes once an hour (log rotation, timers).
 pub const STRONG_DURATION_NS: u64 = 3_600 * 1_000_000_000;
 
-/// What a machine is judged for.
+/// Class that a machine is judged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -104,7 +104,7 @@ pub fn parse_duration_ns(text: &str) -> Option<u64> {
     (ns >= 1.0 && ns <= u64::MAX as f64).then_some(ns.round() as u64)
 }
 
-/// What was found.
+/// Value that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -133,7 +133,7 @@ pub enum Strength {
 pub struct Judgement {
     /// Untouched or tuned.
     pub state: State,
-    /// What was found.
+    /// Value that was found.
     pub outcome: Outcome,
     /// Wake-ups judged.
     pub samples: u64,
@@ -152,7 +152,7 @@ pub struct Judgement {
 /// The judgement of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was asked for.
+    /// Value that was asked for.
     pub class: Class,
     /// The deadline.
     pub deadline_ns: u64,
@@ -160,7 +160,7 @@ pub struct Verdict {
     pub judgements: Vec<Judgement>,
     /// Whether this says something about hardware. Never for a virtual machine.
     pub about_hardware: bool,
-    /// What it is a statement about, in words.
+    /// Subject of the statement, in words.
     pub subject: String,
     /// The loads that it holds under.
     pub loads: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a measurement takes of memory: the same for a second as for a week, and nothing more while it runs. One test,
+//! Memory of a measurement: the same for a second as for a week, and nothing more while it runs. One test,
 //! because the allocator's count is that of the whole process.
 #![allow(unsafe_code)] // A global allocator can be made in no other way.
 
@@ -92,7 +92,7 @@ fn a_week_at_ten_kilohertz_takes_the_memory_of_a_second() {
     assert_eq!(CALLS.load(Ordering::Relaxed), before);
     assert_eq!(record.histogram.count(), 1_100_000 + week_samples);
 
-    // What goes into the result file is bounded likewise: the whole week has its slices, and no more than these.
+    // The result file is bounded likewise: the whole week has its slices, and no more than these.
     let slices = record.slices();
     assert_eq!(slices.len(), TIMELINE_SLICES);
     let last = slices.last().expect("there are some").start_ns;

@@ -47,9 +47,9 @@ impl Bar {
 /// Bars on one scale.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What they show.
+    /// Quantity that the bars show.
     pub caption: String,
-    /// What the parts are called; as many as a bar has.
+    /// Names of the parts; as many as a bar has.
     pub parts: Vec<String>,
     /// From the top.
     pub bars: Vec<Bar>,

@@ -21,7 +21,7 @@ use maud::{Markup, PreEscaped, html};
 use crate::page::{Block, COLOURS, DRAWING};
 use crate::plot::{Layout, legend, stroke, tick_text};
 
-/// What an axis counts in.
+/// Unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds, shown in the unit that suits.
@@ -124,7 +124,7 @@ impl Line {
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Quantity that the chart shows.
     pub caption: String,
     /// The axis across.
     pub across: Axis,
@@ -272,7 +272,7 @@ pub(crate) fn standalone(width: f64, height: f64, drawing: &Markup) -> String {
         + "\n"
 }
 
-/// What an axis spans, in places on it, and its ticks (values) with their rank: 0 main, more: lesser.
+/// Range of an axis, in places on it, and its ticks (values) with their rank: 0 main, more: lesser.
 pub(crate) struct Span {
     from: f64,
     to: f64,

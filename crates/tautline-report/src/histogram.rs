@@ -94,7 +94,7 @@ impl LatencyHistogram {
         })
     }
 
-    /// What tables show; zero throughout for an empty histogram.
+    /// Figures for tables; zero throughout for an empty histogram.
     pub fn summary(&self) -> Summary {
         if self.count() == 0 {
             return Summary::default();

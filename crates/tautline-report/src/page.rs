@@ -244,7 +244,7 @@ pub(crate) const COLOURS: &str = "\
 --s0:#4aa8e0;--s1:#ff8a3d;--s2:#2fc79a;--s3:#e39bc6;--s4:#c4c9cf;--s5:#f0b429;--s6:#9ad4f5;--s7:#bb9bd8}}\
 ";
 
-/// What stands in a drawing, on a page or in a file of its own.
+/// Contents of a drawing, on a page or in a file of its own.
 pub(crate) const DRAWING: &str = "\
 .grid{stroke:var(--line);stroke-width:1}.minor{stroke:var(--line);stroke-width:.5;opacity:.6}\
 .axis{stroke:var(--soft);stroke-width:1}\

@@ -26,7 +26,7 @@ const SHARE_DECADES_MAX: i32 = 9;
 pub struct Series<'a> {
     /// Name in the legend.
     pub name: &'a str,
-    /// What was measured. A series without samples is named in the legend and not drawn.
+    /// Samples. A series without any is named in the legend and not drawn.
     pub histogram: &'a LatencyHistogram,
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn stroke(index: usize) -> String {
     }
 }
 
-/// What the axes span, in powers of ten.
+/// Ranges of the axes, in powers of ten.
 struct Range {
     latency_from: f64,
     latency_to: f64,

@@ -19,11 +19,11 @@ pub struct Surface {
 /// Surfaces over the same quantities.
 #[derive(Clone, Debug)]
 pub struct Surfaces {
-    /// What they show.
+    /// Quantity that the surfaces show.
     pub caption: String,
-    /// What goes across, and its values.
+    /// Horizontal quantity, and its values.
     pub across: (&'static str, Vec<String>),
-    /// What goes up, and its values from the bottom.
+    /// Vertical quantity, and its values from the bottom.
     pub up: (&'static str, Vec<String>),
     /// One drawing each.
     pub surfaces: Vec<Surface>,

@@ -58,15 +58,15 @@ pub enum HostsError {
     Tool {
         /// The command line as it was run.
         command: String,
-        /// What it wrote to standard error.
+        /// Its standard error.
         stderr: String,
     },
     /// A system call or file operation failed.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was tried, with its object.
+        /// Operation that failed, with its object.
         operation: String,
-        /// What the kernel answered.
+        /// Cause.
         source: io::Error,
     },
     /// More cables were asked for than there may be.
@@ -81,7 +81,7 @@ pub enum HostsError {
 }
 
 impl HostsError {
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub fn remedy(&self) -> String {
         match self {
             HostsError::NotPrivileged => {
@@ -175,7 +175,7 @@ impl Offloads {
         }
     }
 
-    /// What is said in reports.
+    /// Text for reports.
     pub fn text(self) -> &'static str {
         match self {
             Offloads::Kernel => "kernel default",
@@ -185,7 +185,7 @@ impl Offloads {
     }
 }
 
-/// What hosts to make.
+/// Options of the hosts to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct HostsOptions {
     /// Number of cables between the two, 1 to [`CABLE_COUNT_MAX`].
@@ -246,7 +246,7 @@ pub struct Hosts {
     cable_count: u8,
     offloads: Offloads,
     queue_count: u8,
-    /// What the cable is made of, where it is no virtual one.
+    /// Interfaces that the cable is made of, where it is no virtual one.
     borrowed: Option<[hardware::Borrowed; 2]>,
     // Withdrawn after `drop` has removed the namespaces.
     _clean_up: CleanUp,

@@ -25,7 +25,7 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// What is to be undone, with the number by which its owner withdraws it.
+/// Action to be undone, with the number by which its owner withdraws it.
 static CLEAN_UPS: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
 
 /// Starts to watch for SIGINT, SIGTERM and SIGHUP. Calls after the first do nothing.

@@ -1,7 +1,7 @@
-//! What XDP features the kernel says an interface has, and which threads poll it: the generic netlink
+//! XDP features of an interface according to the kernel, and the threads that poll it: the generic netlink
 //! family `netdev` (since Linux 6.3, threads since 6.8). Also the little netlink that this needs.
 //!
-//! What comes from the kernel is parsed with bounds all the same, and answers without the expected
+//! Data from the kernel is parsed with bounds all the same, and answers without the expected
 //! attribute are no answer.
 
 use std::io;

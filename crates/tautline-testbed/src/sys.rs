@@ -294,7 +294,7 @@ pub fn signal_with_parent(command: &mut std::process::Command, signal: i32) {
     }
 }
 
-/// What the calling thread has used so far.
+/// Resources that the calling thread has used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadUsage {
     /// Page faults served without disk.

@@ -45,7 +45,7 @@ impl Way {
         }
     }
 
-    /// What it is, for people: the UDP and TCP are the kernel's.
+    /// Name for people: the UDP and TCP are the kernel's.
     pub fn text(self) -> &'static str {
         match self {
             Way::Tautline => "Tautline",

@@ -66,7 +66,7 @@ pub enum DemoError {
     Way {
         /// Which.
         way: Way,
-        /// What the kernel answered.
+        /// Cause.
         source: io::Error,
     },
     /// The user ended the run.
@@ -74,7 +74,7 @@ pub enum DemoError {
     Interrupted(i32),
 }
 
-/// What the run was like.
+/// Conditions of the run.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Settings {
@@ -102,7 +102,7 @@ pub struct Settings {
     pub scheduling: String,
     /// Clock of all times.
     pub clock: &'static str,
-    /// What the load asked for.
+    /// Rate that the load asked for.
     pub load_pace: Pace,
     /// Whether the load and the loop ran on the same CPUs.
     pub load_shares_cpus: bool,
@@ -150,11 +150,11 @@ impl Row {
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the run was like.
+    /// Conditions of the run.
     pub settings: Settings,
     /// Tautline's link, and why not a better one.
     pub link: OpenReport,
-    /// What the TCP stream achieved beside the loop.
+    /// Throughput of the TCP stream beside the loop.
     pub load: LoadReport,
     /// In the order of [`Way::ALL`].
     pub rows: Vec<Row>,
@@ -167,7 +167,7 @@ impl Outcome {
     }
 }
 
-/// What is known while the run goes on.
+/// State of a run that is under way.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Time since the start.
@@ -176,7 +176,7 @@ pub struct Progress {
     pub total: Duration,
     /// The way whose turn it is; nothing before and after.
     pub current: Option<Way>,
-    /// What each way came to so far: cycles, missed, figures.
+    /// Results of each way so far: cycles, missed, figures.
     pub so_far: [(u64, u64, Summary); 4],
 }
 

@@ -8,7 +8,7 @@ pub const STATE_BYTES: usize = 64;
 /// Bytes of a command.
 pub const COMMAND_BYTES: usize = 32;
 
-/// What the motor publishes at the start of each cycle.
+/// State that the motor publishes at the start of each cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct State {
     /// Number of the cycle on this path.
@@ -47,7 +47,7 @@ impl State {
     }
 }
 
-/// What the controller answers.
+/// Answer of the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Command {
     /// Number of the cycle whose state it was computed from.

@@ -1,4 +1,4 @@
-//! What the demo found, for a terminal, as JSON and as a page.
+//! Results of the demo, for a terminal, as JSON and as a page.
 
 use serde_json::{Value, json};
 use tautline_lab::Machine;
@@ -9,12 +9,12 @@ use tautline_report::plot::{self, latency_text};
 use super::{Outcome, PERIOD, Row, Settings, Way};
 use tautline_report::table;
 
-/// What is measured, word by word.
+/// Definition of the measured time, word by word.
 const MEASURED: &str = "A round trip begins when the motor has its state of this cycle in hand and is about to send it, \
      and ends when the motor has received the command that the controller computed from that state, or from a newer \
      one. The controller answers when the state reaches it. Late commands are counted with the time that they took.";
 
-/// What a missed deadline is.
+/// Definition of a missed deadline.
 const DEADLINE: &str = "UDP and TCP are the kernel's. The deadline of a cycle is the end of its period, 1 ms after its beginning: missed is a cycle whose command \
      had not come by then, or that could not begin within its period.";
 
@@ -55,7 +55,7 @@ fn is_unprivileged(outcome: &Outcome) -> bool {
     outcome.link.link == tautline::LinkKind::Udp
 }
 
-/// What must be known to read the figures.
+/// Remarks that are needed to read the figures.
 fn remarks(outcome: &Outcome) -> Vec<String> {
     let mut remarks = Vec::new();
     if is_unprivileged(outcome) {
@@ -84,7 +84,7 @@ fn virtual_remark(machine: &Machine) -> Option<&'static str> {
     )
 }
 
-/// What took effect, in a line or a few.
+/// Settings that took effect, in a line or a few.
 fn settings_text(settings: &Settings) -> String {
     let cpu = |cpu: Option<usize>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
     format!(

@@ -160,9 +160,9 @@ pub enum EchoError {
     /// A system call failed.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         operation: &'static str,
-        /// What the kernel answered.
+        /// Cause.
         source: io::Error,
     },
     /// The hosts could not be entered.
@@ -184,7 +184,7 @@ pub trait RoundTrip: Send {
     /// are passed over. Ends with [`EchoError::TimedOut`] after the path's time limit.
     fn round_trip(&mut self, payload: &[u8]) -> Result<(), EchoError>;
 
-    /// What is active on this path, in one line for the user.
+    /// Link and mode of this path, in one line for the user.
     fn describe(&self) -> String;
 }
 
@@ -223,8 +223,9 @@ pub fn cable_count(paths: &[Path]) -> usize {
 
 /// Opens paths between the hosts, on [`cable_count`] cables. The ends may be used from any thread.
 ///
-/// All paths but the floor and xsk, whose programs cannot share an interface with the demux, share the first cable. If one of them is on the xdp link, the demux
-/// is attached to that cable while all of them are measured, the kernel's too.
+/// All paths but the floor and xsk, whose programs cannot share an interface with the demux, share the first cable.
+/// If one of them is on the xdp link, the demux is attached to that cable while all of them are measured, the
+/// kernel's too.
 pub fn open_paths(
     paths: &[Path],
     hosts: &Hosts,
@@ -239,7 +240,7 @@ pub fn open_paths(
     paths.iter().map(open).collect()
 }
 
-/// What several paths use. Ports keep their node open.
+/// Objects that several paths use. Ports keep their node open.
 #[derive(Default)]
 struct Shared {
     xdp: Option<HostNodes>,

@@ -1,8 +1,8 @@
 //! RTDiP, figure 8: bandwidth by message size with window-based flow control.
 //!
-//! TCP twice: with segmentation offloads off on its cable, as on the paper's hardware, and with them on, where a virtual
-//! cable moves up to 64 KiB at once. Ports send one by one, in batches, and merging small messages, which is what TCP
-//! does by itself.
+//! TCP twice: with segmentation offloads off on its cable, as on the paper's hardware, and with them on, where a
+//! virtual cable moves up to 64 KiB at once. Ports send one by one, in batches, and merging small messages, which is
+//! what TCP does by itself.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

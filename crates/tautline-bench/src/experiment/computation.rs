@@ -1,6 +1,7 @@
-//! RTDiP, figure 3: the run time of a computation of real-time priority while a process of low priority receives a stream
-//! on the same CPU. What runs on that CPU besides is the receive processing: for the kernel's paths as the kernel does it, in
-//! soft interrupts, which come before every process; for Tautline in a thread below the computation.
+//! RTDiP, figure 3: the run time of a computation of real-time priority while a process of low priority receives a
+//! stream on the same CPU. What runs on that CPU besides is the receive processing: for the kernel's paths as the
+//! kernel does it, in soft interrupts, which come before every process; for Tautline in a thread below the
+//! computation.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,14 +48,14 @@ const TCP: Usage = Usage {
 };
 /// Bytes of a message of the stream, as in the paper.
 const MESSAGE_BYTES: usize = 1024;
-/// What p99.9 / min may be beside Tautline's stream, as a multiple of that of the quiet run.
+/// Limit of p99.9 / min beside Tautline's stream, as a multiple of that of the quiet run.
 const TAUTLINE_SPREAD_MAX: f64 = 1.10;
 /// By how much the kernel's paths must be above Tautline to be clearly so.
 const CLEAR_MARGIN: f64 = 1.10;
 /// From the start of a stream until it is measured beside.
 const LEAD_NS: u64 = 50_000_000;
 
-/// What runs beside the computation.
+/// Stream that runs beside the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,
@@ -121,7 +122,7 @@ struct Sample {
     end_ns: u64,
 }
 
-/// What was found beside one stream.
+/// Results beside one stream.
 #[derive(Clone, Debug, Default)]
 struct Found {
     samples: Vec<Sample>,

@@ -1,5 +1,5 @@
-//! The Emblix paper's figures 1 to 4: the worst wake-up of four kernels under load, in virtual time. The measurement is that
-//! of `taut lab kernels`: it needs QEMU and, the first time, the distribution's archive, but no privilege.
+//! The Emblix paper's figures 1 to 4: the worst wake-up of four kernels under load, in virtual time. The measurement
+//! is that of `taut lab kernels`: it needs QEMU and, the first time, the distribution's archive, but no privilege.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     Ok(vec![outcome(&results, duration)])
 }
 
-/// What ended the run. Who presses ^C sends the signal to QEMU too, whose end may be noticed before ours.
+/// Reason why the run ended. ^C sends the signal to QEMU too, whose end may be noticed before ours.
 fn ended(error: KernelsError, signal: Option<i32>) -> ExperimentError {
     match signal {
         Some(signal) => ExperimentError::Interrupted(signal),

@@ -1,5 +1,5 @@
-//! Ends of paths that carry datagrams from host A to host B and back: kernel UDP, and Tautline's queuing ports and ports of
-//! plain UDP.
+//! Ends of paths that carry datagrams from host A to host B and back: kernel UDP, and Tautline's queuing ports and
+//! ports of plain UDP.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
@@ -280,7 +280,7 @@ struct Port {
 }
 
 impl Port {
-    // What has no room now is counted by the port, and sent again by the caller.
+    // The port counts a message that has no room now, and the caller sends it again.
 
     fn send_one_by_one(&mut self, messages: &[u8], message_bytes: usize) -> usize {
         let sends = messages.chunks(message_bytes);
@@ -294,7 +294,7 @@ impl Port {
             .chunks(message_bytes)
             .take_while(|message| self.port.merge(self.to, Priority::LOWEST, message).is_ok())
             .count();
-        // What stays merged goes with the next ones.
+        // Messages that stay merged go with the next ones.
         let _later = self.port.flush();
         merged
     }

@@ -27,7 +27,7 @@ const FIGURES: [Figure; 1] = [Figure {
 
 const PATHS: [Path; 4] = [Path::Sampling, Path::Queuing, Path::TcpPoll, Path::TcpBlock];
 
-/// What our paths must be below each of TCP's ways of waiting, at every size.
+/// Limit of our paths as a share of each of TCP's ways of waiting, at every size.
 const TARGETS: [(Path, &str, f64); 2] = [
     (Path::TcpBlock, "TCP blocking", 0.79),
     (Path::TcpPoll, "TCP busy-polled", 0.50),

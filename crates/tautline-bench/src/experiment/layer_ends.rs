@@ -1,5 +1,5 @@
-//! The ends of the paths of which [`ssrtudp_layers`](super::ssrtudp_layers) measures the layers: the same way with one stamp
-//! or another.
+//! The ends of the paths of which [`ssrtudp_layers`](super::ssrtudp_layers) measures the layers: the same way with
+//! one stamp or another.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -36,7 +36,7 @@ const BUFFER_BYTES: usize = 2048;
 /// Names of the demux as the kernel has them: the program on all links of a node.
 const DEMUXES: [&str; 2] = ["tautline_demux", "tautline_linear"];
 
-/// What is measured by itself.
+/// Quantities that are measured by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Two looks at the clock.
@@ -142,8 +142,8 @@ impl Ends {
         }
     }
 
-    /// The run time of the demux for each message of what `passes` passes, in nanoseconds; `None` where the kernel does not
-    /// count it for us.
+    /// The run time of the demux for each message of what `passes` passes, in nanoseconds; `None` where the kernel
+    /// does not count it for us.
     pub(super) fn demux_time(
         &mut self,
         passes: &mut dyn FnMut(&mut Ends) -> io::Result<()>,
@@ -169,7 +169,7 @@ impl Ends {
             })
     }
 
-    /// What is active on each path.
+    /// Link and mode of each path.
     pub(super) fn describe(&self) -> Vec<(String, String)> {
         let link = self.nodes.describe();
         let kernel = "kernel UDP, non-blocking sockets, both sides spin; the demux is attached";

@@ -69,9 +69,9 @@ pub struct Figure {
     pub name: &'static str,
     /// Paper and figure.
     pub source: &'static str,
-    /// What is measured, in a few words.
+    /// Quantity that is measured, in a few words.
     pub title: &'static str,
-    /// What the paper found.
+    /// Result of the paper.
     pub found: &'static str,
 }
 
@@ -80,7 +80,7 @@ pub struct Figure {
 pub struct Experiment {
     /// The figures that it makes.
     pub figures: &'static [Figure],
-    /// What the user may set.
+    /// Parameters that the user may set.
     pub parameters: &'static [Parameter],
     /// Measures, and returns an outcome for each figure, in the same order.
     pub run: fn(&Request, &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError>,
@@ -112,35 +112,35 @@ impl Scale {
     }
 }
 
-/// What is asked of an experiment.
+/// Request to an experiment.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// How much is measured.
     pub scale: Scale,
-    /// What the user set; of these an experiment looks at those that are among its parameters.
+    /// Values that the user set; of these an experiment looks at those that are among its parameters.
     pub values: Values,
 }
 
-/// What a figure came to.
+/// Result of a figure.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Which.
     pub figure: &'static Figure,
     /// Parameters, by name with unit.
     pub settings: Map<String, Value>,
-    /// What was active on each path.
+    /// Link and mode of each path.
     pub active: Vec<(String, String)>,
     /// The raw data: objects with the same keys throughout.
     pub rows: Vec<Value>,
-    /// What of them people read: the heading, and the cells.
+    /// Table for people: the heading, and the cells.
     pub table: (Vec<&'static str>, Vec<Vec<String>>),
     /// The plots.
     pub plots: Vec<Plot>,
-    /// What was found here, to stand beside what the paper found.
+    /// Result found here, to stand beside the paper's.
     pub here: String,
     /// Targets and whether they were met.
     pub checks: Vec<Check>,
-    /// What must be known to read the figures.
+    /// Remarks that are needed to read the figures.
     pub remarks: Vec<String>,
 }
 
@@ -174,9 +174,9 @@ impl Outcome {
 /// A target and what came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// What was to be reached.
+    /// Target.
     pub target: String,
-    /// What was.
+    /// Value that was reached.
     pub found: String,
     /// Whether that is enough.
     pub met: bool,
@@ -255,12 +255,12 @@ pub enum ExperimentError {
     /// Something was refused, or failed on the way.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         operation: String,
-        /// What the kernel answered.
+        /// Cause.
         source: io::Error,
     },
-    /// What the user set contradicts itself.
+    /// Values that the user set contradict each other.
     #[error("{0}")]
     Settings(String),
     /// The user ended the run.
@@ -279,7 +279,7 @@ impl ExperimentError {
         }
     }
 
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub fn remedy(&self) -> String {
         match self {
             ExperimentError::Hosts(error)

@@ -1,4 +1,4 @@
-//! What a user may set of an experiment: whole numbers by name, given as `--set NAME=VALUE`.
+//! Parameters that a user may set of an experiment: whole numbers by name, given as `--set NAME=VALUE`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use thiserror::Error;
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it is, with its unit.
+    /// Description of the parameter, with its unit.
     pub meaning: &'static str,
     /// The least and the greatest value.
     pub range: (u64, u64),
@@ -77,7 +77,7 @@ pub enum ParameterError {
     Twice(&'static str),
 }
 
-/// What the user set.
+/// Values that the user set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values(BTreeMap<&'static str, u64>);
 
@@ -113,7 +113,7 @@ impl Values {
         Ok(Values(values))
     }
 
-    /// What was set, or the value for when nothing was.
+    /// Value that was set, or the default.
     pub fn or(&self, name: &str, otherwise: u64) -> u64 {
         self.0.get(name).copied().unwrap_or(otherwise)
     }

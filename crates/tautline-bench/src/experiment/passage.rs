@@ -1,5 +1,6 @@
-//! One message at a time from host A to host B: when it left, when it was stamped on the way, when the application had it. Each
-//! side has a CPU of its own and spins; no message leaves before the last one has arrived, so that nothing queues.
+//! One message at a time from host A to host B: when it left, when it was stamped on the way, when the application
+//! had it. Each side has a CPU of its own and spins; no message leaves before the last one has arrived, so that
+//! nothing queues.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -37,7 +38,7 @@ pub(super) trait Departs: Send {
     }
 }
 
-/// What has come: the number in it, and its stamp.
+/// Message that has come: the number in it, and its stamp.
 pub(super) type Came = (u32, Option<Stamp>);
 
 /// The receiving end.
@@ -65,7 +66,7 @@ pub(super) struct Passage {
     pub(super) whole: u64,
 }
 
-/// What passages of one kind came to.
+/// Results of passages of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Passages {
     pub(super) list: Vec<Passage>,
@@ -167,7 +168,7 @@ fn send_all(
 ) -> io::Result<Vec<Left>> {
     let mut message = vec![0x5a; bytes];
     let mut left = Vec::with_capacity(count as usize);
-    // What an earlier turn left.
+    // Rest of an earlier turn.
     while end.stamp()?.is_some() {}
     for number in 1..=count {
         let rest_until = monotonic_ns() + PAUSE_NS;

@@ -62,7 +62,7 @@ fn may_use_fifo() -> bool {
         .unwrap_or(false)
 }
 
-/// What a thread returned; its panic goes on.
+/// Result of a thread; its panic goes on.
 pub(super) fn joined<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -35,8 +35,8 @@ pub(super) fn with_poll(hosts: &Hosts, host: Host, cable: usize) -> Result<(), E
     Ok(hosts.run(host, "ethtool", &["-K", &interface, "gro", "on"])?)
 }
 
-/// Puts the poll of a cable's end into a thread on `cpu`, at `priority` of SCHED_FIFO or as an ordinary thread. There must be a poll
-/// already: after the demux is attached. Says what took effect.
+/// Puts the poll of a cable's end into a thread on `cpu`, at `priority` of SCHED_FIFO or as an ordinary thread. There
+/// must be a poll already: after the demux is attached. Says what took effect.
 pub(super) fn in_thread(
     hosts: &Hosts,
     host: Host,

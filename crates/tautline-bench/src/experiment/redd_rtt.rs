@@ -1,5 +1,5 @@
-//! rtl_redd_udp, figures 2 and 3: round trip best, average and worst by size, raw frames against UDP. The measurement is that
-//! of `taut bench rtt`.
+//! rtl_redd_udp, figures 2 and 3: round trip best, average and worst by size, raw frames against UDP. The measurement
+//! is that of `taut bench rtt`.
 
 use serde_json::{Value, json};
 use tautline_report::Summary;

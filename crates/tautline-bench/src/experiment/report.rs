@@ -1,4 +1,4 @@
-//! What experiments found, for a terminal, as JSON and as a page. The JSON is described in docs/experiments.md.
+//! Results of experiments, for a terminal, as JSON and as a page. The JSON is described in docs/experiments.md.
 
 use serde_json::{Value, json};
 use tautline_lab::Machine;
@@ -18,7 +18,7 @@ pub struct Run {
     pub quick: bool,
 }
 
-/// What came of a figure that was asked for.
+/// Result of a figure that was asked for.
 #[derive(Clone, Debug)]
 pub enum Ended {
     /// It was measured.
@@ -27,7 +27,7 @@ pub enum Ended {
     Failed {
         /// The figure.
         figure: &'static Figure,
-        /// What happened, and what to do.
+        /// Failure, with its remedy.
         reason: String,
     },
 }

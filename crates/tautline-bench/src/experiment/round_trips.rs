@@ -13,10 +13,10 @@ use crate::sides::Placement;
 /// Round trips in one slice: about 2 ms.
 const SLICE: u64 = 250;
 
-/// What a port of plain UDP may take of a raw port's time, at the median and at p99.
+/// Limit of a port of plain UDP as a share of a raw port's time, at the median and at p99.
 const UDP_OF_RAW_MAX: f64 = 1.10;
 
-/// What was measured.
+/// Result of the measurement.
 pub(super) struct Measured {
     pub(super) rows: Vec<Row>,
     active: Vec<(Path, String)>,

@@ -48,7 +48,7 @@ const WARM_UP: u64 = 20;
 const LEAD: Duration = Duration::from_millis(300);
 /// The link that the stream is to fill, for want of a rate of the virtual cable's own.
 const LINK_GBIT_PER_S: f64 = 1.0;
-/// What it is to take of that, and how much longer p99 may be beside it.
+/// Share of that which the stream is to take, and how much longer p99 may be beside it.
 const SHARE_MIN: f64 = 0.8;
 const P99_OF_ALONE_MAX: f64 = 2.0;
 
@@ -131,7 +131,7 @@ fn empty_rows() -> Vec<Row> {
         .collect()
 }
 
-/// What a TCP stream did while something was measured beside it.
+/// Work of a TCP stream while something was measured beside it.
 struct Stream {
     load: LoadReport,
     rates: Vec<Interval>,
@@ -294,7 +294,7 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
     }
 }
 
-/// What the TCP streams took of the link: as a plot over time, as settings, as a check.
+/// Throughput of the TCP streams: as a plot over time, as settings, as a check.
 fn tell_of_streams(outcome: &mut Outcome, streams: &[Stream]) {
     let means: Vec<f64> = streams.iter().map(|one| one.load.gbit_per_s).collect();
     let least = means.iter().copied().fold(f64::INFINITY, f64::min);

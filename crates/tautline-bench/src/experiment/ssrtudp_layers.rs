@@ -1,9 +1,9 @@
 //! SS-RTUDP, table 1: where the time of one packet goes, layer by layer; kernel UDP, and Tautline's ports.
 //!
 //! Of the way from the call that sends to the application that has the message, each layer is the difference of two
-//! places on it. The kernel stamps packets itself at three of them, the demux at one; two calls are timed alone, and the
-//! kernel counts the run time of its BPF programs. Each kind has turns of its own, so that none pays for another; what
-//! is left between the layers together and the undisturbed way is the rest.
+//! places on it. The kernel stamps packets itself at three of them, the demux at one; two calls are timed alone, and
+//! the kernel counts the run time of its BPF programs. Each kind has turns of its own, so that none pays for another;
+//! what is left between the layers together and the undisturbed way is the rest.
 
 use std::io;
 
@@ -32,7 +32,7 @@ const FIGURES: [Figure; 1] = [Figure {
 }];
 
 const SIZES: [usize; 2] = [4, 1400];
-/// What the layers together may differ from the undisturbed way.
+/// Largest difference of all layers together from the undisturbed way.
 const REST_MAX: f64 = 0.10;
 
 /// A layer, in the order of the way.
@@ -116,7 +116,7 @@ impl Way {
     }
 }
 
-/// What was measured at one size, by kind.
+/// Results at one size, by kind.
 struct Measured {
     bytes: usize,
     kinds: Vec<(Kind, Passages)>,

@@ -23,10 +23,10 @@ const FIGURES: [Figure; 1] = [Figure {
 }];
 
 const PATHS: [Path; 4] = [Path::Queuing, Path::UdpPort, Path::UdpPoll, Path::UdpBlock];
-/// What a round trip may take of kernel UDP's, medians, and where.
+/// Limits of a round trip as a share of kernel UDP's, medians, and where they hold.
 const LATENCY_MAX: f64 = 0.5;
 const LATENCY_BYTES: [usize; 2] = [4, 1400];
-/// What is gained over kernel UDP, and where.
+/// Gain over kernel UDP, and where it holds.
 const GAINS: [(usize, f64); 3] = [(64, 2.0), (8192, 1.4), (DATAGRAM_BYTES_MAX, 1.4)];
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {

@@ -1,5 +1,5 @@
-//! Streams from host A to host B: over TCP, whose flow control is its own, and over kernel UDP and queuing ports with that
-//! of [`window`](super::window).
+//! Streams from host A to host B: over TCP, whose flow control is its own, and over kernel UDP and queuing ports with
+//! that of [`window`](super::window).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

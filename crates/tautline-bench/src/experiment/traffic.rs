@@ -1,4 +1,4 @@
-//! What an interface sends over time, from the counters that the kernel keeps of it.
+//! Throughput of an interface over time, from the counters that the kernel keeps of it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -18,14 +18,14 @@ const COUNTERS: &str = "/proc/thread-self/net/dev";
 /// Of the columns after an interface's name: bytes sent, after the eight of receiving.
 const BYTES_SENT: usize = 8;
 
-/// What was sent in a stretch of time.
+/// Bytes sent in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) length: Duration,
     pub(super) bits_per_s: f64,
 }
 
-/// What a host sends over a cable in each tenth of a second until `stop` is set, and in what is left then: at least one
+/// Bytes that a host sends over a cable in each tenth of a second until `stop` is set, and in the rest: at least one
 /// interval.
 pub(super) fn trace(
     hosts: &Hosts,

@@ -61,8 +61,8 @@ const PATHS: [&str; 3] = ["tcp", "queuing", "sampling"];
 const WARM_UP: u64 = 1;
 /// From the threads' start to the first turn.
 const LEAD_NS: u64 = 50_000_000;
-/// From the wake-up to the second update. Lower: the kernel's own work after a wake-up may reach into it. Higher: less of
-/// the CPU is left to receive.
+/// From the wake-up to the second update. Lower: the kernel's own work after a wake-up may reach into it. Higher:
+/// less of the CPU is left to receive.
 const AWAKE_NS: u64 = 150_000;
 /// Between two turns: longer than an update takes.
 const PAUSE_NS: u64 = 2_000_000;
@@ -154,7 +154,7 @@ impl Moment {
     }
 }
 
-/// What a thread found for one pair: at each [`Moment`], the cost of each update and the states that had come.
+/// Results of a thread for one pair: at each [`Moment`], the cost of each update and the states that had come.
 #[derive(Clone, Debug, Default)]
 struct Found([Vec<(u64, u32)>; 2]);
 

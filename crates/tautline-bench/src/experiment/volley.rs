@@ -1,8 +1,8 @@
 //! Volleys: n messages from host A to host B, and the time until all have arrived.
 //!
-//! Never more messages are under way than the window holds, so that nothing is lost for lack of room; what is lost all the
-//! same is counted and not sent again. Each side has a CPU of its own and spins. Paths and sizes take turns, and each
-//! counts with the median of its volleys.
+//! Never more messages are under way than the window holds, so that nothing is lost for lack of room; what is lost
+//! all the same is counted and not sent again. Each side has a CPU of its own and spins. Paths and sizes take turns,
+//! and each counts with the median of its volleys.
 
 use std::io;
 use std::sync::Barrier;
@@ -117,7 +117,7 @@ impl Way {
     }
 }
 
-/// What volleys of one path and size came to.
+/// Results of volleys of one path and size.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) way: Way,
@@ -211,7 +211,7 @@ impl Ways {
         outcome.set("frames_under_way_max", FRAMES_UNDER_WAY);
         outcome.set("link", "veth between two network namespaces");
         outcome.set("clock", "CLOCK_MONOTONIC");
-        // What another part of the experiment said of a path is said here with more.
+        // The description of a path by another part of the experiment is repeated here with more.
         let named = |name: &str| Way::ALL.iter().any(|way| way.name() == name);
         outcome.active.retain(|(name, _)| !named(name));
         outcome.active.extend(Way::ALL.map(|way| {
@@ -294,7 +294,7 @@ fn fire(
     thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             let placed = child::pin(place.receiver_cpu);
-            // What an earlier volley lost too late to be counted.
+            // Messages that an earlier volley lost too late to be counted.
             while receiving.receive(Duration::ZERO, &mut |_| {})? > 0 {}
             ready.wait();
             placed?;

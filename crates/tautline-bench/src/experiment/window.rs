@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// One end of a path that carries messages whole, or loses them.
 pub(super) trait Datagrams: Send {
-    /// Sends messages of `message_bytes` each that lie one after the other in `messages`; returns how many of them, from
-    /// the first on. Less than all where there is no room.
+    /// Sends messages of `message_bytes` each that lie one after the other in `messages`; returns how many of them,
+    /// from the first on. Less than all where there is no room.
     fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize>;
 
     /// Waits for messages, at most `limit`, and hands each one to `take`; how many came.
@@ -27,7 +27,7 @@ pub(super) trait Datagrams: Send {
     }
 }
 
-/// What a sender did.
+/// Work of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     /// Messages sent.
@@ -74,8 +74,8 @@ pub(super) fn send_stream(
     Ok(sent)
 }
 
-/// Receives a stream and returns credits, until `stop` is set and nothing comes any more. Counts in `received`; returns when
-/// the last message came, if any did.
+/// Receives a stream and returns credits, until `stop` is set and nothing comes any more. Counts in `received`;
+/// returns when the last message came, if any did.
 pub(super) fn receive_stream(
     path: &mut dyn Datagrams,
     window: u64,

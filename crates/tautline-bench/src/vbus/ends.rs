@@ -1,8 +1,8 @@
-//! What is measured of a way between two threads, for every way that can send and take a message.
+//! Measurements of a way between two threads, for every way that can send and take a message.
 //!
 //! A way has two [`End`]s that can do the same. One thread measures ([`Ask`]), the other does what the slice needs
-//! ([`Serve`]). The loops are written once here and compiled for each kind of end, so that no call through a pointer stands
-//! between two looks at memory.
+//! ([`Serve`]). The loops are written once here and compiled for each kind of end, so that no call through a pointer
+//! stands between two looks at memory.
 
 use std::hint;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::{Failure, Measure, Slice};
 
-/// How long an answer may take. Lower would give up in a stall of a shared machine, higher makes a dead way cost minutes.
+/// How long an answer may take. Lower would give up in a stall of a shared machine, higher makes a dead way cost
+/// minutes.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Empty looks between two looks at the clock and the stop flag. Lower slows the spin, higher only delays giving up.
@@ -70,7 +71,7 @@ pub(super) trait Serve: Send {
     fn serve(&mut self, slice: &Slice, stop: &AtomicBool) -> Result<(), Failure>;
 }
 
-/// What both sides see beside the way that is measured.
+/// State that both sides share beside the way that is measured.
 struct Meter {
     /// Zero of the times that paced messages carry.
     epoch: Instant,

@@ -1,4 +1,4 @@
-//! What the machine can do at the least: hand a cache line to another core, and wake a thread there.
+//! The least that the machine can do: hand a cache line to another core, and wake a thread there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use super::ends::End;
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// A message is a number in a line, and nothing else. The number's lowest bit says from which end it is, so that one line
-/// serves both directions.
+/// A message is a number in a line, and nothing else. The number's lowest bit says from which end it is, so that one
+/// line serves both directions.
 pub(super) struct LineEnd {
     outward: Arc<Line>,
     inward: Arc<Line>,
-    /// What the end sends in the lowest bit.
+    /// Value of the lowest bit that the end sends.
     side: u64,
     seen: u64,
     sent: u64,

@@ -1,4 +1,5 @@
-//! iceoryx2, measured by a program of its own (`bench/iceoryx2`) that speaks lines on a pipe: nothing of it is linked here.
+//! iceoryx2, measured by a program of its own (`bench/iceoryx2`) that speaks lines on a pipe: nothing of it is linked
+//! here.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -25,7 +26,7 @@ pub(super) struct Iceoryx2 {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What it calls itself.
+    /// Name and version that the program reports.
     pub(super) version: String,
 }
 

@@ -99,7 +99,7 @@ impl Path {
         }
     }
 
-    /// What it is, for the lines above the table.
+    /// Description of the way, for the lines above the table.
     pub fn describe(self) -> &'static str {
         match self {
             Path::Floor => "one cache line, there and back",
@@ -124,7 +124,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is measured.
+/// Quantities that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -153,12 +153,12 @@ impl Measure {
     }
 }
 
-/// What one slice is to do.
+/// Work of one slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     /// Which way.
     way: usize,
-    /// What is measured.
+    /// Quantity that is measured.
     pub measure: Measure,
     /// Payload bytes of each message.
     pub bytes: usize,
@@ -168,7 +168,7 @@ pub struct Slice {
     pub period: Duration,
 }
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// Payload sizes of the round trips in bytes.
@@ -274,7 +274,7 @@ impl From<ServerGone> for BenchError {
 /// One row of the result.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Result of the measurement.
     pub measure: Measure,
     /// Of which way.
     pub path: Path,
@@ -319,16 +319,16 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// What was aimed at, and whether it was reached.
+/// A target, and whether it was reached.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What is compared.
+    /// Quantities that are compared.
     pub what: String,
-    /// What it should be.
+    /// Value to reach.
     pub limit: f64,
     /// Whether the limit is the least and not the most.
     pub at_least: bool,
-    /// What it is; nothing if a row that it takes was not measured.
+    /// Value that was measured; nothing if a row that it takes was not measured.
     pub measured: Option<f64>,
     /// Whether it was reached.
     pub met: Option<bool>,
@@ -357,9 +357,9 @@ impl Target {
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was measured.
+    /// Result of the measurement.
     pub settings: Settings,
-    /// What was active on each way.
+    /// Link and mode of each way.
     pub active: Vec<(Path, String)>,
     /// The rows, by measure, size and path.
     pub rows: Vec<Row>,
@@ -374,7 +374,7 @@ impl Outcome {
             .find(|row| (row.measure, row.path, row.bytes) == wanted)
     }
 
-    /// What a row is compared with: what the machine can do at the least.
+    /// Reference of a row: the least that the machine can do.
     pub fn of_floor(&self, row: &Row) -> Option<f64> {
         let floor = match row.measure {
             Measure::RoundTrip => self.row(Measure::RoundTrip, Path::Floor, FLOOR_BYTES),
@@ -393,7 +393,7 @@ impl Outcome {
         row.of(self.row(row.measure, path, row.bytes)?)
     }
 
-    /// What was aimed at.
+    /// The targets.
     pub fn targets(&self) -> Vec<Target> {
         let ports = [
             Path::VbusSampling,

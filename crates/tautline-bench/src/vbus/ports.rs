@@ -1,5 +1,5 @@
-//! Ports on a bus of the benchmark's own: two nodes, each with a port, as two processes would have them. The memory that
-//! they share is mapped anew by each side.
+//! Ports on a bus of the benchmark's own: two nodes, each with a port, as two processes would have them. The memory
+//! that they share is mapped anew by each side.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const ASKS: &str = "asks";
 /// The node that answers.
 const ANSWERS: &str = "answers";
 
-/// What a message of the benchmark is sent with.
+/// Priority of the benchmark's messages.
 const PRIORITY: Priority = Priority::HIGHEST;
 
 /// A bus, gone when the last port on it is.
@@ -55,7 +55,7 @@ impl Bus {
         })
     }
 
-    /// What is active, in one line.
+    /// Link and mode, in one line.
     pub(super) fn report(&self) -> String {
         self.asks.report().to_string()
     }

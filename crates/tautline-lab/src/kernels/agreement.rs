@@ -1,10 +1,9 @@
 //! Whether the probe and cyclictest say the same of a guest.
 //!
-//! The worst of a few thousand wake-ups is a matter of which wake-up met which stretch of the kernel, so measuring one
-//! after the other compares two draws of a lottery. Here both wait at the same time for the same moments, a few
-//! microseconds apart: what delays one delays the other. They take turns at being first. Each
-//! one's disagreement with itself, its even turns against its odd ones, is the control: no two tools can agree better than
-//! one with itself.
+//! The worst of a few thousand wake-ups is a matter of which wake-up met which stretch of the kernel, so measuring
+//! one after the other compares two draws of a lottery. Here both wait at the same time for the same moments, a few
+//! microseconds apart: what delays one delays the other. They take turns at being first. Each one's disagreement with
+//! itself, its even turns against its odd ones, is the control: no two tools can agree better than one with itself.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -46,7 +45,7 @@ impl Answer {
     }
 }
 
-/// What both tools found under one load.
+/// Figures of both tools under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The load.

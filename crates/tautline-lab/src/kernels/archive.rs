@@ -31,8 +31,8 @@ pub fn kernel_image(job: &Job, cache: &Path) -> Result<PathBuf, KernelsError> {
     }
 }
 
-/// Whether a file has the mark of a kernel image. Only that of x86 is always there (Documentation/arch/x86/boot.rst: `HdrS`
-/// at 0x202); ARM images come in several wrappings, which QEMU knows.
+/// Whether a file has the mark of a kernel image. Only that of x86 is always there (Documentation/arch/x86/boot.rst:
+/// `HdrS` at 0x202); ARM images come in several wrappings, which QEMU knows.
 fn looks_like_a_kernel(image: &[u8], arch: Arch) -> bool {
     arch != Arch::X86_64 || image.get(0x202..0x206) == Some(b"HdrS")
 }

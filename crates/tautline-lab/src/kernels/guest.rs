@@ -24,7 +24,7 @@ use tautline_testbed::sys;
 /// Where the orders lie in the initramfs.
 pub const ORDERS_PATH: &str = "/lab-orders.json";
 
-/// What a guest shall do.
+/// Orders for a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Orders {
     /// The name of the run.
@@ -47,23 +47,23 @@ pub struct Orders {
     pub modules: Vec<PathBuf>,
 }
 
-/// What a guest sends back.
+/// Results that a guest sends back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuestReport {
     /// The result; without series if a command was run.
     pub result: LabResult,
-    /// What the commands printed, a text for each load, with their exit status.
+    /// Output of the commands, a text for each load, with their exit status.
     pub outputs: Vec<CommandOutput>,
 }
 
-/// What one `--guest-command` did.
+/// Result of one `--guest-command`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandOutput {
     /// The load meanwhile.
     pub load: String,
     /// Its exit status; none if a signal ended it.
     pub status: Option<i32>,
-    /// What it printed, standard output and error in one.
+    /// Its output, standard output and error in one.
     pub text: String,
 }
 
@@ -158,8 +158,8 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
     send(&GuestReport { result, outputs })
 }
 
-/// QEMU moves the clock of a halted guest ahead from another thread, and in rare moments by a few instructions too many:
-/// one of the first sixteen runs (QEMU 7.2) came out different. A CPU that never halts needs none of that.
+/// QEMU moves the clock of a halted guest ahead from another thread, and in rare moments by a few instructions too
+/// many: one of the first sixteen runs (QEMU 7.2) came out different. A CPU that never halts needs none of that.
 fn keep_cpu_from_halting() -> io::Result<()> {
     sys::fork(|| {
         // Without the class it would be a load; a kernel that refuses it does not exist.
@@ -218,8 +218,8 @@ fn load_module(path: &Path, missing: &mut Vec<Missing>) {
     }
 }
 
-/// Interrupt and thread latency apart, by the kernel's own tracer where there is one; under the same load, after the probe,
-/// since the tracer's threads are more urgent than it.
+/// Interrupt and thread latency apart, by the kernel's own tracer where there is one; under the same load, after the
+/// probe, since the tracer's threads are more urgent than it.
 fn timerlat(orders: &Orders, missing: &mut Vec<Missing>) -> Vec<Series> {
     let started = crate::open_journal()
         .map_err(|error| error.to_string())

@@ -73,7 +73,7 @@ fn entry(archive: Vec<u8>, path: &Path, mode: u32, content: &[u8]) -> io::Result
     writer.finish()
 }
 
-/// What `ldd` says a program loads, the loader itself included; nothing for a static program.
+/// Libraries that a program loads according to `ldd`, the loader itself included; nothing for a static program.
 fn shared_libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
     let ldd = crate::load::find_program("ldd").unwrap_or_else(|| "ldd".into());
     let output = Command::new(ldd).arg(program).output().map_err(|error| {

@@ -109,7 +109,7 @@ impl Arch {
         }
     }
 
-    /// What is compared when the user names no kernel. For x86_64 the Emblix paper's four figures of today: no
+    /// Kernels for a user who names none. For x86_64 the Emblix paper's four figures of today: no
     /// preemption, voluntary preemption points, full preemption, and PREEMPT_RT.
     pub fn default_kernels(self) -> Vec<KernelSpec> {
         let texts: &[&str] = match self {
@@ -267,7 +267,7 @@ pub enum KernelsError {
         name: String,
         /// The architecture.
         arch: Arch,
-        /// What the distribution's tool said.
+        /// Message of the distribution's tool.
         reason: String,
     },
     /// A package without a kernel in it.
@@ -311,7 +311,7 @@ pub enum KernelsError {
     NoReport {
         /// Which guest.
         label: String,
-        /// What happened.
+        /// Description of the failure.
         what: String,
         /// The end of its console.
         console: String,
@@ -323,7 +323,7 @@ pub enum KernelsError {
         label: String,
         /// Whether the host is itself virtual, in words.
         nested: &'static str,
-        /// What QEMU said.
+        /// Message of QEMU.
         what: String,
     },
     /// The user ended it.
@@ -338,7 +338,7 @@ impl KernelsError {
     }
 }
 
-/// What to run in each guest.
+/// Program to run in each guest.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The loads, in order.
@@ -372,8 +372,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What `taut lab kernels` does by itself: the probe for three seconds idle and under the combined load, at 1 kHz, in
-    /// virtual time, with as many guests at once as there are CPUs.
+    /// Settings of a plain `taut lab kernels`: the probe for three seconds idle and under the combined load, at 1
+    /// kHz, in virtual time, with as many guests at once as there are CPUs.
     pub fn new(guest_program: PathBuf, cache: PathBuf) -> Settings {
         Settings {
             loads: vec![Load::Idle, Load::Combined],

@@ -36,7 +36,7 @@ pub enum Accelerator {
 /// One guest to run.
 #[derive(Clone, Debug)]
 pub struct Guest<'a> {
-    /// What it is called in errors.
+    /// Name in errors.
     pub label: &'a str,
     /// Its architecture.
     pub arch: Arch,
@@ -236,7 +236,7 @@ fn read_all(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHand
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
-            // What came before an error or the limit is still worth quoting.
+            // Output before an error or the limit is still worth quoting.
             let _ = stream
                 .by_ref()
                 .take(COMPLAINT_BYTES_MAX)

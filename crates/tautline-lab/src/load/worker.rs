@@ -26,8 +26,8 @@ const FREE_BYTES_MIN: u64 = 256 * MIB;
 /// Pairs of processes that wake each other, per CPU.
 const PAIRS_PER_CPU: usize = 4;
 
-/// Runs one part until standard input ends, then prints what it achieved, a JSON object a line. Called in a
-/// process started for this, with the part's name, the CPU count and the largest size in MiB. Its current directory is for
+/// Runs one part until standard input ends, then prints what it achieved, a JSON object a line. Called in a process
+/// started for this, with the part's name, the CPU count and the largest size in MiB. Its current directory is for
 /// its files alone.
 pub fn run_worker(arguments: &[String]) -> io::Result<()> {
     let usage = || io::Error::new(io::ErrorKind::InvalidInput, "PART CPUS SIZE_MIB");

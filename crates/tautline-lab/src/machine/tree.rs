@@ -224,7 +224,7 @@ impl Tree {
         }
     }
 
-    /// What the running kernel says itself: `(none) voluntary full`, the active one in brackets.
+    /// Statement of the running kernel itself: `(none) voluntary full`, the active one in brackets.
     fn preemption_running(&self) -> Option<(String, String)> {
         if self.text("sys/kernel/realtime").as_deref() == Some("1") {
             return Some(("rt".to_owned(), "/sys/kernel/realtime".to_owned()));
@@ -302,7 +302,7 @@ impl Tree {
     }
 
     fn command_line(&self) -> Option<Vec<String>> {
-        // What follows "--" goes to init, not to the kernel.
+        // Words after "--" go to init, not to the kernel.
         Some(
             self.text("proc/cmdline")?
                 .split_whitespace()

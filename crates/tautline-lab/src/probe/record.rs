@@ -1,4 +1,4 @@
-//! What a probe remembers: the same few hundred KiB for a second as for a week.
+//! Memory of a probe: the same few hundred KiB for a second as for a week.
 
 use tautline_report::histogram::LatencyHistogram;
 use tautline_report::timeline::Slice;

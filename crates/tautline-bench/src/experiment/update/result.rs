@@ -1,4 +1,4 @@
-//! What the updates came to: rows, table, surfaces, and the targets.
+//! Results of the updates: rows, table, surfaces, and the targets.
 
 use serde_json::{Value, json};
 use tautline_report::plot::latency_text;
@@ -9,7 +9,7 @@ use crate::experiment::{Check, Outcome, ratio};
 
 /// So many states at once are a backlog: most of what ten times as many sent as read leave.
 const MANY_STATES: u32 = 8;
-/// What a sampling update may cost at the median, and how far its medians may lie apart.
+/// Limit of a sampling update at the median, and how far its medians may lie apart.
 const SAMPLING_P50_NS_MAX: u64 = 200;
 const SAMPLING_SPREAD_MAX: f64 = 1.5;
 
