@@ -38,7 +38,7 @@ pub enum TuneError {
     /// The kernel did not take a value.
     #[error("the kernel refuses `{value}` for {setting}: {source}")]
     Refused {
-        /// What was to be set.
+        /// Setting that was to be changed.
         setting: String,
         /// To what.
         value: String,
@@ -59,7 +59,7 @@ pub enum TuneError {
 }
 
 impl TuneError {
-    /// What to do about it.
+    /// Remedy.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NoInterface(_) => "name one of the interfaces of `ip link`",
@@ -215,7 +215,7 @@ impl Tuned {
             })
     }
 
-    /// What was changed, what was put back before, and what there was nothing to do about.
+    /// Changes that were made, those that were put back before, and settings that needed none.
     pub fn text(&self) -> String {
         let mut text = lines(&self.recovered);
         text += &changes_text(self.journal.changes());
@@ -263,7 +263,7 @@ fn journal_name(interface: &str) -> String {
     format!("tune-{namespace}-{interface}.json")
 }
 
-/// What is in force now.
+/// Settings in force.
 pub fn current(interface: &str) -> Result<String, TuneError> {
     index(interface)?;
     let mut settings = Vec::new();

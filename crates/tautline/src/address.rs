@@ -1,4 +1,4 @@
-//! Who sent a message.
+//! Senders and addresses of messages.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

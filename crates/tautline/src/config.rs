@@ -124,7 +124,7 @@ pub struct NodeConfig {
     pub gateway: Option<Ipv4Addr>,
     /// Ports that can be opened by name.
     pub ports: Vec<PortConfig>,
-    /// What the node's control process gives to other processes. Of no meaning elsewhere.
+    /// Rules of the node's control process for other processes. Of no meaning elsewhere.
     pub allow: Vec<Rule>,
     /// How receive processing is to be scheduled while that process runs. Of no meaning elsewhere.
     pub tune: Option<TuneConfig>,
@@ -154,9 +154,9 @@ pub struct BusConfig {
     /// This node's name on it. Several processes may share one, as they share a host's address;
     /// each port belongs to one of them.
     pub node: NodeName,
-    /// Who may use the bus, as the mode of its directory, if this node makes it.
+    /// Permissions of the bus, as the mode of its directory, if this node makes it.
     pub mode: u32,
-    /// Whose group it belongs to, by name or number, if this node makes it.
+    /// Group of the bus, by name or number, if this node makes it.
     pub group: Option<String>,
 }
 
@@ -211,7 +211,7 @@ pub struct ConfigError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong, and what was expected.
+    /// Description of the mistake, and the values that were expected.
     pub message: String,
 }
 

@@ -118,7 +118,7 @@ pub enum CycleError {
 }
 
 impl CycleError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {

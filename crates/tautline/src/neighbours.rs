@@ -33,7 +33,7 @@ pub enum TableState {
     Unlocked,
 }
 
-/// What locked a neighbour table.
+/// Cause of a locked neighbour table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockedBy {
@@ -41,7 +41,7 @@ pub enum LockedBy {
     Port(u16),
     /// The first port, of plain UDP, with this number.
     UdpPort(u16),
-    /// Whoever asked for it.
+    /// A request.
     Request,
 }
 
@@ -112,7 +112,7 @@ pub enum NeighbourTableError {
     /// The table takes no entries any more.
     #[error("the neighbour table is locked: {by}")]
     Locked {
-        /// What locked it, in words.
+        /// Cause of the lock, in words.
         by: String,
     },
     /// Another neighbour has the same name or address.
@@ -120,7 +120,7 @@ pub enum NeighbourTableError {
     Duplicate {
         /// The new one.
         name: String,
-        /// What is the same.
+        /// Part that is the same.
         what: &'static str,
         /// The one that is there.
         other: String,
@@ -130,7 +130,7 @@ pub enum NeighbourTableError {
     Entry {
         /// The new one.
         name: String,
-        /// What is wrong with it.
+        /// Reason of the refusal.
         why: NeighbourError,
     },
     /// The address is this node's own.
@@ -178,7 +178,7 @@ pub enum NeighbourTableError {
     /// There is no interface that could be asked through.
     #[error("{what}, so nobody can be asked by ARP")]
     NoArp {
-        /// What there is instead.
+        /// State that was found instead.
         what: String,
     },
     /// There is no such interface in this network namespace.
@@ -216,13 +216,13 @@ pub enum NeighbourTableError {
     ControlGone {
         /// The control process; 0 if none was reached.
         pid: i32,
-        /// What was tried.
+        /// Cause.
         source: io::Error,
     },
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Refused {
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -230,7 +230,7 @@ pub enum NeighbourTableError {
 }
 
 impl NeighbourTableError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {

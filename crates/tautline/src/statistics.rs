@@ -1,4 +1,4 @@
-//! What a port counts in this process, and the list of a node's open ports.
+//! Counters of a port in this process, and the list of a node's open ports.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ impl Counter {
     }
 }
 
-/// What the port's thread counts.
+/// Counters of the port's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     pub(crate) sent: Counter,
@@ -89,7 +89,7 @@ impl PortKind {
     }
 }
 
-/// What one peer's port sent to this port, and what was lost on the way.
+/// Messages from one peer's port to this port, and losses on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PeerCounters {
@@ -145,7 +145,7 @@ pub struct PortStatus {
     pub dropped_full: [u64; CLASS_COUNT],
     /// Values replaced before the application looked (sampling).
     pub overwritten: u64,
-    /// What the port takes at most, if it is policed.
+    /// Limits of the port, if it is policed.
     pub policing: Option<Policing>,
     /// Frames dropped because they were more than that. They count as lost by their sender's
     /// numbers too.
@@ -176,7 +176,7 @@ pub struct PortStatus {
     pub abandoned: u64,
     /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
     pub undelivered: u64,
-    /// Who sent.
+    /// Senders.
     pub peers: Vec<PeerCounters>,
 }
 

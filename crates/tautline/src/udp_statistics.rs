@@ -1,4 +1,4 @@
-//! What a port of plain UDP counts, and the list of a node's open ones.
+//! Counters of a port of plain UDP, and the list of a node's open ones.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::Counter;
 
-/// What the port's thread counts.
+/// Counters of the port's thread.
 #[derive(Debug, Default)]
 pub(crate) struct UdpStatistics {
     pub(crate) sent: Counter,
@@ -70,7 +70,7 @@ impl ReassemblyStatistics {
     }
 }
 
-/// What became of the datagrams that came for a port in IP fragments.
+/// Results of the datagrams that came for a port in IP fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ReassemblyStatus {
@@ -122,7 +122,7 @@ pub struct UdpPortStatus {
     pub dropped_full: [u64; CLASS_COUNT],
     /// Datagrams given up because several CPUs delivered at once.
     pub contended: u64,
-    /// What the port takes at most, if it is policed.
+    /// Limits of the port, if it is policed.
     pub policing: Option<Policing>,
     /// Datagrams and fragments dropped because more came than that.
     pub policed: u64,
@@ -137,7 +137,7 @@ pub struct UdpPortStatus {
     pub partial_checksum: u64,
     /// News that a datagram of this port did not arrive.
     pub undelivered: u64,
-    /// What came in fragments.
+    /// Datagrams in fragments.
     pub reassembly: ReassemblyStatus,
     /// Slots without a datagram, and datagrams whose first fragment came twice with two ports.
     pub void: u64,

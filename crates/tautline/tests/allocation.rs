@@ -1,4 +1,4 @@
-//! What an open port costs: no allocation on the way of a message, at most 2 MiB, no CPU while
+//! Cost of an open port: no allocation on the way of a message, at most 2 MiB, no CPU while
 //! nothing comes.
 #![allow(unsafe_code)] // A global allocator can be made in no other way.
 
@@ -407,7 +407,7 @@ fn nothing_is_allocated_on_udp() {
     nothing_is_allocated(UDP);
 }
 
-/// What the kernel charges this process for its BPF maps.
+/// Memory that the kernel charges this process for its BPF maps.
 fn map_bytes() -> u64 {
     let mut bytes = 0;
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap() {

@@ -51,8 +51,8 @@ fn resident_kib(pid: u32) -> u64 {
     number.parse().unwrap()
 }
 
-/// Ports and doorbells that the second host's demux holds. Maps live there, in a descriptor or in a mapping; there is no
-/// other place.
+/// Ports and doorbells that the second host's demux holds. Maps live there, in a descriptor or in a mapping; there is
+/// no other place.
 fn maps_in_demux(hosts: &Hosts) -> usize {
     let mut command = hosts.command(Host::B, "ip");
     let output = command.args(["-j", "link", "show", "taut0"]).output();

@@ -224,7 +224,7 @@ fn kernel_and_process_deliver_alike() {
     }
 }
 
-/// What the kernel admitted, the process's bucket admits too, by the kernel's own arrival times.
+/// Frames that the kernel admitted are admitted by the process's bucket too, by the kernel's own arrival times.
 #[test]
 fn the_kernel_polices_by_the_same_clock() {
     let Some(hosts) = hosts() else { return };

@@ -55,7 +55,7 @@ fn frames(node: &Node) -> u64 {
     ports.map(|port| port.frames).sum()
 }
 
-/// What the vector says, and what of it this link can see.
+/// Answer of the vector, and the part of it that this link can see.
 fn expected(vector: &Value, side: Side) -> Result<(), Option<ParseError>> {
     let expect = &vector["expect"];
     if expect["answer"] == "accept" {
@@ -216,7 +216,7 @@ fn datagram_vectors_on_sockets() {
     }
 }
 
-/// What becomes of a frame on a node with these ports open, on link `xdp`.
+/// Fate of a frame on a node with these ports open, on link `xdp`.
 enum Fate {
     Delivered,
     Malformed(ParseError),
@@ -248,7 +248,7 @@ fn fate_of_udp(frame: &[u8]) -> Fate {
     if udp::parse(frame) == Err(Rejected::NotOurs) {
         return Fate::Passed;
     }
-    // What is ours has a whole IPv4 header, and the ports behind it.
+    // A frame of ours has a whole IPv4 header, and the ports behind it.
     let udp = ip + usize::from(frame[ip] & 0xf) * 4;
     let to = PortNumber::from_udp_port(u16::from_be_bytes([frame[udp + 2], frame[udp + 3]]));
     if frame[ip + 16..ip + 20] != [10, 0, 0, 2] || !to.is_some_and(is_open) {
@@ -330,7 +330,7 @@ fn a_flood_of_random_frames(side: Side, rounds: u32) {
     let mut mutator = Mutator::new(0x5eed_f1ee);
     let mut wanted = NodeCounters::default();
     let (mut delivered, mut plain) = (0, 0);
-    // What the interface itself makes (ARP, say) is not in the counters.
+    // Frames of the interface itself (ARP, say) are not in the counters.
     let before = (frames(&node), node.status().counters);
     let fence_before = fence_frames(&node);
     for _ in 0..rounds {
@@ -593,7 +593,7 @@ fn a_restarted_sender_on_packet() {
     a_restarted_sender_is_not_mixed_up(PACKET);
 }
 
-/// What a socket has no room for while nobody reads is counted.
+/// Frames that a socket has no room for while nobody reads are counted.
 fn a_full_socket_counts(side: Side) {
     let Some(pair) = pair(side, side) else { return };
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());

@@ -1,4 +1,4 @@
-//! What can be wrong with the interface: no privilege for it, none of that name, down, gone, taken
+//! Faults of the interface: no privilege for it, none of that name, down, gone, taken
 //! by another program, shared with ordinary traffic.
 
 mod common;
@@ -128,7 +128,7 @@ fn down_and_up_again(side: Side) {
     assert_eq!(pair.on_a(Node::status).interface_up, Some(false));
     ip(&pair, Host::A, &["link", "set", "taut0", "up"]);
     wait_for_carrier(&pair);
-    // What the socket remembers of the time before is not this message's affair.
+    // The socket's memory of the time before is not this message's affair.
     sender.send(to, Priority::NORMAL, b"at once").unwrap();
     flows_again(&mut sender, &mut receiver, to).unwrap();
     assert_eq!(pair.on_a(Node::status).interface_up, Some(true));
@@ -176,7 +176,7 @@ fn a_deleted_interface_is_an_error_and_no_more() {
         }
         let mut buffer = [0; 1484];
         let soon = tautline::now() + Duration::from_millis(20);
-        // What came before may still be there; the interface's end may be reported; neither panics.
+        // Earlier messages may still be there; the interface's end may be reported; neither panics.
         let _before = receiver.receive_until(soon, &mut buffer);
         let _nothing = sender.receive_until(soon, &mut buffer);
         let status = pair.on_a(Node::status);

@@ -15,7 +15,7 @@ use tautline::{
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
-/// What a child does on the second host: opens a node with a port of each kind, and stays.
+/// Work of a child on the second host: opens a node with a port of each kind, and stays.
 fn hold_ports(role: &str) {
     let mut config = NodeConfig::on("taut0");
     config.link = Some(match role {

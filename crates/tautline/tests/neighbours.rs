@@ -93,7 +93,7 @@ fn the_network_is_asked_once_and_silence_ends_in_time() {
         "{error}"
     );
     assert!(node.neighbours().is_empty());
-    // What comes after all that was asked.
+    // A message after all requests.
     let end = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 7], &[0x88, 0xb6], &[0; 46]].concat();
     assert!(wire.send(&end));
     let mut asked = 0;

@@ -177,7 +177,7 @@ fn wrong_datagrams_are_dropped_and_counted() {
         let mut wanted = meeting.node.status().counters;
         for (error, changes) in cases {
             assert!(wire.send(&changed(&good, &changes)));
-            // What comes after it shows that it is through.
+            // The message after it shows that it is through.
             assert!(wire.send(&good));
             assert_eq!(meeting.receive(&mut buffer).length, 10);
             wanted.malformed[error.index()] += 1;
@@ -691,7 +691,7 @@ fn kernel_and_twin_agree() {
                 _ => None,
             };
             rounds += 1;
-            // What comes after it shows that it is through; order between the two is by priority.
+            // The message after it shows that it is through; order between the two is by priority.
             assert!(wire.send(&changed(&good, &[(15, 0)])));
             let mut seen = Vec::new();
             for _ in 0..1 + usize::from(expected.is_some()) {

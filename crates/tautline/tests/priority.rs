@@ -1,5 +1,5 @@
-//! Whoever is most important is served first, and who that is can change at any time with no call to the library: the
-//! receive path has no priorities of its own that could be out of date.
+//! The most important receiver is served first, and which one that is can change at any time with no call to the
+//! library: the receive path has no priorities of its own that could be out of date.
 
 mod common;
 
@@ -64,7 +64,8 @@ fn open(node: &Node, number: u16) -> QueuingPort {
     node.queuing_port(port(number), &options).unwrap()
 }
 
-/// Both receivers get a message while something more urgent has their CPU. Who is served first when it gives the CPU up?
+/// Both receivers get a message while something more urgent has their CPU. Who is served first when it gives the CPU
+/// up?
 fn first_served(
     pair: &Pair,
     sender: &mut QueuingPort,

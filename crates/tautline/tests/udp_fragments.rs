@@ -97,7 +97,7 @@ fn meeting(side: Side) -> Option<Meeting> {
     Some(Meeting::with(hosts()?, side, &longest()))
 }
 
-/// What has been counted, and nothing else.
+/// Counters, each of which must be as given, and no other.
 fn counted(change: impl FnOnce(&mut ReassemblyStatus)) -> ReassemblyStatus {
     let mut counted = ReassemblyStatus::default();
     change(&mut counted);
@@ -384,7 +384,7 @@ fn attacks_are_dropped_and_counted(mut meeting: Meeting) {
     for (name, frames, expected) in attacks(&meeting) {
         let before = meeting.status().reassembly;
         send_all(&wire, &frames);
-        // What comes after it shows that it is through, and that others are unaffected.
+        // The message after it shows that it is through, and that others are unaffected.
         pass(&mut meeting, 20_000, &mut buffer);
         assert_nothing(&mut meeting, &mut buffer);
         let after = meeting.status().reassembly;

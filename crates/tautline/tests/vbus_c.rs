@@ -1,5 +1,5 @@
-//! `bindings/c/tautline_vbus.h` against the Rust side: the same bytes, and messages and values both ways between a C program
-//! and this one.
+//! `bindings/c/tautline_vbus.h` against the Rust side: the same bytes, and messages and values both ways between a C
+//! program and this one.
 #![allow(unsafe_code)] // memory is mapped and shared with another process
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ fn the_header_compiles_hosted_and_freestanding_without_a_warning() {
             assert!(built.status.success(), "{compiler} {options:?}: {said}");
         }
     }
-    // What an RTOS runs on: 32 bits, no operating system.
+    // Processors of an RTOS: 32 bits, no operating system.
     for target in ["armv7m-none-eabi", "riscv32-none-elf", "aarch64-none-elf"] {
         let target = format!("--target={target}");
         let options = ["-c", "-O2", "-ffreestanding", &target];

@@ -216,8 +216,8 @@ fn a_hostile_peer_harms_itself_alone() {
     drop(honest);
 }
 
-/// Empties every event descriptor that this process has, its own and those that it was handed, as fast as it can. (To fill them up
-/// would wake who listens, and so make up for it.)
+/// Empties every event descriptor that this process has, its own and those that it was handed, as fast as it can. (To
+/// fill them up would wake who listens, and so make up for it.)
 fn spoil_events(bus: &str) -> ! {
     let node = open(bus, "hostile", ["victim", "honest"]);
     let mut queue = node.queuing_port(port(31), &queuing()).unwrap();

@@ -58,7 +58,7 @@ fn open(path: &Path, name: &str) -> Node {
     Node::open(NodeConfig::vbus(bus).with_neighbour(other).unwrap()).unwrap()
 }
 
-/// What a message says; its bytes follow from its round, class and count.
+/// Contents of a message; its bytes follow from its round, class and count.
 fn fill(message: &mut [u8], round: u64, class: usize, count: u64) {
     let check = round ^ count.rotate_left(20) ^ (class as u64) << 60 ^ message.len() as u64;
     message[..8].copy_from_slice(&round.to_ne_bytes());
@@ -163,7 +163,7 @@ fn produce() -> ! {
     }
 }
 
-/// What has come of one life of a producer.
+/// Result of one life of a producer.
 #[derive(Default)]
 struct Received {
     round: u64,
@@ -269,7 +269,7 @@ fn killed_producers_lose_and_repeat_nothing() {
     assert!(!path.exists(), "the bus is left behind");
 }
 
-/// What a child has received, where its parent finds it when it is dead.
+/// Record of the messages that a child has received, where its parent finds it when it is dead.
 struct Ledger {
     page: *const AtomicU64,
 }

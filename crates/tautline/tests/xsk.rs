@@ -1,4 +1,4 @@
-//! What is particular to link `xsk`: one socket a queue for all ports of a node, zero-copy or not, batches, busy
+//! Peculiarities of link `xsk`: one socket a queue for all ports of a node, zero-copy or not, batches, busy
 //! polling.
 
 mod common;
@@ -148,7 +148,7 @@ fn a_batch_beyond_one_call_arrives_whole_and_in_order() {
     assert_eq!((status.peers[0].lost, status.peers[0].duplicates), (0, 0));
 }
 
-/// Whoever looks brings the frames of all ports: a port that sleeps is woken for its own all the same.
+/// Any port that looks brings the frames of all: a port that sleeps is woken for its own all the same.
 #[test]
 fn ports_that_share_a_queue_are_each_woken() {
     let Some(pair) = pair(XSK, XSK) else { return };

@@ -1,4 +1,4 @@
-//! What this machine can do for Tautline, line by line, each with its remedy.
+//! Abilities of this machine for Tautline, line by line, each with its remedy.
 //!
 //! Nothing is changed: programs and maps that the probes load are gone before the next line.
 
@@ -53,13 +53,13 @@ impl Grade {
 pub struct Line {
     /// Group that it is shown in.
     pub area: &'static str,
-    /// What was looked at.
+    /// Subject that was examined.
     pub name: String,
     /// How good it is.
     pub grade: Grade,
-    /// What was found.
+    /// Result.
     pub found: String,
-    /// What would make it better; nothing if it is good, or if nothing would.
+    /// Remedy; nothing if it is good, or if nothing would make it better.
     pub remedy: Option<String>,
 }
 

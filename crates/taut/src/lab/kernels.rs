@@ -141,7 +141,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     }
 }
 
-/// What the probe and cyclictest found, and what each one's turns differ by among themselves.
+/// Figures of the probe and cyclictest, and the difference of each one's turns among themselves.
 fn agreement_text(results: &[LabResult]) -> String {
     let rows = results.iter().flat_map(|result| {
         result.agreements.iter().map(move |agreement| {

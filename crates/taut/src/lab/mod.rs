@@ -20,7 +20,7 @@ use tautline_testbed::interrupt;
 /// Arguments of `taut lab`.
 #[derive(Debug, Args)]
 pub struct LabArgs {
-    /// What to do.
+    /// Action.
     #[command(subcommand)]
     pub command: LabCommand,
 }
@@ -91,7 +91,7 @@ impl From<ResultFileError> for CommandError {
 
 impl From<KernelsError> for CommandError {
     fn from(error: KernelsError) -> CommandError {
-        // Whatever failed: the signal may have ended QEMU before it was noticed here.
+        // For every failure: the signal may have ended QEMU before it was noticed here.
         if let Some(signal) = interrupt::interrupted() {
             return CommandError::interrupted(signal);
         }

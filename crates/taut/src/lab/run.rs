@@ -40,7 +40,7 @@ pub struct Arguments {
     /// CPUs to probe, such as 0-2,5 [default: all].
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// What to judge for: multimedia, instrument, fast-io (the paper's classes), linuxcnc, or a deadline such as 250us
+    /// Class to judge for: multimedia, instrument, fast-io (the paper's classes), linuxcnc, or a deadline such as 250us
     /// [default: the paper's three, with exit status 0].
     #[arg(long, value_name = "NAME|DEADLINE")]
     pub class: Option<Class>,
@@ -65,7 +65,7 @@ pub struct Arguments {
     /// The disk load's largest file and the memory load's block, in MiB.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub size: u64,
-    /// What the result is called [default: the host's name].
+    /// Name of the result [default: the host's name].
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Write the result; - is standard output.
@@ -217,7 +217,7 @@ fn host_name() -> String {
         .map_or_else(|_| "this machine".to_owned(), |name| name.trim().to_owned())
 }
 
-/// What the terminal shows at the end.
+/// Text for the terminal at the end.
 fn text(result: &LabResult) -> String {
     let mut text = format!("{}\n", result.machine.summary());
     text += &table::figures(
@@ -269,7 +269,7 @@ fn row(phase: &Phase, series: &Series) -> Vec<String> {
     row
 }
 
-/// What the loads achieved, what was changed, what is lacking.
+/// Work of the loads, changes that were made, and privileges that are lacking.
 fn remarks(result: &LabResult) -> String {
     let mut text = String::new();
     for phase in &result.phases {

@@ -34,7 +34,8 @@ impl Drop for Scratch {
     }
 }
 
-/// What a browser makes of a page, which must not complain about it. Nothing, with a word of it, where there is no browser.
+/// What a browser makes of a page, which must not complain about it. Nothing, with a word of it, where there is no
+/// browser.
 pub(crate) fn browse(page: &Path, profile: &Path) -> Option<String> {
     let browser = Command::new("chromium")
         .args([

@@ -32,7 +32,7 @@ pub(super) struct SocketUdpPort {
     buffer: Box<[u8; DATAGRAM_BYTES_MAX]>,
     /// Of the last datagram that was cut for the slots.
     identification: u16,
-    /// What the socket sends with at the moment.
+    /// Priority that the socket sends with at present.
     priority: Priority,
     /// The kernel has said that it holds news of what did not arrive.
     news: bool,

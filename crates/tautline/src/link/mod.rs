@@ -97,7 +97,7 @@ impl XdpMode {
     }
 }
 
-/// Who takes the arrival time, and when.
+/// Origin of the arrival time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -142,11 +142,11 @@ impl Copies {
     };
 }
 
-/// What a link does and does not do. Reported by every node; checked by the conformance suite.
+/// Capabilities of a link. Reported by every node; checked by the conformance suite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Who takes the arrival time.
+    /// Origin of the arrival time.
     pub arrival_clock: ArrivalClock,
     /// Mode of the demux, on `xdp`.
     pub xdp_mode: Option<XdpMode>,
@@ -219,7 +219,7 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     /// Which link this is.
     fn kind(&self) -> LinkKind;
 
-    /// What it does here, on this interface, with these privileges.
+    /// Capabilities of the link here: on this interface, with these privileges.
     fn capabilities(&self) -> Capabilities;
 
     /// The control process that the link was opened through, if it was.
@@ -261,8 +261,8 @@ pub trait Link: Send + Sync + std::fmt::Debug {
         from: PortNumber,
     ) -> Result<Route, PortError>;
 
-    /// What the control process that the link was opened through has in its neighbour table; nothing where there is
-    /// none, or none that answers, or nothing new since it was last asked for.
+    /// Neighbour table of the control process that the link was opened through; `None` if there is no control
+    /// process, if it does not answer, or if nothing is new since the last call.
     fn shared_neighbours(&self) -> Option<Vec<Neighbour>> {
         None
     }
@@ -281,7 +281,7 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     fn counters(&self) -> NodeCounters;
 }
 
-/// What a port is to be.
+/// Properties of a port to be opened.
 #[derive(Clone, Copy, Debug)]
 pub struct PortRequest {
     /// Its number.

@@ -61,7 +61,7 @@ pub struct WholeDatagram<'a> {
 }
 
 impl WholeDatagram<'_> {
-    /// What goes before the bytes.
+    /// Headers of the datagram.
     #[inline]
     pub(super) fn headers(&self) -> Result<[u8; HEADERS_BYTES], SendError> {
         let too_large = SendError::MessageTooLarge {
@@ -154,7 +154,7 @@ pub(super) fn push(
         header: head.to_bytes(),
     };
     let class = head.priority.index();
-    // What is dropped here has been counted there.
+    // The queue has counted a record that it dropped.
     let _counted = queue::push(port.control, port.slots, class, &record, payload);
 }
 

@@ -86,7 +86,7 @@ impl Network {
         self.lock().network.set_faults(faults);
     }
 
-    /// What the network has done so far, and how to drive it in other ways.
+    /// Access to the network: its counters, and other ways to drive it.
     pub fn with<T>(&self, look: impl FnOnce(&mut SimNetwork) -> T) -> T {
         look(&mut self.lock().network)
     }

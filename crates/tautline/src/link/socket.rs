@@ -1,5 +1,5 @@
-//! What the links share whose frames reach the process through sockets: receiving from one and
-//! delivering into the port's memory.
+//! Parts of the links whose frames reach the process through sockets: receiving from a socket and delivering into
+//! the port's memory.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -71,7 +71,7 @@ impl Node {
         form: Form,
         timeout: Duration,
     ) -> Result<MacAddress, NeighbourTableError> {
-        // Who is not going to be entered need not be asked for.
+        // A neighbour that will not be entered need not be asked for.
         self.inner.neighbours().check_open()?;
         let mac = self.inner.station(ip, timeout)?;
         let neighbour = Neighbour {

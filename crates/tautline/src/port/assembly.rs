@@ -96,7 +96,7 @@ impl Assembly {
                     field: fragment.fragment,
                     payload,
                 };
-                // Whatever comes of it is counted, and asked for below.
+                // The reassembler counts the result, and is asked for it below.
                 let _counted = reassembler.push(arrival, &fragment);
             }
         });

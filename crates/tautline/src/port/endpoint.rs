@@ -1,4 +1,4 @@
-//! What both kinds of port have: a number, a link, destinations, and how to wait.
+//! Common parts of both kinds of port: a number, a link, destinations, and how to wait.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::node::NodeInner;
 use crate::policing::Policing;
 use crate::statistics::{OpenMemory, Registration, Statistics};
 
-/// What both kinds of port have: a number, a link, destinations.
+/// Common parts of both kinds of port: a number, a link, destinations.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) number: PortNumber,
@@ -253,7 +253,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // What was merged goes out if it can; who wants to know flushes first.
+        // A merged frame goes out if it can; an application that must know flushes first.
         let _unsent = self.flush();
     }
 }

@@ -36,8 +36,9 @@ pub struct Loan<'p> {
     priority: Priority,
 }
 
-/// How a loan is sent, and who holds its memory. Nothing here is dropped but by [`Loan`]'s own few instructions: with more,
-/// the compiler keeps every loan in memory, and copying it from there costs more than all the rest of a send over a bus.
+/// How a loan is sent, and who holds its memory. Nothing here is dropped but by [`Loan`]'s own few instructions: with
+/// more, the compiler keeps every loan in memory, and copying it from there costs more than all the rest of a send
+/// over a bus.
 enum LoanWay<'p> {
     /// A slot that the receiver will look into.
     Bus {
@@ -137,10 +138,11 @@ impl Deref for Loan<'_> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own memory
-        // (`Outlet::lend`), mapped while the outlet is borrowed, which nobody but us can write, since it is sealed (the peer does
-        // not read it before it is published, and its reads could not harm us); or of the buffer that the outbox keeps for
-        // this loan (`Outbox::keep_lent`), and that is not touched otherwise while the outbox is borrowed.
+        // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own
+        // memory (`Outlet::lend`), mapped while the outlet is borrowed, which nobody but us can write, since it is
+        // sealed (the peer does not read it before it is published, and its reads could not harm us); or of the
+        // buffer that the outbox keeps for this loan (`Outbox::keep_lent`), and that is not touched otherwise while
+        // the outbox is borrowed.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
@@ -250,8 +252,8 @@ impl<'m> LentBytes<'m> {
         }
         let (whole, rest) = out[..bytes].as_chunks_mut::<8>();
         for (place, word) in whole.iter_mut().enumerate() {
-            // SAFETY: aligned, as was seen, and within `length`, as above; an atomic load may race with whatever a sender
-            // on a bus does.
+            // SAFETY: aligned, as was seen, and within `length`, as above; an atomic load may race with whatever a
+            // sender on a bus does.
             *word = unsafe { &*words.add(place) }.load(Relaxed).to_ne_bytes();
         }
         for (place, byte) in rest.iter_mut().enumerate() {
@@ -312,7 +314,7 @@ pub struct LentMessage<'p> {
     keeper: Keeper<'p>,
     /// Its priority.
     pub priority: Priority,
-    /// Who sent it.
+    /// Sender of the message.
     pub source: Source,
     /// When it was published on a bus; elsewhere when its last frame arrived.
     pub arrival: Instant,
@@ -320,7 +322,7 @@ pub struct LentMessage<'p> {
     pub sequence: u32,
 }
 
-/// Who gets a message back. As [`LoanWay`], without anything to drop.
+/// Ring that gets a message back. As [`LoanWay`], without anything to drop.
 enum Keeper<'p> {
     /// Its sender, on a bus.
     Bus {
@@ -516,7 +518,7 @@ pub struct LentSample<'p> {
     pub bytes: LentBytes<'p>,
     /// Its priority.
     pub priority: Priority,
-    /// Who sent it.
+    /// Sender of the value.
     pub source: Source,
     /// When it was published on a bus; elsewhere when it arrived. Its age is what has passed since; that is
     /// not measured here, because reading the clock takes longer than all the rest.

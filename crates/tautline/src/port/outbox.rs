@@ -1,4 +1,4 @@
-//! What a port sends with: the ways to its destinations, the numbering of what went there, and the
+//! Sending side of a port: the ways to its destinations, the numbering of what went there, and the
 //! bundle that small messages are merged into.
 
 use tautline_proto::fragment::{Fragment, fragments};
@@ -48,7 +48,7 @@ struct Pending {
     payload: Box<[u8; WHOLE_BYTES_MAX_ETHERNET]>,
 }
 
-/// What a port sends with.
+/// Sending side of a port.
 #[derive(Debug)]
 pub(super) struct Outbox {
     number: PortNumber,
@@ -142,8 +142,8 @@ impl Outbox {
         Ok(Destination(self.flows.len() - 1))
     }
 
-    /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it, the
-    /// way over a bus would be longer.
+    /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it,
+    /// the way over a bus would be longer.
     #[inline(never)]
     pub(super) fn send(
         &mut self,

@@ -99,7 +99,7 @@ pub struct Message {
     pub length: usize,
     /// Its priority.
     pub priority: Priority,
-    /// Who sent it.
+    /// Sender of the message.
     pub source: Source,
     /// When its last frame arrived, on the link's arrival clock.
     pub arrival: Instant,
@@ -117,7 +117,7 @@ pub struct QueuingPort {
     receiver: Receiver,
 }
 
-/// What a port takes messages out of its memory with.
+/// Receiving side of a port: takes messages out of its memory.
 #[derive(Debug)]
 struct Receiver {
     consumer: Consumer,
@@ -146,7 +146,7 @@ enum FoundAt {
     Collector,
 }
 
-/// What only a port of large messages needs.
+/// State that only a port of large messages needs.
 #[derive(Debug)]
 struct Large {
     reassembler: Reassembler,

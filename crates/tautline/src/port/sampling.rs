@@ -83,7 +83,7 @@ pub struct Sample {
     pub length: usize,
     /// Its priority.
     pub priority: Priority,
-    /// Who sent it.
+    /// Sender of the value.
     pub source: Source,
     /// When it arrived, on the link's arrival clock.
     pub arrival: Instant,
@@ -568,7 +568,7 @@ impl SamplingPort {
         (order, count)
     }
 
-    /// Who sent the value in a place.
+    /// Sender of the value in a place.
     fn source_of(&self, place: usize) -> Option<Source> {
         match &self.endpoint.link {
             PortHalf::Frames(frames) => {

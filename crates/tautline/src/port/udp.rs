@@ -38,18 +38,18 @@ pub struct Datagram {
     pub length: usize,
     /// Its priority: the IP precedence that it came with, the upper three bits of the type of service.
     pub priority: Priority,
-    /// Who sent it. Port 0 wants no answer.
+    /// Sender of the datagram. Port 0 wants no answer.
     pub source: SocketAddrV4,
     /// When it arrived, or its last fragment, on the link's arrival clock.
     pub arrival: Instant,
-    /// What its checksum said; a wrong one does not come this far.
+    /// State of the checksum; a datagram with a wrong one does not come this far.
     pub checksum: UdpChecksum,
 }
 
 /// A UDP port of this node, past the kernel's protocol stack where the link can (`xdp`), through an
 /// ordinary socket elsewhere: [`Capabilities::plain_udp`](crate::link::Capabilities::plain_udp).
 ///
-/// What comes for it is kept as in a [`QueuingPort`](crate::QueuingPort): the most urgent first, first in
+/// Datagrams are kept as in a [`QueuingPort`](crate::QueuingPort): the most urgent first, first in
 /// first out within a priority; the priority is the datagram's IP precedence (class selector), and it is
 /// sent as such. All other UDP ports of the same address stay with Linux.
 ///
@@ -85,7 +85,7 @@ pub struct UdpPort {
 struct Receiver {
     link: Box<dyn UdpPortLink>,
     consumer: Consumer,
-    /// What came in fragments.
+    /// Datagrams in fragments.
     assembly: Assembly,
     message_bytes_max: usize,
     statistics: Arc<UdpStatistics>,
@@ -662,7 +662,7 @@ impl LentDatagram<'_> {
         }
     }
 
-    /// What else is known of it.
+    /// Other facts about the datagram.
     #[inline]
     #[must_use]
     pub fn datagram(&self) -> Datagram {
@@ -670,7 +670,7 @@ impl LentDatagram<'_> {
     }
 }
 
-/// What is in a record.
+/// Contents of a record.
 enum Content {
     Datagram(Datagram),
     /// A part of one, to be put together.
@@ -722,7 +722,7 @@ fn read(
     })
 }
 
-/// What the checksum says; nothing if the datagram is to be dropped for it.
+/// State of the checksum; `None` if the datagram must be dropped for it.
 #[inline]
 fn accepted(
     link: &dyn UdpPortLink,

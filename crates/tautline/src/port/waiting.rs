@@ -18,9 +18,9 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
 const LOOKS_PER_PAUSE: u32 = 8;
 
-/// What a waiting port sleeps on.
+/// Object that a waiting port sleeps on.
 pub(super) enum Bell<'w> {
-    /// What the link has.
+    /// Inbox of the link.
     Inbox(&'w mut dyn Inbox),
     /// Words in its peers' memories.
     Bus(&'w mut BusPort),
@@ -72,7 +72,7 @@ impl Bell<'_> {
 
 /// Somebody who looks into an inbox.
 pub(super) trait Waiter {
-    /// What it sleeps on.
+    /// Object to sleep on.
     fn inbox(&mut self) -> Bell<'_>;
 
     /// How long it spins before it sleeps.

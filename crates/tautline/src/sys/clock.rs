@@ -8,7 +8,7 @@ pub(crate) fn monotonic() -> Instant {
     Instant::from_nanos(read(libc::CLOCK_MONOTONIC))
 }
 
-/// What to add to CLOCK_REALTIME nanoseconds to get CLOCK_MONOTONIC ones, at this moment.
+/// Offset from CLOCK_REALTIME nanoseconds to CLOCK_MONOTONIC ones, at this moment.
 /// Wrong by a few tens of nanoseconds, the time between the two readings.
 #[inline]
 pub(crate) fn realtime_to_monotonic_ns() -> i64 {

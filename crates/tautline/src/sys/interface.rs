@@ -1,4 +1,4 @@
-//! What the kernel knows of a network interface. Asked through a socket and not through /sys,
+//! Facts about a network interface. They come through a socket and not through /sys,
 //! because a thread may have entered a network namespace that the mounted /sys is not of.
 
 use std::ffi::CString;
@@ -221,7 +221,7 @@ pub(crate) fn has_queueing_discipline(index: u32) -> io::Result<bool> {
     Ok(!attributes.iter().any(is_without))
 }
 
-/// What the kernel tells of an interface.
+/// Attributes of an interface.
 fn attributes(index: u32) -> io::Result<Vec<LinkAttribute>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;

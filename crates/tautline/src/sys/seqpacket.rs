@@ -67,7 +67,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// What came.
+/// Result of a receive.
 pub(crate) enum Received {
     /// A message of this many bytes, perhaps cut off, with its descriptors.
     Message(usize, Vec<OwnedFd>),

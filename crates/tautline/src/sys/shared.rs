@@ -12,7 +12,7 @@ use rustix::thread::{ClockId, futex};
 
 use super::memory::Mapping;
 
-/// What a memory must be sealed with before anybody else maps it (Linux 5.1).
+/// Seals that a memory must have before anybody else maps it (Linux 5.1).
 fn seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL
 }
@@ -53,7 +53,7 @@ impl OwnMemory {
         self.resident
     }
 
-    /// What others map it by.
+    /// Descriptor by which others map the memory.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -93,7 +93,7 @@ impl PeerMemory {
         self.mapping.bytes()
     }
 
-    /// What watchers map it by.
+    /// Descriptor by which watchers map the memory.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -162,7 +162,7 @@ pub(crate) fn internet_address(address: SocketAddrV4) -> libc::sockaddr_in {
     }
 }
 
-/// What [`Receiver::receive`] brought.
+/// Result of [`Receiver::receive`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     /// Bytes of the frame; more than the buffer's length if it was cut off.
@@ -173,7 +173,7 @@ pub(crate) struct Received {
     pub(crate) from: SocketAddrV4,
     /// The type of service that it came with, on a socket that was asked to tell (IP_RECVTOS).
     pub(crate) type_of_service: u8,
-    /// What the socket had dropped for want of room, since it was opened, when this frame came.
+    /// Frames that the socket had dropped for want of room, since it was opened, when this frame came.
     pub(crate) dropped: u32,
 }
 
@@ -267,7 +267,7 @@ fn type_of_service(message: &libc::msghdr) -> u8 {
     unsafe { control(message, libc::IPPROTO_IP, libc::IP_TOS) }.unwrap_or(0)
 }
 
-/// What the kernel keeps of an error that it has been told about an earlier datagram.
+/// Error about an earlier datagram, as the kernel keeps it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketNews {
     /// Where the datagram should have gone.

@@ -1,5 +1,6 @@
-//! CLOCK_MONOTONIC by way of the processor's own counter: a reading takes a third of what the kernel's takes
-//! (9 against 24 ns on an AMD EPYC under KVM), because it neither waits for the instructions before it nor reads the kernel's page.
+//! CLOCK_MONOTONIC by way of the processor's own counter: a reading takes a third of what the kernel's takes (9
+//! against 24 ns on an AMD EPYC under KVM), because it neither waits for the instructions before it nor reads the
+//! kernel's page.
 //!
 //! Between two readings of the kernel's clock, at most a millisecond apart, the counter is taken as a straight
 //! line through the last of them. Its slope is that of the time before, so the result is off by what the kernel's

@@ -164,7 +164,7 @@ impl<T: Copy> Ring<T> {
 
 /// A frame that was received, where it lies.
 pub(crate) struct Frame<'a> {
-    /// What the BPF program wrote before it.
+    /// Note that the BPF program wrote before the frame.
     pub(crate) note: [u8; NOTE_BYTES],
     /// Its bytes.
     pub(crate) bytes: &'a [u8],
@@ -408,7 +408,7 @@ impl XskSocket {
         }
     }
 
-    /// What the kernel dropped for want of room in this socket's rings.
+    /// Frames that the kernel dropped for want of room in this socket's rings.
     pub(crate) fn dropped(&self) -> io::Result<u64> {
         let statistics: libc::xdp_statistics = option(self.socket.as_fd(), libc::XDP_STATISTICS)?;
         Ok(statistics.rx_dropped + statistics.rx_ring_full + statistics.rx_fill_ring_empty_descs)

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 const ROLE: &str = "TAUTLINE_TEST_ROLE";
 
-/// What a child says when it is ready.
+/// Line that a child prints when it is ready.
 pub const READY: &str = "the child is ready";
 
 /// The role that this process was started in; `None` in the test itself.

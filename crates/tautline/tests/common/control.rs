@@ -17,7 +17,7 @@ pub const NOBODY: u32 = 65_534;
 /// Another that no entry is for.
 pub const STRANGER: u32 = 65_533;
 
-/// What `role` is when a child is to be the control process; the configuration follows.
+/// Value of `role` for a child that is the control process; the configuration follows.
 const CONTROL: &str = "control\n";
 
 /// If this process was started by [`start_control`]: serves until the parent says so or dies.
@@ -148,7 +148,7 @@ pub fn answers(hosts: &Hosts, node: &Node, number: u16) -> bool {
     hosts.inside(Host::A, ask).unwrap()
 }
 
-/// What the control process of the second host says of itself.
+/// Status that the control process of the second host publishes.
 pub fn control_status(hosts: &Hosts) -> Value {
     let (states, _) = hosts.inside(Host::B, || status::nodes().unwrap()).unwrap();
     let of_control = |state: &Value| state.get("control").is_some();

@@ -132,7 +132,7 @@ impl Fence {
     }
 }
 
-/// What was counted between two moments.
+/// Counters between two moments.
 pub fn since(before: &NodeCounters, after: &NodeCounters) -> NodeCounters {
     let mut difference = *after;
     for (after, before) in difference.malformed.iter_mut().zip(before.malformed) {

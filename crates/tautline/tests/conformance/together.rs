@@ -29,7 +29,7 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
         );
         assert_eq!((message.priority, message.sequence), (Priority::NORMAL, 0));
         if number == 1 {
-            // What is more urgent overtakes the rest of a bundle.
+            // A more urgent message overtakes the rest of a bundle.
             sender.send(to, Priority::HIGHEST, b"now").unwrap();
             settle(pair);
             let urgent = receiver.receive(&mut buffer).unwrap().unwrap();
@@ -143,7 +143,7 @@ pub(super) fn a_batch_arrives_in_its_order(pair: &Pair) {
     assert_eq!(received.frames, 1 + 99 + of_large);
     assert_eq!(received.peers[0].lost, 0);
 
-    // What comes before a message that cannot be sent is sent.
+    // Messages before one that cannot be sent are sent.
     let hopeless = vec![0; 65_537];
     let batch = [
         outgoing(&b"sent"[..]),

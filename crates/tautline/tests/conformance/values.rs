@@ -52,7 +52,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
     assert_eq!(&buffer[..new.length], b"new");
     assert!(new.new && new.overwritten == 0);
     assert_eq!(new.valid, new.age <= options.refresh_period);
-    // What is larger than a value has no place in a sampling port, nor have its fragments.
+    // A message larger than a value has no place in a sampling port, nor have its fragments.
     let large = publisher.send(to, Priority::NORMAL, &[0; 2000]);
     assert_eq!(large.is_err(), answers_sender(pair));
     settle(pair);

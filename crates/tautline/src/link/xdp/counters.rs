@@ -1,4 +1,4 @@
-//! What the kernel's side counts for the whole node, mapped: reading it is no system call, and needs no
+//! Counters of the kernel's side for the whole node, mapped: reading them is no system call, and needs no
 //! privilege.
 
 use std::io;

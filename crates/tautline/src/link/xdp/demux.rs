@@ -1,5 +1,5 @@
-//! Who owns the demux of an interface: loads it, attaches it, and makes ports that it delivers to. Not
-//! what reads them: that is a port's own business, in whatever process it is.
+//! Owner of the demux of an interface: loads it, attaches it, and makes ports that it delivers to. Reading is the
+//! port's own business, in whatever process it is.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -88,7 +88,7 @@ pub(crate) struct Demux {
     attached: Attached,
 }
 
-/// What holds the demux on the interface.
+/// Object that holds the demux on the interface.
 enum Attached {
     /// This process, which loaded it.
     Here { _link: FdLink },
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Demux {
     }
 }
 
-/// What a port is made of, before somebody's number is on it.
+/// Parts of a port that has no number yet.
 pub(crate) struct Made {
     pub(crate) memory: MappedPort,
     /// The map that the memory is.
@@ -242,7 +242,7 @@ impl Demux {
         }
     }
 
-    /// What a predecessor has left: places that nothing was put into are zero.
+    /// Neighbours that a predecessor has left; unused entries are zero.
     pub(crate) fn kept_neighbours(&self) -> Vec<[u8; ENTRY_BYTES]> {
         let Some(map) = &self.neighbours else {
             return Vec::new();
@@ -259,7 +259,7 @@ impl Demux {
         }
     }
 
-    /// What tells this demux from every other one that there is or was.
+    /// Number that tells this demux from all others since the machine started.
     pub(crate) fn id(&self) -> u32 {
         self.maps.counters_id
     }

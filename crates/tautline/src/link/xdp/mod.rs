@@ -40,7 +40,7 @@ use crate::memory::MappedPort;
 use crate::neighbours::NeighbourTableError;
 use crate::sys::interface::Interface;
 
-/// Whoever can make ports that the demux delivers to.
+/// Maker of ports that the demux delivers to.
 pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
     /// Makes a port and shows it to the demux.
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError>;
@@ -77,7 +77,7 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
     fn counters(&self) -> NodeCounters;
 }
 
-/// What a port of plain UDP on this link consists of.
+/// Parts of a port of plain UDP on this link.
 #[derive(Debug)]
 pub(crate) struct UdpPortParts {
     /// Its memory, which the demux writes.
@@ -90,7 +90,7 @@ pub(crate) struct UdpPortParts {
     pub(crate) early: Arc<EarlyFragments>,
 }
 
-/// What a port on this link consists of.
+/// Parts of a port on this link.
 #[derive(Debug)]
 pub(crate) struct PortParts {
     /// Its memory, which the demux writes.
@@ -105,7 +105,7 @@ pub(crate) struct PortParts {
     pub(crate) priorities: u8,
 }
 
-/// What a configuration says of the demux. What it leaves open may be as it is.
+/// Settings of the demux from a configuration. `None` accepts any value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) ip: Option<Ipv4Addr>,
@@ -161,7 +161,7 @@ const COPIES: Copies = Copies {
     receive_lent: 1,
 };
 
-/// What the link does in this mode, and with this address if there is one.
+/// Capabilities of the link in this mode, and with this address if there is one.
 pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities {
     Capabilities {
         arrival_clock: ArrivalClock::Demux,

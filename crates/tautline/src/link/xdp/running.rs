@@ -25,7 +25,7 @@ pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>
         return Ok(None);
     };
     match take(setup, asked, id) {
-        // Whoever held it last has just died, and the kernel has taken it away while it was looked at.
+        // The last holder has just died, and the kernel has removed the demux during the look.
         Err(_) if on_interface()?.is_none() => Ok(None),
         result => result.map(Some),
     }

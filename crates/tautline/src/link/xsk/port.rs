@@ -18,7 +18,7 @@ use crate::link::{Inbox, PortLink, Route};
 use crate::memory::MappedPort;
 use crate::sys::{event, wait};
 
-/// What ports of both kinds have: where their messages arrive, and how to wait for them.
+/// Parts of ports of both kinds: where their messages arrive, and how to wait for them.
 #[derive(Debug)]
 pub(super) struct Seat {
     place: Arc<Place>,

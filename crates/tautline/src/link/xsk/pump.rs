@@ -1,5 +1,5 @@
-//! What the ports of a node share: the sockets of the queues, and where what they bring goes. Whoever looks brings
-//! what has come for all, under a lock that nobody waits for.
+//! State that the ports of a node share: the sockets of the queues, and the destinations of their frames. A port that
+//! looks takes the frames of all ports, under a lock that nobody waits for.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,19 +36,19 @@ use crate::sys::{event, wait};
 /// reasons.
 pub(super) const COLLECT_FRAMES_MAX: usize = 64;
 
-/// What the program shares with this process.
+/// Maps that the program shares with this process.
 pub(super) struct Maps {
     /// A word for each port.
     pub(super) open_ports: Mapping,
     pub(super) udp_ports: UdpTable,
     pub(super) early: EarlyFragments,
-    /// What the program counts itself.
+    /// Counters of the program.
     pub(super) counters: xdp::counters::Counters,
     /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
     pub(super) news: RingBuf<MapData>,
 }
 
-/// What the ports of a node share.
+/// State that the ports of a node share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pump: Mutex<Pump>,
@@ -106,7 +106,7 @@ impl Place {
     }
 }
 
-/// What was opened and is to be closed again.
+/// Port that was opened and must be closed again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Open {
     Port(PortNumber),
@@ -359,7 +359,7 @@ impl Shared {
     }
 }
 
-/// What the program says of a frame: `struct tl_note` of `bpf/tautline.h`.
+/// Note of the program about a frame: `struct tl_note` of `bpf/tautline.h`.
 #[derive(Clone, Copy)]
 struct Note {
     arrival: Instant,
