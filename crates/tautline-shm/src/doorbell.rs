@@ -28,7 +28,7 @@ pub fn armed(control: &Control) -> bool {
     control.consumer.waiting.load(Relaxed) != 0
 }
 
-/// Producer: after publishing, whether the doorbell is to be rung. Answers yes once for each
+/// Producer: after publishing, whether the doorbell must be rung. Answers yes once for each
 /// [`arm`], so a sleeper is rung for once however many messages come.
 #[must_use]
 pub fn wanted(control: &Control) -> bool {

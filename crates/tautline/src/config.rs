@@ -97,7 +97,7 @@ use crate::link::{LinkKind, XdpMode};
 use crate::port::{QueuingOptions, SamplingOptions};
 use crate::send_pool::SendPoolConfig;
 
-/// How a node is to be.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// The interface; may be left out with link `udp` and an address.
@@ -106,7 +106,7 @@ pub struct NodeConfig {
     pub link: Option<LinkKind>,
     /// Mode of link `xdp`; `None` takes native, and generic where the driver has no native one.
     pub xdp_mode: Option<XdpMode>,
-    /// On link `xsk`, how long a look polls the driver itself for what has come; `None` leaves that to the
+    /// On link `xsk`, the time for which a look polls the driver itself; `None` leaves that to the
     /// kernel's interrupt processing.
     pub busy_poll: Option<Duration>,
     /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it
@@ -126,7 +126,7 @@ pub struct NodeConfig {
     pub ports: Vec<PortConfig>,
     /// Rules of the node's control process for other processes. Of no meaning elsewhere.
     pub allow: Vec<Rule>,
-    /// How receive processing is to be scheduled while that process runs. Of no meaning elsewhere.
+    /// Scheduling of receive processing while that process runs. Of no meaning elsewhere.
     pub tune: Option<TuneConfig>,
     /// Ports of plain UDP that can be opened by name.
     pub udp_ports: Vec<UdpPortConfig>,
@@ -141,7 +141,7 @@ pub struct UdpPortConfig {
     pub name: String,
     /// Its UDP port number, unique in the node.
     pub number: u16,
-    /// How it is to be.
+    /// Options of the port.
     pub options: QueuingOptions,
 }
 
@@ -180,7 +180,7 @@ pub struct PortConfig {
     pub name: String,
     /// Its number, unique in the node.
     pub number: PortNumber,
-    /// Its kind, and how it is to be.
+    /// Kind and options of the port.
     pub kind: PortOptions,
 }
 

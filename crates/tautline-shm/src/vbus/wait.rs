@@ -14,7 +14,7 @@ use crate::sync::fence;
 /// Lowest bits of `waiting`: how to wake. The rest is the number of the sleep.
 pub const MANNER: u64 = 3;
 
-/// How a sleeping consumer is to be woken.
+/// Way to wake a sleeping consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// `FUTEX_WAKE` on the producer's own kick word.

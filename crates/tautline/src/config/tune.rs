@@ -1,12 +1,12 @@
-//! The `[tune]` section of a configuration: how receive processing on the interface is to be scheduled. The library
-//! reads it; `taut node run` and `taut node tune` do it.
+//! The `[tune]` section of a configuration: the scheduling of receive processing on the interface. The library
+//! reads it; `taut node run` and `taut node tune` apply it.
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::Wrong;
 
-/// How receive processing is to be scheduled. What is `None` stays as it is.
+/// Scheduling of receive processing. A field that is `None` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TuneConfig {
     /// Whether the interface is polled in kernel threads of its own, instead of in whatever is
@@ -18,13 +18,13 @@ pub struct TuneConfig {
     pub cpu: Option<u32>,
     /// The CPU that the interface's interrupts go to, where it has any.
     pub interrupt_cpu: Option<u32>,
-    /// Polls that find nothing before interrupts are on again.
+    /// Polls that find nothing before interrupts are enabled again.
     pub defer_hard_irqs: Option<u32>,
-    /// How long interrupts stay off after such a poll.
+    /// Time for which interrupts stay disabled after such a poll.
     pub gro_flush_timeout_ns: Option<u64>,
-    /// How long a `poll` of sockets looks at the device itself; of the whole machine.
+    /// Time for which `poll` on sockets polls the device itself; of the whole machine.
     pub busy_poll_us: Option<u32>,
-    /// How long a blocking read of a socket does; of the whole machine.
+    /// Time for which a blocking read of a socket polls the device itself; of the whole machine.
     pub busy_read_us: Option<u32>,
 }
 

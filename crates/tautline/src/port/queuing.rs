@@ -32,7 +32,7 @@ const COLLECTORS: usize = 4;
 /// How long a message in fragments may take. At 100 Mbit/s 64 KiB take 5.4 ms; ten times that.
 const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
 
-/// How a queuing port is to be.
+/// Options of a queuing port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuingOptions {
     /// Slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`]. A message takes one
@@ -41,9 +41,9 @@ pub struct QueuingOptions {
     /// Largest message, in bytes, up to 65,536. Above 1,484 the port takes buffers for reassembly, and
     /// a class must be deep enough for one whole message.
     pub message_bytes_max: usize,
-    /// How long a receive until a deadline spins before it sleeps.
+    /// Time for which a receive until a deadline spins before it sleeps.
     pub spin: Duration,
-    /// How much the port takes before the rest is dropped at its door; `None`: everything.
+    /// Limits beyond which frames are dropped on arrival; `None`: no limits.
     pub policing: Option<Policing>,
 }
 

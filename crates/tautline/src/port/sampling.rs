@@ -21,10 +21,10 @@ use crate::node::NodeInner;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 
-/// How a sampling port is to be.
+/// Options of a sampling port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplingOptions {
-    /// How often a new value is due. A value older than this is no longer valid.
+    /// Period in which a new value is due. An older value is no longer valid.
     pub refresh_period: Duration,
     /// Sources that the port keeps a value of, 1 to [`SOURCES_MAX`]: a source is a peer's port. With 1
     /// all senders write the same value, and the last one stands. With more, each has its own from
@@ -34,9 +34,9 @@ pub struct SamplingOptions {
     /// Bytes of the largest value. Values are of one frame: 1,484 bytes (1,456 in the UDP form); on link
     /// `vbus` up to 65,536.
     pub value_bytes_max: usize,
-    /// How long a wait for a new value spins before it sleeps.
+    /// Time for which a wait for a new value spins before it sleeps.
     pub spin: Duration,
-    /// How much the port takes before the rest is dropped at its door; `None`: everything.
+    /// Limits beyond which frames are dropped on arrival; `None`: no limits.
     pub policing: Option<Policing>,
 }
 

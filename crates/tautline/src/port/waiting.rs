@@ -9,7 +9,7 @@ use crate::link::vbus::BusPort;
 use crate::link::{Inbox, PortHalf};
 use crate::sys::clock;
 
-/// How long a spinning thread keeps the kernel's receive processing off its CPU at most. Lower: what
+/// Longest time for which a spinning thread keeps the kernel's receive processing off its CPU. Lower: what
 /// arrives soon, as most does, is found later by the call's 0.2 µs. Higher: what was put off waits for longer.
 const LET_IN_INTERVAL: Duration = Duration::from_micros(10);
 /// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a

@@ -48,7 +48,7 @@ pub(crate) struct BusyPoll {
     pub(crate) budget: i32,
 }
 
-/// A socket that is to be.
+/// Options of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) interface_index: u32,

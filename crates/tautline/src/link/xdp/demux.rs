@@ -37,7 +37,7 @@ const PORT_MAP_FLAGS: u32 = 1 << 10 | 1 << 12;
 /// Name of the map of neighbours.
 const NEIGHBOURS: &str = "neighbours";
 
-/// How the demux is to be set up.
+/// Settings of the demux.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// Name of the interface.
