@@ -16,7 +16,6 @@ const NOT_YET: &[&str] = &[
     "crates/taut",
     "crates/tautline",
     "docs/control.md",
-    "docs/tuning.md",
     "docs/vbus.md",
 ];
 
