@@ -1,8 +1,8 @@
-//! The neighbour table at run time: what is entered after the configuration was read, and until when.
+//! The neighbour table at run time: entries after the configuration was read, and the lock that ends them.
 //!
-//! A table is open until the first port opens, and locked from then on: what a running application sends to
-//! was there before it began. Who must change it nevertheless unlocks it, and has no guarantees until it is
-//! locked again. Nothing is ever taken out, because ports have resolved what is in it.
+//! A table is open until the first port opens, and locked from then on: a running application sends only to
+//! peers that were there before it began. For maintenance it can be unlocked; there are no guarantees until it
+//! is  locked again. Nothing is ever taken out, because ports have resolved what is in it.
 
 mod solicit;
 

@@ -70,7 +70,7 @@ pub(crate) struct NodeInner {
     status: OnceLock<StatusServer>,
 }
 
-/// What opening a node came to: which link, why not a better one, what took effect.
+/// Result of opening a node: its link, why not a better one, and the settings that took effect.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct OpenReport {
@@ -150,7 +150,7 @@ pub struct NodeStatus {
     pub pid: u32,
     /// Its command's name.
     pub command: Option<String>,
-    /// What opening it came to.
+    /// Result of opening it.
     #[serde(flatten)]
     pub report: OpenReport,
     /// Whether its interface is up at the moment; `None` without an interface, and where the asking
@@ -266,9 +266,8 @@ impl From<TableState> for NeighbourTableStatus {
 }
 
 impl Node {
-    /// Opens a node as configured. Where the configuration names no link, the best that works is
-    /// taken: `xdp` native, `xdp` generic, `packet`, `udp`; [`Node::report`] says which, and why not
-    /// a better one.
+    /// Opens a node as configured. If the configuration names no link, the node takes the best that works:
+    /// `xdp` native, `xdp` generic, `packet`, `udp`. [`Node::report`] says which, and why not a better one.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -450,8 +449,8 @@ impl Node {
         }
     }
 
-    /// Opens a port of plain UDP, for peers that are not ours: whoever speaks UDP. Every other UDP port of
-    /// the address stays with Linux.
+    /// Opens a port of plain UDP, for peers that do not run Tautline. Every other UDP port of the address stays
+    /// with Linux.
     ///
     /// # Errors
     /// [`PortError::UdpTaken`] names the process that has a socket there; else [`PortError`].

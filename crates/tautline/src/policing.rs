@@ -1,4 +1,4 @@
-//! Policing: how much a port takes before the rest is dropped at its door.
+//! Policing: the rate and the burst beyond which a port's frames are dropped on arrival.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::error::PortError;
 /// Highest rate: frames a second at [`tautline_shm::police::INTERVAL_NS_MIN`].
 pub(crate) const RATE_MAX: u32 = 10_000_000;
 
-/// How many frames a port takes in a time. What is more is dropped before anything else is done for it, and counted
-/// ([`PortStatus::policed`](crate::PortStatus::policed)): a flood for one port then costs the machine as little as it
-/// can. A message of several fragments counts with each of them.
+/// Rate and burst of frames that a port takes. Further frames are dropped before anything else is done for
+/// them, and counted  ([`PortStatus::policed`](crate::PortStatus::policed)): a flood for one port then costs
+/// the machine as little as it can. A message of several fragments counts with each of them.
 ///
 /// On link `xdp` the demux drops in the driver's poll; on the others a frame has cost its way to the
 /// port's socket already.

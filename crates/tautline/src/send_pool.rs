@@ -1,5 +1,5 @@
-//! The pool of send buffers: memory of a node, taken, touched and locked when the node opens, from which
-//! buffers are lent to be filled in place and sent. Not the way out: a port sends what lies in them.
+//! The pool of send buffers: memory of a node, taken, touched and locked when the node opens. It lends buffers,
+//! which the application fills in place and a port sends. It does not send itself.
 //!
 //! Buffers have 1, 4, 8 or 16 pages, each with room in front for a frame's headers, so that a message
 //! leaves from where it was filled in. (The sizes are those of SS-RTUDP.) A request is answered from the
@@ -26,7 +26,7 @@ use crate::sys::memory::Mapping;
 pub const PAGE_BYTES: usize = 4096;
 /// Pages of the sizes of buffers.
 pub const SIZES_PAGES: [usize; 4] = [1, 4, 8, 16];
-/// Most buffers of one size. Lower: a gateway runs out. Higher: they are found with one word no longer.
+/// Most buffers of one size. Lower: a gateway runs out. Higher: one word can no longer show which are free.
 pub const BUFFERS_MAX: u32 = PLACES_MAX;
 
 /// Bytes before a buffer's first byte, for headers. Lower: the longest headers do not fit. Higher: memory.
@@ -239,9 +239,8 @@ pub struct SendBuffersStatus {
 }
 
 /// A buffer of the node's pool: fill it, and send it with [`UdpPort::send_lent`](crate::UdpPort::send_lent),
-/// as often as you like. It goes back to the pool when it is dropped, sent or not. What stands there at first
-/// is what its last holder has left. It may be filled in another thread than it is sent from, and outlive
-/// its node.
+/// as often as you like. It goes back to the pool when it is dropped, sent or not. At first it holds the bytes
+/// of its last borrower. It may be filled in another thread than it is sent from, and outlive its node.
 pub struct LentBuffer {
     /// The headroom, which the buffer's bytes follow.
     room: NonNull<u8>,

@@ -109,8 +109,8 @@ pub struct Message {
 
 /// A port that keeps every message, and hands out the most urgent first.
 ///
-/// Eight classes, one for each priority, each of a fixed depth and first in, first out. A full
-/// class drops what comes for it, counts that, and takes nothing from the others.
+/// Eight classes, one for each priority, each of a fixed depth and first in, first out. A full class drops and
+/// counts its further messages, and takes no room from the others.
 #[derive(Debug)]
 pub struct QueuingPort {
     endpoint: Endpoint,
@@ -251,11 +251,11 @@ impl QueuingPort {
         self.endpoint.send_batch(batch)
     }
 
-    /// Merges small messages into one frame: keeps this one until the frame is full, or a message to
-    /// another place or of another priority comes, or [`QueuingPort::flush`] is called. There is no
-    /// timer: what is merged last waits until somebody flushes. A message too large for that is sent
-    /// alone, as [`QueuingPort::send`] does it. The receiver gets the messages one by one; it must be a
-    /// queuing port that knows bundles (`docs/wire.md`).
+    /// Merges small messages into one frame. The frame leaves when it is full, when a message to another
+    /// destination or of another priority comes, or when [`QueuingPort::flush`] is called. There is no timer:
+    /// the last messages wait for a flush. A message too large to be merged is sent alone, as by
+    /// [`QueuingPort::send`]. The receiver gets the messages one by one; it must be a queuing port that knows
+    /// bundles (`docs/wire.md`).
     ///
     /// ```
     /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
@@ -277,8 +277,8 @@ impl QueuingPort {
     /// ```
     ///
     /// # Errors
-    /// [`SendError`] if a frame had to be sent first and could not: it stays, and this message has not
-    /// been taken. Try again, or give up what is merged with the port.
+    /// [`SendError`] if a frame had to be sent first and could not: the frame stays, and this message was not
+    /// taken. Try again, or drop the merged messages with the port.
     #[inline]
     pub fn merge(
         &mut self,
@@ -314,8 +314,8 @@ impl QueuingPort {
         self.endpoint.lend(to, priority, length)
     }
 
-    /// The most urgent message where it lies, if there is one: looked at without a copy, and given back
-    /// when dropped. Until then its slot is not written, and counts as taken in its class. Never waits.
+    /// Lends the most urgent message, if there is one, where it lies. Dropping the view gives the slot back;
+    /// until then the slot is not written, and counts as taken in its class. Never waits.
     ///
     /// ```
     /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
@@ -374,7 +374,7 @@ impl QueuingPort {
         }))
     }
 
-    /// The most urgent message, if there is one, into `buffer`, which must hold
+    /// Copies the most urgent message, if there is one, into `buffer`, which must hold
     /// [`QueuingPort::message_bytes_max`]. Never waits.
     ///
     /// # Errors
@@ -396,8 +396,8 @@ impl QueuingPort {
         }
     }
 
-    /// The most urgent message; waits for one until `deadline`, spinning first and then sleeping.
-    /// `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
+    /// Copies the most urgent message into `buffer`; waits for one until `deadline`, spinning first and then
+    /// sleeping. `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
     ///
     /// # Errors
     /// [`ReceiveError`].

@@ -241,8 +241,8 @@ impl SamplingPort {
         self.endpoint.lend(to, priority, length)
     }
 
-    /// The last value where it lies, seen before or not; `None` while there has never been one. It stays
-    /// there until the port is used again. Never waits, never retries.
+    /// Lends the last value where it lies, seen before or not; `None` if there has never been one. The value
+    /// stays there until the port is used again. Never waits, never retries.
     ///
     /// # Errors
     /// [`ReceiveError`].
@@ -291,10 +291,10 @@ impl SamplingPort {
         Ok(sample)
     }
 
-    /// The last value, seen before or not, into `buffer`, which must hold
-    /// [`SamplingPort::value_bytes_max`]; `None` while there has never been one. Of several sources' values
-    /// it is the one that arrived last; the others stay new. Never waits, never retries: the same
-    /// small price always, whatever arrives meanwhile.
+    /// Copies the last value, seen before or not, into `buffer`, which must hold
+    /// [`SamplingPort::value_bytes_max`]; `None` while there has never been one. Of several sources' values it
+    /// is the one that arrived last; the others stay new. Never waits, never retries: the same small price
+    /// always, whatever arrives meanwhile.
     ///
     /// # Errors
     /// [`ReceiveError`].
@@ -358,9 +358,9 @@ impl SamplingPort {
         Ok(place.and_then(|place| self.take(place, buffer)))
     }
 
-    /// All values that have not been read, the one that arrived first at first: each is copied into
-    /// `buffer`, which must hold [`SamplingPort::value_bytes_max`], and `each` is called with it and
-    /// its bytes. How many they were, at most one for each source. Never waits.
+    /// Reads all values that have not been read, in the order of their arrival. Copies each into `buffer`,
+    /// which must hold [`SamplingPort::value_bytes_max`], and calls `each` with the value and its bytes.
+    /// Returns their number, at most one for each source. Never waits.
     ///
     /// # Errors
     /// [`ReceiveError`].
@@ -400,9 +400,9 @@ impl SamplingPort {
         Ok(0)
     }
 
-    /// The next value that this port has not seen; waits for one until `deadline`, spinning first
-    /// and then sleeping. `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever. Of
-    /// several sources' values, the one that arrived first.
+    /// Copies the next value that this port has not seen into `buffer`; waits for one until `deadline`,
+    /// spinning first and then sleeping. `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for
+    /// ever. Of several sources' values, the one that arrived first.
     ///
     /// # Errors
     /// [`ReceiveError`].

@@ -1,4 +1,4 @@
-//! The port of plain UDP: datagrams from and to anybody who speaks UDP, without our header.
+//! The port of plain UDP: datagrams without our header, to and from any peer that speaks UDP.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
@@ -46,7 +46,7 @@ pub struct Datagram {
     pub checksum: UdpChecksum,
 }
 
-/// A UDP port of this node, past the kernel's protocol stack where the link can (`xdp`), through an
+/// A UDP port of this node. It bypasses the kernel's protocol stack where the link can (`xdp`, `xsk`) and is an
 /// ordinary socket elsewhere: [`Capabilities::plain_udp`](crate::link::Capabilities::plain_udp).
 ///
 /// Datagrams are kept as in a [`QueuingPort`](crate::QueuingPort): the most urgent first, first in
@@ -233,8 +233,8 @@ impl UdpPort {
         }
     }
 
-    /// Sends a datagram of up to 65,507 bytes: one system call a frame; never waits. One that fits a frame
-    /// forbids routers to cut it, a longer one leaves in IP fragments.
+    /// Sends a datagram of up to 65,507 bytes: one system call a frame; never waits. A datagram that fits a
+    /// frame forbids routers to cut it; a longer one leaves in IP fragments.
     ///
     /// # Errors
     /// [`SendError`]. Of a datagram in fragments, some may have been sent; the peer drops them.
@@ -319,8 +319,8 @@ impl UdpPort {
     }
 
     /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
-    /// [`UdpPort::send_lent`]. Lock-free; the smallest of 4,096, 16,384, 32,768 and 65,536 bytes that holds it.
-    /// How many there are is the configuration's `[send_pool]`.
+    /// [`UdpPort::send_lent`]. The buffer is the smallest of 4,096, 16,384, 32,768 and 65,536 bytes that holds
+    /// it; the configuration's `[send_pool]` sets their numbers. Lock-free.
     ///
     /// ```
     /// # use tautline::{Node, NodeConfig, Priority, QueuingOptions};
@@ -345,9 +345,9 @@ impl UdpPort {
             .inspect_err(|_| self.receiver.statistics.send_errors.add(1))
     }
 
-    /// Sends what a lent buffer holds, from where it lies: headers are written in front of it, and a datagram
-    /// longer than a frame is cut in place, which spoils the content. The buffer stays lent, and can be filled
-    /// and sent again.
+    /// Sends the content of a lent buffer from where it lies: headers are written in front of it, and a
+    /// datagram longer than a frame is cut in place, which destroys the content. The buffer stays lent, and can
+    /// be filled and sent again.
     ///
     /// # Errors
     /// As [`UdpPort::send_to`].
@@ -366,12 +366,12 @@ impl UdpPort {
             .send(route, priority, buffer.datagram().ok_or(too_large))
     }
 
-    /// The most urgent datagram, if there is one, into `buffer`, which must hold
+    /// Copies the most urgent datagram, if there is one, into `buffer`, which must hold
     /// [`UdpPort::message_bytes_max`]. Never waits.
     ///
     /// # Errors
-    /// [`ReceiveError::Undelivered`] if a datagram to one of this port's destinations did not arrive, once
-    /// for each; what has been received is there for the next call. Otherwise [`ReceiveError`].
+    /// [`ReceiveError::Undelivered`] if a datagram to one of this port's destinations was not delivered, once
+    /// for each; received datagrams remain for the next call. Otherwise [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Datagram>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
@@ -385,7 +385,8 @@ impl UdpPort {
         self.receiver.look(&self.routes, buffer)
     }
 
-    /// The most urgent datagram; waits for one until `deadline`, spinning first and then sleeping.
+    /// Copies the most urgent datagram into `buffer`; waits for one until `deadline`, spinning first and then
+    /// sleeping.
     /// `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
     ///
     /// # Errors
@@ -402,8 +403,8 @@ impl UdpPort {
         })
     }
 
-    /// The most urgent datagram where it lies, if there is one: looked at without a copy, and given back
-    /// when dropped. Until then its place is not written, and counts as taken in its class. Never waits.
+    /// Lends the most urgent datagram, if there is one, where it lies. Dropping the view gives the slot back;
+    /// until then the slot is not written, and counts as taken in its class. Never waits.
     ///
     /// ```
     /// # use tautline::{Instant, Node, NodeConfig, QueuingOptions};
