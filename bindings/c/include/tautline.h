@@ -108,7 +108,9 @@ enum tautline_code {
     /* The link does not offer that. EOPNOTSUPP */
     TAUTLINE_ERROR_NOT_OFFERED = -30,
     /* All send buffers of that size are in use. ENOBUFS */
-    TAUTLINE_ERROR_POOL_EXHAUSTED = -31
+    TAUTLINE_ERROR_POOL_EXHAUSTED = -31,
+    /* The peer's port has not appeared on the bus by the deadline. ETIMEDOUT */
+    TAUTLINE_ERROR_PEER_ABSENT = -32
 };
 
 /* Text of a code; never null. */
@@ -286,6 +288,11 @@ struct tautline_source {
  * UDP port, where `neighbour` may be an IPv4 address too. Not for the hot path. */
 int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t to,
                             tautline_destination *destination);
+
+/* The same, and on link vbus waits until the peer's port is there, or until a deadline (CLOCK_MONOTONIC, in
+ * nanoseconds): so this program may start before its peer. On other links it does not wait. */
+int tautline_destination_until(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
+                               tautline_destination *destination);
 
 /* The way back to the sender of a message. Its first call for a sender is not for the hot path. */
 int tautline_reply_to(tautline_port port, const struct tautline_source *source,

@@ -148,6 +148,7 @@ impl From<PortError> for Fault {
             PortError::PeerUnknown { .. }
             | PortError::NeighbourIncomplete { .. }
             | PortError::NoRoute { .. } => Code::UnknownPeer,
+            PortError::PeerAbsent { .. } => Code::PeerAbsent,
             PortError::TooManyDestinations => Code::TooManyDestinations,
             PortError::OtherNamespace => Code::OtherNamespace,
             _ => Code::Refused,

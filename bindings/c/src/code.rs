@@ -77,6 +77,7 @@ codes! {
     Undelivered = -29, ECONNREFUSED, c"a datagram sent before did not arrive; errno says why; what came is there for the next call";
     NotOffered = -30, EOPNOTSUPP, c"the link does not offer that";
     PoolExhausted = -31, ENOBUFS, c"all send buffers of that size are in use";
+    PeerAbsent = -32, ETIMEDOUT, c"the peer's port has not appeared on the bus by the deadline";
 }
 
 impl Code {

@@ -392,6 +392,33 @@ pub unsafe extern "C" fn tautline_destination_of(
     })
 }
 
+/// Resolves a neighbour's port, and waits for it on a bus until a deadline.
+///
+/// # Safety
+/// `neighbour` is null or a text; `destination` is null or one can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_destination_until(
+    port: tautline_port,
+    neighbour: *const c_char,
+    to: u16,
+    deadline_ns: u64,
+    destination: *mut tautline_destination,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let (name, out) = unsafe { (pointer::text(neighbour)?, Out::new(destination)?) };
+        let deadline = Instant::from_nanos(deadline_ns);
+        let mut entered = enter(port.id)?;
+        let found = match &mut entered.kind {
+            Kind::Queuing(port) => port.destination_until(name, port_number(to)?, deadline),
+            Kind::Sampling(port) => port.destination_until(name, port_number(to)?, deadline),
+            Kind::Datagram(port) => port.destination(name, to),
+        }?;
+        out.put(destination_of(port, &mut entered, found));
+        Ok(0)
+    })
+}
+
 /// Resolves the sender of a message.
 ///
 /// # Safety

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <tautline.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char CONFIGURATION[] = "link = 'udp'\n"
                                     "address = '127.0.0.1'\n"
@@ -499,6 +500,29 @@ static void texts(void)
     EXPECT(tautline_last_error(NULL, 0) > 0);
 }
 
+/* A node on a bus waits for a port until the deadline, and finds one that is there. */
+static void waiting_for_a_peer(void)
+{
+    char text[256];
+    tautline_node on_bus;
+    tautline_port sender, receiver;
+    tautline_destination to;
+    snprintf(text, sizeof text, "link = 'vbus'\nbus = '/tmp/taut-abuse-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n",
+             (long)getpid());
+    EXPECT(tautline_node_open_text(text, &on_bus) == 0);
+    EXPECT(tautline_queuing_port_open(on_bus, 1, NULL, &sender) == 0);
+    uint64_t soon_ns = tautline_now_ns() + 10000000;
+    REFUSED(tautline_destination_until(sender, "self", 2, soon_ns, &to), TAUTLINE_ERROR_PEER_ABSENT, ETIMEDOUT);
+    REFUSED(tautline_destination_until(sender, "nobody", 2, soon_ns, &to), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+    REFUSED(tautline_destination_until(sender, "self", 2, soon_ns, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_queuing_port_open(on_bus, 2, NULL, &receiver) == 0);
+    soon_ns = tautline_now_ns() + 5000000000;
+    EXPECT(tautline_destination_until(sender, "self", 2, soon_ns, &to) == 0);
+    EXPECT(tautline_send(sender, to, 0, "x", 1) == 0);
+    EXPECT(tautline_node_close(on_bus) == 0);
+    EXPECT(tautline_port_close(sender) == 0 && tautline_port_close(receiver) == 0);
+}
+
 int main(void)
 {
     EXPECT(tautline_last_error(NULL, 0) == 0);
@@ -509,6 +533,7 @@ int main(void)
     using_sockets();
     two_threads();
     nodes_of_sockets();
+    waiting_for_a_peer();
     texts();
     puts("all refused as documented");
     return EXIT_SUCCESS;

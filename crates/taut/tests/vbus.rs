@@ -60,7 +60,7 @@ impl Place {
         let config = self.config("motor");
         let arguments = [&["recv", "7", "--config", &config], more].concat();
         let process = Process::start(&arguments);
-        let socket = self.0.join("cell/motor.7");
+        let socket = self.0.join("cell/motor/7");
         await_that(|| socket.exists());
         process
     }

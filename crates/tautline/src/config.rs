@@ -13,6 +13,8 @@
 //! node = "controller"         # link vbus: this node's name on the bus; peers are neighbours by name
 //! bus_mode = 0o770            # link vbus: who may use the bus, if this node makes it; left out: 0o700
 //! bus_group = "control"       # link vbus: whose group, name or number; left out: this process's
+//! bus_owner = "robot"         # link vbus: who must have made the bus, or root; left out: this user, root, or who may use it
+//! bus_wait_ms = 5000          # link vbus: how long to wait for a peer's port that is not there; left out: 0
 //! gateway = "10.0.0.254"      # neighbour through which plain UDP leaves the network
 //!
 //! [[neighbour]]
@@ -58,6 +60,12 @@
 //! memory_bytes_max = 16777216
 //! neighbours = true           # may change the neighbour table of all; left out: false
 //!
+//! [[bus_allow]]               # link vbus: other users on the bus; left out: all whom the bus lets in
+//! user = "robot"              # name or number
+//! nodes = ["motor"]           # names that only those users may have whose entries list them; left out: none
+//! ports = [7, "10-19"]        # ports of this node that the user may send to and watch; left out: all
+//! connections_max = 8         # of the user to each port, 1 to 32; left out: 24
+//!
 //! [tune]                      # for `taut node run` and `taut node tune`; each may be left out
 //! threaded = true
 //! priority = 10
@@ -70,6 +78,7 @@
 //! ```
 
 mod allow;
+mod bus;
 mod port;
 mod send_pool;
 mod tune;
@@ -88,7 +97,7 @@ use tautline_proto::wire::{
 };
 use toml::Spanned;
 
-use crate::address::NodeName;
+pub use bus::{BusConfig, BusRule};
 pub use tune::TuneConfig;
 
 use crate::control::policy::Rule;
@@ -143,34 +152,6 @@ pub struct UdpPortConfig {
     pub number: u16,
     /// Options of the port.
     pub options: QueuingOptions,
-}
-
-/// A bus, and a node's place on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BusConfig {
-    /// The bus: a name, which is looked for under `/run/tautline/vbus` and then among the user's own, or the
-    /// path of a directory.
-    pub name: String,
-    /// This node's name on it. Several processes may share one, as they share a host's address;
-    /// each port belongs to one of them.
-    pub node: NodeName,
-    /// Permissions of the bus, as the mode of its directory, if this node makes it.
-    pub mode: u32,
-    /// Group of the bus, by name or number, if this node makes it.
-    pub group: Option<String>,
-}
-
-impl BusConfig {
-    /// A bus for processes of this user.
-    #[must_use]
-    pub fn new(name: &str, node: NodeName) -> Self {
-        Self {
-            name: name.to_owned(),
-            node,
-            mode: 0o700,
-            group: None,
-        }
-    }
 }
 
 /// A port that can be opened by name.
@@ -355,6 +336,10 @@ struct Document {
     node: Option<Spanned<String>>,
     bus_mode: Option<Spanned<u32>>,
     bus_group: Option<String>,
+    bus_owner: Option<String>,
+    bus_wait_ms: Option<u64>,
+    #[serde(default)]
+    bus_allow: Vec<Spanned<bus::BusAllowEntry>>,
     gateway: Option<Spanned<String>>,
     #[serde(default)]
     neighbour: Vec<Spanned<NeighbourEntry>>,
@@ -398,7 +383,16 @@ impl Document {
             .address
             .map(|text| parse(text, "an IPv4 address such as \"10.0.0.1\""))
             .transpose()?;
-        config.bus = bus(self.bus, self.node, self.bus_mode, self.bus_group)?;
+        let section = bus::BusSection {
+            name: self.bus,
+            node: self.node,
+            mode: self.bus_mode,
+            group: self.bus_group,
+            owner: self.bus_owner,
+            wait_ms: self.bus_wait_ms,
+            allow: self.bus_allow,
+        };
+        config.bus = section.check()?;
         config.gateway = self
             .gateway
             .map(|text| parse(text, "an IPv4 address such as \"10.0.0.254\""))
@@ -437,44 +431,6 @@ fn parse<T: FromStr>(text: Spanned<String>, expected: &str) -> Result<T, Wrong> 
             format!("`{}` is not {expected}", text.get_ref()),
         )
     })
-}
-
-fn bus(
-    name: Option<Spanned<String>>,
-    node: Option<Spanned<String>>,
-    mode: Option<Spanned<u32>>,
-    group: Option<String>,
-) -> Result<Option<BusConfig>, Wrong> {
-    let (name, node) = match (name, node) {
-        (None, None) => return Ok(None),
-        (Some(name), Some(node)) => (name, node),
-        (Some(name), None) => {
-            let message = "a bus needs the `node` that this is on it";
-            return Err((name.span(), message.to_owned()));
-        }
-        (None, Some(node)) => {
-            return Err((
-                node.span(),
-                "a `node` needs the `bus` that it is on".to_owned(),
-            ));
-        }
-    };
-    let is_name = !name.get_ref().is_empty() && !name.get_ref().starts_with('.');
-    if !is_name {
-        let message = "the name or the path of a bus is neither empty nor begins with a dot";
-        return Err((name.span(), message.to_owned()));
-    }
-    let expected = "a node's name: 1 to 31 letters, digits, `-`, `_` or `.`, no dot first";
-    let mut config = BusConfig::new(name.get_ref(), parse(node, expected)?);
-    if let Some(mode) = mode {
-        if *mode.get_ref() > 0o777 || mode.get_ref() & 0o700 != 0o700 {
-            let message = "bus_mode is 0o700 to 0o777: who makes a bus must be able to use it";
-            return Err((mode.span(), message.to_owned()));
-        }
-        config.mode = mode.into_inner();
-    }
-    config.group = group;
-    Ok(Some(config))
 }
 
 fn link(text: Spanned<String>) -> Result<LinkKind, Wrong> {

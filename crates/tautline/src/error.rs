@@ -320,6 +320,16 @@ pub enum PortError {
         /// What it does not have.
         what: &'static str,
     },
+    /// Nobody has opened the peer's port on the bus in time.
+    #[error(
+        "port {port} of `{name}` is not on the bus: its process has not started, or may not be that node"
+    )]
+    PeerAbsent {
+        /// The peer.
+        name: String,
+        /// Its port.
+        port: PortNumber,
+    },
     /// Nobody of that name or address is in the neighbour table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
@@ -447,6 +457,9 @@ impl PortError {
             Self::NotOnLink { .. } => "leave it out, or use another link",
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"
+            }
+            Self::PeerAbsent { .. } => {
+                "start the peer (`taut vbus list` shows who is there), or wait for it longer"
             }
             Self::NeighbourIncomplete { .. } => {
                 "add what is missing to the neighbour's entry in the configuration, or use another link"

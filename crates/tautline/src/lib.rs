@@ -49,7 +49,7 @@ mod sys;
 mod udp_statistics;
 
 pub use address::{Address, BadNodeName, NodeName, Source};
-pub use config::{BusConfig, NodeConfig};
+pub use config::{BusConfig, BusRule, NodeConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
 pub use error::{OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
@@ -115,16 +116,87 @@ static struct tlh_message greeting(enum tlh_step step, const char *node, uint16_
 	return message;
 }
 
+/* The owner of a node's name on a bus: the user who owns the directory of that name, which others must not be able to
+ * write. 0, or -1. */
+static int owner_of(const char *bus, const char *node, uid_t *owner)
+{
+	char path[108];
+	struct stat found;
+	int length = snprintf(path, sizeof(path), "%s/%s", bus, node);
+
+	if (length < 0 || (size_t)length >= sizeof(path) || lstat(path, &found) != 0)
+		return -1;
+	if (!S_ISDIR(found.st_mode) || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+		return -1;
+	*owner = found.st_uid;
+	return 0;
+}
+
+/* Takes the name of a node on the bus, which the port checks: its directory, and in it a socket that shows that this
+ * process is there. Without the socket, a process that leaves the bus would remove the directory. */
+static int claim_name(struct tlh_connection *connection, const char *bus, const char *node)
+{
+	struct sockaddr_un address;
+	char directory[108];
+	uid_t owner;
+	int attempt;
+	int length = snprintf(directory, sizeof(directory), "%s/%s", bus, node);
+
+	memset(&address, 0, sizeof(address));
+	address.sun_family = AF_UNIX;
+	if (length < 0 || (size_t)length >= sizeof(directory))
+		return refused("the path of the bus is too long");
+	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/.%ld.%d", directory, (long)getpid(),
+			  connection->socket);
+	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
+		return refused("the path of the bus is too long");
+	connection->presence = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (connection->presence < 0)
+		return failed("cannot make a socket");
+	/* A process that leaves the bus may remove the directory before the socket is in it. */
+	for (attempt = 0; attempt < 8; attempt++) {
+		if (mkdir(directory, 0755) != 0 && errno != EEXIST)
+			return failed(directory);
+		if (owner_of(bus, node, &owner) != 0)
+			continue;
+		if (owner != geteuid())
+			return refused("the node's name on the bus belongs to another user");
+		unlink(address.sun_path);
+		if (bind(connection->presence, (const struct sockaddr *)&address, sizeof(address)) == 0) {
+			strcpy(connection->presence_path, address.sun_path);
+			return listen(connection->presence, 1) == 0 ? 0 : failed("cannot listen");
+		}
+	}
+	return failed(address.sun_path);
+}
+
+static void give_name_up(struct tlh_connection *connection)
+{
+	char *slash = strrchr(connection->presence_path, '/');
+
+	if (slash != NULL) {
+		unlink(connection->presence_path);
+		*slash = '\0';
+		/* Refused while other processes use the name. */
+		rmdir(connection->presence_path);
+	}
+	if (connection->presence >= 0)
+		close(connection->presence);
+}
+
 static int dial(const char *bus, const char *peer_node, uint16_t peer_port)
 {
 	struct timeval limit = {ANSWER_SECONDS_MAX, 0};
+	struct ucred listener;
+	socklen_t listener_bytes = sizeof(listener);
 	struct sockaddr_un address;
+	uid_t owner;
 	int socket_fd;
 	int length;
 
 	memset(&address, 0, sizeof(address));
 	address.sun_family = AF_UNIX;
-	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s.%u", bus, peer_node, (unsigned)peer_port);
+	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s/%u", bus, peer_node, (unsigned)peer_port);
 	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
 		return refused("the path of the port's socket is too long");
 	socket_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -133,6 +205,13 @@ static int dial(const char *bus, const char *peer_node, uint16_t peer_port)
 	if (setsockopt(socket_fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0 ||
 	    connect(socket_fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
 		failed(address.sun_path);
+		close(socket_fd);
+		return -1;
+	}
+	/* The listener, as the kernel has it, must be the owner of the name. */
+	if (owner_of(bus, peer_node, &owner) != 0 ||
+	    getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &listener, &listener_bytes) != 0 || listener.uid != owner) {
+		refused("the port is not held by the user to whom the node's name belongs");
 		close(socket_fd);
 		return -1;
 	}
@@ -251,12 +330,14 @@ int tlh_connect(struct tlh_connection *connection, const char *bus, const char *
 {
 	memset(connection, 0, sizeof(*connection));
 	connection->event = -1;
+	connection->presence = -1;
 	if (strlen(node) >= TLB_NAME_BYTES || strlen(peer_node) >= TLB_NAME_BYTES)
 		return refused("a node's name has at most 31 bytes");
 	connection->socket = dial(bus, peer_node, peer_port);
 	if (connection->socket < 0)
 		return -1;
-	if (shake_hands(connection, peer_node, peer_port, node, port) == 0)
+	if (claim_name(connection, bus, node) == 0 &&
+	    shake_hands(connection, peer_node, peer_port, node, port) == 0)
 		return 0;
 	tlh_close(connection);
 	return -1;
@@ -282,7 +363,9 @@ void tlh_close(struct tlh_connection *connection)
 		munmap(connection->own, connection->own_bytes);
 	if (connection->peer != NULL)
 		munmap(connection->peer, connection->peer_bytes);
+	give_name_up(connection);
 	memset(connection, 0, sizeof(*connection));
+	connection->presence = -1;
 	connection->socket = -1;
 	connection->event = -1;
 }

@@ -40,6 +40,8 @@ TLB_ASSERT(handshake, sizeof(struct tlh_message) == 72);
 struct tlh_connection {
 	struct tlb_producer producer;
 	int socket; /* readable when the port is gone */
+	int presence; /* keeps the node's name on the bus ours */
+	char presence_path[108];
 	int event;
 	void *own;
 	void *peer;

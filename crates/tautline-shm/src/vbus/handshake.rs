@@ -46,6 +46,8 @@ pub enum Refusal {
     Memory = 3,
     /// The message is for another port, or out of turn.
     NotHere = 4,
+    /// The name belongs to another user, or the port is not for this one.
+    Denied = 5,
 }
 
 /// One message.

@@ -43,7 +43,7 @@ pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
 }
 
 /// Numbers, and ranges such as "10-19".
-fn numbers(
+pub(super) fn numbers(
     list: Vec<Spanned<Value>>,
     within: RangeInclusive<u16>,
     what: &str,

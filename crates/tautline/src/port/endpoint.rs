@@ -22,6 +22,7 @@ use crate::neighbours::LockedBy;
 use crate::node::NodeInner;
 use crate::policing::Policing;
 use crate::statistics::{OpenMemory, Registration, Statistics};
+use crate::sys::clock;
 
 /// Common parts of both kinds of port: a number, a link, destinations.
 #[derive(Debug)]
@@ -95,6 +96,29 @@ impl Endpoint {
         name: &str,
         to: PortNumber,
     ) -> Result<Destination, PortError> {
+        match &self.link {
+            PortHalf::Bus(bus) if !bus.peer_wait().is_zero() => {
+                let deadline = clock::monotonic() + bus.peer_wait();
+                self.destination_until(name, to, deadline)
+            }
+            _ => self.resolve(name, to),
+        }
+    }
+
+    pub(super) fn destination_until(
+        &mut self,
+        name: &str,
+        to: PortNumber,
+        deadline: Instant,
+    ) -> Result<Destination, PortError> {
+        let destination = self.resolve(name, to)?;
+        if let PortHalf::Bus(bus) = &self.link {
+            bus.wait_for_peer(destination.place(), deadline)?;
+        }
+        Ok(destination)
+    }
+
+    fn resolve(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         if let Some(known) = self.known(name, to) {
             return Ok(known);
         }

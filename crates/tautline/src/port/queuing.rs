@@ -218,6 +218,21 @@ impl QueuingPort {
         self.endpoint.destination(name, to)
     }
 
+    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its peer.
+    /// On other links nothing says whether a peer is there, and this does not wait.
+    ///
+    /// # Errors
+    /// Those of [`destination`](Self::destination), and [`PortError::PeerAbsent`] at the deadline; a later attempt is
+    /// answered from what is known then.
+    pub fn destination_until(
+        &mut self,
+        name: &str,
+        to: PortNumber,
+        deadline: Instant,
+    ) -> Result<Destination, PortError> {
+        self.endpoint.destination_until(name, to, deadline)
+    }
+
     /// Resolves the sender of a message, to answer it. The first call for a sender is not for the
     /// hot path.
     ///

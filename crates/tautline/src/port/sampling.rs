@@ -197,6 +197,21 @@ impl SamplingPort {
         self.endpoint.destination(name, to)
     }
 
+    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its peer.
+    /// On other links nothing says whether a peer is there, and this does not wait.
+    ///
+    /// # Errors
+    /// Those of [`destination`](Self::destination), and [`PortError::PeerAbsent`] at the deadline; a later attempt is
+    /// answered from what is known then.
+    pub fn destination_until(
+        &mut self,
+        name: &str,
+        to: PortNumber,
+        deadline: Instant,
+    ) -> Result<Destination, PortError> {
+        self.endpoint.destination_until(name, to, deadline)
+    }
+
     /// As [`QueuingPort::reply_to`](super::QueuingPort::reply_to).
     ///
     /// # Errors

@@ -20,6 +20,16 @@ impl Event {
         Ok(Self(fd))
     }
 
+    /// Whether a descriptor of another process is an event: what else is written to could block, or be a file that this
+    /// process should not write.
+    pub(crate) fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let shown = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        match rustix::fs::readlink(shown, Vec::new())?.to_bytes() {
+            b"anon_inode:[eventfd]" => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
     /// Makes it readable.
     pub(crate) fn ring(&self) {
         // SAFETY: a valid descriptor. It fails only where the counter is full, and then it is readable.

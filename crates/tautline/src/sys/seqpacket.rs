@@ -10,8 +10,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Most descriptors in one message.
-pub(crate) const DESCRIPTORS_MAX: usize = 2;
+use super::foreign::close_elsewhere;
+use super::unix;
+
+/// Most descriptors in one message of ours.
+const DESCRIPTORS_MAX: usize = 2;
+/// Most descriptors that the kernel lets anybody put into one message (SCM_MAX_FD). Those for which there is no room are
+/// closed by the thread that receives, and closing a stranger's descriptor can take as long as the stranger likes; so there
+/// is always room.
+pub(crate) const FOREIGN_DESCRIPTORS_MAX: usize = 253;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
@@ -26,17 +33,55 @@ fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A socket that listens under this name.
-pub(crate) fn listen(path: &Path) -> io::Result<OwnedFd> {
+/// A socket that listens under this name, whose permission bits are never wider than `mode`: `bind` takes them from the
+/// socket, and leaves out those of the process's mask. Where the kernel can, messages with descriptors do not get in,
+/// neither here nor on accepted sockets, until [`pass_rights`] says otherwise.
+pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<Listener> {
     let socket = socket()?;
+    let refuses_descriptors = unix::refuse_descriptors(socket.as_fd()).is_ok();
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket)
+    Ok(Listener {
+        socket: Some(socket),
+        refuses_descriptors,
+    })
 }
 
-/// A socket connected to who listens under this name. Never waits.
+/// A socket on which strangers connect. To close it does not block, whatever waits in connections that were not accepted.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    /// Taken when it is dropped.
+    socket: Option<OwnedFd>,
+    refuses_descriptors: bool,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("there until dropped").as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(socket) = self.socket.take()
+            && !self.refuses_descriptors
+        {
+            close_elsewhere(socket);
+        }
+    }
+}
+
+/// Lets messages with descriptors in, or not; a peer's attempt fails then. Before Linux 6.16 they always get in.
+pub(crate) fn pass_rights(socket: BorrowedFd<'_>, pass: bool) {
+    let _unknown_to_older_kernels = unix::pass_descriptors(socket, pass);
+}
+
+/// A socket connected to the listener under this name. Messages with descriptors do not get in until [`pass_rights`] says
+/// otherwise. Never waits.
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = socket()?;
+    pass_rights(socket.as_fd(), false);
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
@@ -77,9 +122,11 @@ pub(crate) enum Received {
     HungUp,
 }
 
-/// Receives one message. Never waits.
+/// Receives one message. Never waits, unless the process has no room for the descriptors in it
+/// ([`has_room_for_descriptors`]).
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FOREIGN_DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = rustix::net::recvmsg(
@@ -106,8 +153,9 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     Ok(Received::Message(bytes, descriptors))
 }
 
-/// The process at the other end, as the kernel has it.
-pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Option<i32> {
-    let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd()).ok()?;
-    Some(credentials.pid.as_raw_nonzero().get())
+/// Whether this process may have as many more descriptors as one message can carry.
+pub(crate) fn has_room_for_descriptors() -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let in_use = std::fs::read_dir("/proc/self/fd").map_or(usize::MAX, Iterator::count);
+    limit.is_none_or(|limit| limit >= in_use.saturating_add(FOREIGN_DESCRIPTORS_MAX) as u64)
 }

@@ -67,20 +67,27 @@ pub(crate) struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// Maps a peer's memory, which must have exactly this size, and be sealed.
-    pub(crate) fn map(file: OwnedFd, bytes: usize) -> io::Result<Self> {
-        let found = rustix::fs::fcntl_get_seals(&file)?;
+    /// Whether this is a peer's memory of exactly this size, and sealed. The first question has an answer for memory files
+    /// alone; no other file is asked anything that its file system could delay.
+    pub(crate) fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+        let found = rustix::fs::fcntl_get_seals(file)?;
         if !found.contains(seals()) {
             return Err(io::Error::other(
                 "the peer's memory is not sealed: it could take it away while it is read",
             ));
         }
-        let there = rustix::fs::fstat(&file)?.st_size;
+        let there = rustix::fs::fstat(file)?.st_size;
         if u64::try_from(there).ok() != Some(bytes as u64) {
             return Err(io::Error::other(format!(
                 "the peer's memory has {there} bytes, not {bytes}"
             )));
         }
+        Ok(())
+    }
+
+    /// Maps a peer's memory, which must have exactly this size, and be sealed.
+    pub(crate) fn map(file: OwnedFd, bytes: usize) -> io::Result<Self> {
+        Self::check(file.as_fd(), bytes)?;
         let mapping = Mapping::shared_read_only(file.as_fd(), bytes, 0)?;
         Ok(Self { mapping, file })
     }

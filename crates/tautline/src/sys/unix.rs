@@ -104,9 +104,15 @@ pub(crate) fn carries_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
 /// Has the kernel refuse descriptors at the sender (EPERM), for this socket and those accepted from it. Fails on
 /// kernels before 6.16.
 pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
+    pass_descriptors(socket, false)
+}
+
+/// Lets messages with descriptors in, or not, as [`refuse_descriptors`].
+pub(crate) fn pass_descriptors(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
     /// `SO_PASSRIGHTS` of asm-generic/socket.h, which the libraries do not have yet.
     const SO_PASSRIGHTS: libc::c_int = 83;
-    super::socket::set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &0i32)
+    let pass = libc::c_int::from(pass);
+    super::socket::set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &pass)
 }
 
 /// Receives one message with its descriptors. Never waits.

@@ -1,41 +1,62 @@
-//! A bus in the file system: a directory with one socket for each open port. Who comes first makes
-//! it, who leaves last removes it, and what a dead process left is cleared by whoever comes next.
+//! A bus in the file system: a directory in which each node has a directory of its own, with one socket for each open
+//! port. Who comes first makes the bus, who leaves last removes it, and what a dead process left is cleared by its user's
+//! next node, or root's.
+//!
+//! Trust: the bus is sticky if several users may write it, so nobody renames or removes another's node. A node's directory
+//! can be written by its user alone. So whoever owns the directory has the name, and the kernel says who that is.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
 
+use super::access::{group_id, user_id};
+use super::place::{
+    denied, is_open_to_others, is_same, look, make_one, open, open_path, own_user, path_through,
+    set_mode, walk,
+};
 use crate::address::NodeName;
 use crate::claim::Holder;
 use crate::config::BusConfig;
-use crate::sys::seqpacket;
+use crate::sys::seqpacket::{self, Listener};
+use crate::sys::unix;
 
 /// Where the buses of the system are, which root makes.
 const SYSTEM: &str = "/run/tautline/vbus";
 /// Attempts to open a directory that others may be removing. Each that fails means that somebody else
 /// has just left, so a few suffice.
 const ATTEMPTS: u32 = 32;
-/// Most bytes of a socket's path, as the kernel has it, with room for its zero.
-const PATH_BYTES_MAX: usize = 107;
-/// Bytes of the longest name in a bus: a dot, a node, a dot, a port, and a number.
-const NAME_BYTES_MAX: usize = 1 + 31 + 1 + 5 + 1 + 20;
+/// How long a process of the same user may hold the lock of a node's directory, which is for a few system calls. Lower: a
+/// busy machine's nodes fail to open. Higher: a stopped process holds up others for longer.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+/// Time between attempts to lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+/// The file by which a node's directory is locked. Only its user can open it, so nobody else can hold the lock.
+const LOCK: &str = ".lock";
+/// Entries of a directory that are looked at. Lower: a bus with many nodes is listed in part. Higher: a member who fills the
+/// bus with names takes more of a watcher's time.
+const ENTRIES_MAX: usize = 4096;
+/// Kept for all who use a bus that several may write: only its owner removes a name, and what is made in it has its group.
+const SHARED: u32 = 0o3000;
 
 /// A bus that this process takes part in.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    mode: u32,
-    group: Option<u32>,
-    /// What keeps the directory from being removed while this node is there.
-    presence: OsString,
-    _listening: OwnedFd,
+    bus: OwnedFd,
+    node: NodeName,
+    place: OwnedFd,
+    socket_mode: u32,
+    /// The name that keeps the directory from being removed while this node is there.
+    presence: String,
+    _listening: Listener,
 }
 
 /// Whether a port's name could be had.
@@ -69,71 +90,142 @@ pub(crate) fn bases() -> [PathBuf; 2] {
     [PathBuf::from(SYSTEM), user_base()]
 }
 
+/// Never below a directory for temporary files, where a stranger may have made it first.
 fn user_base() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if !directory.is_empty() => {
-            Path::new(&directory).join("tautline").join("vbus")
-        }
-        _ => {
-            let user = rustix::process::geteuid().as_raw();
-            std::env::temp_dir()
-                .join(format!("tautline-{user}"))
-                .join("vbus")
-        }
-    }
+    let runtime = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if !directory.is_empty() => PathBuf::from(directory),
+        _ => PathBuf::from(format!("/run/user/{}", own_user())),
+    };
+    runtime.join("tautline").join("vbus")
 }
 
-/// The name of a port's socket.
-pub(crate) fn socket_name(node: NodeName, port: PortNumber) -> String {
+/// The name of a port: of a node, for people to read.
+pub(crate) fn port_name(node: NodeName, port: PortNumber) -> String {
     format!("{node}.{port}")
 }
 
-/// The name of a node's presence.
-fn presence_name(node: NodeName, process: u32, serial: u32) -> OsString {
-    OsString::from(format!(".{node}.{process}.{serial}"))
+/// The node and the port in a port's name.
+pub(crate) fn parse_port_name(name: &str) -> Option<(NodeName, PortNumber)> {
+    let (node, port) = name.rsplit_once('.')?;
+    Some((node.parse().ok()?, parse_socket_name(port)?))
 }
 
-/// The node and the process in the name of a presence, if it is one.
-pub(crate) fn parse_presence_name(name: &OsStr) -> Option<(NodeName, u32)> {
-    let (name, serial) = name.to_str()?.strip_prefix('.')?.rsplit_once('.')?;
+/// The port in the name of its socket, if it is one.
+fn parse_socket_name(name: &str) -> Option<PortNumber> {
+    PortNumber::new(name.parse().ok()?)
+}
+
+/// The process in the name of a presence, if it is one.
+fn parse_presence_name(name: &str) -> Option<u32> {
+    let (process, serial) = name.strip_prefix('.')?.split_once('.')?;
     let _serial: u32 = serial.parse().ok()?;
-    let (node, process) = name.rsplit_once('.')?;
-    Some((node.parse().ok()?, process.parse().ok()?))
+    process.parse().ok()
 }
 
-/// The node and the port in the name of a port's socket, if it is one.
-pub(crate) fn parse_socket_name(name: &OsStr) -> Option<(NodeName, PortNumber)> {
-    let (node, port) = name.to_str()?.rsplit_once('.')?;
-    Some((node.parse().ok()?, PortNumber::new(port.parse().ok()?)?))
+/// A node in the file system, as a watcher finds it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) node: NodeName,
+    pub(crate) processes: Vec<u32>,
+    pub(crate) ports: Vec<PortNumber>,
+}
+
+/// Opens a bus to look at it, whoever owns it.
+pub(crate) fn open_to_watch(path: &Path) -> io::Result<OwnedFd> {
+    let bus = walk(path, None)?;
+    open(bus.as_fd(), ".".as_ref())
+}
+
+/// The nodes of a bus that are alive.
+pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for name in names(bus)? {
+        let Some(node) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // Removed meanwhile, not a directory, or not for this user.
+        let Ok(place) = open(bus, &name) else {
+            continue;
+        };
+        let (mut processes, mut ports) = (Vec::new(), Vec::new());
+        for name in names(place.as_fd())? {
+            let Some(name) = name.to_str() else { continue };
+            if let Some(process) = parse_presence_name(name) {
+                processes.extend((!is_dead(place.as_fd(), name)).then_some(process));
+            } else if let Some(port) = parse_socket_name(name) {
+                ports.extend((!is_dead(place.as_fd(), name)).then_some(port));
+            }
+        }
+        found.push(Found {
+            node,
+            processes,
+            ports,
+        });
+    }
+    Ok(found)
+}
+
+/// The user to whom a node's name belongs: the owner of its directory, which nobody else may be able to write.
+fn owner_in(bus: BorrowedFd<'_>, node: NodeName) -> io::Result<(OwnedFd, u32)> {
+    let place = open_path(bus, node.as_str().as_ref())?;
+    let found = look(&place)?;
+    if is_open_to_others(&found) {
+        return Err(denied(format!(
+            "others can write the directory of node {node} on the bus"
+        )));
+    }
+    Ok((place, found.st_uid))
+}
+
+/// Connects to a port. The process that listens is of the user who owns the node's name. Never waits.
+pub(crate) fn connect_in(
+    bus: BorrowedFd<'_>,
+    node: NodeName,
+    port: PortNumber,
+) -> io::Result<OwnedFd> {
+    let (place, owner) = owner_in(bus, node)?;
+    let socket = seqpacket::connect(&path_through(place.as_fd(), &port.to_string()))?;
+    let user = unix::peer(&socket)?.uid;
+    if user != owner {
+        return Err(denied(format!(
+            "port {port} of node {node} is held by user {user}, and the name belongs to user {owner}"
+        )));
+    }
+    Ok(socket)
 }
 
 impl Directory {
-    /// Opens or makes the bus, and clears what dead processes have left in it.
+    /// Opens or makes the bus, and the node's directory in it, and clears what dead processes have left.
     pub(crate) fn open(config: &BusConfig) -> io::Result<Self> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let path = path_of(&config.name);
-        if path.as_os_str().len() + 1 + NAME_BYTES_MAX > PATH_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the path of the bus is too long for a Unix socket in it",
-            ));
-        }
-        let group = config.group.as_deref().map(group_id).transpose()?;
-        let (process, serial) = (std::process::id(), SERIAL.fetch_add(1, Relaxed));
-        let presence = presence_name(config.node, process, serial);
+        let sharing = Sharing::of(config)?;
+        let serial = SERIAL.fetch_add(1, Relaxed);
+        let presence = format!(".{}.{serial}", std::process::id());
+        let socket_mode = config.mode & 0o666;
         for _ in 0..ATTEMPTS {
-            make(&path, config.mode, group)?;
-            let Some(_locked) = lock(&path)? else {
+            let Some(bus) = open_bus(&path, &sharing)? else {
                 continue;
             };
-            sweep(&path)?;
-            let socket = path.join(&presence);
-            let _absent = std::fs::remove_file(&socket);
-            let listening = seqpacket::listen(&socket)?;
+            let place = match open_place(bus.as_fd(), config.node, &sharing) {
+                // The last to leave has removed the bus, or the node's directory, meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                result => match result? {
+                    Some(place) => place,
+                    None => continue,
+                },
+            };
+            let Some(_locked) = lock(place.as_fd(), LOCK_LIMIT)? else {
+                continue;
+            };
+            sweep(place.as_fd())?;
+            let listening = listen(place.as_fd(), &presence, socket_mode)?;
             return Ok(Self {
                 path,
-                mode: config.mode,
-                group,
+                bus,
+                node: config.node,
+                place,
+                socket_mode,
                 presence,
                 _listening: listening,
             });
@@ -141,19 +233,16 @@ impl Directory {
         Err(io::Error::other("the bus is made and removed all the time"))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Takes a port's name: a listening socket appears under it.
-    pub(crate) fn bind(&self, name: &str) -> Result<OwnedFd, BindError> {
-        let _locked = lock(&self.path)?;
-        let target = self.path.join(name);
-        match seqpacket::connect(&target) {
+    pub(crate) fn bind(&self, port: PortNumber) -> Result<Listener, BindError> {
+        let place = self.place.as_fd();
+        let removed = || io::Error::other("the node's directory on the bus has been removed");
+        let _locked = lock(place, LOCK_LIMIT)?.ok_or_else(removed)?;
+        let name = port.to_string();
+        match seqpacket::connect(&path_through(place, &name)) {
             Ok(other) => {
-                use std::os::fd::AsFd;
-                let holder = seqpacket::peer_process(other.as_fd());
-                return Err(BindError::Taken(holder.map(Holder::of)));
+                let holder = unix::peer(&other).ok().filter(|peer| peer.pid != 0);
+                return Err(BindError::Taken(holder.map(|peer| Holder::of(peer.pid))));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(BindError::Taken(None));
@@ -162,114 +251,342 @@ impl Directory {
             Err(_) => {}
         }
         // Under another name first, so that who finds it can connect at once.
-        let fresh = self.path.join(format!(".{name}"));
-        let _absent = std::fs::remove_file(&fresh);
-        let socket = seqpacket::listen(&fresh)?;
-        std::fs::set_permissions(&fresh, Permissions::from_mode(self.mode & 0o666))?;
-        if let Some(group) = self.group {
-            std::os::unix::fs::chown(&fresh, None, Some(group))?;
-        }
-        std::fs::rename(&fresh, &target)?;
+        let fresh = format!(".{name}");
+        let socket = listen(place, &fresh, self.socket_mode)?;
+        rustix::fs::renameat(place, fresh.as_str(), place, name.as_str())
+            .map_err(io::Error::from)?;
         Ok(socket)
     }
 
     /// Gives a port's name up.
-    pub(crate) fn unbind(&self, name: &str) {
-        if let Ok(_locked) = lock(&self.path) {
-            let _gone = std::fs::remove_file(self.path.join(name));
+    pub(crate) fn unbind(&self, port: PortNumber) {
+        if let Ok(Some(_locked)) = lock(self.place.as_fd(), LOCK_LIMIT) {
+            remove(self.place.as_fd(), port.to_string().as_ref());
         }
     }
 
-    /// The path of a port's socket.
-    pub(crate) fn socket(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+    /// Connects to a port of this bus. Never waits.
+    pub(crate) fn connect(&self, node: NodeName, port: PortNumber) -> io::Result<OwnedFd> {
+        connect_in(self.bus.as_fd(), node, port)
+    }
+
+    /// The user to whom a node's name belongs.
+    pub(crate) fn owner(&self, node: NodeName) -> io::Result<u32> {
+        Ok(owner_in(self.bus.as_fd(), node)?.1)
+    }
+
+    /// Paths in which a port of this node appears: a name in the bus, and then in the node's directory.
+    pub(crate) fn watched(&self, node: NodeName) -> [PathBuf; 2] {
+        let bus = self.bus.as_fd();
+        [path_through(bus, "."), path_through(bus, node.as_str())]
+    }
+
+    /// Clears what dead processes left, as far as this user may, and removes what nobody uses.
+    fn leave(&self) -> io::Result<()> {
+        {
+            let place = self.place.as_fd();
+            if let Some(_locked) = lock(place, LOCK_LIMIT)? {
+                remove(place, self.presence.as_ref());
+                clear(self.bus.as_fd(), place, self.node.as_str().as_ref())?;
+            }
+        }
+        for name in names(self.bus.as_fd())? {
+            let Ok(place) = open(self.bus.as_fd(), &name) else {
+                continue;
+            };
+            // Of this user, or of anybody for root. Somebody who is busy there clears it.
+            let owner = look(&place)?.st_uid;
+            let may_clear = owner == own_user() || rustix::process::geteuid().is_root();
+            if may_clear && let Ok(Some(_locked)) = lock(place.as_fd(), Duration::ZERO) {
+                // One that cannot be cleared is no reason to keep the others.
+                let _kept = clear(self.bus.as_fd(), place.as_fd(), &name);
+            }
+        }
+        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return Ok(());
+        };
+        let parent = walk(parent, None)?;
+        let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if is_same(&there, &look(&self.bus)?) {
+            // Refused while others are there.
+            rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if let Ok(_locked) = lock(&self.path) {
-            let _gone = std::fs::remove_file(self.path.join(&self.presence));
-            // Those who died leave through us.
-            let _unread = sweep(&self.path);
-            // Refused while others are there.
-            let _in_use = std::fs::remove_dir(&self.path);
-        }
+        // What cannot be removed is cleared by whoever comes next.
+        let _left = self.leave();
     }
 }
 
-/// Makes the directory if it is not there, as whoever comes first wants it.
-fn make(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
-    if let Some(base) = path.parent() {
-        let system = base == Path::new(SYSTEM);
-        let mode = if system { 0o755 } else { 0o700 };
-        DirBuilder::new().recursive(true).mode(mode).create(base)?;
+/// With whom a node means to share its bus, by number.
+struct Sharing {
+    mode: u32,
+    group: Option<u32>,
+    owner: Option<u32>,
+}
+
+impl Sharing {
+    fn of(config: &BusConfig) -> io::Result<Self> {
+        Ok(Self {
+            mode: config.mode,
+            group: config.group.as_deref().map(group_id).transpose()?,
+            owner: config.owner.as_deref().map(user_id).transpose()?,
+        })
     }
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => {
-            if let Some(group) = group {
-                std::os::unix::fs::chown(path, None, Some(group))?;
+
+    /// The permission bits of the bus, if this node makes it.
+    fn bus_mode(&self) -> u32 {
+        if self.mode & 0o022 == 0 {
+            self.mode
+        } else {
+            self.mode | SHARED
+        }
+    }
+
+    /// Why a bus of this user is not trusted; its owner can take every name on it.
+    fn check(&self, path: &Path, found: &Stat) -> io::Result<()> {
+        let owner = found.st_uid;
+        let is_trusted = match self.owner {
+            Some(expected) => owner == expected || owner == 0,
+            None => {
+                let group = self.group.unwrap_or(rustix::process::getegid().as_raw());
+                owner == own_user()
+                    || owner == 0
+                    // Made by another member: only those of the group can make a directory of the group.
+                    || self.mode & 0o020 != 0 && found.st_gid == group && found.st_mode & 0o070 != 0
+                    || self.mode & 0o002 != 0
             }
-            // Not left to the process's mask.
-            std::fs::set_permissions(path, Permissions::from_mode(mode))
+        };
+        if is_trusted {
+            return Ok(());
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
+        Err(denied(format!(
+            "{} belongs to user {owner}: set `bus_owner` to that user to trust it, or `bus_mode` and `bus_group` to share it with its group",
+            path.display()
+        )))
     }
 }
 
-/// Locks the directory until the result is dropped; `None` if it has been removed meanwhile.
-fn lock(path: &Path) -> io::Result<Option<File>> {
-    let directory = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        result => result?,
+/// Opens a bus, which is made if it is not there. `None`: somebody else is making or removing it.
+fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<OwnedFd>> {
+    let (Some(base), Some(name)) = (path.parent(), path.file_name()) else {
+        let message = format!("{} is no path of a bus", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     };
-    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
-    let locked = directory.metadata()?;
-    match std::fs::metadata(path) {
-        Ok(there) if (there.dev(), there.ino()) == (locked.dev(), locked.ino()) => {
-            Ok(Some(directory))
+    let base = open_base(base)?;
+    let bus = match open(base.as_fd(), name) {
+        Ok(bus) => bus,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if make_one(base.as_fd(), name, sharing.bus_mode(), sharing.group)?.is_none() {
+                return Ok(None);
+            }
+            match open(base.as_fd(), name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                result => result?,
+            }
         }
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        // A link: followed if it can be trusted.
+        Err(_) => open(walk(path, None)?.as_fd(), ".".as_ref())?,
+    };
+    let found = look(&bus)?;
+    sharing.check(path, &found)?;
+    if is_open_to_others(&found) && found.st_mode & 0o1000 == 0 {
+        // Made before Tautline knew better, or by hand.
+        let mode = Mode::from_raw_mode(found.st_mode & 0o7777 | SHARED);
+        if rustix::fs::fchmod(&bus, mode).is_err() {
+            return Err(denied(format!(
+                "{} can be written by several users and is not sticky, so each could replace the others' ports: chmod +t,g+s",
+                path.display()
+            )));
+        }
     }
+    Ok(Some(bus))
+}
+
+/// The directory in which a bus is or shall be.
+fn open_base(base: &Path) -> io::Result<OwnedFd> {
+    if base != user_base() {
+        let mode = if base == Path::new(SYSTEM) {
+            0o755
+        } else {
+            0o700
+        };
+        return walk(base, Some(mode));
+    }
+    let runtime = base.ancestors().nth(2).unwrap_or(base);
+    let advice = "log in through systemd-logind, set XDG_RUNTIME_DIR to a directory that belongs to you alone, or \
+                  give the path of the bus";
+    let opened = walk(runtime, None).map_err(|error| {
+        let message = format!(
+            "there is no directory for buses of user {} ({}: {error}): {advice}",
+            own_user(),
+            runtime.display()
+        );
+        io::Error::new(error.kind(), message)
+    })?;
+    let found = look(&opened)?;
+    if found.st_uid != own_user() || is_open_to_others(&found) {
+        return Err(denied(format!(
+            "{} (mode {:o}, of user {}) can be changed by others, who could put their own bus there: {advice}",
+            runtime.display(),
+            found.st_mode & 0o7777,
+            found.st_uid
+        )));
+    }
+    walk(base, Some(0o700))
+}
+
+/// Opens the directory of a node, which is made if it is not there. `None`: somebody else is making it.
+fn open_place(
+    bus: BorrowedFd<'_>,
+    node: NodeName,
+    sharing: &Sharing,
+) -> io::Result<Option<OwnedFd>> {
+    let name: &OsStr = node.as_str().as_ref();
+    // Others may pass and list it if they may do so on the bus. The group is the bus's where that is shared.
+    let mode = sharing.mode & 0o755 | 0o2700;
+    let place = match open(bus, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if make_one(bus, name, mode, sharing.group)?.is_none() {
+                return Ok(None);
+            }
+            open(bus, name)
+        }
+        result => result,
+    };
+    let place = match place {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        Err(error) => {
+            // Something else has the name, or a directory that is not for this user.
+            let found = rustix::fs::statat(bus, name, AtFlags::SYMLINK_NOFOLLOW);
+            let owner = found.map_or_else(|_| error.to_string(), |found| found.st_uid.to_string());
+            return Err(denied(format!(
+                "the name `{node}` on the bus belongs to user {owner}"
+            )));
+        }
+        Ok(place) => place,
+    };
+    let found = look(&place)?;
+    if found.st_uid != own_user() {
+        let message = format!(
+            "the name `{node}` on the bus belongs to user {}",
+            found.st_uid
+        );
+        return Err(denied(message));
+    }
+    // Several processes may share the name: each of their sockets has a mode of its own.
+    let wanted = (found.st_mode & 0o755) | mode;
+    if found.st_mode & 0o7777 != wanted {
+        rustix::fs::fchmod(&place, Mode::from_raw_mode(wanted))?;
+    }
+    if let Some(group) = sharing.group
+        && found.st_gid != group
+    {
+        rustix::fs::fchown(&place, None, Some(Gid::from_raw(group)))?;
+        rustix::fs::fchmod(&place, Mode::from_raw_mode(wanted))?;
+    }
+    Ok(Some(place))
+}
+
+/// Listens under a name in a directory that only this user can write.
+fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<Listener> {
+    remove(place, name.as_ref());
+    let socket = seqpacket::listen(&path_through(place, name), mode)?;
+    // The process's mask may have taken bits away.
+    set_mode(place, name, mode)?;
+    Ok(socket)
+}
+
+/// Locks a node's directory until the result is dropped; `None` if it has been removed meanwhile.
+fn lock(place: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // To open somebody's pipe must not wait for its other end.
+    let flags = flags | OFlags::NONBLOCK;
+    let deadline = Instant::now() + limit;
+    loop {
+        let file = match rustix::fs::openat(place, LOCK, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => result?,
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                // Whoever left last may have removed the file.
+                match rustix::fs::statat(place, LOCK, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(there) if is_same(&there, &look(&file)?) => return Ok(Some(file)),
+                    Ok(_) | Err(Errno::NOENT) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                let message = "another process of this user has held the node's directory on the bus for too long";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Removes a node's directory if nobody uses it. It is locked.
+fn clear(bus: BorrowedFd<'_>, place: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    sweep(place)?;
+    if names(place)? == [LOCK] {
+        remove(place, LOCK.as_ref());
+        rustix::fs::unlinkat(bus, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
 }
 
 /// Removes the sockets that nobody listens on any more. The directory is locked.
-fn sweep(path: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_socket() && is_dead(&entry.path()) {
-            let _gone = std::fs::remove_file(entry.path());
+fn sweep(place: BorrowedFd<'_>) -> io::Result<()> {
+    for name in names(place)? {
+        if name != LOCK
+            && let Some(text) = name.to_str()
+            && is_dead(place, text)
+        {
+            remove(place, &name);
         }
     }
     Ok(())
 }
 
 /// Whether nobody listens on this socket.
-pub(crate) fn is_dead(socket: &Path) -> bool {
-    let connected = seqpacket::connect(socket);
+fn is_dead(place: BorrowedFd<'_>, name: &str) -> bool {
+    let connected = seqpacket::connect(&path_through(place, name));
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// A group's number, from its name or number.
-fn group_id(group: &str) -> io::Result<u32> {
-    if let Ok(number) = group.parse() {
-        return Ok(number);
+/// Removes a name, wherever it leads.
+fn remove(directory: BorrowedFd<'_>, name: &OsStr) {
+    // Gone already, or the next to come clears it.
+    let _gone = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+}
+
+fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push(name.to_owned());
+        }
+        if names.len() == ENTRIES_MAX {
+            break;
+        }
     }
-    match nix::unistd::Group::from_name(group) {
-        Ok(Some(group)) => Ok(group.gid.as_raw()),
-        Ok(None) => Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("there is no group `{group}`"),
-        )),
-        Err(error) => Err(error.into()),
-    }
+    Ok(names)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn config(test: &str) -> BusConfig {
@@ -284,61 +601,78 @@ mod tests {
     fn who_comes_first_makes_it_and_the_last_removes_it() {
         let config = config("last");
         let first = Directory::open(&config).unwrap();
-        let mode = std::fs::metadata(first.path()).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o750);
+        let mode = std::fs::metadata(&first.path).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o750);
         let other = BusConfig {
             mode: 0o700,
             ..config.clone()
         };
         let second = Directory::open(&other).unwrap();
-        let mode = std::fs::metadata(first.path()).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o750, "who comes second changes nothing");
+        let mode = std::fs::metadata(&first.path).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o750, "who comes second changes nothing");
         drop(first);
-        assert!(second.path().exists());
-        let path = second.path().to_owned();
+        assert!(second.path.exists());
+        let path = second.path.clone();
         drop(second);
         assert!(!path.exists());
+    }
+
+    fn port(number: u16) -> PortNumber {
+        PortNumber::new(number).unwrap()
     }
 
     #[test]
     fn a_name_is_had_once_and_again_after_a_crash() {
         let config = config("name");
         let directory = Directory::open(&config).unwrap();
-        let held = directory.bind("motor.7").unwrap();
-        let Err(BindError::Taken(Some(holder))) = directory.bind("motor.7") else {
+        let place = directory.path.join("motor");
+        let held = directory.bind(port(7)).unwrap();
+        let Err(BindError::Taken(Some(holder))) = directory.bind(port(7)) else {
             panic!("taken twice");
         };
         assert_eq!(holder.pid, std::process::id() as i32);
         // A process that dies leaves its socket's name behind.
         drop(held);
-        assert!(is_dead(&directory.socket("motor.7")));
-        let again = directory.bind("motor.7").unwrap();
+        assert!(place.join("7").exists() && is_dead(directory.place.as_fd(), "7"));
+        let again = directory.bind(port(7)).unwrap();
         drop(again);
         let other = Directory::open(&config).unwrap();
-        assert!(!directory.socket("motor.7").exists(), "cleared by the next");
+        assert!(!place.join("7").exists(), "cleared by the next");
         drop(other);
-        let socket = directory.bind("motor.8").unwrap();
-        directory.unbind("motor.8");
+        let socket = directory.bind(port(8)).unwrap();
+        directory.unbind(port(8));
         drop(socket);
-        assert!(!directory.socket("motor.8").exists());
+        assert!(!place.join("8").exists());
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_from_the_first_whatever_the_mask() {
+        let config = BusConfig {
+            mode: 0o770,
+            ..config("mode")
+        };
+        let directory = Directory::open(&config).unwrap();
+        let mode = |name: &str| {
+            let path = directory.path.join(name);
+            std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+        };
+        let _socket = directory.bind(port(7)).unwrap();
+        assert_eq!(mode("motor/7"), 0o660);
+        assert_eq!(mode("motor") & 0o777, 0o750);
+        assert_eq!(mode("."), 0o3770);
     }
 
     #[test]
     fn names_in_a_bus_are_ports_or_presences() {
         let node: NodeName = "arm.left".parse().unwrap();
-        let name = socket_name(node, PortNumber::MIN);
+        let name = port_name(node, PortNumber::MIN);
         assert_eq!(name, "arm.left.1");
-        assert_eq!(
-            parse_socket_name(OsStr::new(&name)),
-            Some((node, PortNumber::MIN))
-        );
-        assert_eq!(
-            parse_presence_name(&presence_name(node, 12, 3)),
-            Some((node, 12))
-        );
+        assert_eq!(parse_port_name(&name), Some((node, PortNumber::MIN)));
+        assert_eq!(parse_presence_name(".12.3"), Some(12));
         for other in ["motor", "motor.", "motor.0", "motor.x", ".motor.1", "4096"] {
-            assert_eq!(parse_socket_name(OsStr::new(other)), None, "{other}");
-            assert_eq!(parse_presence_name(OsStr::new(other)), None, "{other}");
+            assert_eq!(parse_port_name(other), None, "{other}");
+            assert_eq!(parse_socket_name(other), None, "{other}");
+            assert_eq!(parse_presence_name(other), None, "{other}");
         }
     }
 }

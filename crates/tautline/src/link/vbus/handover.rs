@@ -2,18 +2,21 @@
 //! what when is the service thread's business.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Refusal, Step};
 use tautline_shm::vbus::layout::{Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER};
 use tautline_shm::vbus::shape::{self, consumer_bytes};
 
+use super::access::Share;
+use super::closer::{Foreign, PeerSocket};
 use super::incoming::{Incoming, InletShared};
 use super::outlet::{Established, OutletShared};
 use super::view::View;
 use crate::address::NodeName;
 use crate::sys::clock;
+use crate::sys::event::Event;
 use crate::sys::seqpacket;
 use crate::sys::shared::{OwnMemory, PeerMemory};
 
@@ -29,14 +32,15 @@ pub(super) fn greeting(step: Step, inlet: &InletShared) -> Message {
 /// Consumer: offers an entry to who wants to connect.
 pub(super) fn offer(
     inlet: &InletShared,
-    socket: &OwnedFd,
+    socket: &PeerSocket,
     message: &Message,
+    share: Share,
 ) -> Result<(usize, u64), Refusal> {
     let port = PortNumber::new(message.port).filter(|_| message.peer_port == inlet.number.get());
     let (Some(port), Some(node)) = (port, NodeName::from_bytes(message.node)) else {
         return Err(Refusal::NotHere);
     };
-    let (index, epoch, event) = inlet.offer(node, port).ok_or(Refusal::Full)?;
+    let (index, epoch, event) = inlet.offer(node, port, share).ok_or(Refusal::Full)?;
     let offer = Message {
         epoch,
         index: index as u32,
@@ -45,6 +49,8 @@ pub(super) fn offer(
         ..greeting(Step::Offer, inlet)
     };
     let descriptors = [inlet.file(), event.as_fd()];
+    // The producer's memory is due next.
+    seqpacket::pass_rights(socket.as_fd(), true);
     match seqpacket::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
         Ok(()) => Ok((index, epoch)),
         Err(_) => {
@@ -54,7 +60,7 @@ pub(super) fn offer(
     }
 }
 
-pub(super) fn refuse(inlet: &InletShared, socket: &OwnedFd, reason: Refusal) {
+pub(super) fn refuse(inlet: &InletShared, socket: &PeerSocket, reason: Refusal) {
     let refused = Message {
         reason: reason as u32,
         ..greeting(Step::Refused, inlet)
@@ -68,7 +74,7 @@ pub(super) fn admit(
     inlet: &InletShared,
     message: &Message,
     (index, epoch): (usize, u64),
-    descriptors: Vec<OwnedFd>,
+    descriptors: Foreign,
 ) -> Result<Incoming, Refusal> {
     let bytes = inlet.shape.producer_bytes();
     let node = NodeName::from_bytes(message.node).ok_or(Refusal::NotHere)?;
@@ -76,9 +82,11 @@ pub(super) fn admit(
     if message.epoch != epoch || message.memory_bytes != bytes as u64 {
         return Err(Refusal::Memory);
     }
-    let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
-        return Err(Refusal::Memory);
-    };
+    match descriptors.all().as_slice() {
+        [file] => PeerMemory::check(*file, bytes).map_err(|_| Refusal::Memory)?,
+        _ => return Err(Refusal::Memory),
+    }
+    let [file] = descriptors.take().ok_or(Refusal::Memory)?;
     let memory = PeerMemory::map(file, bytes).map_err(|_| Refusal::Memory)?;
     let memory = View::producer(memory, inlet.shape);
     let identity = memory.memory().head.identity.read();
@@ -99,12 +107,17 @@ pub(super) fn make(
     node: NodeName,
     outlet: &OutletShared,
     message: &Message,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Foreign,
 ) -> io::Result<Established> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-    let Ok([file, event]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-        return Err(wrong());
-    };
+    match descriptors.all().as_slice() {
+        [file, event] => {
+            PeerMemory::check(*file, consumer_bytes())?;
+            Event::check(*event)?;
+        }
+        _ => return Err(wrong()),
+    }
+    let [file, event] = descriptors.take().ok_or_else(wrong)?;
     let peer = View::consumer(PeerMemory::map(file, consumer_bytes())?);
     let identity = peer.memory().head.identity.read();
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)
@@ -133,7 +146,7 @@ pub(super) fn make(
 }
 
 /// Consumer: shows its memories to a watcher.
-pub(super) fn show(inlet: &InletShared, socket: &OwnedFd) -> io::Result<()> {
+pub(super) fn show(inlet: &InletShared, socket: &PeerSocket) -> io::Result<()> {
     let view = Message {
         index: INDEX_CONSUMER,
         memory_bytes: consumer_bytes() as u64,

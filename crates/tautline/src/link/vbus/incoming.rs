@@ -15,6 +15,7 @@ use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 
+use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::{Address, NodeName, Source};
@@ -111,11 +112,26 @@ pub(super) struct Control {
     /// What the peers of the entries in use ring with. Each has its own: it is shared memory, too, and what another does with
     /// it must not matter.
     rung_by: [Option<Arc<Event>>; PRODUCERS_MAX],
+    /// To which other users entries in use belong; `None`: our own and root.
+    held_by: [Option<u32>; PRODUCERS_MAX],
     pub(super) past: Totals,
     /// Who has ever connected, and how often.
     connections: Vec<(NodeName, PortNumber, u32)>,
     /// Who came when all places were taken.
     refused: u64,
+}
+
+impl Control {
+    /// Whether a user's share of the entries is not used up.
+    fn has_entry_for(&self, share: Share) -> bool {
+        let Some(most) = share.entries_max else {
+            return true;
+        };
+        let in_use = (0..PRODUCERS_MAX).filter(|index| self.used & (1 << index) != 0);
+        let others = in_use.filter_map(|index| self.held_by[index]);
+        let of_user = others.clone().filter(|user| *user == share.user);
+        of_user.count() < most && others.count() < OTHERS_ENTRIES_MAX
+    }
 }
 
 /// What the port's thread, the service thread and the status page share.
@@ -184,10 +200,11 @@ impl InletShared {
 
     /// Service: takes an entry for a new peer, and offers it a fresh epoch, and an event to ring with. `None` if all entries
     /// are taken, or there are no descriptors left.
-    pub(crate) fn offer(
+    pub(super) fn offer(
         &self,
         node: NodeName,
         port: PortNumber,
+        share: Share,
     ) -> Option<(usize, u64, Arc<Event>)> {
         let mut control = self.control();
         if control.used == u32::MAX {
@@ -203,7 +220,7 @@ impl InletShared {
             }
         }
         let index = control.used.trailing_ones() as usize;
-        if index >= PRODUCERS_MAX {
+        if index >= PRODUCERS_MAX || !control.has_entry_for(share) {
             control.refused += 1;
             return None;
         }
@@ -213,6 +230,7 @@ impl InletShared {
         };
         let event = Arc::new(event);
         control.rung_by[index] = Some(Arc::clone(&event));
+        control.held_by[index] = share.entries_max.map(|_| share.user);
         control.used |= 1 << index;
         let epoch = epoch();
         let entry = &self.memory().connections[index];
@@ -220,6 +238,11 @@ impl InletShared {
         // Release: partner is the producer's Acquire, where it reads the offer from memory.
         entry.offer.epoch.store(epoch, Release);
         Some((index, epoch, event))
+    }
+
+    /// Service: a peer was not let in.
+    pub(super) fn count_refused(&self) {
+        self.control().refused += 1;
     }
 
     /// Service: the peer to whom this entry was offered will not come.

@@ -2,17 +2,23 @@
 //! its own pages only (`docs/vbus.md`). No system call on the way of a message while the receiver is
 //! awake.
 //!
-//! * `directory` is a bus in the file system: who is there, and under which name.
+//! * `directory` is a bus in the file system: who is there, and under which name. `place` reaches it by descriptor.
+//! * `access` says who may have which name, send where, and hold how much; `closer` closes what strangers handed over.
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
 //! * `inlet` and `outlet` are the two ends of a connection, in the thread of a port.
 
+mod access;
+mod ask;
+mod closer;
 mod directory;
+mod entry;
 mod handover;
 mod incoming;
 mod inlet;
 pub mod observe;
 mod outlet;
+mod place;
 mod service;
 mod view;
 
@@ -27,7 +33,8 @@ use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::vbus::layout::{MESSAGE_BYTES_MAX, PRODUCERS_MAX};
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
-use self::directory::{BindError, Directory, socket_name};
+use self::access::Access;
+use self::directory::{BindError, Directory};
 pub(crate) use self::incoming::{InletShared, PeerFigures, wrapping_sum};
 pub(crate) use self::inlet::{Found, FoundAt, Inlet};
 pub(crate) use self::outlet::Outlet;
@@ -48,6 +55,7 @@ use crate::sys::ticks::Ticks;
 #[derive(Debug)]
 pub struct BusLink {
     node: NodeName,
+    wait: Duration,
     // Before the directory: the thread has descriptors there.
     service: Arc<Service>,
     directory: Arc<Directory>,
@@ -63,10 +71,13 @@ impl BusLink {
             doing: format!("joining bus `{}`", config.name),
             source: source.into(),
         };
+        let access = Access::of(config).map_err(refused)?;
         let directory = Arc::new(Directory::open(config).map_err(refused)?);
-        let service = Service::start(config.node, Arc::clone(&directory)).map_err(refused)?;
+        let service =
+            Service::start(config.node, Arc::clone(&directory), access).map_err(refused)?;
         Ok(Self {
             node: config.node,
+            wait: config.wait,
             service: Arc::new(service),
             directory,
         })
@@ -130,8 +141,7 @@ impl Link for BusLink {
                 what: "places for more than 32 sources",
             });
         }
-        let name = socket_name(self.node, number);
-        let socket = self.directory.bind(&name).map_err(|error| match error {
+        let socket = self.directory.bind(number).map_err(|error| match error {
             BindError::Taken(holder) => PortError::Taken {
                 port: number,
                 holder,
@@ -147,7 +157,7 @@ impl Link for BusLink {
             inlet: Inlet::new(shared),
             flows: Vec::with_capacity(DESTINATIONS_MAX),
             clock: Ticks::new(),
-            name,
+            wait: self.wait,
             directory: Arc::clone(&self.directory),
             service: Arc::clone(&self.service),
         })))
@@ -209,7 +219,7 @@ pub struct BusPort {
     pub(crate) inlet: Inlet,
     flows: Vec<Flow>,
     clock: Ticks,
-    name: String,
+    wait: Duration,
     directory: Arc<Directory>,
     service: Arc<Service>,
 }
@@ -275,6 +285,23 @@ impl BusPort {
             sequence: 0,
         });
         Ok(self.flows.len() - 1)
+    }
+
+    /// Time that the port waits for a peer that is not there, when it resolves it.
+    pub(crate) fn peer_wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// Waits until the port at the end of this way is there.
+    pub(crate) fn wait_for_peer(&self, to: usize, deadline: Instant) -> Result<(), PortError> {
+        let flow = &self.flows[to];
+        if flow.outlet.wait_for_peer(deadline) {
+            return Ok(());
+        }
+        Err(PortError::PeerAbsent {
+            name: flow.name.clone(),
+            port: flow.to,
+        })
     }
 
     /// Sends one message. What could not be sent has used its number too: it is lost.
@@ -446,7 +473,7 @@ impl BusPort {
 
 impl Drop for BusPort {
     fn drop(&mut self) {
-        self.directory.unbind(&self.name);
+        self.directory.unbind(self.inlet.shared.number);
         let close = Command::Close(Arc::clone(&self.inlet.shared));
         self.service.handle.command(close);
     }

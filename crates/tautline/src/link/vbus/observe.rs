@@ -8,18 +8,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
     fence,
 };
-use std::time::Duration;
 
 use serde::Serialize;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::vbus::handshake::{INDEX_CONSUMER, MESSAGE_BYTES, Message, Step};
+use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Step};
 use tautline_shm::vbus::layout::{
     CELL_COUNT, CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER,
     ROLE_PRODUCER, Slot,
@@ -27,18 +25,16 @@ use tautline_shm::vbus::layout::{
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{self, Kind, LayoutError, Shape, consumer_bytes};
 
+use super::ask::ask;
 use super::directory::{
-    bases, is_dead, parse_presence_name, parse_socket_name, path_of, socket_name,
+    bases, connect_in, nodes, open_to_watch, parse_port_name, path_of, port_name,
 };
 use crate::address::{Address, NodeName, Source};
 use crate::statistics::PortKind;
-use crate::sys::seqpacket::{self, Received};
+use crate::sys::clock;
+use crate::sys::seqpacket;
 use crate::sys::shared::PeerMemory;
-use crate::sys::{clock, wait as poll};
 
-/// How long a port may take to show itself. Lower: a busy machine's ports seem stopped. Higher: a stopped one holds up
-/// a list of all for longer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Attempts to copy a value that is being replaced all the time. Each that fails means that at least one newer value
 /// has come, so a few suffice.
 const VALUE_ATTEMPTS: u32 = 8;
@@ -84,7 +80,7 @@ pub struct PortName {
 
 impl std::fmt::Display for PortName {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.pad(&socket_name(self.node, self.port))
+        formatter.pad(&port_name(self.node, self.port))
     }
 }
 
@@ -92,8 +88,7 @@ impl std::str::FromStr for PortName {
     type Err = BadPortName;
 
     fn from_str(text: &str) -> Result<Self, BadPortName> {
-        let (node, port) =
-            parse_socket_name(text.as_ref()).ok_or_else(|| BadPortName(text.to_owned()))?;
+        let (node, port) = parse_port_name(text).ok_or_else(|| BadPortName(text.to_owned()))?;
         Ok(PortName { node, port })
     }
 }
@@ -179,7 +174,9 @@ pub fn buses(also: Option<&Path>) -> io::Result<Vec<Bus>> {
             Ok(entries) => {
                 for entry in entries {
                     let entry = entry?;
-                    if entry.file_type()?.is_dir() {
+                    // A name with a dot first is a bus that is being made.
+                    let is_whole = !entry.file_name().as_encoded_bytes().starts_with(b".");
+                    if is_whole && entry.file_type()?.is_dir() {
                         paths.push(entry.path());
                     }
                 }
@@ -217,31 +214,32 @@ pub fn path(bus: &str) -> PathBuf {
 
 /// What there is of one bus.
 fn bus(path: &Path) -> io::Result<Bus> {
-    let metadata = std::fs::metadata(path)?;
+    let directory = open_to_watch(path)?;
+    let metadata = rustix::fs::fstat(&directory)?;
     let mut found = Bus {
         name: path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
         path: path.to_owned(),
-        mode: metadata.mode() & 0o7777,
-        user: metadata.uid(),
-        group: metadata.gid(),
+        mode: metadata.st_mode & 0o7777,
+        user: metadata.st_uid,
+        group: metadata.st_gid,
         members: Vec::new(),
         ports: Vec::new(),
     };
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if let Some((node, process)) = parse_presence_name(&name) {
-            if !is_dead(&entry.path()) {
-                let node = node.to_string();
-                found.members.push(Member { node, process });
+    for there in nodes(directory.as_fd())? {
+        let node = there.node;
+        found.members.extend(there.processes.iter().map(|process| {
+            let node = node.to_string();
+            Member {
+                node,
+                process: *process,
             }
-        } else if let Some((node, port)) = parse_socket_name(&name)
-            && !is_dead(&entry.path())
-        {
-            found.ports.push(PortName { node, port });
-        }
+        }));
+        let ports = there.ports.into_iter();
+        found
+            .ports
+            .extend(ports.map(|port| PortName { node, port }));
     }
     found.members.sort();
     found.ports.sort_by(|one, other| {
@@ -335,8 +333,9 @@ impl Observer {
     pub fn open(bus: &str, name: PortName) -> Result<Observer, ObserveError> {
         let path = path_of(bus);
         let io = |source| ObserveError::Io { port: name, source };
-        let socket = path.join(name.to_string());
-        let socket = seqpacket::connect(&socket).map_err(|error| {
+        let connected = open_to_watch(&path)
+            .and_then(|directory| connect_in(directory.as_fd(), name.node, name.port));
+        let socket = connected.map_err(|error| {
             let bus = path.display().to_string();
             match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -353,9 +352,10 @@ impl Observer {
             // Who watches has no name and no port; its process says who it is.
             ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
         };
+        // Each view brings one.
+        seqpacket::pass_rights(socket.as_fd(), true);
         seqpacket::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
-        let views = views(&socket, name)?;
-        Self::map(path, name, views)
+        Self::map(path, name, ask(socket, name)?)
     }
 
     fn map(
@@ -528,37 +528,6 @@ fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
 }
 
 /// What a port shows, in the order of its messages.
-fn views(socket: &OwnedFd, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
-    let nonsense = || ObserveError::Nonsense { port: name };
-    let io = |source| ObserveError::Io { port: name, source };
-    let deadline = std::time::Instant::now() + ANSWER_LIMIT;
-    let mut views = Vec::new();
-    let mut buffer = [0; MESSAGE_BYTES + 1];
-    // The port itself, each producer, and the end.
-    for _ in 0..PRODUCERS_MAX + 2 {
-        let (bytes, descriptors) = loop {
-            match seqpacket::receive(socket.as_fd(), &mut buffer).map_err(io)? {
-                Received::Message(bytes, descriptors) => break (bytes, descriptors),
-                Received::HungUp => return Err(nonsense()),
-                Received::Nothing => {
-                    let left = deadline.saturating_duration_since(std::time::Instant::now());
-                    if left.is_zero() {
-                        return Err(ObserveError::Silent { port: name });
-                    }
-                    poll::readable(socket.as_fd(), Some(left)).map_err(io)?;
-                }
-            }
-        };
-        let message = Message::from_bytes(&buffer[..bytes]).map_err(|_| nonsense())?;
-        match (message.step, <[OwnedFd; 1]>::try_from(descriptors)) {
-            (Step::View, Ok([file])) => views.push((message, file)),
-            (Step::End, _) => return Ok(views),
-            _ => return Err(nonsense()),
-        }
-    }
-    Err(nonsense())
-}
-
 /// Watches the messages or values of a port. Nothing is taken away from the receiver.
 #[derive(Debug)]
 pub struct Tap {

@@ -8,6 +8,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::vbus::cell;
 use tautline_shm::vbus::layout::{CLASS_COUNT, MESSAGE_BYTES_MAX, MessageHead, Slot};
@@ -21,6 +22,7 @@ use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
 use crate::statistics::Statistics;
+use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::sys::ticks::Ticks;
@@ -134,6 +136,17 @@ impl OutletShared {
         self.settled.notify_all();
     }
 
+    /// Waits until the connection is there; whether it is.
+    fn wait_established(&self, deadline: Instant) -> bool {
+        let limit = deadline.saturating_duration_since(clock::monotonic());
+        let state = self.state();
+        let waited = self
+            .settled
+            .wait_timeout_while(state, limit, |state| state.established.is_none());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.established.is_some()
+    }
+
     /// Waits until the first attempt has come to something.
     fn wait_settled(&self, limit: Duration) {
         let state = self.state();
@@ -208,6 +221,11 @@ impl Outlet {
             clock: Ticks::new(),
             statistics: Arc::clone(statistics),
         }
+    }
+
+    /// Waits until the peer's port is there; whether it is.
+    pub(crate) fn wait_for_peer(&self, deadline: Instant) -> bool {
+        self.shared.wait_established(deadline)
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,13 +12,16 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify;
 use tautline_shm::vbus::handshake::{HandshakeError, MESSAGE_BYTES, Message, Refusal, Step};
 
-use super::directory::{Directory, socket_name};
+use super::access::{Access, Held};
+use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
+use super::directory::Directory;
+use super::entry::{Entry, Grave};
 use super::handover::{admit, greeting, make, offer, refuse, show};
-use super::incoming::{Incoming, InletShared};
+use super::incoming::InletShared;
 use super::outlet::{Established, OutletShared};
 use crate::address::NodeName;
 use crate::sys::event::Event;
-use crate::sys::seqpacket::{self, Received};
+use crate::sys::seqpacket::{self, Listener, Received};
 
 /// How long a handshake may take. Lower: a busy machine's peers are refused. Higher: a stopped peer
 /// holds up [`destination`](crate::QueuingPort::destination) for as long.
@@ -26,7 +29,13 @@ pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(1);
 /// Time between attempts to reach peers that are not there, beside those that their coming sets off.
 /// Lower: the thread wakes more often. Higher: a peer that refused (all entries taken) is tried later.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Handshakes that may be under way with those who connect. Lower: many who start at once wait for
+/// Least time between attempts that sockets' coming sets off. Lower: who makes and removes sockets without end keeps the
+/// thread busier. Higher: peers are found later.
+const SEEK_PERIOD_MIN: Duration = Duration::from_millis(2);
+/// Time after which a port accepts again when there was no descriptor left. Lower: the thread wakes more often while there
+/// is none. Higher: who connects then waits for longer.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
+/// Handshakes that may be under way with processes of our own user or root. Lower: many who start at once wait for
 /// each other. Higher: who connects and says nothing holds more descriptors.
 const PENDING_MAX: usize = 128;
 
@@ -34,7 +43,7 @@ const PENDING_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is open: accept for it.
-    Listen(Arc<InletShared>, OwnedFd),
+    Listen(Arc<InletShared>, Listener),
     /// It is closed.
     Close(Arc<InletShared>),
     /// Find the peer of a flow, and find it again whenever it comes back.
@@ -74,12 +83,16 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(node: NodeName, directory: Arc<Directory>) -> io::Result<Self> {
+    pub(crate) fn start(
+        node: NodeName,
+        directory: Arc<Directory>,
+        access: Access,
+    ) -> io::Result<Self> {
         let handle = Arc::new(ServiceHandle {
             commands: Mutex::default(),
             wake: Event::new()?,
         });
-        let mut worker = Worker::new(node, directory, Arc::clone(&handle))?;
+        let mut worker = Worker::new(node, directory, access, Arc::clone(&handle))?;
         let thread = std::thread::Builder::new()
             .name("taut-vbus".to_owned())
             .spawn(move || worker.run())?;
@@ -100,105 +113,24 @@ impl Drop for Service {
     }
 }
 
-/// What a descriptor is to the service thread.
-enum Entry {
-    /// A port's listening socket.
-    Listener {
-        inlet: Arc<InletShared>,
-        socket: OwnedFd,
-    },
-    /// Somebody who has connected and not finished the handshake.
-    Arriving {
-        inlet: Arc<InletShared>,
-        socket: OwnedFd,
-        since: Instant,
-        offered: Option<(usize, u64)>,
-    },
-    /// A producer of a port.
-    Producer {
-        inlet: Arc<InletShared>,
-        socket: OwnedFd,
-        incoming: Arc<Incoming>,
-    },
-    /// A connection of ours that is being made.
-    Connecting {
-        outlet: Arc<OutletShared>,
-        socket: OwnedFd,
-        since: Instant,
-        made: Option<Arc<Established>>,
-    },
-    /// A connection of ours.
-    Consumer {
-        outlet: Arc<OutletShared>,
-        socket: OwnedFd,
-        made_at: Instant,
-        established: Arc<Established>,
-    },
-}
-
-impl Entry {
-    fn socket(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Listener { socket, .. }
-            | Self::Arriving { socket, .. }
-            | Self::Producer { socket, .. }
-            | Self::Connecting { socket, .. }
-            | Self::Consumer { socket, .. } => socket.as_fd(),
-        }
-    }
-
-    fn inlet(&self) -> Option<&Arc<InletShared>> {
-        match self {
-            Self::Listener { inlet, .. }
-            | Self::Arriving { inlet, .. }
-            | Self::Producer { inlet, .. } => Some(inlet),
-            _ => None,
-        }
-    }
-
-    fn outlet(&self) -> Option<&Arc<OutletShared>> {
-        match self {
-            Self::Connecting { outlet, .. } | Self::Consumer { outlet, .. } => Some(outlet),
-            _ => None,
-        }
-    }
-
-    fn since(&self) -> Option<Instant> {
-        match self {
-            Self::Arriving { since, .. } | Self::Connecting { since, .. } => Some(*since),
-            _ => None,
-        }
-    }
-}
-
-/// Memories that the port's thread may still be using. They are let go of here, so that it never
-/// unmaps on the way of a message.
-enum Grave {
-    Incoming(Arc<Incoming>),
-    Established(Arc<Established>),
-}
-
-impl Grave {
-    fn is_ours_alone(&self) -> bool {
-        match self {
-            Self::Incoming(incoming) => Arc::strong_count(incoming) == 1,
-            Self::Established(established) => Arc::strong_count(established) == 1,
-        }
-    }
-}
-
 struct Worker {
     node: NodeName,
     directory: Arc<Directory>,
+    access: Access,
+    closer: Arc<Closer>,
     handle: Arc<ServiceHandle>,
     epoll: OwnedFd,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
     watch: Option<OwnedFd>,
     entries: BTreeMap<u64, Entry>,
     next: u64,
+    /// Listeners that do not accept until there may be descriptors again.
+    paused: Vec<u64>,
+    accept_at: Instant,
     /// Flows whose peer is not there.
     seeking: Vec<Arc<OutletShared>>,
     graves: Vec<Grave>,
+    sought_at: Instant,
     retry_at: Instant,
 }
 
@@ -210,6 +142,7 @@ impl Worker {
     fn new(
         node: NodeName,
         directory: Arc<Directory>,
+        access: Access,
         handle: Arc<ServiceHandle>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -221,7 +154,7 @@ impl Worker {
             readable,
         )?;
         // Best effort: without, peers that come back are found a little later.
-        let watch = watch(&directory).ok();
+        let watch = watch().ok();
         if let Some(watch) = &watch {
             epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), readable)?;
         }
@@ -231,10 +164,15 @@ impl Worker {
             handle,
             epoll,
             watch,
+            access,
+            closer: Arc::default(),
             entries: BTreeMap::new(),
             next: FIRST,
+            paused: Vec::new(),
+            accept_at: Instant::now(),
             seeking: Vec::new(),
             graves: Vec::new(),
+            sought_at: Instant::now(),
             retry_at: Instant::now() + RETRY_PERIOD,
         })
     }
@@ -243,7 +181,10 @@ impl Worker {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            let timeout = self.is_busy().then_some(RETRY_PERIOD / 4);
+            let timeout = self.is_busy().then(|| {
+                let until_retry = self.retry_at.saturating_duration_since(Instant::now());
+                until_retry.clamp(SEEK_PERIOD_MIN, RETRY_PERIOD / 4)
+            });
             let timeout = timeout.and_then(|limit| Timespec::try_from(limit).ok());
             let space = rustix::buffer::spare_capacity(&mut events);
             // Interrupted: as if nothing had come.
@@ -269,6 +210,8 @@ impl Worker {
 
     fn is_busy(&self) -> bool {
         !self.seeking.is_empty()
+            || !self.paused.is_empty()
+            || self.closer.is_waiting()
             || !self.graves.is_empty()
             || self.entries.values().any(|entry| entry.since().is_some())
     }
@@ -334,13 +277,32 @@ impl Worker {
         let Some(entry) = self.entries.get(&token) else {
             return;
         };
-        if let Entry::Listener { inlet, socket } = entry {
-            let inlet = Arc::clone(inlet);
-            // The rest comes with the next look.
-            if let Ok(Some(socket)) = seqpacket::accept(socket.as_fd()) {
-                self.arrive(inlet, socket);
+        match entry {
+            Entry::Listener { inlet, socket } => {
+                let inlet = Arc::clone(inlet);
+                // The rest comes with the next look.
+                match seqpacket::accept(socket.as_fd()) {
+                    Ok(Some(socket)) => self.arrive(inlet, socket),
+                    Ok(None) => {}
+                    Err(_) => self.pause(token),
+                }
             }
+            // Nothing more is said once a connection stands; a peer that says something breaks the rules, and what it
+            // says is not even looked at.
+            Entry::Producer { .. } | Entry::Consumer { .. } => self.lose_token(token),
+            Entry::Arriving { .. } | Entry::Connecting { .. } => self.hear(token),
+        }
+    }
+
+    /// Takes a message of a handshake.
+    fn hear(&mut self, token: u64) {
+        let Some(entry) = self.entries.get(&token) else {
             return;
+        };
+        let is_trusted = entry.user().is_some_and(is_trusted);
+        if !is_trusted && !seqpacket::has_room_for_descriptors() {
+            // What does not fit would be closed by this thread, and a stranger's descriptor can block.
+            return self.lose_token(token);
         }
         let mut buffer = [0; MESSAGE_BYTES + 1];
         match seqpacket::receive(entry.socket(), &mut buffer) {
@@ -357,27 +319,75 @@ impl Worker {
                     Err(entry) => self.lose(entry),
                 }
             }
-            Ok(Received::HungUp) | Err(_) => {
-                if let Some(entry) = self.entries.remove(&token) {
-                    self.lose(entry);
+            Ok(Received::HungUp) | Err(_) => self.lose_token(token),
+        }
+    }
+
+    fn lose_token(&mut self, token: u64) {
+        if let Some(entry) = self.entries.remove(&token) {
+            self.lose(entry);
+        }
+    }
+
+    /// A listener cannot accept: most likely there are no descriptors left. It is not listened to for a while, since it
+    /// would be readable all the time.
+    fn pause(&mut self, token: u64) {
+        if let Some(entry) = self.entries.get(&token) {
+            let _known = epoll::delete(&self.epoll, entry.socket());
+            self.paused.push(token);
+            self.accept_at = Instant::now() + ACCEPT_PAUSE;
+        }
+    }
+
+    fn resume(&mut self) {
+        for token in std::mem::take(&mut self.paused) {
+            if let Some(entry) = self.entries.get(&token) {
+                let data = epoll::EventData::new_u64(token);
+                if epoll::add(&self.epoll, entry.socket(), data, epoll::EventFlags::IN).is_err() {
+                    self.paused.push(token);
                 }
             }
         }
     }
 
+    /// Lets in who may come in; only then is anything kept for it.
     fn arrive(&mut self, inlet: Arc<InletShared>, socket: OwnedFd) {
-        let pending = self
-            .entries
-            .values()
-            .filter(|entry| matches!(entry, Entry::Arriving { .. }));
-        if pending.count() < PENDING_MAX {
-            self.add(Entry::Arriving {
-                inlet,
-                socket,
-                since: Instant::now(),
-                offered: None,
-            });
+        let Ok(socket) = PeerSocket::new(socket, &self.closer) else {
+            return;
+        };
+        let user = socket.user();
+        let share = self.access.share(user, inlet.number);
+        let refusal = match share {
+            None => Some(Refusal::Denied),
+            Some(_) if !self.has_room(user) => Some(Refusal::Full),
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            inlet.count_refused();
+            return refuse(&inlet, &socket, refusal);
         }
+        self.add(Entry::Arriving {
+            inlet,
+            socket,
+            since: Instant::now(),
+            offered: None,
+        });
+    }
+
+    fn has_room(&self, user: u32) -> bool {
+        let pending =
+            |entry: &&Entry| matches!(entry, Entry::Arriving { .. } | Entry::Connecting { .. });
+        let trusts = |entry: &&Entry| entry.user().is_none_or(is_trusted);
+        let entries = || self.entries.values();
+        if is_trusted(user) {
+            return entries().filter(pending).filter(trusts).count() < PENDING_MAX;
+        }
+        let of_user = || entries().filter(|entry| entry.user() == Some(user));
+        Access::has_room(Held {
+            user: of_user().count() + self.closer.held(user),
+            user_pending: of_user().filter(pending).count(),
+            others: entries().filter(|entry| !trusts(entry)).count(),
+        })
     }
 
     /// The peer of this entry is gone.
@@ -432,9 +442,10 @@ impl Worker {
                 since,
                 offered,
             } => {
+                let descriptors = socket.foreign(descriptors);
                 let result = match (&message, offered) {
                     (Ok(message), None) if message.step == Step::Connect => {
-                        match offer(&inlet, &socket, message) {
+                        match self.offer(&inlet, &socket, message) {
                             Ok(offered) => {
                                 return Ok(Entry::Arriving {
                                     inlet,
@@ -459,6 +470,7 @@ impl Worker {
                 };
                 match result {
                     Ok(incoming) => {
+                        seqpacket::pass_rights(socket.as_fd(), false);
                         let incoming = Arc::new(incoming);
                         inlet.connect(&incoming);
                         let accepted = Message {
@@ -492,9 +504,30 @@ impl Worker {
                 socket,
                 since,
                 made,
-            } => self.proceed(outlet, socket, since, made, message, descriptors),
-            // Nothing more is said once a connection stands; who does breaks the rules.
+            } => {
+                let descriptors = socket.foreign(descriptors);
+                self.proceed(outlet, socket, since, made, message, descriptors)
+            }
             other => Err(other),
+        }
+    }
+
+    /// Offers an entry to a producer whose name is its own.
+    fn offer(
+        &self,
+        inlet: &InletShared,
+        socket: &PeerSocket,
+        message: &Message,
+    ) -> Result<(usize, u64), Refusal> {
+        let user = socket.user();
+        let node = NodeName::from_bytes(message.node).ok_or(Refusal::NotHere)?;
+        let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
+        let share = self.access.share(user, inlet.number);
+        match share {
+            Some(share) if owns && self.access.may_be(user, node) => {
+                offer(inlet, socket, message, share)
+            }
+            _ => Err(Refusal::Denied),
         }
     }
 
@@ -502,14 +535,16 @@ impl Worker {
     fn proceed(
         &self,
         outlet: Arc<OutletShared>,
-        socket: OwnedFd,
+        socket: PeerSocket,
         since: Instant,
         made: Option<Arc<Established>>,
         message: Result<Message, HandshakeError>,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Foreign,
     ) -> Result<Entry, Entry> {
         match (message, made) {
             (Ok(message), None) if message.step == Step::Offer => {
+                // No more are due.
+                seqpacket::pass_rights(socket.as_fd(), false);
                 let result = make(self.node, &outlet, &message, descriptors);
                 let sent = result.and_then(|made| {
                     let here = Message {
@@ -563,8 +598,16 @@ impl Worker {
 
     /// Tries to reach a flow's peer.
     fn connect(&mut self, outlet: Arc<OutletShared>) {
-        let path = self.directory.socket(&socket_name(outlet.node, outlet.to));
-        let connected = seqpacket::connect(&path).and_then(|socket| {
+        // Before the attempt: a peer that comes after it is seen to come.
+        self.watch_for(outlet.node);
+        let connected = self.directory.connect(outlet.node, outlet.to);
+        let connected = connected.and_then(|socket| {
+            let socket = PeerSocket::new(socket, &self.closer)?;
+            if !self.access.may_be(socket.user(), outlet.node) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            // The offer brings two.
+            seqpacket::pass_rights(socket.as_fd(), true);
             let connect = Message {
                 peer_port: outlet.to.get(),
                 ..Message::new(
@@ -594,15 +637,33 @@ impl Worker {
     /// Sockets have appeared: perhaps that of somebody whom we seek.
     fn look_at_directory(&mut self) {
         if let Some(watch) = &self.watch {
-            let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
-            let mut reader = inotify::Reader::new(watch, &mut buffer);
-            // What they are called does not matter: an attempt costs next to nothing.
-            while reader.next().is_ok() {}
+            // What they are called does not matter: an attempt costs next to nothing. Who makes names without end is heard
+            // once in a while only; a queue that overflows is an event, too.
+            let mut buffer = [0; 4096];
+            let _read = rustix::io::read(watch, &mut buffer);
         }
-        self.seek();
+        let due = self.sought_at + SEEK_PERIOD_MIN;
+        if Instant::now() >= due {
+            self.seek();
+        } else {
+            self.retry_at = self.retry_at.min(due);
+        }
+    }
+
+    /// Learns of the node's directory when it appears, and of sockets in it.
+    fn watch_for(&self, node: NodeName) {
+        let Some(watch) = &self.watch else { return };
+        let flags = inotify::WatchFlags::MOVED_TO
+            | inotify::WatchFlags::ONLYDIR
+            | inotify::WatchFlags::DONT_FOLLOW;
+        for path in self.directory.watched(node) {
+            // The node's directory is not there yet, or watched already. Without, it is found a little later.
+            let _later = inotify::add_watch(watch, path, flags);
+        }
     }
 
     fn seek(&mut self) {
+        self.sought_at = Instant::now();
         for outlet in std::mem::take(&mut self.seeking) {
             self.connect(outlet);
         }
@@ -631,13 +692,15 @@ impl Worker {
             self.retry_at = now + RETRY_PERIOD;
             self.seek();
         }
+        if now >= self.accept_at {
+            self.resume();
+        }
+        self.closer.retry();
         self.graves.retain(|grave| !grave.is_ours_alone());
     }
 }
 
-fn watch(directory: &Directory) -> io::Result<OwnedFd> {
+fn watch() -> io::Result<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    let watch = inotify::init(flags)?;
-    inotify::add_watch(&watch, directory.path(), inotify::WatchFlags::MOVED_TO)?;
-    Ok(watch)
+    Ok(inotify::init(flags)?)
 }

@@ -1,0 +1,93 @@
+//! Asking a port for its memories, as watchers do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
+use tautline_shm::vbus::layout::PRODUCERS_MAX;
+
+use super::closer::is_trusted;
+use super::observe::{ObserveError, PortName};
+use crate::sys::seqpacket::{self, Received};
+use crate::sys::{unix, wait as poll};
+
+/// How long a port may take to show itself. Lower: a busy machine's ports seem stopped. Higher: a stopped one holds up
+/// a list of all for longer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// The views that a port shows on this connection.
+pub(super) fn ask(
+    socket: OwnedFd,
+    name: PortName,
+) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+    let io = |source| ObserveError::Io { port: name, source };
+    if is_trusted(unix::peer(&socket).map_err(io)?.uid) {
+        views(&socket, name)
+    } else {
+        views_of_stranger(socket, name)
+    }
+}
+
+/// The same of another user's port, by a thread of its own: what such a port hands over may block whoever closes it, and
+/// what is no memory is closed there.
+fn views_of_stranger(
+    socket: OwnedFd,
+    name: PortName,
+) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+    let (done, wait) = std::sync::mpsc::channel();
+    let work = move || {
+        let result = views(&socket, name).and_then(|views| {
+            let are_memories = views
+                .iter()
+                .all(|(_, file)| rustix::fs::fcntl_get_seals(file).is_ok());
+            if are_memories {
+                Ok(views)
+            } else {
+                // Before anything is closed.
+                let _waits = done.send(Err(ObserveError::Nonsense { port: name }));
+                Err(ObserveError::Nonsense { port: name })
+            }
+        });
+        // Nobody waits any more.
+        let _waits = done.send(result);
+    };
+    std::thread::Builder::new()
+        .name("taut-vbus-watch".to_owned())
+        .spawn(work)
+        .map_err(|source| ObserveError::Io { port: name, source })?;
+    // A little longer than the port has to answer.
+    match wait.recv_timeout(ANSWER_LIMIT * 2) {
+        Ok(result) => result,
+        Err(_) => Err(ObserveError::Silent { port: name }),
+    }
+}
+
+fn views(socket: &OwnedFd, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+    let nonsense = || ObserveError::Nonsense { port: name };
+    let io = |source| ObserveError::Io { port: name, source };
+    let deadline = std::time::Instant::now() + ANSWER_LIMIT;
+    let mut views = Vec::new();
+    let mut buffer = [0; MESSAGE_BYTES + 1];
+    // The port itself, each producer, and the end.
+    for _ in 0..PRODUCERS_MAX + 2 {
+        let (bytes, descriptors) = loop {
+            match seqpacket::receive(socket.as_fd(), &mut buffer).map_err(io)? {
+                Received::Message(bytes, descriptors) => break (bytes, descriptors),
+                Received::HungUp => return Err(nonsense()),
+                Received::Nothing => {
+                    let left = deadline.saturating_duration_since(std::time::Instant::now());
+                    if left.is_zero() {
+                        return Err(ObserveError::Silent { port: name });
+                    }
+                    poll::readable(socket.as_fd(), Some(left)).map_err(io)?;
+                }
+            }
+        };
+        let message = Message::from_bytes(&buffer[..bytes]).map_err(|_| nonsense())?;
+        match (message.step, <[OwnedFd; 1]>::try_from(descriptors)) {
+            (Step::View, Ok([file])) => views.push((message, file)),
+            (Step::End, _) => return Ok(views),
+            _ => return Err(nonsense()),
+        }
+    }
+    Err(nonsense())
+}

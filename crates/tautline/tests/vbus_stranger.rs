@@ -1,0 +1,751 @@
+//! Attacks on a bus by a member of another user: each is made for real by a process of that user, and must
+//! harm the attacker alone. `docs/security.md` has the table of cases.
+
+mod common;
+
+use std::fs::{self, File, Permissions};
+use std::io::{IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant as Clock};
+
+use common::unprivileged::become_user;
+use common::{PATIENCE, bus, child, port};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use tautline::vbus::Observer;
+use tautline::{
+    BusConfig, BusRule, Node, NodeConfig, PortError, Priority, QueuingOptions, QueuingPort,
+    bus_neighbour, now,
+};
+use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
+
+/// The attacker: a user without rights, in the group of the bus.
+const STRANGER: u32 = 65534;
+/// A user without rights who is attacked.
+const VICTIM: u32 = 65533;
+
+/// A bus for root and the stranger's group.
+fn shared_bus(test: &str) -> BusConfig {
+    BusConfig {
+        mode: 0o770,
+        group: Some(STRANGER.to_string()),
+        ..bus(test)
+    }
+}
+
+fn is_root(test: &str) -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    println!("SKIPPED: {test} needs root to act as two users");
+    false
+}
+
+fn try_open(config: &BusConfig, name: &str) -> Result<Node, tautline::OpenError> {
+    let mut config = config.clone();
+    config.node = name.parse().unwrap();
+    let neighbours = ["victim", "honest", "stranger"].into_iter();
+    let others = neighbours.filter(|other| *other != name);
+    let config = others.fold(NodeConfig::vbus(config), |config, other| {
+        config
+            .with_neighbour(bus_neighbour(other.parse().unwrap()))
+            .unwrap()
+    });
+    Node::open(config)
+}
+
+fn open(config: &BusConfig, name: &str) -> Node {
+    try_open(config, name).unwrap()
+}
+
+fn queuing(node: &Node, number: u16) -> QueuingPort {
+    let options = QueuingOptions {
+        depth: 8,
+        message_bytes_max: 64,
+        ..QueuingOptions::default()
+    };
+    node.queuing_port(port(number), &options).unwrap()
+}
+
+/// The stranger's part of a test: its role, and the bus that it attacks.
+fn attacker() -> Option<(String, BusConfig)> {
+    let role = child::role()?;
+    let (what, path) = role.split_once(':')?;
+    let config = BusConfig {
+        mode: 0o770,
+        group: Some(STRANGER.to_string()),
+        ..BusConfig::new(path, "stranger".parse().unwrap())
+    };
+    Some((what.to_owned(), config))
+}
+
+fn attack(test: &str, what: &str, config: &BusConfig) -> child::Helper {
+    child::Helper::start(test, &format!("{what}:{}", config.name))
+}
+
+/// Another node's message to port 7 of the victim arrives.
+fn assert_served(config: &BusConfig, victim: &mut QueuingPort) {
+    let node = open(config, "honest");
+    let mut honest = queuing(&node, 1);
+    let to = honest.destination("victim", victim.number()).unwrap();
+    let started = Clock::now();
+    while let Err(error) = honest.send(to, Priority::HIGHEST, b"honest") {
+        assert!(started.elapsed() < PATIENCE, "not served: {error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut buffer = [0; 64];
+    loop {
+        let message = victim.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        let length = message.expect("the message does not arrive").length;
+        if &buffer[..length] == b"honest" {
+            return;
+        }
+    }
+}
+
+/// Does something that must not hang.
+fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    let result = wait.recv_timeout(PATIENCE);
+    result.unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+// The attacker's tools.
+
+/// Where the socket of a port may be.
+fn places(bus: &str, node: &str, number: u16) -> [PathBuf; 2] {
+    let bus = Path::new(bus);
+    [
+        bus.join(node).join(number.to_string()),
+        bus.join(format!("{node}.{number}")),
+    ]
+}
+
+fn seqpacket() -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+}
+
+fn dial(bus: &str, node: &str, number: u16) -> Option<OwnedFd> {
+    let socket = seqpacket();
+    let flags = rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&socket, flags).unwrap();
+    let mut places = places(bus, node, number).into_iter();
+    let connected = places.any(|path| {
+        let address = SocketAddrUnix::new(&path).unwrap();
+        rustix::net::connect(&socket, &address).is_ok()
+    });
+    rustix::fs::fcntl_setfl(&socket, rustix::fs::OFlags::empty()).unwrap();
+    connected.then_some(socket)
+}
+
+fn listen(path: &Path) -> OwnedFd {
+    let socket = seqpacket();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 16).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+    socket
+}
+
+/// Sends a message with descriptors; whether the kernel took it.
+fn send(socket: &OwnedFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let bytes = message.to_bytes();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags).is_ok()
+}
+
+/// The next message within a second.
+fn answer(socket: &OwnedFd) -> Option<Message> {
+    let second = rustix::event::Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    let mut polled = [rustix::event::PollFd::new(
+        socket,
+        rustix::event::PollFlags::IN,
+    )];
+    rustix::event::poll(&mut polled, Some(&second)).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut buffer = [0; MESSAGE_BYTES];
+    let flags = RecvFlags::DONTWAIT;
+    let mut parts = [IoSliceMut::new(&mut buffer)];
+    let received = rustix::net::recvmsg(socket, &mut parts, &mut ancillary, flags);
+    let bytes = received.ok()?.bytes;
+    // Kept by the attacker.
+    std::mem::forget(ancillary.drain().collect::<Vec<_>>());
+    Message::from_bytes(&buffer[..bytes]).ok()
+}
+
+fn connect_message(as_node: &str, number: u16) -> Message {
+    let name: tautline::NodeName = as_node.parse().unwrap();
+    let mut node = [0; 32];
+    node[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
+    Message {
+        peer_port: number,
+        ..Message::new(Step::Connect, node, 3, std::process::id())
+    }
+}
+
+/// A TCP socket whose last close takes a minute: its buffer is full, and its peer reads nothing.
+fn lingering() -> OwnedFd {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 65536]).is_ok() {}
+    let minute = Duration::from_secs(60);
+    rustix::net::sockopt::set_socket_linger(&stream, Some(minute)).unwrap();
+    stream.set_nonblocking(false).unwrap();
+    std::mem::forget((peer, listener));
+    stream.into()
+}
+
+/// Leaves lingering sockets to whoever has them in flight. Whoever closes last blocks: if the other side has been faster,
+/// that is a thread of ours. Kept if the kernel did not take them.
+fn give_up(descriptors: Vec<OwnedFd>, taken: bool) {
+    if taken {
+        for descriptor in descriptors {
+            std::thread::spawn(move || drop(descriptor));
+        }
+    } else {
+        std::mem::forget(descriptors);
+    }
+}
+
+fn as_stranger() {
+    become_user(STRANGER);
+}
+
+#[test]
+fn a_swapped_link_changes_no_file() {
+    const TEST: &str = "a_swapped_link_changes_no_file";
+    if let Some((secret, config)) = attacker() {
+        as_stranger();
+        println!("{}", child::READY);
+        let bus = Path::new(&config.name);
+        let names = [".victim.7", "victim.7", "victim/.7", "victim/7", "victim"];
+        loop {
+            for name in names {
+                let path = bus.join(name);
+                let _gone = fs::remove_file(&path);
+                let _made = symlink(&secret, &path);
+            }
+        }
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("links");
+    let secret = PathBuf::from(format!("{}-secret", config.name));
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let node = open(&config, "victim");
+    let stranger = attack(TEST, secret.to_str().unwrap(), &config);
+    for _ in 0..300 {
+        let options = QueuingOptions::default();
+        // The name may be taken away from it in the middle, which is an error and no more.
+        drop(node.queuing_port(port(7), &options));
+    }
+    drop(stranger);
+    drop(node);
+    let found = fs::metadata(&secret).unwrap();
+    let access = (found.mode() & 0o7777, found.uid(), found.gid());
+    fs::remove_file(&secret).unwrap();
+    let _left = fs::remove_dir_all(&config.name);
+    assert_eq!(access, (0o600, 0, 0), "mode, user and group of the secret");
+}
+
+#[test]
+fn a_bus_that_a_stranger_made_is_not_joined() {
+    const TEST: &str = "a_bus_that_a_stranger_made_is_not_joined";
+    if let Some(path) = child::role() {
+        become_user(VICTIM);
+        let config = BusConfig::new(&path, "victim".parse().unwrap());
+        match try_open(&config, "victim") {
+            Ok(_) => println!("joined"),
+            Err(error) => println!("refused: {error}"),
+        }
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let base = std::env::temp_dir().join(format!("taut-{}", std::process::id()));
+    fs::DirBuilder::new().mode(0o700).create(&base).unwrap();
+    fs::set_permissions(&base, Permissions::from_mode(0o1777)).unwrap();
+    // Both places that the victim might look for its bus in, and one that it names itself.
+    let below = format!("tautline-{VICTIM}");
+    for directory in [below.as_str(), "tautline", "own"] {
+        let bus = base.join(directory).join("vbus/cell");
+        fs::create_dir_all(&bus).unwrap();
+        for path in bus.ancestors().take(3) {
+            chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+    }
+    let named = base.join("own/vbus/cell");
+    let named = named.to_str().unwrap();
+    let link = base.join("link");
+    symlink("/", &link).unwrap();
+    rustix::fs::chownat(
+        rustix::fs::CWD,
+        &link,
+        Some(rustix::fs::Uid::from_raw(STRANGER)),
+        None,
+        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .unwrap();
+    let through = format!("{}{}", link.display(), base.display());
+    let through = format!("{through}/mine");
+    fs::create_dir(base.join("mine")).unwrap();
+    chown(base.join("mine"), Some(VICTIM), Some(VICTIM)).unwrap();
+    let mut answers = Vec::new();
+    for (bus, runtime) in [
+        ("cell", None),
+        ("cell", Some(&base)),
+        (named, None),
+        (through.as_str(), None),
+    ] {
+        let mut command = child::again(TEST, bus);
+        command.env("TMPDIR", &base).env_remove("XDG_RUNTIME_DIR");
+        if let Some(runtime) = runtime {
+            command.env("XDG_RUNTIME_DIR", runtime);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said
+            .lines()
+            .find(|line| line.contains("joined") || line.contains("refused: "));
+        answers.push(line.expect("no answer").to_owned());
+    }
+    fs::remove_dir_all(&base).unwrap();
+    for answer in &answers {
+        assert!(answer.contains("refused: "), "{answers:#?}");
+    }
+    println!("{answers:#?}");
+}
+
+#[test]
+fn a_descriptor_that_blocks_on_close_freezes_nobody() {
+    const TEST: &str = "a_descriptor_that_blocks_on_close_freezes_nobody";
+    if let Some((what, config)) = attacker() {
+        // A name of its own, as any member has.
+        as_stranger();
+        let _node = open(&config, "stranger");
+        let connect = connect_message("stranger", 7);
+        for count in [1, 2, 3, 8, 1, 2, 3, 8] {
+            let socket = dial(&config.name, "victim", 7).unwrap();
+            let sockets: Vec<OwnedFd> = (0..count).map(|_| lingering()).collect();
+            let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+            let taken = match what.as_str() {
+                // Where no descriptor is due.
+                "early" => send(&socket, &connect, &borrowed),
+                // Where one is, and further messages behind.
+                "due" => {
+                    assert!(send(&socket, &connect, &[]));
+                    let offer = answer(&socket).expect("no offer");
+                    assert_eq!(offer.step, Step::Offer);
+                    let here = Message {
+                        step: Step::Here,
+                        epoch: offer.epoch,
+                        index: offer.index,
+                        memory_bytes: 1 << 16,
+                        ..connect
+                    };
+                    let taken = send(&socket, &here, &borrowed);
+                    let _more = send(&socket, &here, &borrowed);
+                    taken
+                }
+                other => panic!("{other}"),
+            };
+            give_up(sockets, taken);
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    for what in ["early", "due"] {
+        let config = shared_bus(what);
+        let node = open(&config, "victim");
+        let mut victim = queuing(&node, 7);
+        let stranger = attack(TEST, what, &config);
+        assert_served(&config, &mut victim);
+        in_time("closing the port", move || drop(victim));
+        in_time("closing the node", move || drop(node));
+        drop(stranger);
+        let _left = fs::remove_dir_all(&config.name);
+    }
+}
+
+#[test]
+fn a_watcher_is_not_frozen_by_a_port() {
+    const TEST: &str = "a_watcher_is_not_frozen_by_a_port";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let bus = Path::new(&config.name);
+        fs::DirBuilder::new()
+            .mode(0o755)
+            .create(bus.join("stranger"))
+            .unwrap();
+        let listeners: Vec<OwnedFd> = places(&config.name, "stranger", 9)
+            .iter()
+            .map(|path| listen(path))
+            .collect();
+        println!("{}", child::READY);
+        let threads = listeners.into_iter().map(|listener| {
+            std::thread::spawn(move || {
+                let socket = loop {
+                    let socket = rustix::net::accept(&listener).unwrap();
+                    if answer(&socket).is_some() {
+                        break socket;
+                    }
+                };
+                // As a view, which the watcher keeps until it has all; by then nobody else has the descriptor.
+                let view = Message {
+                    step: Step::View,
+                    ..connect_message("stranger", 9)
+                };
+                let lingering = lingering();
+                let taken = send(&socket, &view, &[lingering.as_fd()]);
+                give_up(vec![lingering], taken);
+                send(&socket, &view, &[]);
+                std::thread::park();
+            })
+        });
+        for thread in threads.collect::<Vec<_>>() {
+            thread.join().unwrap();
+        }
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("watched");
+    let node = open(&config, "victim");
+    let stranger = attack(TEST, "listen", &config);
+    let name = config.name.clone();
+    let seen = in_time("watching", move || {
+        Observer::open(&name, "stranger.9".parse().unwrap()).map(|_| ())
+    });
+    println!("{}", seen.expect_err("a view of nothing"));
+    drop(stranger);
+    drop(node);
+    let _left = fs::remove_dir_all(&config.name);
+}
+
+#[test]
+fn one_user_does_not_take_all_entries() {
+    const TEST: &str = "one_user_does_not_take_all_entries";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let nodes: Vec<Node> = (0..40)
+            .map(|number| open(&config, &format!("s{number}")))
+            .collect();
+        let mut ports: Vec<_> = nodes.iter().map(|node| queuing(node, 1)).collect();
+        let mut connected = 0;
+        for port in &mut ports {
+            let to = port.destination("victim", 7.try_into().unwrap()).unwrap();
+            connected += usize::from(port.send(to, Priority::NORMAL, b"mine").is_ok());
+        }
+        println!("the stranger has {connected} connections");
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("entries");
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let stranger = attack(TEST, "all", &config);
+    assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
+}
+
+#[test]
+fn one_user_does_not_take_all_descriptors() {
+    const TEST: &str = "one_user_does_not_take_all_descriptors";
+    const LIMIT: u64 = 128;
+    const WANTED: usize = 40;
+    if let Some((what, config)) = attacker() {
+        if what == "victim" {
+            let limit = rustix::process::Rlimit {
+                current: Some(LIMIT),
+                maximum: Some(LIMIT),
+            };
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+            let node = open(&config, "victim");
+            let _ports: Vec<_> = (7..11).map(|number| queuing(&node, number)).collect();
+            // Goes on once the attacker is at it.
+            child::ready();
+            let opened: Result<Vec<File>, _> =
+                (0..WANTED).map(|_| File::open("/dev/null")).collect();
+            println!("the victim opens {WANTED} files: {}", opened.is_ok());
+            child::ready();
+            return;
+        }
+        as_stranger();
+        let _node = open(&config, "stranger");
+        let mut held = Vec::new();
+        for attempt in 0..400 {
+            let number = 7 + attempt % 4;
+            if let Some(socket) = dial(&config.name, "victim", number) {
+                let _sent = send(&socket, &connect_message("stranger", number), &[]);
+                held.push(socket);
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("descriptors");
+    // Ours, so that the bus stays.
+    let node = open(&config, "honest");
+    let mut victim = attack(TEST, "victim", &config);
+    let stranger = attack(TEST, "stranger", &config);
+    victim.let_go();
+    let said = victim.wait_for("the victim opens");
+    drop((victim, stranger, node));
+    let _left = fs::remove_dir_all(&config.name);
+    assert!(said.contains("true"), "{said}");
+}
+
+#[test]
+fn without_descriptors_the_service_does_not_spin() {
+    const TEST: &str = "without_descriptors_the_service_does_not_spin";
+    const WATCHED: Duration = Duration::from_secs(1);
+    if let Some((_, config)) = attacker() {
+        let node = open(&config, "victim");
+        let mut victim = queuing(&node, 7);
+        // Every descriptor that this process may have is in use.
+        let mut files = Vec::new();
+        let limit = rustix::process::Rlimit {
+            current: Some(64),
+            maximum: Some(64),
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        while let Ok(file) = File::open("/dev/null") {
+            files.push(file);
+        }
+        println!("{}", child::READY);
+        let used = || {
+            let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            Duration::try_from(usage).unwrap()
+        };
+        std::thread::sleep(WATCHED / 4);
+        let before = used();
+        std::thread::sleep(WATCHED);
+        let spent = used() - before;
+        drop(files);
+        let mut buffer = [0; 64];
+        let message = victim.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        println!(
+            "it used {} ms, and then served: {}",
+            spent.as_millis(),
+            message.is_some()
+        );
+        child::ready();
+        return;
+    }
+    let config = bus("spin");
+    let node = open(&config, "honest");
+    let mut victim = attack(TEST, "victim", &config);
+    let mut honest = queuing(&node, 1);
+    let to = honest.destination("victim", port(7)).unwrap();
+    let started = Clock::now();
+    while honest.send(to, Priority::NORMAL, b"at last").is_err() {
+        assert!(started.elapsed() < 2 * PATIENCE, "never served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let said = victim.wait_for("it used");
+    let spent: u128 = said.split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert!(said.contains("served: true"), "{said}");
+    // A thread that spins uses whatever the machine's other work leaves it.
+    assert!(spent < WATCHED.as_millis() / 10, "{said}");
+}
+
+#[test]
+fn a_member_replaces_nobodys_port() {
+    const TEST: &str = "a_member_replaces_nobodys_port";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let bus = Path::new(&config.name);
+        for path in places(&config.name, "victim", 7) {
+            let _gone = fs::remove_file(&path);
+            let _gone = fs::rename(&path, path.with_extension("gone"));
+        }
+        let _gone = fs::rename(bus.join("victim"), bus.join("gone"));
+        let _gone = fs::remove_dir_all(bus.join("victim"));
+        let node = try_open(&config, "victim").ok();
+        let impostor = node.as_ref().and_then(|node| {
+            let options = QueuingOptions::default();
+            node.queuing_port(7.try_into().unwrap(), &options).ok()
+        });
+        println!("the stranger is in its place: {}", impostor.is_some());
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("replace");
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let stranger = attack(TEST, "replace", &config);
+    assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
+}
+
+#[test]
+fn a_member_sends_under_no_other_name() {
+    const TEST: &str = "a_member_sends_under_no_other_name";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let _node = open(&config, "stranger");
+        for name in ["honest", "nobody-there", "stranger"] {
+            let socket = dial(&config.name, "victim", 7).unwrap();
+            assert!(send(&socket, &connect_message(name, 7), &[]));
+            println!(
+                "as {name}: {:?}",
+                answer(&socket).map(|message| message.step)
+            );
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("names");
+    let node = open(&config, "victim");
+    let victim = queuing(&node, 7);
+    let honest = open(&config, "honest");
+    let mut child = child::again(TEST, &format!("names:{}", config.name));
+    let output = child.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    drop((victim, node, honest));
+    let _left = fs::remove_dir_all(&config.name);
+    assert!(said.contains("as honest: Some(Refused)"), "{said}");
+    assert!(said.contains("as nobody-there: Some(Refused)"), "{said}");
+    assert!(said.contains("as stranger: Some(Offer)"), "{said}");
+}
+
+#[test]
+fn a_held_lock_stops_nobody() {
+    const TEST: &str = "a_held_lock_stops_nobody";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let mut held = Vec::new();
+        let mut paths = vec![PathBuf::from(&config.name)];
+        while let Some(path) = paths.pop() {
+            if let Ok(entries) = fs::read_dir(&path) {
+                paths.extend(entries.map(|entry| entry.unwrap().path()));
+            }
+            if let Ok(file) = File::open(&path) {
+                use rustix::fs::{FlockOperation, flock};
+                let _held = flock(&file, FlockOperation::NonBlockingLockExclusive);
+                held.push(file);
+            }
+        }
+        println!("the stranger holds {}", held.len());
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("lock");
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let stranger = attack(TEST, "lock", &config);
+    let copy = config.clone();
+    in_time("opening and closing", move || {
+        drop(queuing(&open(&copy, "other"), 8));
+        drop(queuing(&node, 9));
+        assert_served(&copy, &mut victim);
+        drop((victim, node));
+    });
+    drop(stranger);
+    let _left = fs::remove_dir_all(&config.name);
+}
+
+#[test]
+fn an_entry_gives_ports_and_names_to_its_user_alone() {
+    const TEST: &str = "an_entry_gives_ports_and_names_to_its_user_alone";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let _own = open(&config, "stranger");
+        // Nobody has taken it yet, but the victim knows to whom it belongs.
+        let reserved = open(&config, "honest");
+        let _port = queuing(&reserved, 9);
+        for (name, number) in [("stranger", 7), ("stranger", 8), ("honest", 8)] {
+            let socket = dial(&config.name, "victim", number).unwrap();
+            let _sent = send(&socket, &connect_message(name, number), &[]);
+            let step = answer(&socket).map(|message| message.step);
+            println!("as {name} to {number}: {step:?}");
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = BusConfig {
+        allow: vec![
+            BusRule {
+                ports: vec![8..=8],
+                ..BusRule::of(&STRANGER.to_string())
+            },
+            BusRule {
+                nodes: vec!["honest".parse().unwrap()],
+                ..BusRule::of(&VICTIM.to_string())
+            },
+        ],
+        ..shared_bus("allow")
+    };
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let other = queuing(&node, 8);
+    let mut stranger = attack(TEST, "allow", &config);
+    let soon = now() + Duration::from_millis(100);
+    let absent = victim.destination_until("honest", port(9), soon);
+    stranger.let_go();
+    drop(stranger);
+    let mut child = child::again(TEST, &format!("allow:{}", config.name));
+    let output = child.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    drop((victim, other, node));
+    let _left = fs::remove_dir_all(&config.name);
+    assert!(
+        matches!(absent, Err(PortError::PeerAbsent { .. })),
+        "{absent:?}"
+    );
+    // Turned away before it has said anything, so the refusal itself may be lost.
+    assert!(said.contains("as stranger to 7"), "{said}");
+    assert!(!said.contains("as stranger to 7: Some(Offer)"), "{said}");
+    assert!(said.contains("as stranger to 8: Some(Offer)"), "{said}");
+    assert!(said.contains("as honest to 8: Some(Refused)"), "{said}");
+}
