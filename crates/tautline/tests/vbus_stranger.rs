@@ -214,8 +214,8 @@ fn lingering() -> OwnedFd {
     stream.into()
 }
 
-/// Leaves lingering sockets to whoever has them in flight. Whoever closes last blocks: if the other side has been faster,
-/// that is a thread of ours. Kept if the kernel did not take them.
+/// Leaves lingering sockets to whoever has them in flight. Whoever closes last blocks: if the other side has been
+/// faster, that is a thread of ours. Kept if the kernel did not take them.
 fn give_up(descriptors: Vec<OwnedFd>, taken: bool) {
     if taken {
         for descriptor in descriptors {

@@ -1,4 +1,4 @@
-//! Who may have which name on a bus, send to which port, and hold how much there.
+//! Permissions on a bus: names of nodes, ports to send to, and quotas.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use crate::config::{BusConfig, BusRule};
 /// Entries of a port that another user than the port's may hold, unless configured. Lower: a user with many senders is
 /// refused. Higher: fewer are left for others.
 pub(super) const USER_ENTRIES_MAX: usize = 24;
-/// Entries of a port that all other users may hold together, so that the port's own user and root always find one. Lower:
-/// fewer senders of other users; the port has 32 entries.
+/// Entries of a port that all other users may hold together, so that the port's own user and root always find one.
+/// Lower: fewer senders of other users; the port has 32 entries.
 pub(super) const OTHERS_ENTRIES_MAX: usize = 28;
 /// Handshakes of another user that may be under way. Lower: a user who starts many senders at once waits. Higher: who
 /// connects and says nothing holds more.
@@ -35,7 +35,7 @@ pub(super) struct Access {
     rules: Vec<(u32, BusRule)>,
 }
 
-/// What a user has of a node, in connections.
+/// Connections of a user to a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     /// All of this user, with what is being closed.
@@ -90,8 +90,8 @@ impl Access {
         })
     }
 
-    /// Whether one more connection of another user fits: half of the descriptors that this process may have are for other
-    /// users, and half of those for one. The rest is ours, whatever others do.
+    /// Whether one more connection of another user fits: half of the descriptors that this process may have are for
+    /// other users, and half of those for one. The rest is ours, whatever others do.
     pub(super) fn has_room(held: Held) -> bool {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);

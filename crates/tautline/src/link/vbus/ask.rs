@@ -27,8 +27,8 @@ pub(super) fn ask(
     }
 }
 
-/// The same of another user's port, by a thread of its own: what such a port hands over may block whoever closes it, and
-/// what is no memory is closed there.
+/// The same of another user's port, by a thread of its own: what such a port hands over may block whoever closes it,
+/// and what is no memory is closed there.
 fn views_of_stranger(
     socket: OwnedFd,
     name: PortName,

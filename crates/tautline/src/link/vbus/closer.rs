@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::place::own_user;
 use crate::sys::unix;
 
-/// Threads that close for one user. Lower: one descriptor that blocks delays more of that user's own hang-ups. Higher: a
-/// hostile user has more threads of this process blocked.
+/// Threads that close for one user. Lower: one descriptor that blocks delays more of that user's own hang-ups.
+/// Higher: a hostile user has more threads of this process blocked.
 const THREADS_PER_USER_MAX: usize = 4;
-/// Stack of such a thread: it makes system calls only. Lower than the C library's least is refused; higher is memory that
-/// a process with locked memory pays for.
+/// Stack of such a thread: it makes system calls only. Lower than the C library's least is refused; higher is memory
+/// that a process with locked memory pays for.
 const STACK_BYTES: usize = 64 << 10;
 
 /// Whether a user's descriptors are taken for harmless: this process's own user and root could stop it anyway.
@@ -21,7 +21,7 @@ pub(super) fn is_trusted(user: u32) -> bool {
     user == 0 || user == own_user()
 }
 
-/// What is to be closed for one user.
+/// Descriptors to be closed for one user.
 #[derive(Debug, Default)]
 struct Pending {
     threads: usize,

@@ -1,9 +1,10 @@
 //! A bus in the file system: a directory in which each node has a directory of its own, with one socket for each open
-//! port. Who comes first makes the bus, who leaves last removes it, and what a dead process left is cleared by its user's
-//! next node, or root's.
+//! port. Who comes first makes the bus, who leaves last removes it, and what a dead process left is cleared by its
+//! user's next node, or root's.
 //!
-//! Trust: the bus is sticky if several users may write it, so nobody renames or removes another's node. A node's directory
-//! can be written by its user alone. So whoever owns the directory has the name, and the kernel says who that is.
+//! Trust: the bus is sticky if several users may write it, so nobody renames or removes another's node. A node's
+//! directory can be written by its user alone. So whoever owns the directory has the name, and the kernel says who
+//! that is.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,17 +34,18 @@ const SYSTEM: &str = "/run/tautline/vbus";
 /// Attempts to open a directory that others may be removing. Each that fails means that somebody else
 /// has just left, so a few suffice.
 const ATTEMPTS: u32 = 32;
-/// How long a process of the same user may hold the lock of a node's directory, which is for a few system calls. Lower: a
-/// busy machine's nodes fail to open. Higher: a stopped process holds up others for longer.
+/// How long a process of the same user may hold the lock of a node's directory, which is for a few system calls.
+/// Lower: a busy machine's nodes fail to open. Higher: a stopped process holds up others for longer.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
 /// Time between attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// The file by which a node's directory is locked. Only its user can open it, so nobody else can hold the lock.
 const LOCK: &str = ".lock";
-/// Entries of a directory that are looked at. Lower: a bus with many nodes is listed in part. Higher: a member who fills the
-/// bus with names takes more of a watcher's time.
+/// Entries of a directory that are looked at. Lower: a bus with many nodes is listed in part. Higher: a member who
+/// fills the bus with names takes more of a watcher's time.
 const ENTRIES_MAX: usize = 4096;
-/// Kept for all who use a bus that several may write: only its owner removes a name, and what is made in it has its group.
+/// Kept for all who use a bus that several may write: only its owner removes a name, and what is made in it has its
+/// group.
 const SHARED: u32 = 0o3000;
 
 /// A bus that this process takes part in.
@@ -317,7 +319,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What cannot be removed is cleared by whoever comes next.
+        // The next node clears what cannot be removed.
         let _left = self.leave();
     }
 }
@@ -514,7 +516,7 @@ fn lock(place: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<OwnedFd>> {
         };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                // Whoever left last may have removed the file.
+                // The last node that left may have removed the file.
                 match rustix::fs::statat(place, LOCK, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(there) if is_same(&there, &look(&file)?) => return Ok(Some(file)),
                     Ok(_) | Err(Errno::NOENT) => continue,

@@ -1,4 +1,4 @@
-//! What the service thread keeps: a listener or a connection in one of its states, and memories to be let go of.
+//! Entries of the service thread: a listener or a connection in one of its states, and memories to be released.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What is handed over in a handshake: memories, an event, and the refusal of what is not as it must be. Who says
-//! what when is the service thread's business.
+//! Objects that a handshake hands over: memories, an event, and the refusal of those that are not as they must be. The
+//! service thread decides who sends which of them when.
 
 use std::io;
 use std::os::fd::AsFd;

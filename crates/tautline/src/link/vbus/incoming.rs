@@ -1,5 +1,5 @@
-//! What the port's thread, the service thread and the status page share of a port on a bus: its own memory, who sends to it,
-//! and what was counted of those who are gone.
+//! State of a port on a bus that its thread, the service thread and the status page share: its own memory, its senders,
+//! and the counters of those that are gone.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{
@@ -71,7 +71,7 @@ impl Incoming {
         self.index
     }
 
-    /// Whose messages they are.
+    /// Sender of the messages.
     #[inline(always)]
     pub(crate) fn source(&self) -> Source {
         Source {
@@ -90,7 +90,7 @@ impl Incoming {
     }
 }
 
-/// What has been counted of peers that are gone.
+/// Counters of peers that are gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) published: u64,
@@ -109,15 +109,15 @@ pub(super) struct Control {
     pub(super) arrivals: Vec<Arc<Incoming>>,
     /// All peers.
     pub(super) live: Vec<Arc<Incoming>>,
-    /// What the peers of the entries in use ring with. Each has its own: it is shared memory, too, and what another does with
-    /// it must not matter.
+    /// Descriptors by which the peers of the entries in use ring. Each peer has its own, because its holder can spoil
+    /// it, as with shared memory, and must not harm the others.
     rung_by: [Option<Arc<Event>>; PRODUCERS_MAX],
     /// To which other users entries in use belong; `None`: our own and root.
     held_by: [Option<u32>; PRODUCERS_MAX],
     pub(super) past: Totals,
-    /// Who has ever connected, and how often.
+    /// Peers that have ever connected, and how often.
     connections: Vec<(NodeName, PortNumber, u32)>,
-    /// Who came when all places were taken.
+    /// Peers that came when all places were taken.
     refused: u64,
 }
 
@@ -134,7 +134,7 @@ impl Control {
     }
 }
 
-/// What the port's thread, the service thread and the status page share.
+/// State that the port's thread, the service thread and the status page share.
 #[derive(Debug)]
 pub(crate) struct InletShared {
     pub(crate) node: NodeName,
@@ -198,8 +198,8 @@ impl InletShared {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Service: takes an entry for a new peer, and offers it a fresh epoch, and an event to ring with. `None` if all entries
-    /// are taken, or there are no descriptors left.
+    /// Service: takes an entry for a new peer, and offers it a fresh epoch, and an event to ring with. `None` if all
+    /// entries are taken, or there are no descriptors left.
     pub(super) fn offer(
         &self,
         node: NodeName,
@@ -319,7 +319,7 @@ impl InletShared {
         })
     }
 
-    /// What the status page shows.
+    /// Figures for the status page.
     pub(crate) fn figures(&self) -> Figures {
         let control = self.control();
         let mut figures = Figures {
@@ -357,7 +357,7 @@ impl InletShared {
     }
 }
 
-/// What the status page shows of a port on a bus.
+/// Figures of a port on a bus for the status page.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) memory_bytes: usize,

@@ -1,4 +1,5 @@
-//! The receiving side of a port on a bus, in the port's thread: looks for messages, waits, and lets go of peers that are gone.
+//! The receiving side of a port on a bus, in the port's thread: looks for messages, waits, and lets go of peers that
+//! are gone.
 
 mod values;
 
@@ -41,7 +42,7 @@ pub(crate) struct Inlet {
     pub(crate) shared: Arc<InletShared>,
     connections: Vec<Connection>,
     generation: u32,
-    /// Who is looked at first, in each class.
+    /// Producer that is looked at first, in each class.
     first: [u8; CLASS_COUNT],
     any_dying: bool,
     sleeper: Sleeper,
@@ -147,8 +148,8 @@ impl Inlet {
         head.length <= self.shared.shape.message_bytes_max && !self.armed
     }
 
-    /// Looks again, where the first look found a message without sense, or the first since a sleep, or nothing from a peer
-    /// that is gone.
+    /// Looks again, where the first look found a message without sense, or the first since a sleep, or nothing from a
+    /// peer that is gone.
     #[cold]
     #[inline(never)]
     fn find_slowly(&mut self) -> Option<Found> {
@@ -220,7 +221,7 @@ impl Inlet {
         connection.ring.expected(slots, place.class)
     }
 
-    /// Who sent a message that was found.
+    /// Sender of a message that was found.
     #[inline(always)]
     pub(crate) fn sender(&self, place: FoundAt) -> Source {
         self.connections[place.connection].incoming.source()
@@ -311,8 +312,8 @@ impl Inlet {
         self.sleeper.disarm(&self.shared.memory().head.wait);
     }
 
-    /// Sleeps until something may have come since [`Inlet::arm`], at most for `timeout`. Not at all if the look after that
-    /// ended before it had seen everything.
+    /// Sleeps until something may have come since [`Inlet::arm`], at most for `timeout`. Not at all if the look after
+    /// that ended before it had seen everything.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         if !self.armed {
             return Ok(());

@@ -410,8 +410,8 @@ impl BusPort {
         self.inlet.release(place);
     }
 
-    /// Looks for new values; the place of the newest there is. If there is no new one and `notify` is set, the descriptor is
-    /// armed.
+    /// Looks for new values; the place of the newest there is. If there is no new one and `notify` is set, the
+    /// descriptor is armed.
     #[inline(always)]
     pub(crate) fn find_value(&mut self, notify: bool) -> Option<usize> {
         let new = self.inlet.refresh_values();

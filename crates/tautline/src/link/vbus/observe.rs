@@ -1,7 +1,7 @@
 //! Watching buses without taking part: which there are, who is on them, and what passes through a port.
 //!
-//! A watcher asks a port's service thread for read-only descriptors of the port's memory and of those who send to it, maps
-//! them, and hangs up. Whoever is watched does nothing more for it, and cannot tell. What a watcher reads may
+//! A watcher asks a port's service thread for read-only descriptors of the port's memory and of those who send to it,
+//! maps them, and hangs up. Whoever is watched does nothing more for it, and cannot tell. What a watcher reads may
 //! change while it reads; figures may therefore be a moment apart, and a message that was overwritten while it was
 //! copied is recognised and counted as missed.
 #![allow(unsafe_code)] // Lays the layout over the mappings that it holds.
@@ -47,7 +47,7 @@ pub struct Bus {
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
-    /// Who may use it: the permission bits of its directory.
+    /// Permissions: the mode bits of its directory.
     pub mode: u32,
     /// The user to whom it belongs, by number.
     pub user: u32,
@@ -137,7 +137,7 @@ pub enum ObserveError {
     Layout {
         /// The port.
         port: PortName,
-        /// What is wrong.
+        /// Cause.
         source: LayoutError,
     },
     /// It breaks the rules of the handshake.
@@ -151,7 +151,7 @@ pub enum ObserveError {
     Io {
         /// The port.
         port: PortName,
-        /// What the kernel answered.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -212,7 +212,7 @@ pub fn path(bus: &str) -> PathBuf {
     path_of(bus)
 }
 
-/// What there is of one bus.
+/// State of one bus.
 fn bus(path: &Path) -> io::Result<Bus> {
     let directory = open_to_watch(path)?;
     let metadata = rustix::fs::fstat(&directory)?;
@@ -279,7 +279,7 @@ impl Watched {
     }
 }
 
-/// What a port has done so far, as far as a watcher can see.
+/// Work of a port so far, as far as a watcher can see.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct PortFigures {
@@ -349,7 +349,7 @@ impl Observer {
         let process = std::process::id();
         let observe = Message {
             peer_port: name.port.get(),
-            // Who watches has no name and no port; its process says who it is.
+            // A watcher has no name and no port; its process number identifies it.
             ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
         };
         // Each view brings one.
@@ -445,7 +445,7 @@ impl Observer {
         &consumer_at(&self.consumer).connections[watched.index]
     }
 
-    /// What the port has done so far.
+    /// Work of the port so far.
     #[must_use]
     pub fn figures(&self) -> PortFigures {
         let now_ns = clock::monotonic().as_nanos();
@@ -527,7 +527,7 @@ fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
     memory.slots.slot(0, (pair * 2 + index) % CELL_COUNT as u32)
 }
 
-/// What a port shows, in the order of its messages.
+/// Memories that a port shows, in the order of its messages.
 /// Watches the messages or values of a port. Nothing is taken away from the receiver.
 #[derive(Debug)]
 pub struct Tap {
@@ -553,7 +553,7 @@ struct Place {
 pub struct Tapped {
     /// Bytes of the message, from the start of the buffer.
     pub length: usize,
-    /// Who sent it.
+    /// Sender of the message.
     pub source: Source,
     /// Its priority.
     pub priority: Priority,
@@ -583,7 +583,7 @@ impl Tap {
         }
     }
 
-    /// What is tapped.
+    /// Port that is tapped.
     #[must_use]
     pub fn observer(&self) -> &Observer {
         &self.observer
@@ -668,7 +668,7 @@ impl Place {
                     break;
                 }
                 let tapped = copy(watched, slot, buffer);
-                // What was copied is whole if the producer had not come round to this slot: it writes position
+                // A copy is whole if the producer had not come round to this slot: it writes position
                 // `published` next, at the most.
                 fence(Acquire);
                 let after = (published.load(Relaxed) as u32).wrapping_sub(position);

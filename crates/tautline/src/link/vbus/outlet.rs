@@ -101,7 +101,7 @@ struct State {
     settled: bool,
 }
 
-/// What the port's thread and the service thread share.
+/// State that the port's thread and the service thread share.
 #[derive(Debug)]
 pub(crate) struct OutletShared {
     /// The sending port.

@@ -1,6 +1,6 @@
-//! Directories reached by descriptor: the way to a bus, and what may be believed of what is there. Every step opens one
-//! name below a directory that is open already and does not follow a link, so nobody can put another directory in its place
-//! between a check and a use.
+//! Directories reached by descriptor: the way to a bus, and what may be believed of what is there. Every step opens
+//! one name below a directory that is open already and does not follow a link, so nobody can put another directory in
+//! its place between a check and a use.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,8 +18,8 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// The path of what a descriptor shows, for calls that take paths only (`bind`, `connect`, `inotify_add_watch`). It holds in
-/// this process while the descriptor is open.
+/// The path of what a descriptor shows, for calls that take paths only (`bind`, `connect`, `inotify_add_watch`). It
+/// holds in this process while the descriptor is open.
 pub(super) fn path_through(directory: BorrowedFd<'_>, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
 }
@@ -55,8 +55,8 @@ pub(super) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Opens the directory of a path, making what is missing with the permission bits `make` if there are any. Links on the way
-/// are followed if root or this user made them; a stranger's link could lead anywhere.
+/// Opens the directory of a path, making what is missing with the permission bits `make` if there are any. Links on
+/// the way are followed if root or this user made them; a stranger's link could lead anywhere.
 pub(super) fn walk(path: &Path, make: Option<u32>) -> io::Result<OwnedFd> {
     let path = std::path::absolute(path)?;
     let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -125,8 +125,8 @@ fn link_target(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<
     ))))
 }
 
-/// Makes a directory whole before anybody sees it: under a name of its own first, with group and mode set by descriptor.
-/// `None` if somebody else has made one meanwhile.
+/// Makes a directory whole before anybody sees it: under a name of its own first, with group and mode set by
+/// descriptor. `None` if somebody else has made one meanwhile.
 pub(super) fn make_one(
     parent: BorrowedFd<'_>,
     name: &OsStr,
@@ -165,7 +165,7 @@ pub(super) fn make_one(
     if !matches!(made, Ok(Some(_))) {
         let _gone = rustix::fs::unlinkat(parent, fresh.as_str(), AtFlags::REMOVEDIR);
     }
-    // Who may write the parent may have swapped the two; so what has the name now is opened and checked by the caller.
+    // A user who can write the parent may have swapped the two; so the caller opens and checks what has the name now.
     Ok(made?.and_then(|made| {
         let there = open_path(parent, name).ok()?;
         let (made, found) = (look(&made).ok()?, look(&there).ok()?);

@@ -29,17 +29,17 @@ pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(1);
 /// Time between attempts to reach peers that are not there, beside those that their coming sets off.
 /// Lower: the thread wakes more often. Higher: a peer that refused (all entries taken) is tried later.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Least time between attempts that sockets' coming sets off. Lower: who makes and removes sockets without end keeps the
-/// thread busier. Higher: peers are found later.
+/// Least time between attempts that sockets' coming sets off. Lower: who makes and removes sockets without end keeps
+/// the thread busier. Higher: peers are found later.
 const SEEK_PERIOD_MIN: Duration = Duration::from_millis(2);
-/// Time after which a port accepts again when there was no descriptor left. Lower: the thread wakes more often while there
-/// is none. Higher: who connects then waits for longer.
+/// Time after which a port accepts again when there was no descriptor left. Lower: the thread wakes more often while
+/// there is none. Higher: who connects then waits for longer.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
 /// Handshakes that may be under way with processes of our own user or root. Lower: many who start at once wait for
 /// each other. Higher: who connects and says nothing holds more descriptors.
 const PENDING_MAX: usize = 128;
 
-/// What is asked of the service thread.
+/// Request to the service thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is open: accept for it.
@@ -301,7 +301,7 @@ impl Worker {
         };
         let is_trusted = entry.user().is_some_and(is_trusted);
         if !is_trusted && !seqpacket::has_room_for_descriptors() {
-            // What does not fit would be closed by this thread, and a stranger's descriptor can block.
+            // This thread would close a descriptor that does not fit, and a stranger's descriptor can block.
             return self.lose_token(token);
         }
         let mut buffer = [0; MESSAGE_BYTES + 1];
@@ -428,7 +428,7 @@ impl Worker {
         }
     }
 
-    /// What follows from a message; the entry as it is then, or as it is to be lost.
+    /// Result of a message; the entry as it is then, or as it is to be lost.
     fn answer(
         &mut self,
         entry: Entry,
@@ -637,7 +637,7 @@ impl Worker {
     /// Sockets have appeared: perhaps that of somebody whom we seek.
     fn look_at_directory(&mut self) {
         if let Some(watch) = &self.watch {
-            // What they are called does not matter: an attempt costs next to nothing. Who makes names without end is heard
+            // Their names do not matter: an attempt costs next to nothing. A user who makes names without end is heard
             // once in a while only; a queue that overflows is an event, too.
             let mut buffer = [0; 4096];
             let _read = rustix::io::read(watch, &mut buffer);

@@ -9,9 +9,9 @@ use super::{Connection, Incoming, Inlet, InletShared};
 use crate::address::NodeName;
 use crate::port::LentBytes;
 
-/// Bytes of the largest value that is copied when it is found, and not left where it lies. Lower: more values ask for a cell
-/// of the reader's own, for which two lines and a barrier go between the sides. Higher: the copy takes as long as that, and
-/// a port is larger, by this for each peer.
+/// Bytes of the largest value that is copied when it is found, and not left where it lies. Lower: more values ask for
+/// a cell of the reader's own, for which two lines and a barrier go between the sides. Higher: the copy takes as long
+/// as that, and a port is larger, by this for each peer.
 const COPIED_BYTES_MAX: usize = 256;
 
 /// A peer's value that is ours until there is a newer one.
@@ -187,7 +187,7 @@ impl Inlet {
         new
     }
 
-    /// What remains to be done after a look.
+    /// Work that remains after a look.
     #[cold]
     fn tidy(&mut self, new: bool) {
         if new && self.armed {
@@ -209,7 +209,7 @@ impl Inlet {
         held.any.then_some((held.head.arrival_ns, held.new))
     }
 
-    /// Whose place it is.
+    /// Sender that has a place.
     pub(crate) fn source(&self, place: usize) -> Option<(NodeName, PortNumber)> {
         let connection = self.connections.get(place)?;
         Some((connection.incoming.node, connection.incoming.port))
