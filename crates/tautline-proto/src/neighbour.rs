@@ -96,7 +96,7 @@ impl NeighbourIndex {
 }
 
 /// Why a neighbour was not entered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NeighbourError {
     /// The table holds [`NEIGHBOUR_COUNT_MAX`] neighbours.
@@ -148,6 +148,13 @@ impl fmt::Display for NeighbourError {
 }
 
 impl core::error::Error for NeighbourError {}
+
+/// The message: Rust prints an error that `main` returns with `Debug`.
+impl fmt::Debug for NeighbourError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
 
 /// The neighbours of a node, at most [`NEIGHBOUR_COUNT_MAX`].
 ///

@@ -35,7 +35,7 @@ pub enum Address {
 pub struct NodeName([u8; NAME_BYTES]);
 
 /// The text is not the name of a node.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a node's name: 1 to 31 letters, digits, `-`, `_` or `.`, no dot first")]
 pub struct BadNodeName(String);
 

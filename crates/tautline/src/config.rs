@@ -184,7 +184,7 @@ impl PortOptions {
 }
 
 /// Something in a configuration file is wrong, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file, if the text came from one.
     pub file: Option<String>,

@@ -100,7 +100,7 @@ impl CycleOptions {
 }
 
 /// A cycle could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CycleError {
     /// The period is out of range.

@@ -1,5 +1,7 @@
 //! What can go wrong, by family of operations. Each message says what happened; [`OpenError::remedy`]
-//! and its like say what to do, for the command line to print.
+//! and its like say what to do. A program that returns one of them from `main` prints both ([`Error`]).
+
+mod report;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,9 +15,10 @@ pub use crate::claim::Holder;
 pub use crate::config::ConfigError;
 pub use crate::link::plain_udp::Undelivered;
 pub use crate::neighbours::NeighbourTableError;
+pub use report::Error;
 
 /// A node could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The configuration is wrong.
@@ -228,7 +231,7 @@ fn program_name(id: Option<u32>, name: &Option<String>) -> String {
 }
 
 /// A port could not be opened, or a destination not be resolved.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
     /// The number is not one that a port can have.
@@ -491,7 +494,7 @@ impl PortError {
 }
 
 /// A message was not sent, or not whole. Hot path: `Copy`, and counted in the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// The message is larger than any message can be.
@@ -547,6 +550,32 @@ pub enum SendError {
     },
 }
 
+impl SendError {
+    /// What to do about it, in a sentence.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::MessageTooLarge { .. } | Self::LargerThanReceiver { .. } => {
+                "send smaller messages"
+            }
+            Self::PriorityNotAllowed { .. } => {
+                "use a priority that is allowed, or have the [[allow]] entry of the control process changed (`taut status` shows it)"
+            }
+            Self::TransmitQueueFull => "send less, or try again",
+            Self::PeerGone => "start the program that opens that port, and send again",
+            Self::ReceiverFull => "send less, or try again when the receiver has caught up",
+            Self::PoolExhausted { .. } => "give buffers back, or raise their number in [send_pool]",
+            Self::InterfaceDown | Self::InterfaceGone => {
+                "bring the interface up: ip link set dev INTERFACE up"
+            }
+            Self::FrameTooLarge => "raise the interface's MTU to 1500",
+            Self::Refused { .. } => {
+                "check that the peer's address is reachable; `taut doctor` shows what this machine lacks"
+            }
+        }
+    }
+}
+
 impl From<io::Error> for SendError {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
@@ -562,7 +591,7 @@ impl From<io::Error> for SendError {
 }
 
 /// A message could not be received. Hot path: `Copy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// The buffer is smaller than the largest message that the port can hold. Nothing was taken.
@@ -586,6 +615,19 @@ pub enum ReceiveError {
         /// The error number.
         errno: i32,
     },
+}
+
+impl ReceiveError {
+    /// What to do about it, in a sentence.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::BufferTooSmall { .. } => "give a buffer of the port's largest message",
+            Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
+            Self::Undelivered(_) => "start the peer's program, or check address, port and route",
+            Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
+        }
+    }
 }
 
 impl From<io::Error> for ReceiveError {

@@ -51,7 +51,7 @@ mod udp_statistics;
 pub use address::{Address, BadNodeName, NodeName, Source};
 pub use config::{BusConfig, BusRule, NodeConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
-pub use error::{OpenError, PortError, ReceiveError, SendError};
+pub use error::{Error, OpenError, PortError, ReceiveError, SendError};
 pub use link::LinkKind;
 pub use link::vbus::observe as vbus;
 pub use neighbours::{NeighbourTableError, TableState};
@@ -93,6 +93,24 @@ pub fn bus_neighbour(node: NodeName) -> Neighbour {
         ip: None,
         form: Form::Bus,
     }
+}
+
+/// MAC address and first IPv4 address of an interface, in the network namespace of the calling thread.
+///
+/// ```
+/// let (mac, ip) = tautline::interface_addresses("lo")?;
+/// assert!(mac.is_unspecified());
+/// # Ok::<(), tautline::OpenError>(())
+/// ```
+///
+/// # Errors
+/// There is no such interface.
+pub fn interface_addresses(
+    name: &str,
+) -> Result<(MacAddress, Option<std::net::Ipv4Addr>), OpenError> {
+    let place = node::Place::find(&NodeConfig::on(name))?;
+    let mac = place.interface.map(|interface| interface.mac);
+    Ok((mac.unwrap_or(MacAddress::UNSPECIFIED), place.ip))
 }
 
 /// The MAC address that the kernel has learnt for an IPv4 address, in the network namespace of the

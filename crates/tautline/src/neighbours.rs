@@ -106,7 +106,7 @@ impl Origin {
 }
 
 /// A neighbour was not entered, or not found on the network.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum NeighbourTableError {
     /// The table takes no entries any more.

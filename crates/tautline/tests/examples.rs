@@ -53,6 +53,20 @@ fn output(command: &mut Command) -> String {
 }
 
 #[test]
+fn a_program_that_fails_says_what_to_do() {
+    let output = example("state_publisher")
+        .arg("no-such-file.toml")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "Error: cannot read no-such-file.toml: No such file or directory (os error 2)\n  \
+         what to do: name a TOML file that this user may read\n"
+    );
+}
+
+#[test]
 fn a_datagram_is_filled_and_looked_at_in_place() {
     let text = output(&mut example("in_place"));
     assert_eq!(

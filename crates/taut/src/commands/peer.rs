@@ -143,12 +143,17 @@ const RESOLUTION: Duration = Duration::from_secs(1);
 /// UDP's discard service (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
-/// The MAC address that belongs to an IPv4 address, so that it need not be typed: from the kernel's
-/// table, which an empty datagram makes it fill. Nothing where the link needs none.
+/// The MAC address that belongs to an IPv4 address, so that it need not be typed. Nothing where the link needs none.
 fn mac_of(ip: Ipv4Addr, config: &NodeConfig) -> Option<MacAddress> {
     if config.interface.is_none() || config.link == Some(LinkKind::Udp) {
         return None;
     }
+    learn_mac(ip)
+}
+
+/// The MAC address that belongs to an IPv4 address, from the kernel's table, which an empty datagram makes it fill.
+/// Needs no privilege.
+pub fn learn_mac(ip: Ipv4Addr) -> Option<MacAddress> {
     if let Some(known) = tautline::learnt_mac(ip) {
         return Some(known);
     }
@@ -196,29 +201,12 @@ pub fn port_error(error: PortError) -> CommandError {
 
 /// A message that was not sent.
 pub fn send_error(error: SendError) -> CommandError {
-    let remedy = match error {
-        SendError::MessageTooLarge { .. } => "send smaller messages",
-        SendError::TransmitQueueFull => "send less, or try again",
-        SendError::PoolExhausted { .. } => {
-            "give buffers back, or raise their number in [send_pool]"
-        }
-        SendError::InterfaceDown | SendError::InterfaceGone => {
-            "bring the interface up: ip link set dev INTERFACE up"
-        }
-        SendError::FrameTooLarge => "raise the interface's MTU to 1500",
-        _ => {
-            "check that the peer's address is reachable; `taut doctor` shows what this machine lacks"
-        }
-    };
-    CommandError::failed(error.to_string(), remedy)
+    CommandError::failed(error.to_string(), error.remedy())
 }
 
 /// A receive that the kernel refused.
 pub fn receive_error(error: ReceiveError) -> CommandError {
-    CommandError::failed(
-        error.to_string(),
-        "bring the interface up (ip link set dev INTERFACE up) and start again",
-    )
+    CommandError::failed(error.to_string(), error.remedy())
 }
 
 /// Options of a port for messages of every size.

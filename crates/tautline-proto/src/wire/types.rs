@@ -6,7 +6,7 @@ use core::str::FromStr;
 use super::{PORT_MAX, PRIORITY_COUNT, UDP_PORT_BASE};
 
 /// Why a number or text is not a port, a priority or an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ValueError {
     /// The text is not a decimal number.
@@ -39,6 +39,13 @@ impl fmt::Display for ValueError {
 }
 
 impl core::error::Error for ValueError {}
+
+/// The message: Rust prints an error that `main` returns with `Debug`.
+impl fmt::Debug for ValueError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
 
 /// The number of a port, 1 to [`PORT_MAX`].
 ///

@@ -72,15 +72,5 @@ impl BusArguments {
 /// What to do when a port cannot be watched.
 fn explain(error: &ObserveError) -> CommandError {
     let what = error.to_string();
-    let remedy = match error {
-        ObserveError::NoPort { .. } => "`taut vbus list` shows the ports that there are",
-        ObserveError::Denied { .. } => {
-            "run as the bus's user or in its group; `taut vbus list` shows them"
-        }
-        ObserveError::Silent { .. } => {
-            "its process may be stopped: look at it with ps, and try again"
-        }
-        _ => "check that the port's process is of the same version as this command",
-    };
-    CommandError::failed(what, remedy)
+    CommandError::failed(what, error.remedy())
 }

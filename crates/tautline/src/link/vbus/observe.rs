@@ -100,14 +100,14 @@ impl Serialize for PortName {
 }
 
 /// The text does not name a port on a bus.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` does not name a port: a node's name, a dot, and a number from 1 to 4095, such as motor.7"
 )]
 pub struct BadPortName(String);
 
 /// Why a port cannot be watched.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
     /// Nobody has opened this port on this bus.
@@ -154,6 +154,21 @@ pub enum ObserveError {
         /// Cause.
         source: io::Error,
     },
+}
+
+impl ObserveError {
+    /// What to do about it, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoPort { .. } => "`taut vbus list` shows the ports that there are",
+            Self::Denied { .. } => {
+                "run as the bus's user or in its group; `taut vbus list` shows them"
+            }
+            Self::Silent { .. } => "its process may be stopped: look at it with ps, and try again",
+            _ => "check that the port's process is of the same version as this command",
+        }
+    }
 }
 
 /// The buses that there are: of the system, and of this user; `also` is the path of one more.
