@@ -30,6 +30,12 @@ missing_packages=
 missing_what=
 work=
 
+# Longest wait for another package manager. Lower: the first update of a fresh machine is not waited for. Higher: one
+# that hangs is found later.
+lock_seconds_max=${TAUTLINE_LOCK_SECONDS_MAX:-900}
+# Time between two looks at its lock.
+lock_look_seconds=2
+
 main() {
     parse_arguments "$@"
     work=$(mktemp -d)
@@ -184,12 +190,24 @@ install_packages() {
     run_apt install -y --no-install-recommends "$@"
 }
 
-# apt is asked to be quiet, and its whole output is shown when it fails.
+# Runs apt-get, which is asked to be quiet; its whole output is shown when it fails. While another package manager
+# holds one of apt's locks (package lists, archives, dpkg), it is run again and again: a fresh cloud machine updates
+# itself in its first minutes. apt's own DPkg::Lock::Timeout does not wait for the lock of the package lists.
 run_apt() {
-    if ! DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >"$work/apt.log" 2>&1 </dev/null; then
-        cat "$work/apt.log" >&2
-        fail "apt-get $1 failed; what it said is above"
-    fi
+    waited=0
+    until DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >"$work/apt.log" 2>&1 </dev/null; do
+        if [ "$waited" -ge "$lock_seconds_max" ] || ! grep -q '^E: .*[Cc]ould not get lock' "$work/apt.log"; then
+            cat "$work/apt.log" >&2
+            fail "apt-get $1 failed; what it said is above"
+        fi
+        if [ "$waited" = 0 ]; then
+            sed -n 's/^E: .*[Cc]ould not get lock \([^ ]*\)\. It is held by \(.*\)$/set-up: waiting for \2, which holds \1/p' \
+                "$work/apt.log"
+            echo "set-up: apt-get $1 waits for another package manager, at most $lock_seconds_max s"
+        fi
+        sleep "$lock_look_seconds"
+        waited=$((waited + lock_look_seconds))
+    done
 }
 
 # Compiler and headers may each be there and still not fit together.
