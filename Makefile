@@ -50,13 +50,13 @@ install-c: ## the C library, header, pkg-config file and man page; PREFIX, DESTD
 bench: ## round trips of every path in one run, on two hosts of its own making
 	@scripts/setup.sh --for demo
 	cargo build --release --locked -p taut
-	$(TAUT) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json $(BENCH_JSON)
+	$(TAUT) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json=$(BENCH_JSON)
 
 bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2, in one run
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p taut
 	cargo build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(TARGET)
-	$(TAUT) bench vbus --json $(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
+	$(TAUT) bench vbus --json=$(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
 
 experiments: ## the papers' figures in quick mode: raw data, plots, one page (EXPERIMENTS, EXPERIMENT_ARGS)
 	@scripts/setup.sh --for demo

@@ -6,10 +6,11 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, neigh, node, ping, recv, send, status, vbus,
+    bench, completions, demo, doctor, echo, experiment, init, neigh, node, ping, recv, send,
+    status, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -35,6 +36,8 @@ pub enum Command {
     Demo(demo::Arguments),
     /// Measure paths between two hosts that the command makes itself.
     Bench(bench::Arguments),
+    /// Write the configuration file of a node, and say what to type on the other host.
+    Init(init::Arguments),
     /// Say what this machine can do, and what would make it better.
     Doctor(doctor::Arguments),
     /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
@@ -132,7 +135,7 @@ impl CommandError {
 
 /// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&grammar().get_matches()).unwrap_or_else(|error| error.exit());
     if let Err(error) = interrupt::watch() {
         return CommandError::failed(
             format!("cannot watch for signals: {error}"),
@@ -150,6 +153,7 @@ fn run(command: Command) -> Result<(), CommandError> {
     match command {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Init(arguments) => init::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Experiment(arguments) => experiment::run(arguments),
@@ -165,9 +169,25 @@ fn run(command: Command) -> Result<(), CommandError> {
     }
 }
 
-/// The whole grammar, for completions and tests.
+/// The whole grammar, also for completions and tests.
 pub fn grammar() -> clap::Command {
-    Cli::command()
+    refined(Cli::command())
+}
+
+/// Rules for all subcommands. A negative number is a wrong value, not an unknown option. `--json FILE` is the same as
+/// `--json=FILE` where no argument could be meant by it.
+fn refined(command: clap::Command) -> clap::Command {
+    let takes_words = command
+        .get_positionals()
+        .any(|argument| argument.get_possible_values().is_empty());
+    let has_json = command.get_arguments().any(|one| one.get_id() == "json");
+    let command = command.allow_negative_numbers(true);
+    let command = if has_json && !takes_words {
+        command.mut_arg("json", |json| json.require_equals(false))
+    } else {
+        command
+    };
+    command.mut_subcommands(refined)
 }
 
 /// Writes to standard output. A reader that has gone away (`| head`) is no error.
@@ -190,12 +210,15 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
     if path == Path::new("-") {
         return print(text);
     }
-    std::fs::write(path, text).map_err(|error| {
-        CommandError::failed(
-            format!("cannot write {}: {error}", path.display()),
-            "name a file in a directory that exists, that you may write to, and that has space",
-        )
-    })
+    std::fs::write(path, text).map_err(|error| not_written(path, &error))
+}
+
+/// A file that could not be written.
+pub fn not_written(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::failed(
+        format!("cannot write {}: {error}", path.display()),
+        "name a file in a directory that exists, that you may write to, and that has space",
+    )
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use tautline::config::TuneConfig;
 use tautline::{LinkKind, Node, NodeConfig};
 use tautline_state::find_runtime_directory;
@@ -222,6 +223,19 @@ impl Tuned {
         text + &lines(&self.notes)
     }
 
+    /// Settings that were changed, with the notes of [`text`](Self::text).
+    pub fn json(&self) -> Value {
+        let changes = self.journal.changes().iter().map(|change| {
+            json!({ "setting": change.what, "before": change.before, "now": change.after })
+        });
+        json!({
+            "interface": self.interface,
+            "changes": Value::from_iter(changes),
+            "put_back": self.recovered,
+            "notes": self.notes,
+        })
+    }
+
     /// Leaves the settings in force for `taut node untune`.
     pub fn keep(self) -> io::Result<()> {
         Ok(self.journal.keep()?)
@@ -263,8 +277,8 @@ fn journal_name(interface: &str) -> String {
     format!("tune-{namespace}-{interface}.json")
 }
 
-/// Settings in force.
-pub fn current(interface: &str) -> Result<String, TuneError> {
+/// Settings of an interface and of the machine that are in force: name and value.
+pub fn current(interface: &str) -> Result<Vec<(String, String)>, TuneError> {
     index(interface)?;
     let mut settings = Vec::new();
     for attribute in ["threaded", "napi_defer_hard_irqs", "gro_flush_timeout"] {
@@ -286,9 +300,9 @@ pub fn current(interface: &str) -> Result<String, TuneError> {
     }
     let rows = settings.iter().map(|setting| {
         let value = setting.read().unwrap_or_else(|_| "not here".to_owned());
-        vec![setting.to_string(), value]
+        (setting.to_string(), value)
     });
-    Ok(table::figures(&["setting", "now"], rows))
+    Ok(rows.collect())
 }
 
 fn changes_text(changes: &[Change]) -> String {

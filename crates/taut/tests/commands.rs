@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use tautline_testbed::hosts::clear_stale;
 
 mod common;
-use common::skipped_without_privilege;
+use common::{Scratch, skipped_without_privilege};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -253,7 +253,9 @@ fn wrong_usage_says_what_is_possible() {
         ),
         (&["bench", "rtt", "--count", "many"], "--count"),
         (&["bench", "rtt", "--fifo", "100"], "1..=99"),
-        (&["bench", "flood", "--period-us", "9"], "--period-us"),
+        (&["bench", "flood", "--period-us", "9"], "10us or more"),
+        (&["bench", "rtt", "--time-limit", "-1"], "a time such as 5s"),
+        (&["bench", "send", "--sizes", "1kib"], "64KiB"),
         (&["bench", "send", "--sizes", "65508"], "0 to 65507"),
         (&["bench", "send", "--ways", "flung"], "copied, lent"),
         (&["frobnicate"], "frobnicate"),
@@ -357,10 +359,72 @@ fn the_doctor_without_privilege_finds_the_reduced_form() {
     assert!(text.contains("Best link here: udp"), "{text}");
 }
 
+/// One form of --json, with a file and without, everywhere; the older form with a space where nothing else is meant.
+#[test]
+fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
+    let scratch = Scratch::new("json");
+    let file = scratch.0.join("result.json");
+    let path = file.display().to_string();
+    let with_file = format!("--json={path}");
+    for command in [
+        &["doctor"][..],
+        &["status"],
+        &["vbus", "list"],
+        &["experiment", "list"],
+    ] {
+        let is_json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).is_ok();
+        let table = run(command);
+        let on_stdout = run(&[command, &["--json"]].concat());
+        assert!(is_json(&on_stdout.stdout), "{command:?}");
+        for into_file in [&[with_file.as_str()][..], &["--json", path.as_str()]] {
+            let output = run(&[command, into_file].concat());
+            assert_eq!(
+                output.status,
+                table.status,
+                "{command:?}: {}",
+                stderr(&output)
+            );
+            assert!(
+                !is_json(&output.stdout) && !output.stdout.is_empty(),
+                "{command:?}"
+            );
+            assert!(is_json(&std::fs::read(&file).unwrap()), "{command:?}");
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+}
+
+/// A command that prints a table has the option.
+#[test]
+fn every_table_has_json() {
+    /// Commands that print no result: they serve, write files or send.
+    const WITHOUT: [&str; 8] = [
+        "run",
+        "untune",
+        "echo",
+        "send",
+        "report",
+        "worker",
+        "init",
+        "completions",
+    ];
+    fn check(command: &clap::Command) {
+        if command.has_subcommands() {
+            return command.get_subcommands().for_each(check);
+        }
+        let has_json = command
+            .get_arguments()
+            .any(|argument| argument.get_id() == "json");
+        let name = command.get_name();
+        assert!(has_json || WITHOUT.contains(&name), "{name}");
+    }
+    check(&taut::cli::grammar());
+}
+
 #[test]
 fn completions_name_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let text = stdout(&run(&["completions", shell]));
-        assert!(text.contains("doctor") && text.contains("bench"), "{shell}");
+        assert!(text.contains("doctor") && text.contains("init"), "{shell}");
     }
 }

@@ -207,7 +207,7 @@ fn wrong_arguments_are_explained() {
     for (arguments, words) in [
         (vec!["--cpus", "999"], "CPU 999"),
         (vec!["--cpus", "x"], "no CPU"),
-        (vec!["--period", "1us"], "out of range"),
+        (vec!["--period", "1us"], "expected 50us to 1s"),
         (vec!["--class", "soon"], "no class"),
         (vec!["--load", "io"], "no load"),
         (vec!["--seconds", "0"], "too short"),

@@ -1,5 +1,7 @@
 //! ping, echo, send, recv and status as a user or a script runs them.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -439,4 +441,133 @@ fn completions_cover_every_command() {
             assert!(script.contains(command), "{shell}: {command}");
         }
     }
+}
+
+/// Two files that `taut init` wrote open, and a message goes from one host to the other.
+#[test]
+fn two_hosts_that_were_only_initialised_exchange_a_message() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = common::Scratch::new("init");
+    let file = |name: &str| scratch.0.join(name).display().to_string();
+    let (here, there) = (file("here.toml"), file("there.toml"));
+    let init = |host: Host, other: Host, name: &str, file: &str| {
+        let peer = format!("{name}={}", hosts.end(other, 0).address());
+        let interface = hosts.end(host, 0).interface();
+        let arguments = [
+            "init",
+            "--interface",
+            &interface,
+            "--peer",
+            &peer,
+            "--file",
+            file,
+        ];
+        let output = inside(&hosts, host, &arguments).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let said = init(Host::A, Host::B, "motor", &here);
+    assert!(said.contains(&format!("wrote {here}")), "{said}");
+    assert!(said.contains("next, on motor"), "{said}");
+    let own = format!("={}\n", hosts.end(Host::A, 0).address());
+    assert!(
+        said.contains("taut init --interface IF --peer ") && said.contains(&own),
+        "{said}"
+    );
+    init(Host::B, Host::A, "controller", &there);
+
+    let mut recv = inside(
+        &hosts,
+        Host::B,
+        &[
+            "recv",
+            "8",
+            "--config",
+            &there,
+            "--timeout",
+            "20s",
+            "--json",
+        ],
+    );
+    let mut child = recv
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("listening") {
+        assert!(
+            said.read_line(&mut line).unwrap() > 0,
+            "it ended with: {line}"
+        );
+    }
+    let send = ["send", "motor", "8", "hello", "--config", &here];
+    let output = inside(&hosts, Host::A, &send).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let received = child.wait_with_output().unwrap();
+    let message: Value = serde_json::from_slice(&received.stdout).unwrap();
+    assert_eq!(message["payload"], "68656c6c6f");
+}
+
+#[test]
+fn init_writes_nothing_that_does_not_work() {
+    let scratch = common::Scratch::new("init-errors");
+    let file = scratch.0.join("node.toml");
+    let path = file.display().to_string();
+    let init = |more: &[&str]| {
+        let mut arguments = vec!["init", "--file", &path];
+        arguments.extend(more);
+        let output = run(&arguments);
+        (output.status.code(), text(&output.stderr))
+    };
+    for (arguments, status, words) in [
+        (
+            &["--interface", "taut-none"][..],
+            2,
+            "there is no interface `taut-none`",
+        ),
+        (
+            &["--interface", "lo", "--peer", "10.0.0.2"],
+            2,
+            "NAME=ADDRESS",
+        ),
+        (
+            &["--interface", "lo", "--peer", "motor=10.0.0.2"],
+            1,
+            "so nobody can be asked by ARP",
+        ),
+        (
+            &[
+                "--interface",
+                "lo",
+                "--peer",
+                "a=02:00:00:00:00:02",
+                "--peer",
+                "a=02:00:00:00:00:03",
+            ],
+            2,
+            "same name",
+        ),
+    ] {
+        let (code, said) = init(arguments);
+        assert_eq!(code, Some(status), "{said}");
+        assert!(said.contains(words) && !file.exists(), "{said}");
+    }
+    // A file that is there stays, also one that a link leads to.
+    let link = scratch.0.join("target");
+    std::os::unix::fs::symlink(&link, &file).unwrap();
+    let (code, said) = init(&["--interface", "lo"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("exists, and is left as it is") && !link.exists(),
+        "{said}"
+    );
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(init(&["--interface", "lo"]).0, Some(0));
+    assert!(
+        std::fs::read_to_string(&file)
+            .unwrap()
+            .contains("interface = \"lo\"")
+    );
 }

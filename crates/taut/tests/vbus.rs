@@ -361,11 +361,11 @@ fn wrong_use_is_answered_with_what_to_do() {
             "there is no bus",
         ),
         (&["vbus", "list", "--bus", &nowhere], 1, "there is no bus"),
-        (&["vbus", "top", "--interval", "0"], 2, "no length of time"),
+        (&["vbus", "top", "--interval", "0"], 2, "a time above zero"),
         (
             &["vbus", "tap", "motor.7", "--bus", &bus, "--timeout", "-1"],
             2,
-            "no length of time",
+            "a time such as 5s",
         ),
         (
             &[

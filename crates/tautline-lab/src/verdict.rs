@@ -89,7 +89,7 @@ impl FromStr for Class {
     }
 }
 
-/// Reads `250us`, `2ms`, `1.5s`, `800ns`; nothing for zero, no unit, or anything else.
+/// Reads `250us`, `2ms`, `1.5s`, `800ns`, `2min`, `1h`; nothing for zero, no unit, or anything else.
 pub fn parse_duration_ns(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -98,6 +98,8 @@ pub fn parse_duration_ns(text: &str) -> Option<u64> {
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
+        "min" => 60e9,
+        "h" => 3_600e9,
         _ => return None,
     };
     let ns = number.parse::<f64>().ok()? * scale;

@@ -9,14 +9,16 @@ use tautline_report::plot::latency_text;
 use tautline_testbed::hosts::{Hosts, HostsOptions, may_create};
 
 use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::units;
 use tautline_bench::demo::{self, DemoError, Progress, Way, report};
 use tautline_bench::load::Pace;
 
 /// Arguments of `taut demo`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Seconds that the loop runs.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    /// Time that the loop runs, 2min or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = whole_seconds)]
     seconds: u32,
     /// Directory for report.html and report.json; it is made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "taut-demo")]
@@ -27,9 +29,8 @@ pub struct Arguments {
     /// Let the TCP stream take all it gets, not what fills gigabit Ethernet.
     #[arg(long)]
     unpaced: bool,
-    /// Write the result as JSON to standard output in place of the table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Runs the demo.
@@ -62,18 +63,29 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     drop(hosts);
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
-    let json = format!("{:#}\n", report::json(&outcome, &machine));
+    let json = report::json(&outcome, &machine);
     let page = arguments.out.join("report.html");
     cli::write_file(&page, &report::html(&outcome, &machine))?;
-    cli::write_file(&arguments.out.join("report.json"), &json)?;
-    if arguments.json {
-        return cli::print(&json);
+    cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n"))?;
+    arguments.json.print(
+        || json,
+        || {
+            let table = report::text(&outcome, &machine);
+            format!("{table}report: {}\n", page.display())
+        },
+    )
+}
+
+/// Turns of the loop are counted in whole seconds.
+fn whole_seconds(text: &str) -> Result<u32, String> {
+    /// Longest run. Nobody watches longer, and the recorded times would take more memory than the machine has.
+    const SECONDS_MAX: u64 = 3_600;
+    match units::seconds(text)? {
+        time if time.subsec_nanos() == 0 && (1..=SECONDS_MAX).contains(&time.as_secs()) => {
+            Ok(time.as_secs() as u32)
+        }
+        _ => Err("expected whole seconds, 1s to 1h".to_owned()),
     }
-    cli::print(&format!(
-        "{}report: {}\n",
-        report::text(&outcome, &machine),
-        page.display()
-    ))
 }
 
 fn make_directory(directory: &Path) -> Result<(), CommandError> {

@@ -2,26 +2,24 @@
 
 use clap::Args;
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
 use crate::doctor::Examination;
 
 /// Arguments of `taut doctor`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Write JSON to standard output in place of the lines.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Examines the machine and prints what was found.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let examination = Examination::of_this_machine();
-    if arguments.json {
-        let json = serde_json::to_value(&examination).expect("an examination is plain data");
-        cli::print(&format!("{json:#}\n"))?;
-    } else {
-        cli::print(&examination.text())?;
-    }
+    arguments.json.print(
+        || serde_json::to_value(&examination).expect("an examination is plain data"),
+        || examination.text(),
+    )?;
     if examination.is_usable() {
         Ok(())
     } else {

@@ -1,6 +1,6 @@
 //! `taut experiment`: see [`tautline_bench::experiment`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tautline_lab::Machine;
 
 use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
 use tautline_bench::experiment::report::{self, Ended, Run};
 use tautline_bench::experiment::{
     self, Assignment, Experiment, ExperimentError, Figure, Outcome, Parameter, Request, Scale,
@@ -37,9 +38,8 @@ enum Action {
 /// Arguments of `taut experiment list`.
 #[derive(Debug, Args)]
 struct ListArguments {
-    /// Write the list as JSON in place of the table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Arguments of `taut experiment run`.
@@ -60,9 +60,8 @@ struct RunArguments {
     /// Directory for NAME.json (raw data), NAME.svg (plots) and report.html; it is made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "taut-experiments")]
     out: PathBuf,
-    /// Write the raw data into this file; without one, or with `-`, to standard output in place of the table.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", require_equals = false)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArguments,
     /// Write the page into this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -82,7 +81,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 }
 
 fn list(arguments: &ListArguments) -> Result<(), CommandError> {
-    if arguments.json {
+    let json = || {
         let all = experiment::figures().map(|(experiment, figure)| {
             let parameters = experiment.parameters.iter().map(|one| {
                 let (least, most) = one.range;
@@ -96,8 +95,8 @@ fn list(arguments: &ListArguments) -> Result<(), CommandError> {
                 "parameters": Value::from_iter(parameters),
             })
         });
-        return cli::print(&format!("{:#}\n", Value::from_iter(all)));
-    }
+        Value::from_iter(all)
+    };
     let width = experiment::figures()
         .map(|(_, figure)| figure.name.len())
         .max()
@@ -108,7 +107,7 @@ fn list(arguments: &ListArguments) -> Result<(), CommandError> {
             figure.name, figure.source, figure.title
         )
     });
-    cli::print(&lines.collect::<String>())
+    arguments.json.print(json, || lines.collect())
 }
 
 fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
@@ -128,7 +127,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
         command: command_line(),
         quick: arguments.quick,
     };
-    let prints = arguments.json.as_deref() != Some(Path::new("-"));
+    let prints = !arguments.json.has_stdout();
     let mut all = Vec::new();
     let mut failed = None;
     for experiment in experiment::ALL {
@@ -259,7 +258,7 @@ fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), C
         .clone()
         .unwrap_or_else(|| arguments.out.join("report.html"));
     cli::write_file(&page, &report::html(run, all))?;
-    if let Some(file) = &arguments.json {
+    if let Some(file) = arguments.json.path() {
         let mut results: Vec<Value> = all
             .iter()
             .filter_map(|ended| match ended {
@@ -273,7 +272,7 @@ fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), C
         };
         cli::write_file(file, &format!("{json:#}\n"))?;
     }
-    if arguments.json.as_deref() != Some(Path::new("-")) {
+    if !arguments.json.has_stdout() {
         cli::print(&format!(
             "raw data and plots: {}, page: {}\n",
             arguments.out.display(),

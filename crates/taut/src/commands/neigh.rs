@@ -10,6 +10,8 @@ use tautline::neighbours::{self, Origin};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NeighbourTableError, TableState};
 
 use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::units;
 use tautline_report::table;
 
 /// Arguments of `taut neigh`.
@@ -39,9 +41,8 @@ struct ShowArguments {
     /// Interface whose control process it is [default: the only one that there is].
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
-    /// Write JSON to standard output in place of the text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 #[derive(Debug, Args)]
@@ -74,7 +75,7 @@ struct SolicitArguments {
     #[arg(long, value_name = "FORM", value_parser = form, default_value = "ethernet")]
     form: Form,
     /// How long to wait for the answer, up to 10.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "1s")]
     timeout: Duration,
     #[command(flatten)]
     of: ShowArguments,
@@ -99,13 +100,11 @@ fn form(text: &str) -> Result<Form, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+fn timeout(text: &str) -> Result<Duration, String> {
     let longest = neighbours::SOLICIT_TIME_MAX;
-    text.parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    Some(units::seconds(text)?)
         .filter(|timeout| (Duration::from_millis(1)..=longest).contains(timeout))
-        .ok_or_else(|| format!("expected seconds from 0.001 to {}", longest.as_secs()))
+        .ok_or_else(|| format!("expected 1ms to {longest:?}"))
 }
 
 /// Runs the subcommand.
@@ -179,10 +178,7 @@ impl ShowArguments {
 
     /// Says what was done, and the entry as JSON where that is asked for.
     fn say(&self, text: &str, json: &Value) -> Result<(), CommandError> {
-        match self.json {
-            true => cli::print(&format!("{json:#}\n")),
-            false => cli::print(&format!("{text}\n")),
-        }
+        self.json.print(|| json.clone(), || format!("{text}\n"))
     }
 }
 
@@ -211,21 +207,20 @@ fn state_json(state: TableState) -> Value {
 fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
     let (interface, mut table) = arguments.connect()?;
     let content = table.read().map_err(error)?;
-    let entries = content.entries.iter();
-    if arguments.json {
-        let entries: Vec<Value> = entries
+    let entries = || content.entries.iter();
+    let json = || {
+        let entries: Vec<Value> = entries()
             .map(|(entry, origin)| entry_json(entry, *origin))
             .collect();
-        let json = json!({
+        json!({
             "interface": interface,
             "control_process": table.pid(),
             "neighbour_table": state_json(content.state),
             "neighbours": entries,
-        });
-        return cli::print(&format!("{json:#}\n"));
-    }
+        })
+    };
     let header = ["neighbour", "mac", "ip", "form", "origin"];
-    let rows = entries.map(|(entry, origin)| {
+    let rows = entries().map(|(entry, origin)| {
         let dash = || "–".to_owned();
         vec![
             entry.name.clone(),
@@ -244,7 +239,7 @@ fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
         true => "  no neighbours\n".to_owned(),
         false => table::figures(&header, rows),
     };
-    cli::print(&text)
+    arguments.json.print(json, || text)
 }
 
 fn add(arguments: AddArguments) -> Result<(), CommandError> {
@@ -305,7 +300,7 @@ fn solicit(arguments: SolicitArguments) -> Result<(), CommandError> {
         return entered(&of, &interface, pid, (&entry, Origin::Solicited));
     }
     entry.mac = neighbours::solicit(&interface, ip, timeout).map_err(error)?;
-    if of.json {
+    if of.json.has_stdout() {
         return entered(&of, &interface, None, (&entry, Origin::Solicited));
     }
     eprintln!("taut: `{interface}` has no control process: for the configuration of a node:");

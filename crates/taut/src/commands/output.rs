@@ -1,6 +1,8 @@
-//! How messages are written to standard output: `taut recv` and `taut vbus tap` do it alike.
+//! Standard output of the commands: tables or JSON, and messages.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -8,23 +10,114 @@ use tautline::Source;
 
 use crate::cli::{self, CommandError};
 
-/// The form of a message.
+/// Where a result goes as JSON. The same option for every command that prints a table.
+#[derive(Clone, Debug, Args)]
+pub struct JsonArguments {
+    /// Write JSON to standard output in place of the table; with =FILE, into a file beside it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl JsonArguments {
+    /// File that was named; `-` is standard output.
+    pub fn path(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+
+    /// Whether standard output is for JSON only.
+    pub fn has_stdout(&self) -> bool {
+        self.path() == Some(Path::new("-"))
+    }
+
+    /// Writes JSON where it was asked for, and the text unless standard output is for JSON.
+    pub fn print(
+        &self,
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CommandError> {
+        if let Some(path) = self.path() {
+            cli::write_file(path, &format!("{:#}\n", json()))?;
+        }
+        if self.has_stdout() {
+            return Ok(());
+        }
+        cli::print(&text())
+    }
+
+    /// Opens what is written to again and again, a line each time.
+    pub fn lines(&self) -> Result<JsonLines, CommandError> {
+        match self.path() {
+            None => Ok(JsonLines(None)),
+            Some(path) if self.has_stdout() => Ok(JsonLines(Some((path.to_owned(), None)))),
+            Some(path) => {
+                let file = File::create(path).map_err(|error| cli::not_written(path, &error))?;
+                Ok(JsonLines(Some((path.to_owned(), Some(file)))))
+            }
+        }
+    }
+}
+
+/// Lines of JSON: nowhere, to standard output, or into a file.
+#[derive(Debug)]
+pub struct JsonLines(Option<(PathBuf, Option<File>)>);
+
+impl JsonLines {
+    /// Whether standard output is for JSON only.
+    pub fn has_stdout(&self) -> bool {
+        matches!(self.0, Some((_, None)))
+    }
+
+    /// Writes a line.
+    pub fn write(&mut self, json: &Value) -> Result<(), CommandError> {
+        match &mut self.0 {
+            None => Ok(()),
+            Some((_, None)) => cli::print(&format!("{json}\n")),
+            Some((path, Some(file))) => {
+                writeln!(file, "{json}").map_err(|error| cli::not_written(path, &error))
+            }
+        }
+    }
+}
+
+/// The form of messages on standard output.
 #[derive(Debug, Args)]
 pub struct OutputArguments {
-    /// Write a line of JSON for each message, its bytes in hexadecimal.
-    #[arg(long, conflicts_with = "hex")]
-    json: bool,
+    /// Write a line of JSON for each message, its bytes in hexadecimal, to standard output in place of the bytes; with
+    /// =FILE, into a file beside them.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", conflicts_with = "hex")]
+    json: Option<PathBuf>,
     /// Write the bytes in hexadecimal.
     #[arg(long)]
     hex: bool,
 }
 
 impl OutputArguments {
+    /// Opens the output.
+    pub fn open(&self) -> Result<Output, CommandError> {
+        let json = JsonArguments {
+            json: self.json.clone(),
+        };
+        Ok(Output {
+            json: json.lines()?,
+            hex: self.hex,
+        })
+    }
+}
+
+/// Where messages go.
+#[derive(Debug)]
+pub struct Output {
+    json: JsonLines,
+    hex: bool,
+}
+
+impl Output {
     /// Writes a message in a line of its own; `json` is all that is known of it but its bytes.
-    pub fn write(&self, bytes: &[u8], mut json: Value) -> Result<(), CommandError> {
-        if self.json {
-            json["payload"] = hex(bytes).into();
-            return cli::print(&format!("{json}\n"));
+    pub fn write(&mut self, bytes: &[u8], mut json: Value) -> Result<(), CommandError> {
+        json["payload"] = hex(bytes).into();
+        self.json.write(&json)?;
+        if self.json.has_stdout() {
+            return Ok(());
         }
         if self.hex {
             return cli::print(&(hex(bytes) + "\n"));

@@ -12,7 +12,9 @@ use tautline_report::plot::latency_text;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
 use crate::commands::peer::{self, ECHO_PORT, NodeArguments};
+use crate::units;
 
 /// Bytes of the number at the start of each message, by which a late answer is told.
 const TAG_BYTES: usize = 8;
@@ -30,21 +32,20 @@ pub struct Arguments {
     /// Messages to send.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Milliseconds from one message to the next; 0 sends the next when the answer is there.
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    interval: u64,
-    /// Milliseconds after which an answer counts as lost.
-    #[arg(long, value_name = "MS", default_value_t = 1_000)]
-    timeout: u64,
-    /// Bytes of a message.
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = size)]
+    /// Time from one message to the next, 100us or plain milliseconds; 0 sends the next when the answer is there.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::milliseconds)]
+    interval: Duration,
+    /// Time after which an answer counts as lost, 2s or plain milliseconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::milliseconds)]
+    timeout: Duration,
+    /// Size of a message, in bytes or such as 1KiB.
+    #[arg(long, value_name = "SIZE", default_value_t = 64, value_parser = size)]
     size: usize,
     /// Priority of the messages, 7 being the most urgent.
     #[arg(long, value_name = "P", value_parser = peer::priority, default_value_t = Priority::HIGHEST)]
     priority: Priority,
-    /// Write JSON to standard output in place of the lines.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 fn echo_port() -> PortNumber {
@@ -52,8 +53,7 @@ fn echo_port() -> PortNumber {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
+    Some(units::bytes(text)?)
         .filter(|size| (TAG_BYTES..=MESSAGE_BYTES_MAX).contains(size))
         .ok_or_else(|| format!("expected {TAG_BYTES} to {MESSAGE_BYTES_MAX} bytes"))
 }
@@ -65,7 +65,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let to = port
         .destination(&name, arguments.port)
         .map_err(peer::port_error)?;
-    if !arguments.json {
+    if !arguments.json.has_stdout() {
         cli::print(&format!(
             "{}\n{} bytes to {name} port {}\n",
             node.report(),
@@ -75,25 +75,26 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     let run = ask_all(&arguments, &mut port, to)?;
     let summary = run.histogram.summary();
-    if arguments.json {
-        let json = json!({
-            "peer": name,
-            "port": arguments.port.get(),
-            "payload_bytes": arguments.size,
-            "link": node.report(),
-            "sent": run.sent,
-            "lost": run.sent - summary.count,
-            "count": summary.count,
-            "min_ns": summary.min_ns,
-            "p50_ns": summary.p50_ns,
-            "p99_ns": summary.p99_ns,
-            "max_ns": summary.max_ns,
-            "round_trips_ns": run.round_trips_ns,
-        });
-        cli::print(&format!("{json:#}\n"))?;
-    } else {
-        cli::print(&text(&run))?;
-    }
+    arguments.json.print(
+        || {
+            json!({
+                "peer": name,
+                "port": arguments.port.get(),
+                "payload_bytes": arguments.size,
+                "link": node.report(),
+                "sent": run.sent,
+                "lost": run.sent - summary.count,
+                "count": summary.count,
+                "min_ns": summary.min_ns,
+                "p50_ns": summary.p50_ns,
+                "p99_ns": summary.p99_ns,
+                "p999_ns": summary.p999_ns,
+                "max_ns": summary.max_ns,
+                "round_trips_ns": run.round_trips_ns,
+            })
+        },
+        || text(&run),
+    )?;
     if let Some(signal) = interrupt::interrupted() {
         return Err(CommandError::interrupted(signal));
     }
@@ -132,20 +133,20 @@ fn ask_all(
             break;
         }
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        due += Duration::from_millis(arguments.interval);
+        due += arguments.interval;
         message[..TAG_BYTES].copy_from_slice(&number.to_be_bytes());
         let start = Instant::now();
         port.send(to, arguments.priority, &message)
             .map_err(peer::send_error)?;
         run.sent += 1;
-        let time_limit = Duration::from_millis(arguments.timeout);
+        let time_limit = arguments.timeout;
         let round_trip = answer(port, &message, time_limit, &mut buffer)?.map(|at| at - start);
         if let Some(time) = round_trip {
             run.histogram.record_duration(time);
         }
         let ns = round_trip.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         run.round_trips_ns.push(ns);
-        if !arguments.json {
+        if !arguments.json.has_stdout() {
             let outcome = ns.map_or("no answer".to_owned(), latency_text);
             cli::print(&format!("{number}: {outcome}\n"))?;
         }

@@ -10,6 +10,7 @@ use tautline_testbed::interrupt;
 use crate::cli::CommandError;
 use crate::commands::output::{self, OutputArguments};
 use crate::commands::peer::{self, NodeArguments};
+use crate::units;
 
 /// How long a wait lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -25,9 +26,9 @@ pub struct Arguments {
     /// End after so many messages.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Seconds to wait for all of them [default: for ever].
-    #[arg(long, value_name = "S")]
-    timeout: Option<f64>,
+    /// Time to wait for all of them, 500ms or plain seconds [default: for ever].
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
     /// Open a sampling port: the last value only, each that is new when it is looked for.
     #[arg(long)]
     sampling: bool,
@@ -37,7 +38,7 @@ pub struct Arguments {
 
 /// Writes each message in a line of its own. Not all came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let deadline = deadline(arguments.timeout)?;
+    let deadline = deadline(arguments.timeout);
     let node = peer::open(arguments.node.node_config()?)?;
     let mut source = Inlet::open(&node, &arguments)?;
     if let Err(error) = node.publish_status() {
@@ -45,6 +46,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     // Standard output is for what is received.
     eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
+    let mut output = arguments.output.open()?;
     let mut received = 0;
     while received < arguments.count {
         if let Some(signal) = interrupt::interrupted() {
@@ -58,26 +60,17 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             ));
         }
         if let Some(found) = source.next(deadline.min(now + LOOK))? {
-            arguments.output.write(found.bytes, found.json)?;
+            output.write(found.bytes, found.json)?;
             received += 1;
         }
     }
     Ok(())
 }
 
-fn deadline(timeout: Option<f64>) -> Result<Instant, CommandError> {
-    let Some(seconds) = timeout else {
-        return Ok(Instant::FAR_FUTURE);
-    };
-    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
-        CommandError::usage(
-            format!("--timeout {seconds} is no length of time"),
-            "give seconds, such as 2.5",
-        )
-    })?;
-    Ok(tautline::now()
-        .checked_add(timeout)
-        .unwrap_or(Instant::FAR_FUTURE))
+fn deadline(timeout: Option<Duration>) -> Instant {
+    timeout
+        .and_then(|timeout| tautline::now().checked_add(timeout))
+        .unwrap_or(Instant::FAR_FUTURE)
 }
 
 /// A port of either kind with its buffer.

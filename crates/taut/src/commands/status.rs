@@ -3,15 +3,15 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
 use tautline_report::table;
 
 /// Arguments of `taut status`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Write JSON to standard output in place of the tables.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Asks all nodes and prints what they say.
@@ -25,17 +25,19 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     for name in &silent {
         eprintln!("taut: the node {name} (process/number) does not answer: it may be stopped");
     }
-    if arguments.json {
-        let json = json!({ "nodes": nodes, "silent": silent });
-        return cli::print(&format!("{json:#}\n"));
-    }
+    arguments.json.print(
+        || json!({ "nodes": nodes, "silent": silent }),
+        || all_text(&nodes),
+    )
+}
+
+fn all_text(nodes: &[Value]) -> String {
     if nodes.is_empty() {
-        return cli::print(
-            "no node is open in this network namespace, or none that publishes its status\n",
-        );
+        return "no node is open in this network namespace, or none that publishes its status\n"
+            .to_owned();
     }
     let texts: Vec<String> = nodes.iter().map(node_text).collect();
-    cli::print(&texts.join("\n"))
+    texts.join("\n")
 }
 
 /// A value's text, without the quotation marks of JSON; a dash for none.

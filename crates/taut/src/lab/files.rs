@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::{Value, json};
 use tautline_lab::compare::Comparison;
 use tautline_lab::report;
 use tautline_lab::result::LabResult;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
+use crate::commands::output::JsonArguments;
 use tautline_report::table;
 
 /// Arguments of `taut lab report`.
@@ -34,6 +36,8 @@ pub struct CompareArguments {
     /// Write a page.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Runs `taut lab report`.
@@ -60,7 +64,7 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> 
         .iter()
         .map(|file| LabResult::read_many(file))
         .collect::<Result<_, _>>()?;
-    let pairs: Vec<(&LabResult, &LabResult, Comparison)> = pair(&files)
+    let pairs: Vec<Pair<'_>> = pair(&files)
         .into_iter()
         .map(|(baseline, other)| {
             (
@@ -76,9 +80,10 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> 
             "give two results, or two files of several results with names in common",
         ));
     }
-    for (baseline, other, comparison) in &pairs {
-        print(&comparison_text(baseline, other, comparison))?;
-    }
+    arguments.json.print(
+        || pairs.iter().map(comparison_json).collect(),
+        || pairs.iter().map(comparison_text).collect(),
+    )?;
     if let Some(path) = &arguments.html {
         write_file(path, &report::comparison_page(&pairs))?;
     }
@@ -114,7 +119,32 @@ fn pair(files: &[Vec<LabResult>]) -> Vec<(&LabResult, &LabResult)> {
     }
 }
 
-fn comparison_text(baseline: &LabResult, other: &LabResult, comparison: &Comparison) -> String {
+/// A baseline, what is compared with it, and how they differ.
+type Pair<'a> = (&'a LabResult, &'a LabResult, Comparison);
+
+fn comparison_json((baseline, other, comparison): &Pair<'_>) -> Value {
+    let differences = comparison.differences.iter().map(|difference| {
+        json!({
+            "state": difference.state,
+            "load": difference.load,
+            "figure": difference.figure,
+            "before_ns": difference.before_ns,
+            "after_ns": difference.after_ns,
+            "judged": difference.is_judged,
+            "worse": difference.is_regression,
+        })
+    });
+    json!({
+        "baseline": baseline.label,
+        "other": other.label,
+        "differences": Value::from_iter(differences),
+        "remarks": comparison.remarks,
+        "worse": comparison.is_regression(),
+        "conclusive": comparison.is_conclusive(),
+    })
+}
+
+fn comparison_text((baseline, other, comparison): &Pair<'_>) -> String {
     let rows = comparison.differences.iter().map(|difference| {
         vec![
             format!(

@@ -1,6 +1,6 @@
 //! `taut lab kernels`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -11,9 +11,10 @@ use tautline_lab::kernels::{self, Arch, Event, Job, KernelSpec, Settings, defaul
 use tautline_lab::load::Load;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
-use tautline_lab::verdict::parse_duration_ns;
 
 use crate::cli::{CommandError, print, write_file};
+use crate::commands::output::JsonArguments;
+use crate::units;
 use tautline_report::table;
 use tautline_testbed::interrupt;
 
@@ -40,12 +41,12 @@ pub struct Arguments {
         default_value = "idle,combined"
     )]
     loads: Vec<Load>,
-    /// Seconds of the guest's time under each load
-    #[arg(long, value_name = "N", default_value_t = 3.0)]
-    seconds: f64,
-    /// Time between two wake-ups
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
-    period: String,
+    /// The guest's time under each load, 500ms or plain seconds
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = units::some_seconds)]
+    seconds: Duration,
+    /// Time between two wake-ups; a plain number is microseconds
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]
+    period: Duration,
     /// Run this command in each guest instead of the probe (quote it; the program and its libraries are copied in)
     #[arg(long, value_name = "COMMAND")]
     guest_command: Option<String>,
@@ -66,9 +67,9 @@ pub struct Arguments {
     /// Run on the host's clock under KVM; the result is not reproducible
     #[arg(long)]
     kvm: bool,
-    /// Seconds of host time after which a guest is given up
-    #[arg(long, value_name = "N", default_value_t = 600)]
-    time_limit: u64,
+    /// Host time after which a guest is given up, 10min or plain seconds
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::some_seconds)]
+    time_limit: Duration,
     /// Guests at once [default: the host's CPUs]
     #[arg(long, value_name = "N")]
     parallel: Option<usize>,
@@ -78,9 +79,8 @@ pub struct Arguments {
     /// Measure again what the cache has
     #[arg(long)]
     fresh: bool,
-    /// Write all results into this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArguments,
     /// Write a report page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -103,7 +103,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         })
         .collect();
     let results: Vec<LabResult> = reports.into_iter().map(|report| report.result).collect();
-    if let Some(path) = &arguments.json {
+    if let Some(path) = arguments.json.path() {
         let text = serde_json::to_string_pretty(&results).expect("results have only string keys");
         write_file(path, &(text + "\n"))?;
     }
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             output.text.trim_end()
         ))?;
     }
-    if arguments.json.as_deref() != Some(Path::new("-")) && arguments.guest_command.is_none() {
+    if !arguments.json.has_stdout() && arguments.guest_command.is_none() {
         if arguments.cyclictest_turns > 0 {
             print(&agreement_text(&results))?;
         } else {
@@ -263,12 +263,6 @@ fn jobs(arguments: &Arguments) -> Vec<Job> {
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
-    let period_ns = parse_duration_ns(&arguments.period).ok_or_else(|| {
-        CommandError::usage(
-            format!("--period {}: not a time", arguments.period),
-            "give one such as 1ms",
-        )
-    })?;
     let foreign_programs = arguments
         .guest_programs
         .iter()
@@ -293,8 +287,10 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let defaults = Settings::new(defaults::own_program()?, cache);
     Ok(Settings {
         loads: arguments.loads.clone(),
-        duration: Duration::from_secs_f64(arguments.seconds.clamp(0.01, 86_400.0)),
-        period: Duration::from_nanos(period_ns),
+        duration: arguments
+            .seconds
+            .clamp(Duration::from_millis(10), Duration::from_secs(86_400)),
+        period: arguments.period,
         accelerator: if arguments.kvm {
             Accelerator::Kvm
         } else {
@@ -303,7 +299,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         command,
         turns: arguments.cyclictest_turns,
         files: arguments.guest_files.clone(),
-        time_limit: Duration::from_secs(arguments.time_limit),
+        time_limit: arguments.time_limit,
         reuse_results: !arguments.fresh,
         parallel: arguments.parallel.unwrap_or(defaults.parallel),
         foreign_programs,

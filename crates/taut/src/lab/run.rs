@@ -12,7 +12,7 @@ use tautline_lab::load::{self, Load};
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
-use tautline_lab::verdict::{Class, Verdict, parse_duration_ns};
+use tautline_lab::verdict::{Class, Verdict};
 use tautline_report::plot::latency_text;
 use tautline_state::journal::JournalError;
 use tautline_state::setting::parse_cpu_list;
@@ -20,15 +20,17 @@ use tautline_testbed::sys;
 
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
+use crate::commands::output::JsonArguments;
+use crate::units;
 use tautline_report::table;
 use tautline_testbed::interrupt::{self, CleanUp};
 
 /// Arguments of `taut lab run`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Measuring time in all, divided evenly over states and loads.
-    #[arg(long, value_name = "N", default_value_t = 60.0)]
-    pub seconds: f64,
+    /// Measuring time in all, divided evenly over states and loads; 10min or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::seconds)]
+    pub seconds: Duration,
     /// Loads, in order: idle, cpu, memory, disk, network, scheduling, combined.
     #[arg(
         long = "load",
@@ -44,36 +46,42 @@ pub struct Arguments {
     /// [default: the paper's three, with exit status 0].
     #[arg(long, value_name = "NAME|DEADLINE")]
     pub class: Option<Class>,
-    /// Time between two wake-ups of a probe.
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
-    pub period: String,
+    /// Time between two wake-ups of a probe; a plain number is microseconds.
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = period)]
+    pub period: Duration,
     /// Measure the machine as it is only, and change nothing.
     #[arg(long, conflicts_with = "tuned_only")]
     pub untouched_only: bool,
     /// Measure the tuned machine only.
     #[arg(long)]
     pub tuned_only: bool,
-    /// End at the first latency above this, keep the kernel's trace and name the likely culprit.
-    #[arg(long, value_name = "LATENCY")]
-    pub trace_above: Option<String>,
+    /// End at the first latency above this, keep the kernel's trace and name the likely culprit; a plain number is
+    /// microseconds.
+    #[arg(long, value_name = "TIME", value_parser = units::some_microseconds)]
+    pub trace_above: Option<Duration>,
     /// Use the built-in loads also where stress-ng, fio and iperf3 are installed.
     #[arg(long)]
     pub builtin_loads: bool,
     /// Where the disk load writes [default: the directory for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// The disk load's largest file and the memory load's block, in MiB.
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    pub size: u64,
+    /// The disk load's largest file and the memory load's block, 1GiB or plain MiB.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::mebibytes)]
+    pub size: usize,
     /// Name of the result [default: the host's name].
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// Write the result; - is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArguments,
     /// Write a page.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    Some(units::microseconds(text)?)
+        .filter(|period| (Duration::from_micros(50)..=Duration::from_secs(1)).contains(period))
+        .ok_or_else(|| "expected 50us to 1s: below, the probes themselves are a load".to_owned())
 }
 
 /// Runs `taut lab run`.
@@ -112,7 +120,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 }
 
 fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
-    if let Some(path) = &arguments.json {
+    if let Some(path) = arguments.json.path() {
         result.write_or_print(path)?;
     }
     if let Some(path) = &arguments.html {
@@ -122,7 +130,7 @@ fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError
         )?;
     }
     // With the JSON on standard output the table would spoil it.
-    if arguments.json.as_deref() != Some(std::path::Path::new("-")) {
+    if !arguments.json.has_stdout() {
         print(&text(result))?;
     }
     Ok(())
@@ -147,21 +155,6 @@ impl From<SessionError> for CommandError {
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
-    let time = |option: &str, text: &str| {
-        parse_duration_ns(text).ok_or_else(|| {
-            CommandError::usage(
-                format!("--{option} {text}: not a time"),
-                "give one such as 250us or 2ms",
-            )
-        })
-    };
-    let period_ns = time("period", &arguments.period)?;
-    if !(50_000..=1_000_000_000).contains(&period_ns) {
-        return Err(CommandError::usage(
-            format!("--period {}: out of range", arguments.period),
-            "give one from 50us to 1s: below, the probes themselves are a load",
-        ));
-    }
     let allowed = sys::allowed_cpus().unwrap_or_default();
     let cpus = match &arguments.cpus {
         Some(list) => parse_cpu_list(list),
@@ -192,21 +185,17 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     })?;
     Ok(Settings {
         label: arguments.label.clone().unwrap_or_else(host_name),
-        total: Duration::from_secs_f64(arguments.seconds.clamp(0.0, 1e9)),
+        total: arguments.seconds,
         states,
         loads: arguments.loads.clone(),
         cpus,
-        period_ns,
-        trace_above_ns: arguments
-            .trace_above
-            .as_deref()
-            .map(|text| time("trace-above", text))
-            .transpose()?,
+        period_ns: arguments.period.as_nanos() as u64,
+        trace_above_ns: arguments.trace_above.map(|time| time.as_nanos() as u64),
         load: load::Settings {
             worker_command: vec![program, "lab".into(), "worker".into()],
             directory: arguments.dir.clone().unwrap_or_else(std::env::temp_dir),
             cpu_count: allowed.len(),
-            size_mib_max: arguments.size.max(1),
+            size_mib_max: (arguments.size >> 20).max(1) as u64,
             external_tools: !arguments.builtin_loads,
         },
     })

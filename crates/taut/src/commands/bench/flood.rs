@@ -9,6 +9,7 @@ use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress};
 use crate::cli::CommandError;
+use crate::units;
 use tautline_bench::flood::{self, Beside, FloodError, Outcome, Row, Settings};
 use tautline_report::table;
 
@@ -18,9 +19,9 @@ pub(super) struct Arguments {
     /// Messages of each way.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     count: u64,
-    /// Microseconds from one message to the next.
-    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..))]
-    period_us: u64,
+    /// Time from one message to the next, 1ms or plain microseconds.
+    #[arg(long, alias = "period-us", value_name = "TIME", default_value = "200us", value_parser = period)]
+    period: Duration,
     /// Run the demux in generic mode.
     #[arg(long)]
     generic: bool,
@@ -28,11 +29,17 @@ pub(super) struct Arguments {
     common: CommonArguments,
 }
 
+fn period(text: &str) -> Result<Duration, String> {
+    Some(units::microseconds(text)?)
+        .filter(|period| *period >= Duration::from_micros(10))
+        .ok_or_else(|| "expected 10us or more".to_owned())
+}
+
 /// Makes three hosts, measures, removes them.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = Settings {
         count: arguments.count.max(1),
-        period: Duration::from_micros(arguments.period_us),
+        period: arguments.period,
         xdp_mode: if arguments.generic {
             XdpMode::Generic
         } else {

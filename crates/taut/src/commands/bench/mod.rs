@@ -5,13 +5,12 @@ mod rtt;
 mod send;
 mod vbus;
 
-use std::path::{Path, PathBuf};
-
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use tautline_testbed::child;
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
 use tautline_bench::sides::Placement;
 
 /// Arguments of `taut bench`.
@@ -56,9 +55,8 @@ struct CommonArguments {
     /// Run both sides under SCHED_FIFO with this priority. They spin: the kernel's own threads may starve on their CPUs.
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     fifo: Option<u8>,
-    /// Write the result as JSON; `-` writes it to standard output in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 impl CommonArguments {
@@ -78,13 +76,7 @@ impl CommonArguments {
 
     /// Writes the result file if one is asked for, and the table unless the file goes to standard output.
     fn print(&self, json: &serde_json::Value, text: &str) -> Result<(), CommandError> {
-        if let Some(file) = &self.json {
-            cli::write_file(file, &format!("{json:#}\n"))?;
-            if file == Path::new("-") {
-                return Ok(());
-            }
-        }
-        cli::print(text)
+        self.json.print(|| json.clone(), || text.to_owned())
     }
 }
 

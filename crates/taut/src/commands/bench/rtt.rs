@@ -11,6 +11,7 @@ use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::cli::{self, CommandError};
+use crate::units;
 use tautline_bench::echo::{self, EchoError, Path};
 use tautline_bench::rtt::{self, Outcome, Row, RttError, Settings};
 use tautline_report::table;
@@ -26,11 +27,12 @@ pub(super) struct Arguments {
         default_value = "sampling,queuing,packet,xsk,udp-port,udp-poll,udp-block,tcp-poll,tcp-block,floor"
     )]
     paths: Vec<Path>,
-    /// Payload sizes in bytes, comma-separated.
+    /// Payload sizes in bytes or such as 1KiB, comma-separated.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
+        value_parser = units::bytes,
         default_value = "16,1400"
     )]
     sizes: Vec<usize>,
@@ -40,9 +42,9 @@ pub(super) struct Arguments {
     /// Round trips in one slice.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     slice: u64,
-    /// Milliseconds after which a round trip counts as lost.
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    time_limit_ms: u64,
+    /// Time after which a round trip counts as lost, 1s or plain milliseconds.
+    #[arg(long, alias = "time-limit-ms", value_name = "TIME", default_value = "100ms", value_parser = units::some_milliseconds)]
+    time_limit: Duration,
     /// Switch the cables' checksum and segmentation offloads off.
     #[arg(long)]
     offloads_off: bool,
@@ -57,7 +59,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = Settings {
         slice: arguments.slice,
-        time_limit: Duration::from_millis(arguments.time_limit_ms.max(1)),
+        time_limit: arguments.time_limit,
         placement: arguments.common.placement(),
         ..Settings::new(
             without_repeats(&arguments.paths),
@@ -112,7 +114,7 @@ fn explain(error: RttError) -> CommandError {
         RttError::Interrupted(signal) => CommandError::interrupted(signal),
         _ => CommandError::failed(
             what,
-            "try again on a quieter machine or with a longer --time-limit-ms; `taut doctor` shows what this machine can do",
+            "try again on a quieter machine or with a longer --time-limit; `taut doctor` shows what this machine can do",
         ),
     }
 }

@@ -6,6 +6,7 @@ use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::cli::CommandError;
+use crate::units;
 use tautline_bench::send::{self, From, Outcome, Row, SendBenchError, Settings};
 use tautline_report::table;
 
@@ -15,8 +16,8 @@ pub(super) struct Arguments {
     /// Datagrams of each size each way.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     count: u64,
-    /// Bytes of the datagrams.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
+    /// Sizes of the datagrams, in bytes or such as 8KiB.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
     sizes: Vec<usize>,
     /// From where they are sent.
     #[arg(long, value_name = "WAYS", value_delimiter = ',', value_enum, default_values_t = From::ALL)]
@@ -26,8 +27,8 @@ pub(super) struct Arguments {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(bytes @ 0..=65_507) => Ok(bytes),
+    match units::bytes(text)? {
+        bytes @ 0..=65_507 => Ok(bytes),
         _ => Err("a datagram has 0 to 65507 bytes".to_owned()),
     }
 }

@@ -8,6 +8,7 @@ use tautline_lab::Machine;
 
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::cli::CommandError;
+use crate::units;
 use tautline_bench::vbus::{
     self, BenchError, ICEORYX2_PROGRAM, Measure, Outcome, Path, READS_PER_SAMPLE, Row, Settings,
     Target,
@@ -17,19 +18,21 @@ use tautline_report::table;
 /// Arguments of `taut bench vbus`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Payload sizes of the round trips in bytes, comma-separated.
+    /// Payload sizes of the round trips in bytes or such as 4KiB, comma-separated.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
+        value_parser = units::bytes,
         default_value = "8,64,1024,4096,65536"
     )]
     sizes: Vec<usize>,
-    /// Payload sizes of the throughput in bytes, comma-separated.
+    /// Payload sizes of the throughput in bytes or such as 4KiB, comma-separated.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
+        value_parser = units::bytes,
         default_value = "64,65536"
     )]
     throughput_sizes: Vec<usize>,
@@ -45,9 +48,9 @@ pub(super) struct Arguments {
     /// Messages in a slice of the paced rows.
     #[arg(long, value_name = "N", default_value_t = 50)]
     paced_slice: u64,
-    /// Microseconds from one paced message to the next.
-    #[arg(long, value_name = "US", default_value_t = 1_000)]
-    period_us: u64,
+    /// Time from one paced message to the next, 1ms or plain microseconds.
+    #[arg(long, alias = "period-us", value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]
+    period: Duration,
     /// The program that measures iceoryx2 [default: the one beside this command, if it was built].
     #[arg(long, value_name = "PROGRAM")]
     iceoryx2: Option<PathBuf>,
@@ -64,7 +67,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         slice: arguments.slice,
         throughput_slice: arguments.throughput_slice,
         paced_slice: arguments.paced_slice,
-        period: Duration::from_micros(arguments.period_us),
+        period: arguments.period,
         iceoryx2: arguments
             .iceoryx2
             .clone()

@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, value_parser};
+use serde_json::{Value, json};
 use tautline::NodeConfig;
 use tautline::config::TuneConfig;
 
 use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
 use crate::commands::peer;
 use crate::tune::{self, TuneError, Tuned};
+use crate::units;
+use tautline_report::table;
 
 /// Arguments of `taut node tune`.
 #[derive(Debug, Args)]
@@ -34,15 +38,17 @@ pub(super) struct TuneArguments {
     /// Polls that find nothing before interrupts are on again.
     #[arg(long, value_name = "N")]
     defer_hard_irqs: Option<u32>,
-    /// How long interrupts stay off after such a poll.
-    #[arg(long, value_name = "NS")]
+    /// How long interrupts stay off after such a poll, 20us or plain nanoseconds.
+    #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
     gro_flush_timeout_ns: Option<u64>,
-    /// How long a poll of sockets looks at the device itself; of the whole machine.
-    #[arg(long, value_name = "US")]
+    /// How long a poll of sockets looks at the device itself, plain microseconds or with a unit; of the whole machine.
+    #[arg(long, value_name = "TIME", value_parser = microseconds)]
     busy_poll_us: Option<u32>,
     /// How long a blocking read of a socket does; of the whole machine.
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "TIME", value_parser = microseconds)]
     busy_read_us: Option<u32>,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Arguments of `taut node untune`.
@@ -51,6 +57,16 @@ pub(super) struct UntuneArguments {
     /// Interface whose settings are put back [default: every one of this network namespace].
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
+}
+
+fn nanoseconds(text: &str) -> Result<u64, String> {
+    let time = units::nanoseconds(text)?;
+    u64::try_from(time.as_nanos()).map_err(|error| error.to_string())
+}
+
+fn microseconds(text: &str) -> Result<u32, String> {
+    let time = units::microseconds(text)?;
+    u32::try_from(time.as_micros()).map_err(|_| format!("expected at most {}us", u32::MAX))
 }
 
 impl TuneArguments {
@@ -86,20 +102,39 @@ impl TuneArguments {
 pub(super) fn tune(arguments: TuneArguments) -> Result<(), CommandError> {
     let (interface, wanted) = arguments.wanted()?;
     if wanted == TuneConfig::default() {
-        return cli::print(&tune::current(&interface).map_err(error)?);
+        let settings = tune::current(&interface).map_err(error)?;
+        return arguments.json.print(
+            || current_json(&interface, &settings),
+            || current_text(&settings),
+        );
     }
     let mut tuned = Tuned::begin(&interface).map_err(error)?;
     tuned.apply(&wanted).map_err(error)?;
-    let text = tuned.text();
+    let (text, json) = (tuned.text(), tuned.json());
     tuned.keep().map_err(|error| {
         CommandError::failed(
             format!("the settings cannot be noted, and are put back: {error}"),
             "make room in /run",
         )
     })?;
-    cli::print(&format!(
-        "{text}until: taut node untune --interface {interface}\n"
-    ))
+    arguments.json.print(
+        || json,
+        || format!("{text}until: taut node untune --interface {interface}\n"),
+    )
+}
+
+fn current_json(interface: &str, settings: &[(String, String)]) -> Value {
+    let settings = settings
+        .iter()
+        .map(|(setting, now)| json!({ "setting": setting, "now": now }));
+    json!({ "interface": interface, "settings": Value::from_iter(settings) })
+}
+
+fn current_text(settings: &[(String, String)]) -> String {
+    let rows = settings
+        .iter()
+        .map(|(setting, now)| vec![setting.clone(), now.clone()]);
+    table::figures(&["setting", "now"], rows)
 }
 
 /// Puts back what was changed.

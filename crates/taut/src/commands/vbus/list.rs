@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tautline::vbus::{Bus, Observer, PortFigures, PortName};
 
 use super::BusArguments;
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
 use tautline_report::table;
 
 /// Arguments of `taut vbus list`.
@@ -13,23 +14,24 @@ use tautline_report::table;
 pub(super) struct Arguments {
     #[command(flatten)]
     bus: BusArguments,
-    /// Write JSON to standard output in place of the tables.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Prints each bus with its ports. A port that does not show itself is named on standard error.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let buses = arguments.bus.buses()?;
-    if arguments.json {
+    let json = || {
         let buses: Vec<Value> = buses.iter().map(bus_json).collect();
-        return cli::print(&format!("{:#}\n", json!({ "buses": buses })));
-    }
-    if buses.is_empty() {
-        return cli::print("there is no bus, or none for this user\n");
-    }
-    let texts: Vec<String> = buses.iter().map(bus_text).collect();
-    cli::print(&texts.join("\n"))
+        json!({ "buses": buses })
+    };
+    arguments.json.print(json, || {
+        if buses.is_empty() {
+            return "there is no bus, or none for this user\n".to_owned();
+        }
+        let texts: Vec<String> = buses.iter().map(bus_text).collect();
+        texts.join("\n")
+    })
 }
 
 /// What each port shows, or why it does not.

@@ -10,7 +10,8 @@ use tautline_testbed::interrupt;
 
 use super::{BusArguments, explain};
 use crate::cli::CommandError;
-use crate::commands::output::{self, OutputArguments};
+use crate::commands::output::{self, Output, OutputArguments};
+use crate::units;
 
 /// Pause between two looks that find nothing. Lower takes processor time from whom it watches, higher misses more of
 /// what is fast.
@@ -28,21 +29,23 @@ pub(super) struct Arguments {
     /// End after so many messages [default: never].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds [default: never].
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
-    timeout: Option<f64>,
+    /// End after this time, 500ms or plain seconds [default: never].
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     output: OutputArguments,
 }
 
 /// Writes each message in a line of its own. Not all came in time, or the port has closed: exit status 1.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
-    let deadline = deadline(arguments.timeout)?;
+    let deadline = arguments
+        .timeout
+        .and_then(|timeout| Instant::now().checked_add(timeout));
     let mut tap = Tap::new(open(arguments)?);
     eprintln!("watching {}", arguments.name);
-    let mut buffer = vec![0; tap.observer().message_bytes_max()];
     let mut seen = 0;
-    let ended = watch(arguments, deadline, &mut tap, &mut buffer, &mut seen);
+    let mut output = arguments.output.open()?;
+    let ended = watch(arguments, deadline, &mut tap, &mut output, &mut seen);
     eprintln!("{seen} seen, {} missed", tap.missed());
     ended
 }
@@ -51,18 +54,19 @@ fn watch(
     arguments: &Arguments,
     deadline: Option<Instant>,
     tap: &mut Tap,
-    buffer: &mut [u8],
+    output: &mut Output,
     seen: &mut u64,
 ) -> Result<(), CommandError> {
+    let mut buffer = vec![0; tap.observer().message_bytes_max()];
     let mut refreshed = Instant::now();
     while arguments.count.is_none_or(|count| *seen < count) {
         if interrupt::interrupted().is_some() {
             // Ending it is how it ends, unless a number was asked for.
             return arguments.count.map_or(Ok(()), |_| too_few(*seen));
         }
-        if let Some(tapped) = tap.look(buffer) {
+        if let Some(tapped) = tap.look(&mut buffer) {
             let json = tapped_json(&tapped);
-            arguments.output.write(&buffer[..tapped.length], json)?;
+            output.write(&buffer[..tapped.length], json)?;
             *seen += 1;
             continue;
         }
@@ -88,19 +92,6 @@ fn too_few(seen: u64) -> Result<(), CommandError> {
         format!("only {seen} messages came in time"),
         "wait longer with --timeout; `taut vbus top` shows which ports are busy",
     ))
-}
-
-fn deadline(timeout: Option<f64>) -> Result<Option<Instant>, CommandError> {
-    let Some(seconds) = timeout else {
-        return Ok(None);
-    };
-    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
-        CommandError::usage(
-            format!("--timeout {seconds} is no length of time"),
-            "give seconds, such as 2.5",
-        )
-    })?;
-    Ok(Instant::now().checked_add(timeout))
 }
 
 /// The port, on the bus that is named or on the only one that has it.

@@ -13,6 +13,8 @@ use tautline_testbed::interrupt;
 
 use super::BusArguments;
 use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::units;
 use tautline_report::table;
 
 /// How long a pause lasts before the command looks whether it is to end.
@@ -23,32 +25,23 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Arguments {
     #[command(flatten)]
     bus: BusArguments,
-    /// Seconds between two looks, which rates are taken over.
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    interval: f64,
+    /// Time between two looks, which rates are taken over; 500ms or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::some_seconds)]
+    interval: Duration,
     /// Print once, after one interval, and end.
     #[arg(long)]
     once: bool,
-    /// Write JSON in place of the table: one line for each look.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArguments,
 }
 
 /// Prints until it is ended.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
-    let interval = Duration::try_from_secs_f64(arguments.interval)
-        .ok()
-        .filter(|interval| !interval.is_zero());
-    let Some(interval) = interval else {
-        return Err(CommandError::usage(
-            format!("--interval {} is no length of time", arguments.interval),
-            "give seconds, such as 0.5",
-        ));
-    };
-    let live = !arguments.json && !arguments.once && io::stdout().is_terminal();
+    let mut json_lines = arguments.json.lines()?;
+    let live = !json_lines.has_stdout() && !arguments.once && io::stdout().is_terminal();
     let mut before = Look::take(&arguments.bus.buses()?);
     loop {
-        if let Some(signal) = pause(interval) {
+        if let Some(signal) = pause(arguments.interval) {
             // Ending it is how it ends.
             return if arguments.once {
                 Err(CommandError::interrupted(signal))
@@ -58,8 +51,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         }
         let after = Look::take(&arguments.bus.buses()?);
         let rows = after.since(&before);
-        let text = if arguments.json {
-            format!("{}\n", json!({ "rows": rows, "silent": after.silent }))
+        json_lines.write(&json!({ "rows": rows, "silent": after.silent }))?;
+        let text = if json_lines.has_stdout() {
+            String::new()
         } else if live {
             // Home, and clear what is below.
             format!("\x1b[H\x1b[J{}", text(&rows, &after))
