@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
     let mut state = node.sampling_port_named("state")?;
-    let mut commands = node.queuing_port_named("answers")?;
+    let mut commands = node.queuing_port_named("command")?;
     // Port 8 of the neighbour "motor", which is a queuing port over there.
     let motor = commands.destination("motor", 8.try_into()?)?;
     let mut buffer = [0; SamplingPort::VALUE_BYTES_MAX];
