@@ -24,7 +24,7 @@ use tautline_testbed::interrupt;
     arg_required_else_help = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -32,25 +32,25 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show it: a control loop between two hosts beside a TCP stream, against kernel UDP and TCP.
+    /// Run a control loop between two hosts beside a TCP stream, and compare it with kernel UDP and TCP.
     Demo(demo::Arguments),
-    /// Measure paths between two hosts that the command makes itself.
+    /// Run benchmarks between two hosts that the command makes itself.
     Bench(bench::Arguments),
     /// Write the configuration file of a node, and say what to type on the other host.
     Init(init::Arguments),
-    /// Say what this machine can do, and what would make it better.
+    /// Show what this machine supports, and what would improve it.
     Doctor(doctor::Arguments),
     /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
     Lab(lab::LabArgs),
-    /// Run figures of the papers again: raw data, plots, and what the paper found beside what is found here.
+    /// Repeat figures of the papers: raw data, plots, and the paper's result beside the result here.
     Experiment(experiment::Arguments),
     /// Serve several processes on one interface.
     Node(node::Arguments),
-    /// Look at and change the neighbour table that a control process has for its clients.
+    /// Show and change the neighbour table of a control process.
     Neigh(neigh::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
-    /// Answer whoever asks, for `taut ping`.
+    /// Answer the messages of `taut ping`.
     Echo(echo::Arguments),
     /// Measure round trips to a node that runs `taut echo`.
     Ping(ping::Arguments),
@@ -58,7 +58,7 @@ pub enum Command {
     Send(send::Arguments),
     /// Wait for messages and write them to standard output.
     Recv(recv::Arguments),
-    /// Look at the buses of this machine: ports between its processes.
+    /// Show the buses of this machine: ports between its processes.
     Vbus(vbus::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),

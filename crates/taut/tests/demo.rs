@@ -70,7 +70,7 @@ fn namespaces_of(pid: u32) -> [PathBuf; 2] {
     ["a", "b"].map(|letter| Path::new("/run/netns").join(format!("taut-{pid}-{letter}")))
 }
 
-/// What every report must hold, on whatever link.
+/// Contents of every report, on whatever link.
 fn check_report(json: &Value, output: &Output) {
     let rows = json["rows"].as_array().unwrap();
     let paths: Vec<&str> = rows

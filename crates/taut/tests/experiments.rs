@@ -89,7 +89,7 @@ fn without_privilege_the_page_says_why_nothing_was_measured() {
     assert!(page.contains("Not measured") && page.contains("CAP_SYS_ADMIN"));
 }
 
-/// What every result must hold.
+/// Contents of every result.
 fn check_result(name: &str, json: &Value) {
     assert_eq!(json["experiment"], name);
     let line = json["line"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! `taut lab` as a user runs it. What needs root, QEMU, a kernel package, cyclictest or a browser says SKIPPED where that
-//! is not to be had.
+//! `taut lab` as a user runs it. What needs root, QEMU, a kernel package, cyclictest or a browser says SKIPPED where
+//! that is not to be had.
 
 use std::fs;
 use std::path::{Path, PathBuf};

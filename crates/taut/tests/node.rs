@@ -70,7 +70,7 @@ impl Control {
                 .any(|line| line.starts_with("serving clients")),
             "it ended before it served"
         );
-        // What it says later must find a reader.
+        // Its later output must find a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child }
     }

@@ -13,8 +13,13 @@ const COLUMNS_MAX: usize = 120;
 /// Directories and files that are not checked yet. Empty is the aim.
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
-    "crates/taut",
-    "crates/tautline",
+    "crates/tautline/src/control",
+    "crates/tautline/src/claim.rs",
+    "crates/tautline/src/node.rs",
+    "crates/tautline/src/sys/unix.rs",
+    "crates/tautline/tests/control.rs",
+    "crates/tautline/tests/control_faults.rs",
+    "crates/tautline/tests/control_flood.rs",
     "docs/control.md",
 ];
 

@@ -23,7 +23,7 @@ impl Apt {
         for directory in ["lists/partial", "archives/partial", "etc", "dpkg"] {
             fs::create_dir_all(base.join(directory)).unwrap();
         }
-        // What is installed, so that apt-get has nothing to fetch.
+        // The list of installed packages, so that apt-get has nothing to fetch.
         fs::copy("/var/lib/dpkg/status", base.join("dpkg/status")).unwrap();
         let at = base.display();
         let text = format!(

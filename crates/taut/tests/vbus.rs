@@ -112,7 +112,7 @@ impl Process {
         }
     }
 
-    /// What it writes until it ends, and whether it succeeded.
+    /// Output until it ends, and whether it succeeded.
     fn end(mut self) -> (String, bool) {
         let mut said = String::new();
         let mut output = self.0.stdout.take().unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong, by family of operations. Each message says what happened; [`OpenError::remedy`]
+//! Errors, by family of operations. Each message says what happened; [`OpenError::remedy`]
 //! and its like say what to do. A program that returns one of them from `main` prints both ([`Error`]).
 
 mod report;
@@ -91,7 +91,7 @@ pub enum OpenError {
     RuleUnknown {
         /// The entry, from 1.
         rule: usize,
-        /// Whom it names.
+        /// User or group that the entry names.
         who: String,
     },
     /// The configuration names no bus, and link `vbus` needs one.
@@ -152,7 +152,7 @@ pub enum OpenError {
     /// The kernel or the driver refused.
     #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
-        /// What was being done.
+        /// Operation that failed.
         doing: String,
         /// The kernel's answer.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -166,7 +166,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
@@ -251,7 +251,7 @@ pub enum PortError {
     Taken {
         /// The port.
         port: PortNumber,
-        /// Who has it, if it can be told.
+        /// Process that holds the port, if known.
         holder: Option<Holder>,
     },
     /// The control process does not give this port to this user.
@@ -267,7 +267,7 @@ pub enum PortError {
     ControlGone {
         /// The control process.
         pid: i32,
-        /// What was tried.
+        /// Cause.
         source: io::Error,
     },
     /// The configuration has no port of that name.
@@ -281,7 +281,7 @@ pub enum PortError {
     OtherKind {
         /// The name.
         name: String,
-        /// What it is.
+        /// Kind of the configured port.
         configured: &'static str,
     },
     /// The depth is not one that a port can have.
@@ -295,7 +295,7 @@ pub enum PortError {
     BadMessageSize {
         /// The size asked for.
         bytes: usize,
-        /// What the limit is.
+        /// Limit that was exceeded.
         why: &'static str,
     },
     /// A sampling port cannot keep values of so many sources.
@@ -320,7 +320,7 @@ pub enum PortError {
     NotOnLink {
         /// The link.
         link: &'static str,
-        /// What it does not have.
+        /// Feature that the link does not have.
         what: &'static str,
     },
     /// Nobody has opened the peer's port on the bus in time.
@@ -346,7 +346,7 @@ pub enum PortError {
     NeighbourIncomplete {
         /// The neighbour.
         name: String,
-        /// What is missing.
+        /// Part of the entry that is missing.
         lacks: &'static str,
         /// The link.
         link: &'static str,
@@ -365,7 +365,7 @@ pub enum PortError {
     UdpTaken {
         /// The UDP port.
         port: u16,
-        /// Who has it, if it can be told.
+        /// Process that holds the port, if known.
         holder: Option<Holder>,
     },
     /// The node has as many UDP ports open as it can.
@@ -383,7 +383,7 @@ pub enum PortError {
     /// The link cannot do that.
     #[error("link `{link}` has no {what}")]
     NotOffered {
-        /// What it lacks.
+        /// Feature that the link does not have.
         what: &'static str,
         /// The link.
         link: &'static str,
@@ -405,7 +405,7 @@ pub enum PortError {
     /// The kernel refused.
     #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
         /// The kernel's answer.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -434,7 +434,7 @@ fn list(names: &[String]) -> String {
 }
 
 impl PortError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
@@ -523,7 +523,7 @@ pub enum SendError {
     LargerThanReceiver {
         /// Its size.
         bytes: usize,
-        /// What the receiver's port was opened for.
+        /// Largest message that the receiver's port was opened for.
         largest: usize,
     },
     /// All send buffers of the size that the message needs are lent. Drop one, or have more in the
@@ -551,7 +551,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
@@ -618,7 +618,7 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! Attacks of another user on a control process: each is refused, and root and whom an entry names are served meanwhile.
+//! Attacks of another user on a control process: each is refused, and root and whom an entry names are served
+//! meanwhile.
 
 mod common;
 

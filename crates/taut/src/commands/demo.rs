@@ -20,13 +20,13 @@ pub struct Arguments {
     /// Time that the loop runs, 2min or plain seconds.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = whole_seconds)]
     seconds: u32,
-    /// Directory for report.html and report.json; it is made if it is not there.
+    /// Directory for report.html and report.json; made if it is missing.
     #[arg(long, value_name = "DIR", default_value = "taut-demo")]
     out: PathBuf,
     /// Run over loopback on the link that needs no privilege, as a user without privilege would.
     #[arg(long)]
     unprivileged: bool,
-    /// Let the TCP stream take all it gets, not what fills gigabit Ethernet.
+    /// Let the TCP stream take all bandwidth, not only that of gigabit Ethernet.
     #[arg(long)]
     unpaced: bool,
     #[command(flatten)]

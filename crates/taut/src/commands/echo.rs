@@ -20,7 +20,7 @@ pub struct Arguments {
     /// Port to answer on.
     #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = echo_port())]
     port: PortNumber,
-    /// End after so many answers.
+    /// End after this many answers.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }

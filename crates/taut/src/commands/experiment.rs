@@ -22,7 +22,7 @@ const EVERYTHING: &str = "all";
 /// Arguments of `taut experiment`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to do.
+    /// Action.
     #[command(subcommand)]
     action: Action,
 }
@@ -54,7 +54,7 @@ struct RunArguments {
     /// Measure next to nothing: for tests.
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
-    /// Set a parameter of an experiment; may be given several times. A wrong name is answered with those that there are.
+    /// Set a parameter of an experiment; may be repeated. The error for a wrong name lists the right ones.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<Assignment>,
     /// Directory for NAME.json (raw data), NAME.svg (plots) and report.html; it is made if it is not there.
@@ -176,7 +176,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
     }
 }
 
-/// What is to be measured, checked against what the experiments named can do.
+/// Request of the user, checked against the parameters of the experiments named.
 fn request(arguments: &RunArguments) -> Result<Request, CommandError> {
     let parameters: Vec<&'static Parameter> = experiment::ALL
         .into_iter()
@@ -251,7 +251,7 @@ fn write_files(arguments: &RunArguments, run: &Run, outcome: &Outcome) -> Result
     Ok(())
 }
 
-/// What is written once: the page, and the raw data where the user wants them.
+/// Files that are written once: the page, and the raw data where the user wants them.
 fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), CommandError> {
     let page = arguments
         .html

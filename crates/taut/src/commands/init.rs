@@ -85,7 +85,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         })?;
     }
     let text = configuration(&interface, mac, ip, &table);
-    // Whatever an interface or a peer is called, the file is one that `taut` reads.
+    // For every name of an interface or a peer, the file is one that `taut` reads.
     text.parse::<NodeConfig>()
         .map_err(|error| peer::open_error(error.into()))?;
     let to_stdout = file == Path::new("-");
@@ -152,7 +152,7 @@ fn configuration(
 ) -> String {
     let own = ip.map_or_else(|| mac.to_string(), |ip| format!("{mac}, {ip}"));
     let mut text = format!(
-        "# A node on `{interface}` ({own}). Docs: `tautline::config`.\n\
+        "# A node on `{interface}` ({own}). All keys: docs/configuration.md.\n\
          # The best link that works is taken: as root, `xdp`.\n\
          interface = {}\n",
         quoted(interface)

@@ -23,14 +23,14 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the table: entries, where each comes from, and whether more can be entered.
+    /// Show the table: entries, the origin of each, and whether the table is locked.
     Show(ShowArguments),
-    /// Enter a neighbour whose addresses are known.
+    /// Add a neighbour with known addresses.
     Add(AddArguments),
-    /// Ask the network once, by ARP, which station has an address, and enter it; without a control process,
+    /// Ask the network once, by ARP, for the MAC address of an IPv4 address, and add it; without a control process,
     /// print it for a configuration.
     Solicit(SolicitArguments),
-    /// Let neighbours be entered although ports are open: for maintenance, without guarantees.
+    /// Unlock the table although ports are open: for maintenance, without guarantees.
     Unlock(ShowArguments),
     /// Lock the table, after maintenance or before the first port.
     Lock(ShowArguments),
@@ -47,7 +47,7 @@ struct ShowArguments {
 
 #[derive(Debug, Args)]
 struct AddArguments {
-    /// What ports call it.
+    /// Name by which ports find it.
     #[arg(value_parser = name)]
     name: String,
     /// Its MAC address; a peer behind a router has the router's.
@@ -56,7 +56,7 @@ struct AddArguments {
     /// Its IPv4 address.
     #[arg(long, value_name = "IPV4")]
     ip: Option<Ipv4Addr>,
-    /// How messages of ours are sent to it: ethernet or udp [default: ethernet where there is a MAC address].
+    /// Form in which messages are sent to it: ethernet or udp [default: ethernet if there is a MAC address].
     #[arg(long, value_name = "FORM", value_parser = form)]
     form: Option<Form>,
     #[command(flatten)]
@@ -65,13 +65,13 @@ struct AddArguments {
 
 #[derive(Debug, Args)]
 struct SolicitArguments {
-    /// What ports call it.
+    /// Name by which ports find it.
     #[arg(value_parser = name)]
     name: String,
     /// Its IPv4 address.
     #[arg(value_name = "IPV4")]
     ip: Ipv4Addr,
-    /// How messages of ours are sent to it: ethernet or udp.
+    /// Form in which messages are sent to it: ethernet or udp.
     #[arg(long, value_name = "FORM", value_parser = form, default_value = "ethernet")]
     form: Form,
     /// How long to wait for the answer, up to 10.

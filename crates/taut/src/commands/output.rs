@@ -138,7 +138,7 @@ impl Output {
     }
 }
 
-/// Who sent a message.
+/// Sender of a message.
 pub fn source_json(source: Source) -> Value {
     json!({ "address": source.address, "port": source.port.get() })
 }

@@ -1,4 +1,4 @@
-//! What `ping`, `echo`, `send` and `recv` share: which node to open, which port, whom to talk to.
+//! Common parts of `ping`, `echo`, `send` and `recv`: the node to open, the port, and the peer.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;

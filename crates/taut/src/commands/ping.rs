@@ -107,7 +107,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What came of it.
+/// Result of a round trip.
 struct Run {
     sent: u64,
     histogram: LatencyHistogram,

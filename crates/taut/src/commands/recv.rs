@@ -23,13 +23,13 @@ pub struct Arguments {
     port: PortNumber,
     #[command(flatten)]
     node: NodeArguments,
-    /// End after so many messages.
+    /// End after this many messages.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Time to wait for all of them, 500ms or plain seconds [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
-    /// Open a sampling port: the last value only, each that is new when it is looked for.
+    /// Open a sampling port, and print each new last value.
     #[arg(long)]
     sampling: bool,
     #[command(flatten)]
@@ -79,7 +79,7 @@ enum Inlet {
     Sampling(Box<SamplingPort>, Vec<u8>),
 }
 
-/// What came: its bytes, where from, and all that is known of it.
+/// A message: its bytes, its sender, and all that is known of it.
 struct Found<'a> {
     bytes: &'a [u8],
     json: Value,

@@ -150,7 +150,7 @@ fn copies_text(capabilities: &Value) -> String {
     line("message", "copies") + &line("datagram of plain UDP", "udp_copies")
 }
 
-/// Whom a control process serves.
+/// Clients of a control process.
 fn control_text(control: &Value) -> String {
     let rules = list(&control["rules"]).iter().enumerate();
     let rows = rules.map(|(index, rule)| {
@@ -358,7 +358,7 @@ fn send_pool_text(pool: &Value) -> String {
     table::figures(&header, sizes.iter().map(row))
 }
 
-/// What went with processes on a bus.
+/// Losses that went with processes on a bus.
 fn lost_to_deaths(ports: &[Value]) -> String {
     let line = |port: &Value| {
         let count = |key: &str| port[key].as_u64().filter(|count| *count > 0);

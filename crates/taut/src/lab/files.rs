@@ -19,7 +19,7 @@ pub struct ReportArguments {
     /// Results: files of taut lab, of cyclictest --json or of cyclictest --histfile.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Where to write the page; - is standard output.
+    /// File for the page; - is standard output.
     #[arg(long, value_name = "FILE", default_value = "lab.html")]
     pub html: PathBuf,
 }
@@ -99,8 +99,8 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> 
     })
 }
 
-/// Baselines and what is compared with them. One file: its first result is the baseline of its others. Several: the first
-/// file has the baselines, one for all, or one for each name.
+/// Baselines and what is compared with them. One file: its first result is the baseline of its others. Several: the
+/// first file has the baselines, one for all, or one for each name.
 fn pair(files: &[Vec<LabResult>]) -> Vec<(&LabResult, &LabResult)> {
     match files {
         [one] => one.iter().skip(1).map(|other| (&one[0], other)).collect(),

@@ -73,10 +73,10 @@ pub struct Arguments {
     /// Guests at once [default: the host's CPUs]
     #[arg(long, value_name = "N")]
     parallel: Option<usize>,
-    /// Where packages, kernels and results are kept
+    /// Directory for packages, kernels and results
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Measure again what the cache has
+    /// Measure again, also what the cache has
     #[arg(long)]
     fresh: bool,
     #[command(flatten)]

@@ -30,11 +30,11 @@ pub struct LabArgs {
 pub enum LabCommand {
     /// Measure this machine: wake-ups under loads, untouched and tuned, and judge.
     Run(run::Arguments),
-    /// Write a page of results; cyclictest's files are welcome too.
+    /// Write a page of results, also of cyclictest's files.
     Report(files::ReportArguments),
     /// Compare results with the first one; exit status 3 if one is worse.
     Compare(files::CompareArguments),
-    /// Compare kernels in virtual machines on virtual time: the same figures twice, on any host.
+    /// Compare kernels in virtual machines on virtual time; the figures repeat exactly, on any host.
     Kernels(kernels::Arguments),
     /// One part of a load, in a process of its own. Started by the lab itself.
     #[command(hide = true)]

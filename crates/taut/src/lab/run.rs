@@ -62,7 +62,7 @@ pub struct Arguments {
     /// Use the built-in loads also where stress-ng, fio and iperf3 are installed.
     #[arg(long)]
     pub builtin_loads: bool,
-    /// Where the disk load writes [default: the directory for temporary files].
+    /// Directory for the disk load [default: the directory for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// The disk load's largest file and the memory load's block, 1GiB or plain MiB.

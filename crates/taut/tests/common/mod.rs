@@ -1,4 +1,4 @@
-//! What several tests of the command need.
+//! Common parts of several tests of the command.
 #![allow(dead_code)] // each test binary uses its own part
 
 use std::fs;
@@ -29,12 +29,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left of a failed test is in nobody's way.
+        // The rest of a failed test is in nobody's way.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What a browser makes of a page, which must not complain about it. Nothing, with a word of it, where there is no
+/// Text of a page as a browser shows it, which must not complain about it. Nothing, with a note, where there is no
 /// browser.
 pub(crate) fn browse(page: &Path, profile: &Path) -> Option<String> {
     let browser = Command::new("chromium")

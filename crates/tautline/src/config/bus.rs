@@ -53,8 +53,8 @@ impl BusConfig {
     }
 }
 
-/// One `[[bus_allow]]` entry. Several may name the same user; the user has what any of them gives. This process's own user
-/// and root need no entry for ports.
+/// One `[[bus_allow]]` entry. Several may name the same user; the user has what any of them gives. This process's own
+/// user and root need no entry for ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusRule {
     /// The user, by name or number.

@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to do about it, in a sentence; nothing where the message says it.
+    /// Remedy, in a sentence; nothing where the message says it.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         match self {

@@ -218,8 +218,8 @@ impl QueuingPort {
         self.endpoint.destination(name, to)
     }
 
-    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its peer.
-    /// On other links nothing says whether a peer is there, and this does not wait.
+    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its
+    /// peer. On other links nothing says whether a peer is there, and this does not wait.
     ///
     /// # Errors
     /// Those of [`destination`](Self::destination), and [`PortError::PeerAbsent`] at the deadline; a later attempt is
@@ -450,8 +450,8 @@ impl QueuingPort {
 }
 
 impl Receiver {
-    /// The most urgent message, copied into `buffer`; if there is none and `notify` is set, the descriptor is armed. Never
-    /// inline: beside it, the way over a bus would go through memory.
+    /// The most urgent message, copied into `buffer`; if there is none and `notify` is set, the descriptor is armed.
+    /// Never inline: beside it, the way over a bus would go through memory.
     #[inline(never)]
     fn take_next(
         &mut self,

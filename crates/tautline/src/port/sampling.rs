@@ -197,8 +197,8 @@ impl SamplingPort {
         self.endpoint.destination(name, to)
     }
 
-    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its peer.
-    /// On other links nothing says whether a peer is there, and this does not wait.
+    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its
+    /// peer. On other links nothing says whether a peer is there, and this does not wait.
     ///
     /// # Errors
     /// Those of [`destination`](Self::destination), and [`PortError::PeerAbsent`] at the deadline; a later attempt is

@@ -57,8 +57,8 @@ impl AsFd for Event {
     }
 }
 
-/// Events that are looked at in one go; what is more keeps the descriptor readable. Lower than the peers of a port, and one
-/// who rings all the time could keep it so.
+/// Events that are looked at in one go; what is more keeps the descriptor readable. Lower than the peers of a port,
+/// and one who rings all the time could keep it so.
 const HEARD_MAX: usize = 64;
 
 /// One descriptor for the events of several others and one of our own. An event that others hold is written, read and

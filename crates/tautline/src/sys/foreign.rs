@@ -1,8 +1,9 @@
 //! Connections with processes that are not trusted: the descriptors that they send are neither taken nor waited for.
 //!
-//! Closing a descriptor can block for as long as its sender chose (a TCP socket with SO_LINGER and a full buffer does), and
-//! a Unix socket that is closed or read closes the descriptors in its queue. Since Linux 6.16 the kernel refuses them at
-//! the sender. On older kernels messages are looked at before they are read, and connections are closed elsewhere.
+//! Closing a descriptor can block for as long as its sender chose (a TCP socket with SO_LINGER and a full buffer
+//! does), and a Unix socket that is closed or read closes the descriptors in its queue. Since Linux 6.16 the kernel
+//! refuses them at the sender. On older kernels messages are looked at before they are read, and connections are
+//! closed elsewhere.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -13,8 +14,8 @@ use rustix::thread::UnshareFlags;
 
 use super::unix;
 
-/// Messages in a connection's queue at most (net.unix.max_dgram_qlen, 512 where a service manager has raised it). Lower:
-/// somebody who has said that much is reset in place of told. Higher: no difference.
+/// Messages in a connection's queue at most (net.unix.max_dgram_qlen, 512 where a service manager has raised it).
+/// Lower: somebody who has said that much is reset in place of told. Higher: no difference.
 const QUEUE_MAX: usize = 512;
 
 /// A socket on which strangers connect.

@@ -15,9 +15,9 @@ use super::unix;
 
 /// Most descriptors in one message of ours.
 const DESCRIPTORS_MAX: usize = 2;
-/// Most descriptors that the kernel lets anybody put into one message (SCM_MAX_FD). Those for which there is no room are
-/// closed by the thread that receives, and closing a stranger's descriptor can take as long as the stranger likes; so there
-/// is always room.
+/// Most descriptors that the kernel lets anybody put into one message (SCM_MAX_FD). Those for which there is no room
+/// are closed by the thread that receives, and closing a stranger's descriptor can take as long as the stranger
+/// likes; so there is always room.
 pub(crate) const FOREIGN_DESCRIPTORS_MAX: usize = 253;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -48,7 +48,8 @@ pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<Listener> {
     })
 }
 
-/// A socket on which strangers connect. To close it does not block, whatever waits in connections that were not accepted.
+/// A socket on which strangers connect. To close it does not block, whatever waits in connections that were not
+/// accepted.
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// Taken when it is dropped.
@@ -77,8 +78,8 @@ pub(crate) fn pass_rights(socket: BorrowedFd<'_>, pass: bool) {
     let _unknown_to_older_kernels = unix::pass_descriptors(socket, pass);
 }
 
-/// A socket connected to the listener under this name. Messages with descriptors do not get in until [`pass_rights`] says
-/// otherwise. Never waits.
+/// A socket connected to the listener under this name. Messages with descriptors do not get in until [`pass_rights`]
+/// says otherwise. Never waits.
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = socket()?;
     pass_rights(socket.as_fd(), false);

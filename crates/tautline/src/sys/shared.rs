@@ -67,8 +67,8 @@ pub(crate) struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// Whether this is a peer's memory of exactly this size, and sealed. The first question has an answer for memory files
-    /// alone; no other file is asked anything that its file system could delay.
+    /// Whether this is a peer's memory of exactly this size, and sealed. The first question has an answer for memory
+    /// files alone; no other file is asked anything that its file system could delay.
     pub(crate) fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
         let found = rustix::fs::fcntl_get_seals(file)?;
         if !found.contains(seals()) {

@@ -394,8 +394,8 @@ impl XskSocket {
         Ok(())
     }
 
-    /// A call to a socket that polls runs the driver's receive poll, and wakes nothing. Where another one sends (virtio_net), a
-    /// look at the socket wakes it.
+    /// A call to a socket that polls runs the driver's receive poll, and wakes nothing. Where another one sends
+    /// (virtio_net), a look at the socket wakes it.
     fn wake_sender(&self) -> io::Result<()> {
         super::wait::readable(self.socket.as_fd(), Some(Duration::ZERO))
     }

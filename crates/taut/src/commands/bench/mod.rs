@@ -16,7 +16,7 @@ use tautline_bench::sides::Placement;
 /// Arguments of `taut bench`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to measure.
+    /// Benchmark to run.
     #[command(subcommand)]
     benchmark: Benchmark,
 }
@@ -25,9 +25,9 @@ pub struct Arguments {
 enum Benchmark {
     /// Round-trip times between two hosts, the paths interleaved in short slices.
     Rtt(rtt::Arguments),
-    /// The delay of one port's messages while a third host floods another port, policed and not.
+    /// Delay of one port's messages while a third host floods another port, policed and not.
     Flood(flood::Arguments),
-    /// What sending a datagram of plain UDP costs, from the caller's memory and from a lent buffer.
+    /// Cost of sending a datagram of plain UDP, from the caller's memory and from a lent buffer.
     Send(send::Arguments),
     /// Ports between processes, beside the machine's own floor and iceoryx2.
     Vbus(vbus::Arguments),
@@ -43,7 +43,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
 }
 
-/// What every benchmark takes: where the two sides run, and where the result goes.
+/// Common options: where the two sides run, and where the result goes.
 #[derive(Debug, Args)]
 struct CommonArguments {
     /// CPU of the asking side [default: the second of those allowed].
@@ -52,7 +52,8 @@ struct CommonArguments {
     /// CPU of the answering side [default: the first of those allowed].
     #[arg(long, value_name = "CPU")]
     server_cpu: Option<usize>,
-    /// Run both sides under SCHED_FIFO with this priority. They spin: the kernel's own threads may starve on their CPUs.
+    /// Run both sides under SCHED_FIFO with this priority. They spin: the kernel's own threads may starve on their
+    /// CPUs.
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     fifo: Option<u8>,
     #[command(flatten)]
@@ -80,7 +81,7 @@ impl CommonArguments {
     }
 }
 
-/// What to do when a thread could not be placed.
+/// Remedy when a thread could not be placed.
 const PLACEMENT_REMEDY: &str = "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority";
 
 fn without_repeats<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {

@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     /// Sizes of the datagrams, in bytes or such as 8KiB.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
     sizes: Vec<usize>,
-    /// From where they are sent.
+    /// Ways of sending: copied from the caller's memory, or from a lent buffer.
     #[arg(long, value_name = "WAYS", value_delimiter = ',', value_enum, default_values_t = From::ALL)]
     ways: Vec<From>,
     #[command(flatten)]

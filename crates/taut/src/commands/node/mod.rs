@@ -16,11 +16,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Own an interface's demux and hand ports to other processes, which need no privilege then.
+    /// Own an interface's demux and give ports to other processes, which then need no privilege.
     Run(run::Arguments),
     /// Show or change how receive processing on an interface is scheduled.
     Tune(tune::TuneArguments),
-    /// Put back what `tune` changed, or a killed `run`.
+    /// Restore the settings that `tune`, or a `run` that was killed, has changed.
     Untune(tune::UntuneArguments),
 }
 

@@ -18,7 +18,7 @@ use crate::tune::{self, Tuned};
 /// Arguments of `taut node run`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Configuration file of the node (TOML); its [[allow]] entries say who may have what.
+    /// Configuration file of the node (TOML); its [[allow]] entries grant ports to other users.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     served
 }
 
-/// What this command says where it can say more than others.
+/// Errors for which this command knows more than others.
 fn not_opened(error: OpenError) -> CommandError {
     match &error {
         OpenError::InterfaceMissing { .. } => {
@@ -94,7 +94,7 @@ fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, Co
     Ok(Some(tuned))
 }
 
-/// What was put back, and what could not be.
+/// Settings that were put back, and those that could not be.
 fn say((done, refused): (Vec<String>, Vec<String>)) -> Result<(), CommandError> {
     refused.iter().for_each(|line| eprintln!("taut: {line}"));
     done.iter()

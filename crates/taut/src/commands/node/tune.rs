@@ -35,16 +35,17 @@ pub(super) struct TuneArguments {
     /// CPU that the interface's interrupts go to.
     #[arg(long, value_name = "CPU")]
     interrupt_cpu: Option<u32>,
-    /// Polls that find nothing before interrupts are on again.
+    /// Polls that find nothing before interrupts are enabled again.
     #[arg(long, value_name = "N")]
     defer_hard_irqs: Option<u32>,
-    /// How long interrupts stay off after such a poll, 20us or plain nanoseconds.
+    /// Time for which interrupts stay disabled after such a poll, 20us or plain nanoseconds.
     #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
     gro_flush_timeout_ns: Option<u64>,
-    /// How long a poll of sockets looks at the device itself, plain microseconds or with a unit; of the whole machine.
+    /// Time for which `poll` on sockets polls the device itself, plain microseconds or with a unit; of the whole
+    /// machine.
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
     busy_poll_us: Option<u32>,
-    /// How long a blocking read of a socket does; of the whole machine.
+    /// Time for which a blocking read of a socket polls the device itself; of the whole machine.
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
     busy_read_us: Option<u32>,
     #[command(flatten)]
@@ -162,7 +163,7 @@ pub(super) fn untune(arguments: UntuneArguments) -> Result<(), CommandError> {
     ))
 }
 
-/// What the command line says of a failure.
+/// Failure as the command line reports it.
 pub(super) fn error(error: TuneError) -> CommandError {
     let build = match error {
         TuneError::NoInterface(_) => CommandError::usage,

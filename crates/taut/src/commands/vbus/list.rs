@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     })
 }
 
-/// What each port shows, or why it does not.
+/// Figures of each port, or the reason why it shows none.
 fn ports(bus: &Bus) -> Vec<(PortName, Result<PortFigures, String>)> {
     let path = bus.path.to_string_lossy();
     let look = |port: &PortName| {

@@ -14,18 +14,18 @@ use crate::cli::CommandError;
 /// Arguments of `taut vbus`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to look at.
+    /// View to show.
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the buses: who may use them, who does, which ports are open.
+    /// Show the buses: permissions, nodes, open ports.
     List(list::Arguments),
-    /// Show how busy the ports are: rates, what waits and for how long, what was dropped.
+    /// Show the load of the ports: rates, waiting messages and their age, drops.
     Top(top::Arguments),
-    /// Watch the messages of a port. Nothing is taken from its receiver, and nobody notices.
+    /// Watch the messages of a port, without taking any from its receiver.
     Tap(tap::Arguments),
 }
 
@@ -69,7 +69,7 @@ impl BusArguments {
     }
 }
 
-/// What to do when a port cannot be watched.
+/// Remedy when a port cannot be watched.
 fn explain(error: &ObserveError) -> CommandError {
     let what = error.to_string();
     CommandError::failed(what, error.remedy())

@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     name: PortName,
     #[command(flatten)]
     bus: BusArguments,
-    /// End after so many messages [default: never].
+    /// End after this many messages [default: never].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, 500ms or plain seconds [default: never].

@@ -157,7 +157,7 @@ pub enum ObserveError {
 }
 
 impl ObserveError {
-    /// What to do about it, in a sentence.
+    /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {

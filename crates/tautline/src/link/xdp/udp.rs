@@ -82,13 +82,13 @@ impl XdpUdpPort {
     }
 }
 
-/// Fragments of a datagram that the kernel may cut: they reach the driver all at once. Lower: the longest datagrams at the
-/// usual MTU, of 45 fragments, go one by one. Higher: some do not fit the ring of a virtual cable, which holds 256
-/// frames of all senders.
+/// Fragments of a datagram that the kernel may cut: they reach the driver all at once. Lower: the longest datagrams
+/// at the usual MTU, of 45 fragments, go one by one. Higher: some do not fit the ring of a virtual cable, which holds
+/// 256 frames of all senders.
 const CUT_FRAGMENTS_MAX: usize = 64;
 
-/// The kernel cuts a datagram in half the time that a call for each fragment takes, but not past the queueing discipline.
-/// So only where there is none, and nobody's backlog to wait behind: on a virtual interface.
+/// The kernel cuts a datagram in half the time that a call for each fragment takes, but not past the queueing
+/// discipline. So only where there is none, and nobody's backlog to wait behind: on a virtual interface.
 fn cutter(interface: &Interface) -> Option<OwnedFd> {
     match interface::has_queueing_discipline(interface.index) {
         Ok(false) => packet::cutting_sender(interface.index).ok(),
