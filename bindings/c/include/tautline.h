@@ -213,7 +213,8 @@ int tautline_node_report(tautline_node node, char *text, size_t bytes);
  * ports, counters. Written and returned as by tautline_node_report(). */
 int tautline_node_status(tautline_node node, char *text, size_t bytes);
 
-/* Makes the node visible to `taut status`, by a thread that sleeps until it is asked. */
+/* Makes the node visible to `taut status`, by a thread that sleeps until it is asked. Opening a node does so already,
+ * unless its configuration says `publish_status = false`. */
 int tautline_node_publish_status(tautline_node node);
 
 /* The node that sockets opened from now on belong to, in this process. */

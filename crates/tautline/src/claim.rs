@@ -1,26 +1,25 @@
-//! A port number belongs to one process of a host. The claim is a Unix socket in the abstract
-//! name space: the kernel drops it with the process, however that ends, so there is nothing to
-//! clear up, and whoever is refused can ask it whose the port is.
+//! A port number belongs to one process of a host, and so does an interface's control process. The claim is a lock on a
+//! file that only the user and root can open: the kernel drops it with the process, however that ends, and the file
+//! says
+//! whose it is.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
-use rustix::net::SocketType;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use tautline_state::Directory;
 
-use crate::sys::unix;
+use crate::runtime::{self, Room};
+use crate::sys::unix::Credentials;
 
 /// Attempts to take a name, and the time between them. A name that was just given up can be held a
 /// moment longer by a child process that has forked and not yet executed its program. Lower: such a
 /// port is refused. Higher: a port that is really taken is refused later than it could be.
 const ATTEMPTS: u32 = 50;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
-
-/// How often the holder of a claim can be asked who it is. Nobody accepts these connections, since the kernel
-/// answers for the holder; each stays in its queue. Lower: sooner nobody is told any more. Higher: more kernel memory
-/// for one that asks without end.
-const ASKERS_MAX: i32 = 4096;
 
 /// Repeats `take` while it is refused for a reason that passes, a few times.
 pub(crate) fn patiently<T>(
@@ -38,10 +37,17 @@ pub(crate) fn patiently<T>(
     take()
 }
 
+/// Longest time to wait for a holder that has been killed and is being taken down. Lower: a control process that is
+/// started at once after a kill fails on a busy machine. Higher: no difference.
+const DEATH_TIME_LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes of a claim's file that are read: three numbers.
+const OWNER_BYTES_MAX: usize = 64;
+
 /// Holds a port number on an interface until dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    held: OwnedFd,
+    /// `None` where there is no directory for claims, so that nobody is kept from the number.
+    held: Option<OwnedFd>,
 }
 
 /// The process that has what we asked for.
@@ -125,70 +131,149 @@ pub(crate) enum ClaimError {
     Io(io::Error),
 }
 
+/// Number that is claimed: a port number of an interface with this index, for this EtherType.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Number {
+    pub(crate) interface_index: u32,
+    pub(crate) ethertype: u16,
+    pub(crate) port: u16,
+}
+
+impl Number {
+    fn file(self) -> String {
+        let Self {
+            interface_index,
+            ethertype,
+            port,
+        } = self;
+        format!("port-{interface_index}-{ethertype:04x}-{port}")
+    }
+}
+
 impl Claim {
-    /// Claims `port` on the interface with this index, for this EtherType. Waits a moment for a
-    /// number that is just being given up.
-    pub(crate) fn new(interface_index: u32, ethertype: u16, port: u16) -> Result<Self, ClaimError> {
-        let name = name(interface_index, ethertype, port);
-        patiently(io::ErrorKind::AddrInUse, || {
-            unix::listen(&name, SocketType::STREAM, ASKERS_MAX)
-        })
-        .map(|held| Self { held })
-        .map_err(|error| refused(&name, error))
+    /// Claims a number for this process. Waits a moment for one that is just being given up.
+    pub(crate) fn new(number: Number) -> Result<Self, ClaimError> {
+        let own = Credentials::own();
+        let room = match runtime::make(Room::Claims) {
+            Ok(room) => room,
+            // The node's report says so.
+            Err(_) => return Ok(Self { held: None }),
+        };
+        let held = patiently(io::ErrorKind::WouldBlock, || {
+            lock(&room, &number.file(), own)
+        });
+        claimed(held, &room, &number.file())
     }
 
-    /// The same without waiting.
-    pub(crate) fn attempt(
-        interface_index: u32,
-        ethertype: u16,
-        port: u16,
-    ) -> Result<Self, ClaimError> {
-        let name = name(interface_index, ethertype, port);
-        unix::listen(&name, SocketType::STREAM, ASKERS_MAX)
-            .map(|held| Self { held })
-            .map_err(|error| refused(&name, error))
+    /// Claims a number for another process, which it will be handed to, without waiting.
+    pub(crate) fn attempt(number: Number, owner: Credentials) -> Result<Self, ClaimError> {
+        let room = runtime::make(Room::Claims).map_err(|error| ClaimError::Io(error.into()))?;
+        let held = lock(&room, &number.file(), owner);
+        claimed(held, &room, &number.file())
     }
 
-    /// Takes over a claim that another process made for this one, whose name it then tells.
-    pub(crate) fn handed(held: OwnedFd) -> io::Result<Self> {
-        unix::listen_again(held.as_fd(), ASKERS_MAX)?;
-        Ok(Self { held })
+    /// Claims the place of an interface's control process. Waits for a predecessor that was killed.
+    pub(crate) fn of_control(interface_index: u32) -> Result<Self, ClaimError> {
+        let room = runtime::make(Room::Claims).map_err(|error| ClaimError::Io(error.into()))?;
+        let file = format!("control-{interface_index}");
+        let started = Instant::now();
+        loop {
+            let own = Credentials::own();
+            let held = patiently(io::ErrorKind::WouldBlock, || lock(&room, &file, own));
+            let dying =
+                held.is_err() && owner(&room, &file).is_none_or(|owner| is_dying(owner.pid));
+            if !dying || started.elapsed() > DEATH_TIME_LIMIT {
+                return claimed(held, &room, &file);
+            }
+        }
     }
-}
 
-impl From<Claim> for OwnedFd {
-    fn from(claim: Claim) -> Self {
-        claim.held
+    /// Takes over a claim that another process made for this one.
+    pub(crate) fn handed(held: OwnedFd) -> Self {
+        Self { held: Some(held) }
     }
-}
 
-/// Whether nobody has claimed a port: whoever can claim it has shown that. Asks nobody.
-pub(crate) fn is_free(interface_index: u32, ethertype: u16, port: u16) -> bool {
-    let name = name(interface_index, ethertype, port);
-    unix::listen(&name, SocketType::STREAM, ASKERS_MAX).is_ok()
-}
-
-/// Who has claimed a port, if that can be told. Nothing follows from it if it cannot.
-pub(crate) fn claimant(
-    interface_index: u32,
-    ethertype: u16,
-    port: u16,
-) -> Option<unix::Credentials> {
-    asked(&name(interface_index, ethertype, port))
-}
-
-fn name(interface_index: u32, ethertype: u16, port: u16) -> String {
-    format!("tautline/port/{interface_index}/{ethertype:04x}/{port}")
-}
-
-fn refused(name: &str, error: io::Error) -> ClaimError {
-    if error.kind() == io::ErrorKind::AddrInUse {
-        ClaimError::Taken(asked(name).map(|claimant| Holder::of(claimant.pid)))
-    } else {
-        ClaimError::Io(error)
+    /// The descriptor to hand over.
+    pub(crate) fn into_descriptor(self) -> Option<OwnedFd> {
+        self.held
     }
 }
 
-fn asked(name: &str) -> Option<unix::Credentials> {
-    unix::peer(unix::connect(name, SocketType::STREAM).ok()?).ok()
+/// Whether nobody has claimed a port: whoever can claim it has shown that.
+pub(crate) fn is_free(number: Number) -> bool {
+    let Some(room) = own_room() else {
+        return true;
+    };
+    match runtime::open_lock(&room, &number.file(), false) {
+        Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Claimant of a port, if that can be told. Nothing follows from it if it cannot.
+pub(crate) fn claimant(number: Number) -> Option<Credentials> {
+    owner(&own_room()?, &number.file())
+}
+
+fn own_room() -> Option<Directory> {
+    runtime::make(Room::Claims).ok()
+}
+
+/// Locks a file and writes down for whom. `ErrorKind::WouldBlock` if it is locked.
+fn lock(room: &Directory, name: &str, owner: Credentials) -> io::Result<OwnedFd> {
+    loop {
+        // Read-only, as it may be handed to somebody who is not to write into it.
+        let file = runtime::open_lock(room, name, true)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        if rustix::fs::fstat(&file)?.st_nlink == 0 {
+            // Swept away in between.
+            continue;
+        }
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let writer = rustix::fs::openat(room, name, flags, Mode::empty())?;
+        let Credentials { pid, uid, gid } = owner;
+        File::from(writer).write_all(format!("{pid} {uid} {gid}\n").as_bytes())?;
+        return Ok(file);
+    }
+}
+
+/// For whom a file was locked last.
+fn owner(room: &Directory, name: &str) -> Option<Credentials> {
+    let text = String::from_utf8(room.read(name, OWNER_BYTES_MAX).ok()?).ok()?;
+    let mut numbers = text.split_whitespace();
+    Some(Credentials {
+        pid: numbers.next()?.parse().ok()?,
+        uid: numbers.next()?.parse().ok()?,
+        gid: numbers.next()?.parse().ok()?,
+    })
+}
+
+fn claimed(held: io::Result<OwnedFd>, room: &Directory, name: &str) -> Result<Claim, ClaimError> {
+    match held {
+        Ok(held) => Ok(Claim { held: Some(held) }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let owner = owner(room, name);
+            Err(ClaimError::Taken(owner.map(|owner| Holder::of(owner.pid))))
+        }
+        Err(error) => Err(ClaimError::Io(error)),
+    }
+}
+
+/// Whether a process is gone, ending, or has been sent signal 9 and not yet heard of it.
+fn is_dying(pid: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return true;
+    };
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+    };
+    let has_kill = |name| {
+        let pending = field(name).and_then(|bits| u64::from_str_radix(&bits, 16).ok());
+        pending.is_some_and(|bits| bits & 1 << (libc::SIGKILL - 1) != 0)
+    };
+    let state = field("State:").unwrap_or_default();
+    // A process whose memory is gone already has no line of it.
+    let ending = state.starts_with(['Z', 'X']) || field("VmSize:").is_none();
+    ending || has_kill("SigPnd:") || has_kill("ShdPnd:")
 }

@@ -16,6 +16,7 @@
 //! bus_owner = "robot"         # link vbus: who must have made the bus, or root; left out: this user, root, or who may use it
 //! bus_wait_ms = 5000          # link vbus: how long to wait for a peer's port that is not there; left out: 0
 //! gateway = "10.0.0.254"      # neighbour through which plain UDP leaves the network
+//! publish_status = false      # no thread that tells `taut status`; left out: true
 //!
 //! [[neighbour]]
 //! name = "motor"
@@ -141,6 +142,8 @@ pub struct NodeConfig {
     pub udp_ports: Vec<UdpPortConfig>,
     /// Send buffers that the node lends.
     pub send_pool: SendPoolConfig,
+    /// Whether `taut status` lists the node; true unless configured. It takes a thread, which sleeps.
+    pub publish_status: bool,
 }
 
 /// A port of plain UDP that can be opened by name.
@@ -233,6 +236,7 @@ impl NodeConfig {
             tune: None,
             udp_ports: Vec::new(),
             send_pool: SendPoolConfig::default(),
+            publish_status: true,
         }
     }
 
@@ -351,6 +355,7 @@ struct Document {
     #[serde(default)]
     udp_port: Vec<port::UdpPortEntry>,
     send_pool: Option<send_pool::SendPoolSection>,
+    publish_status: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -370,6 +375,7 @@ impl Document {
         config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
         config.busy_poll = self.busy_poll_us.map(Duration::from_micros);
         config.zero_copy = self.zero_copy;
+        config.publish_status = self.publish_status.unwrap_or(true);
         if let Some(ethertype) = self.ethertype {
             if !is_usable_ethertype(*ethertype.get_ref()) {
                 return Err((
@@ -531,7 +537,8 @@ mod tests {
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
              `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
-             `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`, `send_pool`"
+             `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`, `send_pool`, \
+             `publish_status`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),

@@ -55,7 +55,7 @@ pub enum OpenError {
         interface: Option<String>,
     },
     /// Another XDP program is on the interface.
-    #[error("another XDP program is attached to `{interface}`: {}", program_name(*id, name))]
+    #[error("{}", xdp_taken(interface, program_name(*id, name), holders))]
     XdpTaken {
         /// The interface.
         interface: String,
@@ -63,6 +63,8 @@ pub enum OpenError {
         id: Option<u32>,
         /// The program's name, if the kernel told.
         name: Option<String>,
+        /// Where it is another node's demux, the processes that hold it, as far as they can be seen.
+        holders: Vec<Holder>,
     },
     /// A control process serves the interface, and does not take this process or its settings.
     #[error("control process {pid}: {why}")]
@@ -177,11 +179,14 @@ impl OpenError {
             Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
             Self::BusMissing => "set `bus` and `node` in the configuration",
+            Self::XdpTaken { holders, .. } if !holders.is_empty() => {
+                "end that process, or have several share the interface through a control process (taut node run)"
+            }
             Self::XdpTaken { .. } => {
                 "detach that program (ip link set dev INTERFACE xdp off), or use link = \"packet\""
             }
             Self::ControlRefused { .. } => {
-                "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or use link = \"udp\""
+                "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or ask for link = \"udp\" by name"
             }
             Self::ControlTaken { .. } => "end that process first, or let it serve this interface",
             Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
@@ -220,6 +225,14 @@ fn on(interface: &Option<String>) -> String {
         Some(name) => format!("`{name}` has none"),
         None => "none is configured".to_owned(),
     }
+}
+
+fn xdp_taken(interface: &str, program: String, holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return format!("another XDP program is attached to `{interface}`: {program}");
+    }
+    let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    format!("another node has `{interface}`: {}", names.join(", "))
 }
 
 fn program_name(id: Option<u32>, name: &Option<String>) -> String {

@@ -42,6 +42,7 @@ mod node;
 mod policing;
 pub mod port;
 mod restarts;
+mod runtime;
 pub mod send_pool;
 mod statistics;
 pub mod status;

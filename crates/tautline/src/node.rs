@@ -20,6 +20,7 @@ use crate::link::xsk::XskLink;
 use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
 use crate::neighbours::{Neighbours, Origin, Own, TableState};
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
+use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
 use crate::statistics::{PortStatus, Ports};
 use crate::status::StatusServer;
@@ -268,6 +269,7 @@ impl From<TableState> for NeighbourTableStatus {
 impl Node {
     /// Opens a node as configured. If the configuration names no link, the node takes the best that works:
     /// `xdp` native, `xdp` generic, `packet`, `udp`. [`Node::report`] says which, and why not a better one.
+    /// Where a control process refuses this process, that is an error: another link has to be asked for by name.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -275,16 +277,12 @@ impl Node {
         let place = Place::find(&config)?;
         let mut not_better: Vec<NotBetter> = Vec::new();
         let mut refused = None;
-        let mut control_refused = false;
         for (kind, mode) in candidates(&config, &place) {
-            if kind == LinkKind::Xdp && control_refused {
-                continue;
-            }
             match open_link(kind, mode, &place, &config) {
                 Ok(link) => return Ok(Self::with_link(link, config, place, not_better)),
+                // Another link would go around what the control process's policy says.
+                Err(error @ OpenError::ControlRefused { .. }) => return Err(error),
                 Err(error) => {
-                    // It would say the same of the other mode.
-                    control_refused |= matches!(error, OpenError::ControlRefused { .. });
                     not_better.push(NotBetter {
                         link: candidate_name(kind, mode),
                         why: error.to_string(),
@@ -326,6 +324,7 @@ impl Node {
         not_better: Vec<NotBetter>,
     ) -> Self {
         let mut limits = limits(&place);
+        limits.extend(no_claims(link.as_ref()));
         let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);
         let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
@@ -367,15 +366,29 @@ impl Node {
             status: OnceLock::new(),
         });
         inner.refresh_neighbours();
-        Self { inner }
+        let mut node = Self { inner };
+        if config.publish_status && link_kind != LinkKind::Sim {
+            node.publish_at_opening();
+        }
+        node
     }
 
-    /// Makes the node's state readable by `taut status`: starts a thread that answers whoever
-    /// asks, and sleeps otherwise. [`Node::open`] leaves that to the application, because a
-    /// process may want to decide which threads it has.
+    /// Publishes the status; where that is not possible, the report says so.
+    fn publish_at_opening(&mut self) {
+        if let Err(error) = self.publish_status() {
+            let limit = format!("`taut status` does not list this node: {error}");
+            // Nobody else has the node yet.
+            if let Some(inner) = Arc::get_mut(&mut self.inner) {
+                inner.report.limits.push(limit);
+            }
+        }
+    }
+
+    /// Makes the node's state readable by `taut status`: starts a thread that answers whoever may ask, and sleeps
+    /// otherwise. [`Node::open`] does so already, unless [`NodeConfig::publish_status`] says no.
     ///
     /// # Errors
-    /// If the kernel refuses the socket or the thread.
+    /// If there is no directory for the socket, or the kernel refuses the socket or the thread.
     pub fn publish_status(&self) -> std::io::Result<()> {
         if self.inner.status.get().is_none() {
             let server = StatusServer::start(Arc::downgrade(&self.inner))?;
@@ -695,6 +708,21 @@ fn send_pool(kind: LinkKind, config: SendPoolConfig, limits: &mut Vec<String>) -
         ));
         SendPool::without_buffers()
     }))
+}
+
+/// Why port numbers are not claimed, where the link would. Through a control process that one claims them.
+fn no_claims(link: &dyn Link) -> Option<String> {
+    let claims = matches!(
+        link.kind(),
+        LinkKind::Xdp | LinkKind::Xsk | LinkKind::Packet
+    );
+    if !claims || link.control_process().is_some() {
+        return None;
+    }
+    let error = runtime::make(Room::Claims).err()?;
+    Some(format!(
+        "another process may take the same port numbers: {error}"
+    ))
 }
 
 /// What was wanted and is not to be had.

@@ -1,123 +1,233 @@
-//! A node tells its state to whoever asks: `taut status`, or [`nodes`] from code.
+//! A node tells its state to whoever may ask: `taut status`, or [`nodes`] from code.
 //!
-//! Each node listens on a Unix socket in the abstract name space of its network namespace, writes
-//! one JSON document to whoever connects, and closes. The thread that does so sleeps otherwise, and
-//! touches nothing of the data path but its counters. The kernel drops the socket with the
-//! process, so a killed node is not listed.
+//! Each node listens on a Unix socket in a directory of its user's, writes one JSON document to whoever connects, and
+//! closes. Only the same user and root can connect; a control process tells everybody. The thread that does so sleeps
+//! otherwise, has no real-time priority, and touches nothing of the data path but its counters.
 
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::Weak;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
+use tautline_state::{Directory, EntryKind};
 
 use crate::node::NodeInner;
-use crate::sys::unix;
+use crate::runtime::{self, Room};
+use crate::sys::event::Event;
+use crate::sys::foreign::{ForeignListener, ForeignSocket};
+use crate::sys::wait;
 
-/// How the sockets' names begin; process id and a serial number follow.
-const NAME: &str = "tautline/node/";
-/// Askers that can wait for a control process to come to them. Lower: some are refused. Higher: a stopped one keeps
-/// more waiting.
+/// Askers that can wait for a node to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
 const ASKERS_MAX: i32 = 16;
-/// How long an asker or an asked node may take. Lower: a busy machine's nodes seem dead. Higher:
-/// `taut status` hangs on a stopped process for that long.
+/// How long an asker may take to read, or an asked node to answer, in all. Lower: a busy machine's nodes seem dead.
+/// Higher: `taut status` hangs on a stopped process for that long.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Most bytes of one answer: a node with all ports open and all peers known is below 8 MiB.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
+/// Pause where there is no descriptor for one who asks.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 
-/// Ends the thread when dropped.
+/// Tells the status of one node until dropped.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
-    address: SocketAddr,
+    room: Directory,
+    name: String,
+    stop: Arc<Event>,
+    /// The process that the thread is in: a forked one has none.
+    process: u32,
 }
 
 impl StatusServer {
     /// Starts to answer for a node.
     pub(crate) fn start(node: Weak<NodeInner>) -> io::Result<Self> {
-        let address = SocketAddr::from_abstract_name(own_name())?;
-        let listener = UnixListener::bind_addr(&address)?;
+        let room = runtime::make(Room::Nodes)?;
+        let name = own_name();
+        let listener = runtime::listen(&room, &name, SocketType::STREAM, 0o600, ASKERS_MAX)?;
+        let server = Self {
+            room,
+            name,
+            stop: Arc::new(Event::new()?),
+            process: std::process::id(),
+        };
+        let stop = Arc::clone(&server.stop);
+        let listener = ForeignListener::new(listener);
         std::thread::Builder::new()
             .name("taut-status".to_owned())
-            .spawn(move || serve(&listener, &node))?;
-        Ok(Self { address })
+            .spawn(move || serve(&listener, &stop, &node))?;
+        Ok(server)
     }
 }
 
-/// A socket on which whoever asks for the state of a node of this process connects, to be answered
-/// without waiting.
-pub(crate) fn listener() -> io::Result<OwnedFd> {
-    unix::listen(&own_name(), SocketType::STREAM, ASKERS_MAX)
-}
-
-/// A name that no other node has.
+/// A name that no other node has, nor had.
 fn own_name() -> String {
-    static SERIAL: AtomicU32 = AtomicU32::new(0);
-    let serial = SERIAL.fetch_add(1, Relaxed);
-    format!("{NAME}{}/{serial}", std::process::id())
+    use std::hash::{BuildHasher, Hasher};
+    // Seeded by the kernel.
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    format!("{}-{random:016x}", std::process::id())
 }
 
-fn serve(listener: &UnixListener, node: &Weak<NodeInner>) {
-    for stream in listener.incoming() {
-        // The node is gone, and whoever dropped it has connected to let us know.
+fn serve(listener: &ForeignListener, stop: &Event, node: &Weak<NodeInner>) {
+    // The thread that opened the node may be a real-time one; this one never is.
+    let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
+    let Ok(either) = wait::either(&[listener.as_fd(), stop.as_fd()]) else {
+        return;
+    };
+    while wait::readable(either.as_fd(), None).is_ok() {
+        let accepted = listener.accept();
         let Some(node) = node.upgrade() else {
             return;
         };
-        if let Ok(stream) = stream {
+        match accepted {
             // An asker that went away is its own affair.
-            let _gone = answer(stream, &node);
+            Ok(Some(asker)) => drop(answer(&asker, &node)),
+            Ok(None) => {}
+            Err(_) => std::thread::sleep(NO_DESCRIPTOR_PAUSE),
         }
     }
 }
 
-fn answer(mut stream: UnixStream, node: &NodeInner) -> io::Result<()> {
-    stream.set_write_timeout(Some(TIME_LIMIT))?;
-    let document = serde_json::to_vec(&node.status())?;
-    stream.write_all(&document)
+fn answer(asker: &ForeignSocket, node: &NodeInner) -> io::Result<()> {
+    let mut document = &serde_json::to_vec(&node.status())?[..];
+    let mut stream = UnixStream::from(asker.as_fd().try_clone_to_owned()?);
+    stream.set_nonblocking(false)?;
+    let deadline = Instant::now() + TIME_LIMIT;
+    while !document.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        let written = stream.write(document)?;
+        document = &document[written..];
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => Ok(left),
+    }
 }
 
 impl Drop for StatusServer {
     fn drop(&mut self) {
-        let _woken = UnixStream::connect_addr(&self.address);
+        if self.process == std::process::id() {
+            self.stop.ring();
+            let _gone_already = self.room.remove(&self.name);
+        }
     }
 }
 
-/// The states of all nodes in this network namespace, as they describe themselves. A node that does
-/// not answer in time is left out and named in the second list.
+/// The states of the nodes in this network namespace that this user may ask, as they describe themselves: its own, and
+/// control processes; for root those of all users in `/run/user` too. A node that does not answer in time is left out
+/// and
+/// named in the second list.
 ///
 /// # Errors
-/// If `/proc/net/unix` cannot be read.
+/// If the nodes' directory is not this user's own.
 pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
-    let sockets = std::fs::read_to_string("/proc/thread-self/net/unix")?;
     let mut states = Vec::new();
     let mut silent = Vec::new();
-    for line in sockets.lines() {
-        // The kernel writes the leading zero byte of an abstract name as `@`. Connected ends have
-        // the name of the listener; a listener is in state 01 with the accept flag.
-        let mut fields = line.split_whitespace();
-        let flags = fields.nth(3);
-        let Some(name) = fields.last().and_then(|path| path.strip_prefix('@')) else {
-            continue;
-        };
-        if !name.starts_with(NAME) || flags != Some("00010000") {
-            continue;
-        }
-        match ask(name) {
-            Ok(state) => states.push(state),
-            Err(_) => silent.push(name.trim_start_matches(NAME).to_owned()),
+    let control = runtime::find(Room::Control);
+    let nodes = runtime::find(Room::Nodes).into_iter();
+    let rooms = control.into_iter().chain(nodes);
+    for room in rooms.chain(runtime::find_of_users(Room::Nodes)) {
+        for entry in room.entries()? {
+            let name = entry.name.to_string_lossy().into_owned();
+            let is_status = entry.kind == EntryKind::Socket
+                && !name.starts_with('.')
+                && !name.starts_with(CLIENTS);
+            if !is_status {
+                continue;
+            }
+            match runtime::connect(&room, &name, SocketType::STREAM) {
+                Ok(Some(socket)) => match ask(socket) {
+                    Ok(state) => states.push(state),
+                    Err(_) => silent.push(name),
+                },
+                // Left by a process that was killed.
+                Ok(None) => drop(room.remove(&name)),
+                // Another user's.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(_) => silent.push(name),
+            }
         }
     }
     Ok((states, silent))
 }
 
-fn ask(name: &str) -> io::Result<serde_json::Value> {
-    let address = SocketAddr::from_abstract_name(name)?;
-    let stream = UnixStream::connect_addr(&address)?;
-    stream.set_read_timeout(Some(TIME_LIMIT))?;
+/// How the names of sockets begin that tell no status.
+const CLIENTS: &str = "clients-";
+
+fn ask(socket: OwnedFd) -> io::Result<serde_json::Value> {
+    let mut stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    let deadline = Instant::now() + TIME_LIMIT;
     let mut document = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut document)?;
-    Ok(serde_json::from_slice(&document)?)
+    let mut part = [0; 65_536];
+    loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut part)? {
+            0 => break,
+            bytes => document.extend_from_slice(&part[..bytes]),
+        }
+        if document.len() as u64 > ANSWER_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(printable(serde_json::from_slice(&document)?))
+}
+
+/// The same without characters that a terminal takes for commands, or that turn the order of what is printed: a node
+/// says what it likes.
+fn printable(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => Value::String(text.chars().map(shown).collect()),
+        Value::Array(values) => Value::Array(values.into_iter().map(printable).collect()),
+        Value::Object(values) => {
+            let shown_key = |key: String| key.chars().map(shown).collect();
+            let values = values.into_iter();
+            Value::Object(
+                values
+                    .map(|(key, value)| (shown_key(key), printable(value)))
+                    .collect(),
+            )
+        }
+        other => other,
+    }
+}
+
+fn shown(character: char) -> char {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    match character.is_control() || turns {
+        true => char::REPLACEMENT_CHARACTER,
+        false => character,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_node_says_moves_no_cursor() {
+        let said =
+            json!({"command": "\u{1b}[2Jx\u{9b}31m", "list": ["a\nb", 7], "\u{202e}key": null});
+        let shown = json!({"command": "\u{fffd}[2Jx\u{fffd}31m", "list": ["a\u{fffd}b", 7], "\u{fffd}key": null});
+        assert_eq!(printable(said), shown);
+    }
+
+    #[test]
+    fn an_answer_that_trickles_is_given_up_as_a_whole() {
+        let (asked, mut telling) = UnixStream::pair().unwrap();
+        let told = std::thread::spawn(move || {
+            // A byte every fifth of the limit would go on for ever.
+            while telling.write_all(b" ").is_ok() {
+                std::thread::sleep(TIME_LIMIT / 5);
+            }
+        });
+        assert!(ask(asked.into()).is_err());
+        told.join().unwrap();
+    }
 }

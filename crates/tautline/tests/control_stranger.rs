@@ -3,9 +3,11 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,8 +15,11 @@ use common::child;
 use common::control::{NOBODY, STRANGER, allow, client_node, served, start_client, start_control};
 use common::unprivileged::become_user;
 use common::{hosts, port, stranger};
-use tautline::{Node, NodeConfig, QueuingOptions};
+use nix::sys::signal::Signal;
+use tautline::control::Server;
+use tautline::{Node, NodeConfig, OpenError, QueuingOptions};
 use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::sys::{fork, signal_process, wait_for};
 
 /// A user that an entry is for, beside [`NOBODY`].
 const ALLOWED: u32 = 65_532;
@@ -49,7 +54,7 @@ fn a_descriptor_that_blocks_on_close_stops_nobody() {
         if served(&role) {
             return;
         }
-        let status = stranger::status_socket(role.parse().unwrap());
+        let status = stranger::status_socket("taut0");
         become_user(STRANGER);
         let mut kept = Vec::new();
         for _ in 0..20 {
@@ -71,8 +76,8 @@ fn a_descriptor_that_blocks_on_close_stops_nobody() {
     hosts
         .run(Host::B, "ip", &["link", "set", "lo", "up"])
         .unwrap();
-    let control = start_control(&hosts, TEST, &allow("60", ""));
-    let _stranger = start_client(&hosts, TEST, &control.pid().to_string());
+    let _control = start_control(&hosts, TEST, &allow("60", ""));
+    let _stranger = start_client(&hosts, TEST, "stranger");
     root_is_served(&hosts);
 }
 
@@ -213,4 +218,133 @@ fn without_descriptors_a_control_process_waits_and_does_not_spin() {
     drop(crowd);
     stranger::limit_descriptors(control.pid(), 1024);
     root_is_served(&hosts);
+}
+
+/// Starts a control process, and says what came of it; it serves until it is killed.
+fn fork_control() -> (u32, String) {
+    let (mut said, says) = UnixStream::pair().unwrap();
+    let serve = || match Server::open(NodeConfig::on("taut0")) {
+        Ok(mut server) => {
+            (&says).write_all(b"open\n").unwrap();
+            server.run(&says).unwrap();
+        }
+        Err(error) => (&says).write_all(error.to_string().as_bytes()).unwrap(),
+    };
+    let child = fork(serve).unwrap();
+    let mut line = [0; 400];
+    let length = said.read(&mut line).unwrap();
+    std::mem::forget(said);
+    (child, String::from_utf8_lossy(&line[..length]).into_owned())
+}
+
+#[test]
+fn a_control_process_starts_within_moments_of_a_kill() {
+    const TEST: &str = "a_control_process_starts_within_moments_of_a_kill";
+    if child::role().is_some() {
+        let mut killed = Vec::new();
+        for round in 0..40 {
+            let (child, said) = fork_control();
+            assert_eq!(said, "open\n", "round {round}");
+            // It is not waited for: the successor begins while it is being taken down.
+            signal_process(child, Signal::SIGKILL as i32);
+            killed.push(child);
+        }
+        killed.into_iter().for_each(wait_for);
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    hosts
+        .inside(Host::B, || child::run(TEST, "restarts"))
+        .unwrap();
+}
+
+#[test]
+fn names_taken_by_a_stranger_hinder_nobody() {
+    const TEST: &str = "names_taken_by_a_stranger_hinder_nobody";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(STRANGER);
+        // The abstract names of former versions, and those below root's directory.
+        let index = nix::net::if_::if_nametoindex("taut0").unwrap();
+        let mut names = vec![format!("tautline/control/{index}")];
+        names.extend((1..100).map(|port| format!("tautline/port/{index}/88b5/{port}")));
+        names
+            .extend((0..2000).map(|next| format!("tautline/node/{}/0", std::process::id() + next)));
+        let taken = names.iter().map(|name| {
+            let address = SocketAddr::from_abstract_name(name).unwrap();
+            UnixListener::bind_addr(&address).unwrap()
+        });
+        let _taken: Vec<_> = taken.collect();
+        let directory = stranger::directory();
+        for path in ["/run/tautline", &directory, &format!("{directory}/control")] {
+            let made = UnixListener::bind(format!("{path}/taut-stranger"));
+            assert!(made.is_err(), "{path}");
+        }
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let _stranger = start_client(&hosts, TEST, "stranger");
+    let control = start_control(&hosts, TEST, &allow("60", ""));
+    root_is_served(&hosts);
+    let own = hosts.inside(Host::B, || {
+        let node =
+            Node::open(NodeConfig::on("taut0").with_link(tautline::LinkKind::Packet)).unwrap();
+        assert_eq!(node.report().limits, [""; 0]);
+        drop(
+            node.queuing_port(port(91), &QueuingOptions::default())
+                .unwrap(),
+        );
+        tautline::status::nodes().unwrap()
+    });
+    let (states, silent) = own.unwrap();
+    let mut pids: Vec<_> = states
+        .iter()
+        .filter_map(|state| state["pid"].as_u64())
+        .collect();
+    pids.sort_unstable();
+    let mut both = [u64::from(control.pid()), u64::from(std::process::id())];
+    both.sort_unstable();
+    assert_eq!((&pids[..], silent), (&both[..], vec![]));
+}
+
+#[test]
+fn a_refused_client_fails_and_an_interface_that_is_held_names_its_node() {
+    const TEST: &str = "a_refused_client_fails_and_an_interface_that_is_held_names_its_node";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(STRANGER);
+        let error = Node::open(NodeConfig::on("taut0")).unwrap_err();
+        assert!(matches!(error, OpenError::ControlRefused { .. }), "{error}");
+        // Asked for by name.
+        let node = Node::open(NodeConfig::on("taut0").with_link(tautline::LinkKind::Udp)).unwrap();
+        let report = node.report().to_string();
+        assert!(
+            report.contains("`taut status` does not list this node: there is no runtime directory"),
+            "{report}"
+        );
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let control = start_control(&hosts, TEST, &allow("60", ""));
+    hosts
+        .inside(Host::B, || child::run(TEST, "stranger"))
+        .unwrap();
+    control.kill();
+    let xdp = NodeConfig::on("taut0").with_link(tautline::LinkKind::Xdp);
+    let open = || Node::open(xdp.clone());
+    // The one that was killed may be on its way out.
+    let mut node = hosts.inside(Host::B, open).unwrap();
+    let started = Instant::now();
+    while node.is_err() && started.elapsed() < common::PATIENCE {
+        node = hosts.inside(Host::B, open).unwrap();
+    }
+    let _node = node.unwrap();
+    let error = hosts.inside(Host::B, open).unwrap().unwrap_err();
+    let expected = format!("another node has `taut0`: process {} (", std::process::id());
+    assert!(error.to_string().starts_with(&expected), "{error}");
+    assert!(error.remedy().contains("taut node run"));
 }

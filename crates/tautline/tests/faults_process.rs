@@ -4,10 +4,9 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 
 use common::child::{self, Helper};
+use common::stranger;
 use common::{PACKET, PATIENCE, Side, UDP, XDP, config, hosts, open, pair, port};
 use tautline::link::XdpMode;
 use tautline::{
@@ -30,7 +29,6 @@ fn hold_ports(role: &str) {
     let _queue = node.queuing_port(port(first), &options).unwrap();
     let options = SamplingOptions::default();
     let _sample = node.sampling_port(port(first + 1), &options).unwrap();
-    node.publish_status().unwrap();
     child::ready();
 }
 
@@ -169,17 +167,10 @@ fn askers_that_hang_block_nobody() {
     let Some(pair) = pair(XDP, XDP) else { return };
     let hosts = pair.hosts.as_ref().unwrap();
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
-    pair.on_b(|node| node.publish_status().unwrap());
     let connect = || {
-        let sockets = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap();
-        let own = format!("tautline/node/{}/", std::process::id());
-        let name = sockets
-            .lines()
-            .find_map(|line| line.split('@').nth(1).filter(|name| name.starts_with(&own)))
-            .unwrap();
-        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let address = stranger::node_socket(std::process::id());
         // They ask and never read.
-        [(); 20].map(|()| UnixStream::connect_addr(&address).unwrap())
+        [(); 20].map(|()| stranger::hang(&address))
     };
     let _hanging = hosts.inside(Host::B, connect).unwrap();
     let mut buffer = [0; 1484];

@@ -38,9 +38,6 @@ fn open(node: &Node, number: PortNumber) -> Result<QueuingPort, CommandError> {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let node = peer::open(arguments.node.node_config()?)?;
     let mut port = open(&node, arguments.port)?;
-    if let Err(error) = node.publish_status() {
-        eprintln!("taut: `taut status` will not show this node: {error}");
-    }
     cli::print(&format!(
         "{}\nanswering on port {}\n",
         node.report(),

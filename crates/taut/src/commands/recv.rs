@@ -41,9 +41,6 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
     let node = peer::open(arguments.node.node_config()?)?;
     let mut source = Inlet::open(&node, &arguments)?;
-    if let Err(error) = node.publish_status() {
-        eprintln!("taut: `taut status` will not show this node: {error}");
-    }
     // Standard output is for what is received.
     eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
     let mut output = arguments.output.open()?;

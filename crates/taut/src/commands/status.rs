@@ -19,11 +19,11 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let (nodes, silent) = tautline::status::nodes().map_err(|error| {
         CommandError::failed(
             format!("cannot list the nodes: {error}"),
-            "mount /proc (mount -t proc proc /proc)",
+            "see that /run/tautline belongs to root, and your runtime directory to you",
         )
     })?;
     for name in &silent {
-        eprintln!("taut: the node {name} (process/number) does not answer: it may be stopped");
+        eprintln!("taut: the node {name} (process-number) does not answer: it may be stopped");
     }
     arguments.json.print(
         || json!({ "nodes": nodes, "silent": silent }),
@@ -33,7 +33,8 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 
 fn all_text(nodes: &[Value]) -> String {
     if nodes.is_empty() {
-        return "no node is open in this network namespace, or none that publishes its status\n"
+        return "no node is open in this network namespace that this user may ask; root sees those of all users in \
+                /run/user\n"
             .to_owned();
     }
     let texts: Vec<String> = nodes.iter().map(node_text).collect();

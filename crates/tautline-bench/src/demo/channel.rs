@@ -147,10 +147,7 @@ impl Nodes {
     pub(super) fn open(scene: Scene<'_>) -> Result<Nodes, DemoError> {
         let open = |host| {
             scene.inside(host, || {
-                let node = Node::open(scene.config(host))?;
-                // Without it the demo is only less visible.
-                let _not_shown = node.publish_status();
-                Ok::<_, DemoError>(node)
+                Node::open(scene.config(host)).map_err(DemoError::from)
             })?
         };
         Ok(Nodes([open(Host::A)?, open(Host::B)?]))

@@ -11,6 +11,7 @@ use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
+use tautline_state::Directory;
 
 use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
 use super::table;
@@ -21,12 +22,14 @@ use crate::link::xdp::{Asked, DemuxOwner, PortParts};
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::neighbours::NeighbourTableError;
+use crate::runtime::{self, Room};
 use crate::sys::{interface, unix, wait};
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// Time between attempts to connect to a control process where too many wait already. Lower: more of a busy machine goes
+/// Time between attempts to connect to a control process where too many wait already. Lower: more of a busy machine
+/// goes
 /// into trying. Higher: a node opens later than it could.
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
 /// Attempts to open a port that is taken, and the time between them: whoever has just given it up may
@@ -205,31 +208,23 @@ impl Hello {
 
     /// Nothing where no control process listens.
     pub(super) fn connect(&self) -> io::Result<Option<Control>> {
-        let name = super::name(self.interface_index);
-        let deadline = Instant::now() + TIME_LIMIT;
-        let socket = loop {
-            match unix::connect(&name, SocketType::SEQPACKET) {
-                Ok(socket) => break socket,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-                // Too many wait to be accepted.
-                Err(error)
-                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
-                {
-                    std::thread::sleep(BETWEEN_CONNECTS);
-                }
-                Err(error) => return Err(error),
+        let name = super::socket_name(self.interface_index);
+        for room in runtime::find(Room::Control) {
+            let Some(socket) = connect_soon(&room, &name)? else {
+                continue;
+            };
+            let peer = unix::peer(socket.as_fd())?;
+            // The directory belongs to root or to this user; so does who listens there.
+            let own = rustix::process::geteuid().as_raw();
+            if peer.uid == 0 || peer.uid == own {
+                return Ok(Some(Control {
+                    socket,
+                    pid: peer.pid,
+                    serial: 0,
+                }));
             }
-        };
-        let peer = unix::peer(socket.as_fd())?;
-        // Anybody can take a name that is free, and would be handed this node's messages. Whoever did
-        // so without being root is no control process.
-        let own = rustix::process::geteuid().as_raw();
-        let control = Control {
-            socket,
-            pid: peer.pid,
-            serial: 0,
-        };
-        Ok((peer.uid == 0 || peer.uid == own).then_some(control))
+        }
+        Ok(None)
     }
 
     pub(super) fn say(&self, control: &mut Control) -> Result<(Welcome, OwnedFd), String> {
@@ -244,6 +239,21 @@ impl Hello {
             }
             Answer::Refused(refusal) => Err(refusal.why),
             other => Err(format!("it answered {other:?}")),
+        }
+    }
+}
+
+/// Connects, and waits while too many others wait to be accepted.
+fn connect_soon(room: &Directory, name: &str) -> io::Result<Option<OwnedFd>> {
+    let deadline = Instant::now() + TIME_LIMIT;
+    loop {
+        match runtime::connect(room, name, SocketType::SEQPACKET) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
+                std::thread::sleep(BETWEEN_CONNECTS);
+            }
+            result => return result,
         }
     }
 }
@@ -377,7 +387,7 @@ fn parts(descriptors: Vec<OwnedFd>, shape: Shape, priorities: u8) -> Result<Port
         memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
         doorbell,
         sender,
-        claim: Claim::handed(claim).map_err(refused)?,
+        claim: Claim::handed(claim),
         priorities,
     })
 }

@@ -19,9 +19,13 @@ pub use client::{Found, look};
 pub use server::Server;
 pub use table::{SharedTable, TableContent};
 
-/// The name that the control process of an interface listens on. In the abstract name space, which is
-/// the network namespace's own, as interfaces are; it goes with the process. Anybody can take such a
-/// name, so a client looks whose it is.
-fn name(interface_index: u32) -> String {
-    format!("tautline/control/{interface_index}")
+/// Name of the socket on which the control process of an interface serves clients, in the room of control sockets of
+/// the network namespace. That belongs to root, or to the user who looks, so that no stranger can take the name.
+fn socket_name(interface_index: u32) -> String {
+    format!("clients-{interface_index}")
+}
+
+/// Name of the socket on which it tells its status, beside that.
+fn status_name(interface_index: u32) -> String {
+    format!("status-{interface_index}")
 }

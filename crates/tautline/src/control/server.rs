@@ -18,7 +18,7 @@ use self::clients::{Client, Clients};
 use self::neighbours::Asked;
 use super::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
 use super::policy::{Asker, Policy, Taken};
-use crate::claim::{self, Claim, ClaimError, Holder, claimant};
+use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::config::NodeConfig;
 use crate::error::{OpenError, PortError};
 use crate::link::xdp::DemuxOwner;
@@ -26,7 +26,7 @@ use crate::link::xdp::demux::{Demux, Setup};
 use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{LockedBy, Neighbours, Own};
 use crate::node::{OpenReport, Place};
-use crate::status;
+use crate::runtime::{self, Room};
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
 use crate::sys::unix::{self, Credentials};
@@ -97,6 +97,8 @@ pub struct Server {
     taken_over: usize,
     listener: ForeignListener,
     status: ForeignListener,
+    /// The place of the interface's control process.
+    _claim: Claim,
     epoll: OwnedFd,
     /// Whether the listeners are looked at: not while there is no descriptor for one more connection.
     accepting: bool,
@@ -108,7 +110,7 @@ pub struct Server {
     looked: Instant,
 }
 
-/// What is called now and then, as long as requests are served.
+/// Function called now and then, as long as requests are served.
 struct Heartbeat {
     interval: Duration,
     last: Instant,
@@ -154,7 +156,8 @@ impl Server {
         };
         let policy = Policy::new(&config.allow)?;
         let neighbours = Neighbours::new(config.neighbours, Own::of(Some(&interface), place.ip));
-        let listener = listen(&name, interface.index)?;
+        let claim = claim_place(&name, interface.index)?;
+        let index = interface.index;
         let setup = Setup {
             name,
             interface,
@@ -171,10 +174,10 @@ impl Server {
             .keep(link)
             .map_err(|error| refused("keeping the demux attached", error))?;
         let report = report::opened(&demux, place, not_better);
-        let (status, epoll) = (
-            status::listener(),
-            epoll::create(epoll::CreateFlags::CLOEXEC),
-        );
+        // From here on requests are answered soon.
+        let listener = listen(&super::socket_name(index), SocketType::SEQPACKET)?;
+        let status = listen(&super::status_name(index), SocketType::STREAM)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
         let mut server = Self {
             demux,
             keeper,
@@ -184,9 +187,8 @@ impl Server {
             report,
             taken_over: 0,
             listener,
-            status: status
-                .map(ForeignListener::new)
-                .map_err(|error| refused("listening for `taut status`", error))?,
+            status,
+            _claim: claim,
             epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
             accepting: true,
             heartbeat: None,
@@ -213,7 +215,8 @@ impl Server {
         self.taken_over
     }
 
-    /// Calls `beat` about every `interval` while [`Server::run`] serves: for a watchdog, which learns from it that requests
+    /// Calls `beat` about every `interval` while [`Server::run`] serves: for a watchdog, which learns from it that
+    /// requests
     /// are answered.
     pub fn beat_every(&mut self, interval: Duration, beat: impl FnMut() + Send + 'static) {
         self.heartbeat = Some(Heartbeat {
@@ -488,8 +491,14 @@ impl Server {
             .grant(&asker, port, memory_bytes, &self.taken())
             .map_err(|why| no(Reason::NotAllowed, why))?;
         let setup = self.demux.setup();
-        let claim = Claim::attempt(setup.interface.index, setup.ethertype, port.get());
-        let claim = claim.map_err(not_claimed)?;
+        let owner = Credentials {
+            pid,
+            uid: asker.uid,
+            gid: asker.groups.first().copied().unwrap_or(u32::MAX),
+        };
+        let claim = Claim::attempt(number_of(setup, port), owner).map_err(not_claimed)?;
+        let claim = claim.into_descriptor();
+        let claim = claim.ok_or_else(|| no(Reason::Kernel, "there is no directory for claims"))?;
         // Whoever had it before is dead, whether that has been noticed or not.
         self.close(port);
         if self.leaving.remove(&port) {
@@ -511,10 +520,7 @@ impl Server {
         let answer = Answer::Opened {
             priorities: grant.priorities,
         };
-        Ok((
-            answer,
-            vec![made.map, made.doorbell, made.sender, claim.into()],
-        ))
+        Ok((answer, vec![made.map, made.doorbell, made.sender, claim]))
     }
 
     /// A client that has said what it needs.
@@ -572,16 +578,13 @@ impl Server {
 
     /// Finds the ports that a predecessor gave out, and whose they are.
     fn take_ports_over(&mut self) {
-        let (index, ethertype) = {
-            let setup = self.demux.setup();
-            (setup.interface.index, setup.ethertype)
-        };
         for (port, memory_bytes) in self.demux.open_ports() {
-            if claim::is_free(index, ethertype, port.get()) {
+            let number = number_of(self.demux.setup(), port);
+            if claim::is_free(number) {
                 self.demux.close_port(port);
                 continue;
             }
-            let holder = claimant(index, ethertype, port.get()).unwrap_or(UNKNOWN);
+            let holder = claimant(number).unwrap_or(UNKNOWN);
             let asker = Asker {
                 uid: holder.uid,
                 groups: vec![holder.gid],
@@ -609,12 +612,11 @@ impl Server {
             self.forget(number);
         }
         let setup = self.demux.setup();
-        let (index, ethertype) = (setup.interface.index, setup.ethertype);
         let dead: Vec<PortNumber> = self
             .ports
             .iter()
             .filter(|(_, open)| open.client.is_none())
-            .filter(|(port, _)| claim::is_free(index, ethertype, port.get()))
+            .filter(|(port, _)| claim::is_free(number_of(setup, **port)))
             .map(|(port, _)| *port)
             .collect();
         for port in dead {
@@ -651,6 +653,14 @@ fn no(reason: Reason, why: impl Into<String>) -> Refusal {
     }
 }
 
+fn number_of(setup: &Setup, port: PortNumber) -> Number {
+    Number {
+        interface_index: setup.interface.index,
+        ethertype: setup.ethertype,
+        port: port.get(),
+    }
+}
+
 fn not_claimed(error: ClaimError) -> Refusal {
     match error {
         ClaimError::Taken(holder) => Refusal {
@@ -661,51 +671,66 @@ fn not_claimed(error: ClaimError) -> Refusal {
     }
 }
 
-/// Takes the name of the interface's control process.
-fn listen(name: &str, index: u32) -> Result<ForeignListener, OpenError> {
-    let own = super::name(index);
-    ForeignListener::listen(&own, SocketType::SEQPACKET, BACKLOG).map_err(|error| {
-        if error.kind() != io::ErrorKind::AddrInUse {
-            return refused("listening for clients", error);
-        }
-        let holder = unix::connect(&own, SocketType::SEQPACKET).and_then(unix::peer);
-        OpenError::ControlTaken {
+/// Claims the place of the interface's control process.
+fn claim_place(name: &str, index: u32) -> Result<Claim, OpenError> {
+    Claim::of_control(index).map_err(|error| match error {
+        ClaimError::Taken(holder) => OpenError::ControlTaken {
             interface: name.to_owned(),
-            holder: holder.ok().map(|peer| Holder::of(peer.pid)),
-        }
+            holder,
+        },
+        ClaimError::Io(error) => refused("claiming the place of the control process", error),
     })
 }
 
-/// The demux that runs, or a fresh one in the best mode that works, with why not a better one.
+/// Listens in the room of control sockets, to which everybody may connect.
+fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
+    let room = runtime::make(Room::Control);
+    let listener = room.and_then(|room| runtime::listen(&room, name, kind, 0o666, BACKLOG));
+    match listener {
+        Ok(listener) => Ok(ForeignListener::new(listener)),
+        Err(error) => Err(refused("listening for clients", error.into())),
+    }
+}
+
+/// The demux that runs, or a fresh one in the best mode that works, with why not a better one. What a predecessor's
+/// last
+/// client held may be on its way out, and is waited for.
 fn own_demux(
     setup: &Setup,
     asked: Option<XdpMode>,
 ) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
     let started = Instant::now();
     loop {
-        if let Some(demux) = Demux::take_over(setup.clone(), asked)? {
-            return Ok((demux, Vec::new()));
-        }
-        let mut not_better = Vec::new();
-        let modes = [XdpMode::Native, XdpMode::Generic].into_iter();
-        for mode in modes.filter(|mode| asked.is_none_or(|asked| asked == *mode)) {
-            let setup = Setup {
-                mode,
-                ..setup.clone()
-            };
-            match Demux::attach(setup) {
-                Ok(demux) => return Ok((demux, not_better)),
-                Err(error) => not_better.push((mode, error)),
+        match find_or_attach(setup, asked) {
+            Err(OpenError::XdpTaken { .. }) if started.elapsed() < DETACH_TIME_LIMIT => {
+                std::thread::sleep(DETACH_INTERVAL);
             }
+            result => return result,
         }
-        let (_, first) = not_better.swap_remove(0);
-        // The last client of a predecessor has just died, and what it held is being taken away.
-        let passing = matches!(first, OpenError::XdpTaken { .. });
-        if !passing || started.elapsed() > DETACH_TIME_LIMIT {
-            return Err(first);
-        }
-        std::thread::sleep(DETACH_INTERVAL);
     }
+}
+
+fn find_or_attach(
+    setup: &Setup,
+    asked: Option<XdpMode>,
+) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
+    if let Some(demux) = Demux::take_over(setup.clone(), asked)? {
+        return Ok((demux, Vec::new()));
+    }
+    let mut not_better = Vec::new();
+    let modes = [XdpMode::Native, XdpMode::Generic].into_iter();
+    for mode in modes.filter(|mode| asked.is_none_or(|asked| asked == *mode)) {
+        let setup = Setup {
+            mode,
+            ..setup.clone()
+        };
+        match Demux::attach(setup) {
+            Ok(demux) => return Ok((demux, not_better)),
+            Err(error) => not_better.push((mode, error)),
+        }
+    }
+    let (_, first) = not_better.swap_remove(0);
+    Err(first)
 }
 
 fn not_permitted(error: io::Error, doing: &str) -> OpenError {

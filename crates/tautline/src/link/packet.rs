@@ -23,7 +23,7 @@ use super::{
     ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
 };
-use crate::claim::{Claim, ClaimError};
+use crate::claim::{Claim, ClaimError, Number};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
@@ -73,7 +73,12 @@ pub(crate) fn claim(
     ethertype: u16,
     port: PortNumber,
 ) -> Result<Claim, PortError> {
-    Claim::new(interface.index, ethertype, port.get()).map_err(|error| match error {
+    let number = Number {
+        interface_index: interface.index,
+        ethertype,
+        port: port.get(),
+    };
+    Claim::new(number).map_err(|error| match error {
         ClaimError::Taken(holder) => PortError::Taken { port, holder },
         ClaimError::Io(error) => PortError::refused("claiming the port", error),
     })

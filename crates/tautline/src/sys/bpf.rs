@@ -11,6 +11,7 @@ const MAP_LOOKUP_ELEMENT: libc::c_long = 1;
 const MAP_UPDATE_ELEMENT: libc::c_long = 2;
 const MAP_DELETE_ELEMENT: libc::c_long = 3;
 const OBJECT_PIN: libc::c_long = 6;
+const OBJECT_GET: libc::c_long = 7;
 const OBJECT_INFO: libc::c_long = 15;
 const LINK_BY_ID: libc::c_long = 30;
 const LINK_NEXT_ID: libc::c_long = 31;
@@ -177,6 +178,24 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     unsafe { call(OBJECT_PIN, &mut attributes) }.map(drop)
 }
 
+/// An object that was pinned.
+pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut attributes = PinAttributes {
+        path: path.as_ptr() as u64,
+        object_fd: 0,
+        flags: 0,
+    };
+    // SAFETY: the layout is that of the command; `path` ends with a zero and lives through the call. The descriptor that
+    // it returns is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(call(OBJECT_GET, &mut attributes)?)) }
+}
+
+/// The number of the program that a link holds.
+pub(crate) fn program_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(link_info(link)?.program_id)
+}
+
 /// The link that holds a program on its interface, if a link does.
 pub(crate) fn link_of_program(program_id: u32) -> io::Result<Option<OwnedFd>> {
     let mut id = 0;
@@ -188,7 +207,7 @@ pub(crate) fn link_of_program(program_id: u32) -> io::Result<Option<OwnedFd>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        let info = link_info(&link)?;
+        let info = link_info(link.as_fd())?;
         if info.kind == LINK_TYPE_XDP && info.program_id == program_id {
             return Ok(Some(link));
         }
@@ -221,10 +240,10 @@ fn link_by_id(id: u32) -> io::Result<OwnedFd> {
     unsafe { Ok(OwnedFd::from_raw_fd(call(LINK_BY_ID, &mut attributes)?)) }
 }
 
-fn link_info(link: &OwnedFd) -> io::Result<LinkInfo> {
+fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     let mut info = LinkInfo::default();
     // SAFETY: `LinkInfo` is the head of what the kernel tells of a link.
-    unsafe { object_info(link.as_fd(), &mut info) }?;
+    unsafe { object_info(link, &mut info) }?;
     Ok(info)
 }
 

@@ -17,3 +17,10 @@ pub(crate) fn current() -> Option<Namespace> {
         inode: metadata.st_ino(),
     })
 }
+
+impl Namespace {
+    /// Its inode's number.
+    pub(crate) fn inode(self) -> u64 {
+        self.inode
+    }
+}

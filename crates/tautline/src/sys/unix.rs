@@ -1,9 +1,9 @@
-//! Unix sockets that keep messages apart and carry descriptors, under names that exist only while
-//! somebody listens and only in one network namespace.
+//! Unix sockets that keep messages apart and carry descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -20,6 +20,17 @@ pub(crate) struct Credentials {
     pub(crate) gid: u32,
 }
 
+impl Credentials {
+    /// This process's.
+    pub(crate) fn own() -> Self {
+        Self {
+            pid: std::process::id() as i32,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        }
+    }
+}
+
 fn socket(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(
@@ -30,32 +41,48 @@ fn socket(kind: SocketType) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Listens under an abstract name; `backlog` connections can wait to be accepted.
-/// `ErrorKind::AddrInUse` if somebody listens already.
-pub(crate) fn listen(name: &str, kind: SocketType, backlog: i32) -> io::Result<OwnedFd> {
-    let listener = socket(kind)?;
-    rustix::net::bind(
-        &listener,
-        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
-    )?;
-    rustix::net::listen(&listener, backlog)?;
-    Ok(listener)
+/// A socket without a name.
+pub(crate) fn unnamed(kind: SocketType) -> io::Result<OwnedFd> {
+    socket(kind)
 }
 
-/// Listens anew on a socket that was handed to this process, whose credentials then count.
+/// A socket with this name, on which nobody listens yet.
+pub(crate) fn bind_path(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
+    let bound = socket(kind)?;
+    rustix::net::bind(&bound, &SocketAddrUnix::new(path)?)?;
+    Ok(bound)
+}
+
+/// Listens on a socket that has a name; `backlog` connections can wait to be accepted. On one that listens already,
+/// this
+/// process's credentials count from here on.
 pub(crate) fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(listener, backlog)?)
 }
 
-/// Connects to an abstract name. Never waits: a listener that has too many waiting already is
-/// `ErrorKind::WouldBlock`. `ErrorKind::ConnectionRefused` if nobody listens.
-pub(crate) fn connect(name: &str, kind: SocketType) -> io::Result<OwnedFd> {
+/// Connects to a name. Never waits: a listener that has too many waiting already is `ErrorKind::WouldBlock`.
+/// `ErrorKind::ConnectionRefused` if nobody listens.
+pub(crate) fn connect_path(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let stream = socket(kind)?;
-    rustix::net::connect(
-        &stream,
-        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
-    )?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
     Ok(stream)
+}
+
+/// The number of the network namespace that a socket is in, which is never given twice (Linux 5.14).
+pub(crate) fn namespace_cookie(socket: &OwnedFd) -> io::Result<u64> {
+    let mut cookie = 0u64;
+    let mut bytes = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: `cookie` is writable for `bytes`; any bits are a valid integer.
+    super::check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut bytes,
+        )
+    })?;
+    Ok(cookie)
 }
 
 /// The next connection, or `None` if nobody waits.

@@ -1,8 +1,9 @@
 //! Speaking to control processes and nodes as no library of ours does.
+#![allow(unsafe_code)] // getsockopt writes through a pointer.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::net::if_::if_nametoindex;
 use rustix::net::{
@@ -11,20 +12,60 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-/// Where the control process of an interface listens.
-pub fn control_socket(interface: &str) -> SocketAddrUnix {
-    let index = if_nametoindex(interface).unwrap();
-    SocketAddrUnix::new_abstract_name(format!("tautline/control/{index}").as_bytes()).unwrap()
+/// Root's directory for the network namespace of this thread, as docs/control.md describes it.
+pub fn directory() -> String {
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let (mut cookie, mut bytes) = (0u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: `cookie` is writable for `bytes`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut bytes,
+        )
+    };
+    assert_eq!(result, 0);
+    format!("/run/tautline/net-{cookie}")
 }
 
-/// Where the first node of a process tells its status.
-pub fn status_socket(pid: u32) -> SocketAddrUnix {
-    SocketAddrUnix::new_abstract_name(format!("tautline/node/{pid}/0").as_bytes()).unwrap()
+/// Where the control process of an interface serves clients.
+pub fn control_socket(interface: &str) -> SocketAddrUnix {
+    let index = if_nametoindex(interface).unwrap();
+    SocketAddrUnix::new(format!("{}/control/clients-{index}", directory())).unwrap()
+}
+
+/// Where it tells its status.
+pub fn status_socket(interface: &str) -> SocketAddrUnix {
+    let index = if_nametoindex(interface).unwrap();
+    SocketAddrUnix::new(format!("{}/control/status-{index}", directory())).unwrap()
+}
+
+/// Where root's node in a process tells its status.
+pub fn node_socket(pid: u32) -> SocketAddrUnix {
+    let room = format!("{}/nodes", directory());
+    let mut entries = std::fs::read_dir(&room).unwrap().flatten();
+    let of_process = |entry: &std::fs::DirEntry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(&format!("{pid}-"))
+    };
+    SocketAddrUnix::new(entries.find(of_process).unwrap().path()).unwrap()
 }
 
 /// Connects, and waits for room in the queue.
 pub fn connect(address: &SocketAddrUnix) -> OwnedFd {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&socket, address).unwrap();
+    socket
+}
+
+/// Asks for a status, and reads nothing.
+pub fn hang(address: &SocketAddrUnix) -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     rustix::net::connect(&socket, address).unwrap();
     socket

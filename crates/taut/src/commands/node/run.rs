@@ -4,6 +4,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use tautline::config::TuneConfig;
@@ -47,8 +48,12 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         text += &tuned.text();
     }
     cli::print(&text)?;
-    if let Err(error) = tell_ready() {
+    if let Err(error) = notify("READY=1") {
         eprintln!("taut: the service manager was not told that this process is ready: {error}");
+    }
+    if let Some(limit) = watchdog_limit() {
+        // One that is not heard is followed by another.
+        server.beat_every(limit / 2, || drop(notify("WATCHDOG=1")));
     }
     let served = server.run(&stop).map_err(|error| {
         CommandError::failed(
@@ -101,8 +106,16 @@ fn say((done, refused): (Vec<String>, Vec<String>)) -> Result<(), CommandError> 
         .try_for_each(|line| cli::print(&format!("{line}\n")))
 }
 
-/// Tells the service manager that clients can come, if there is one that wants to know (sd_notify(3)).
-fn tell_ready() -> io::Result<()> {
+/// Time within which the service manager wants to hear from this process, if it does (sd_watchdog_enabled(3)).
+fn watchdog_limit() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    let limit = number("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
+    limit.map(Duration::from_micros)
+}
+
+/// Tells the service manager something, if there is one that wants to know (sd_notify(3)).
+fn notify(state: &str) -> io::Result<()> {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
     };
@@ -110,7 +123,8 @@ fn tell_ready() -> io::Result<()> {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(name)?,
     };
-    UnixDatagram::unbound()?
-        .send_to_addr(b"READY=1", &address)
-        .map(drop)
+    let socket = UnixDatagram::unbound()?;
+    // A service manager that does not read is not waited for.
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }

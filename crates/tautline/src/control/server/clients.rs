@@ -188,7 +188,7 @@ impl Clients {
             .map(|(number, _)| *number)
     }
 
-    /// Who has said what it needs.
+    /// Clients that have said what they need.
     pub(super) fn greeted(&self) -> impl Iterator<Item = (u64, &Client)> {
         self.connected
             .iter()

@@ -19,7 +19,7 @@ use tautline_shm::region::Shape;
 use super::counters::Counters;
 use super::early::EarlyFragments;
 use super::udp_table::{PLACES, UdpTable};
-use super::{DemuxOwner, PortParts, UdpPortParts, doorbell};
+use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders};
 use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError};
 use crate::link::packet::claim;
@@ -424,10 +424,16 @@ fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
 /// Another program is on the interface.
 pub(super) fn taken(setup: &Setup) -> OpenError {
     let id = interface::xdp_program(setup.interface.index).ok().flatten();
+    let name = id.and_then(program_name);
+    let of_node = [XdpMode::Native, XdpMode::Generic]
+        .into_iter()
+        .any(|mode| name.as_deref() == Some(program_of(mode)));
+    let holders = id.filter(|_| of_node).map(holders::of_program);
     OpenError::XdpTaken {
         interface: setup.name.clone(),
         id,
-        name: id.and_then(program_name),
+        name,
+        holders: holders.unwrap_or_default(),
     }
 }
 

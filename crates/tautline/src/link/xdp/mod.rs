@@ -9,6 +9,7 @@ pub(in crate::link) mod counters;
 pub(crate) mod demux;
 mod doorbell;
 pub(in crate::link) mod early;
+mod holders;
 mod port;
 mod running;
 mod udp;

@@ -7,6 +7,7 @@ use aya::maps::{Map, MapData, MapInfo};
 use aya::programs::{ProgramInfo, Xdp};
 
 use super::demux::{Demux, Setup, not_loaded, program_of, taken};
+use super::holders;
 use crate::error::OpenError;
 use crate::link::XdpMode;
 use crate::sys::{bpf, interface};
@@ -45,10 +46,13 @@ fn take(setup: Setup, asked: Option<XdpMode>, id: u32) -> Result<Demux, OpenErro
     let setup = Setup { mode, ..setup };
     let doing = format!("taking over the demux on `{}`", setup.name);
     let refused = |source: Error| OpenError::Refused { doing, source };
+    let refused = |why: Error| {
+        let holders = holders::named(&holders::of_program(id));
+        refused(format!("{why}; end the processes that use it: {holders}").into())
+    };
     if asked.is_some_and(|asked| asked != mode) {
-        return Err(refused(
-            format!("it runs in {mode:?} mode; end the processes that use it").into(),
-        ));
+        let mode = format!("{mode:?}").to_lowercase();
+        return Err(refused(format!("it runs in {mode} mode").into()));
     }
     let maps = maps_of(&running).map_err(not_loaded)?;
     compare(&setup, &running, &maps).map_err(refused)?;
@@ -96,12 +100,11 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
         .try_into()?;
     program.load()?;
     if program.info()?.tag() != running.tag() {
-        return Err("it is of another version of Tautline; end the processes that use it".into());
+        return Err("it is of another version of Tautline".into());
     }
     if ours != constants(&map(maps, CONSTANTS)?)? {
         return Err(
-            "it is a single process's own, or has another MAC address, IPv4 address or EtherType; \
-             end the processes that use it"
+            "it is a single process's own, or has another MAC address, IPv4 address or EtherType"
                 .into(),
         );
     }

@@ -1,0 +1,218 @@
+//! The sockets and claims of a network namespace: files in a directory of its own below the runtime directory
+//! (`/run/tautline/net-1` for root), since interfaces and port numbers are a network namespace's own too.
+//!
+//! Abstract names, which go with the process, could be taken by anybody first. What lies here can be made by the
+//! directory's owner only; what a killed process leaves is told by its lock, or by nobody answering.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::net::SocketType;
+use tautline_state::{Directory, EntryKind, Owner, StateError, runtime_directory};
+
+use crate::sys::{namespace, unix};
+
+/// Root's runtime directory, which clients of other users look into.
+const ROOTS: &str = "/run/tautline";
+/// The directories of users who are logged in.
+const USERS: &str = "/run/user";
+/// Directories of network namespaces that are looked through for what is left of them, by whoever makes one. Lower:
+/// they are taken away later. Higher: the first node of a network namespace opens later.
+const SWEPT_MAX: usize = 64;
+/// Attempts to make a file whose directory somebody takes away as empty at the same moment.
+const ATTEMPTS: u32 = 8;
+
+/// Rooms of a namespace's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Control processes' sockets, which everybody may connect to.
+    Control,
+    /// Locks on port numbers and interfaces, for the owner only.
+    Claims,
+    /// Sockets on which nodes tell their status to their own user, and to root.
+    Nodes,
+}
+
+impl Room {
+    fn name_and_mode(self) -> (&'static str, u32) {
+        match self {
+            Self::Control => ("control", 0o755),
+            Self::Claims => ("claims", 0o700),
+            Self::Nodes => ("nodes", 0o700),
+        }
+    }
+}
+
+/// A room of this user's, made where it is missing, for the network namespace of this thread.
+pub(crate) fn make(room: Room) -> Result<Directory, StateError> {
+    let runtime = runtime_directory()?;
+    let name = namespace_name().map_err(|source| StateError::Io {
+        action: "ask for the network namespace of",
+        path: runtime.path().to_owned(),
+        source,
+    })?;
+    let (room, mode) = room.name_and_mode();
+    for attempt in 1.. {
+        let (of_namespace, made) = runtime.make_below(&name, 0o755, Owner::SelfOrRoot)?;
+        if made {
+            sweep(&runtime, &name);
+        }
+        match of_namespace.make_below(room, mode, Owner::SelfOrRoot) {
+            Err(error) if error.is_absent() && attempt < ATTEMPTS => {}
+            made => return made.map(|(directory, _)| directory),
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// The rooms of this kind that this process believes: root's, and this user's own.
+pub(crate) fn find(room: Room) -> Vec<Directory> {
+    let Ok(name) = namespace_name() else {
+        return Vec::new();
+    };
+    let own = tautline_state::find_runtime_directory().ok().flatten();
+    let roots = Directory::open(ROOTS.as_ref()).ok();
+    let roots = roots.filter(|_| !rustix::process::geteuid().is_root());
+    let below = |runtime: Directory| below(&runtime, &name, room, Owner::SelfOrRoot);
+    roots.into_iter().chain(own).filter_map(below).collect()
+}
+
+/// The rooms of users who are logged in, for root, who may ask their nodes.
+pub(crate) fn find_of_users(room: Room) -> Vec<Directory> {
+    let (Ok(name), true) = (namespace_name(), rustix::process::geteuid().is_root()) else {
+        return Vec::new();
+    };
+    let Ok(users) = Directory::open(USERS.as_ref()) else {
+        return Vec::new();
+    };
+    let entries = users.entries().unwrap_or_default().into_iter();
+    let of_user = |entry: tautline_state::Entry| {
+        let owner = Owner::Also(entry.name.to_str()?.parse().ok()?);
+        let runtime = users.open_below(&entry.name, owner).ok()?;
+        let runtime = runtime.open_below("tautline", owner).ok()?;
+        below(&runtime, &name, room, owner)
+    };
+    entries.filter_map(of_user).collect()
+}
+
+fn below(runtime: &Directory, name: &str, room: Room, owner: Owner) -> Option<Directory> {
+    let of_namespace = runtime.open_below(name, owner).ok()?;
+    of_namespace.open_below(room.name_and_mode().0, owner).ok()
+}
+
+/// Name of the directory of this thread's network namespace. Numbers of namespaces are never given twice; before Linux
+/// 5.14 there is only the inode, which can be.
+fn namespace_name() -> io::Result<String> {
+    let socket = unix::unnamed(SocketType::STREAM)?;
+    match unix::namespace_cookie(&socket) {
+        Ok(cookie) => Ok(format!("net-{cookie}")),
+        Err(error) => match namespace::current() {
+            Some(current) => Ok(format!("net-inode-{}", current.inode())),
+            None => Err(error),
+        },
+    }
+}
+
+/// Listens in a room under a name, which is there as soon as somebody answers, in place of what had that name. The
+/// caller
+/// has made sure that nobody else has it.
+pub(crate) fn listen(
+    room: &Directory,
+    name: &str,
+    kind: SocketType,
+    mode: u32,
+    backlog: i32,
+) -> Result<OwnedFd, StateError> {
+    let beside = format!(".{name}.new");
+    let failed = |source| StateError::Io {
+        action: "listen on",
+        path: room.path().join(name),
+        source,
+    };
+    match room.remove(&beside) {
+        Err(error) if !error.is_absent() => return Err(error),
+        _ => {}
+    }
+    let listener = unix::bind_path(&room.reachable(&beside)?, kind).map_err(failed)?;
+    room.set_access_of(&beside, mode, None)?;
+    unix::listen_again(std::os::fd::AsFd::as_fd(&listener), backlog).map_err(failed)?;
+    room.rename(&beside, name)?;
+    Ok(listener)
+}
+
+/// Connects to a socket in a room. Never waits. `None` if nobody listens there.
+pub(crate) fn connect(
+    room: &Directory,
+    name: &str,
+    kind: SocketType,
+) -> io::Result<Option<OwnedFd>> {
+    match unix::connect_path(&room.reachable(name)?, kind) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Opens a file in a room for locking; makes it if `make` says so.
+pub(crate) fn open_lock(room: &Directory, name: &str, make: bool) -> io::Result<OwnedFd> {
+    let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    if make {
+        flags |= OFlags::CREATE;
+    }
+    Ok(rustix::fs::openat(
+        room,
+        name,
+        flags,
+        Mode::from_raw_mode(0o600),
+    )?)
+}
+
+/// Takes away what is left of network namespaces in which nothing lives any more. What is locked or answers stays, with
+/// all that is beside it.
+fn sweep(runtime: &Directory, own: &str) {
+    let entries = runtime.entries().unwrap_or_default().into_iter();
+    let others = entries.filter_map(|entry| {
+        let name = entry.name.to_str()?.to_owned();
+        (name.starts_with("net-") && name != own).then_some(name)
+    });
+    for name in others.take(SWEPT_MAX) {
+        if let Ok(directory) = runtime.open_below(&name, Owner::SelfOrRoot)
+            && sweep_rooms(&directory).is_some()
+        {
+            let _somebody_came = runtime.remove_directory(&name);
+        }
+    }
+}
+
+/// `None` as soon as something lives there.
+fn sweep_rooms(directory: &Directory) -> Option<()> {
+    // Locks first: who has one may be about to listen.
+    for room in [Room::Claims, Room::Control, Room::Nodes] {
+        let (name, _) = room.name_and_mode();
+        let room = match directory.open_below(name, Owner::SelfOrRoot) {
+            Err(error) if error.is_absent() => continue,
+            opened => opened.ok()?,
+        };
+        for entry in room.entries().ok()? {
+            let name = entry.name.to_str()?;
+            let is_dead = match entry.kind {
+                EntryKind::File => open_lock(&room, name, false).is_ok_and(|file| {
+                    let exclusive = FlockOperation::NonBlockingLockExclusive;
+                    // Removed below while it is locked.
+                    rustix::fs::flock(&file, exclusive).is_ok() && room.remove(name).is_ok()
+                }),
+                EntryKind::Socket => {
+                    let answered = connect(&room, name, SocketType::STREAM);
+                    matches!(answered, Ok(None)) && room.remove(name).is_ok()
+                }
+                _ => false,
+            };
+            is_dead.then_some(())?;
+        }
+        directory.remove_directory(name).ok()?;
+    }
+    Some(())
+}
