@@ -101,16 +101,21 @@ fn links_between_documents_lead_somewhere() {
 }
 
 #[test]
-fn the_map_of_the_documents_is_whole() {
-    let root = root();
-    let map = fs::read_to_string(root.join("README.md")).expect("README.md");
-    let linked = BTreeSet::from_iter(link_targets(&map));
-    for entry in fs::read_dir(root.join("docs")).expect("docs/") {
+fn the_maps_of_the_documents_are_whole() {
+    every_page_is_named("docs", "README.md", "docs/");
+    every_page_is_named("docs/decisions", "docs/decisions/README.md", "");
+}
+
+/// Checks that a map links to every page of a directory, by the path that begins with `prefix`.
+fn every_page_is_named(directory: &str, map: &str, prefix: &str) {
+    let text = fs::read_to_string(root().join(map)).expect(map);
+    let linked = BTreeSet::from_iter(link_targets(&text));
+    for entry in fs::read_dir(root().join(directory)).expect(directory) {
         let name = entry.expect("an entry").file_name();
         let name = name.to_str().expect("a name in UTF-8");
-        if name.ends_with(".md") {
-            let page = format!("docs/{name}");
-            assert!(linked.contains(&page), "README.md does not name {page}");
+        if name.ends_with(".md") && name != "README.md" {
+            let page = format!("{prefix}{name}");
+            assert!(linked.contains(&page), "{map} does not name {page}");
         }
     }
 }
