@@ -13,13 +13,12 @@ const COLUMNS_MAX: usize = 120;
 /// Directories and files that are not checked yet. Empty is the aim.
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
-    "crates/tautline/src/control",
-    "crates/tautline/src/claim.rs",
+    "crates/tautline/src/control/client.rs",
+    "crates/tautline/src/control/message.rs",
+    "crates/tautline/src/control/server.rs",
+    "crates/tautline/src/control/server",
     "crates/tautline/src/node.rs",
-    "crates/tautline/src/sys/unix.rs",
     "crates/tautline/tests/control.rs",
-    "crates/tautline/tests/control_faults.rs",
-    "crates/tautline/tests/control_flood.rs",
     "docs/control.md",
 ];
 

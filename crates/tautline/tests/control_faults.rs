@@ -23,7 +23,7 @@ use tautline::{Priority, QueuingOptions};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{fork, signal_process, wait_for};
 
-/// What a control process holds.
+/// Objects that a control process holds.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,

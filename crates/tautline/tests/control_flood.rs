@@ -24,7 +24,7 @@ const CLIENTS: u16 = 10;
 /// Those that are never killed.
 const SURVIVORS: u16 = 5;
 const FIRST_PORT: u16 = 10;
-/// What the flood is for: a client that never reads.
+/// Target of the flood: a client that never reads.
 const FLOODED_PORT: u16 = 30;
 const SECONDS_DEFAULT: u64 = 5;
 /// A message for each client in each of these. With the depth below a client may be kept from its CPU for two seconds.

@@ -17,7 +17,7 @@ pub const MEMORY_BYTES_DEFAULT: u64 = 16 << 20;
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whom it is for.
+    /// User or group that the entry is for.
     pub who: Who,
     /// The ports that may be opened.
     pub ports: Vec<RangeInclusive<u16>>,
@@ -29,7 +29,7 @@ pub struct Rule {
     pub neighbours: bool,
 }
 
-/// Whom an entry is for: a name, or the number in digits.
+/// User or group of an entry: a name, or the number in digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// A user.
@@ -55,7 +55,7 @@ pub(super) struct Asker {
     pub(super) groups: Vec<u32>,
 }
 
-/// What an entry gives for one port.
+/// Permissions of an entry for one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     /// The entry; `None` for the control process's own user and for root, who need none.
@@ -146,7 +146,7 @@ impl Policy {
         ))
     }
 
-    /// What the user gets for this port. The error says which entry does not give it, and why.
+    /// Permissions of the user for this port. The error says which entry does not give it, and why.
     pub(super) fn grant(
         &self,
         asker: &Asker,

@@ -60,7 +60,7 @@ impl SharedTable {
             return Ok(None);
         };
         let pid = control.pid();
-        // What keeps the demux attached is no concern of a table's.
+        // A table has no use for the descriptor that keeps the demux attached.
         let _keeper = hello
             .say(&mut control)
             .map_err(|why| NeighbourTableError::NotAllowed { pid, why })?;

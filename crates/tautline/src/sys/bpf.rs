@@ -186,8 +186,8 @@ pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
         object_fd: 0,
         flags: 0,
     };
-    // SAFETY: the layout is that of the command; `path` ends with a zero and lives through the call. The descriptor that
-    // it returns is ours.
+    // SAFETY: the layout is that of the command; `path` ends with a zero and lives through the call. The descriptor
+    // that it returns is ours.
     unsafe { Ok(OwnedFd::from_raw_fd(call(OBJECT_GET, &mut attributes)?)) }
 }
 

@@ -12,7 +12,7 @@ use rustix::net::{
 
 /// Descriptors in one message at most.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
-/// Who is at the other end of a Unix socket, as it was when it connected (or began to listen).
+/// Process at the other end of a Unix socket, as it was when it connected (or began to listen).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) pid: i32,
@@ -163,7 +163,7 @@ pub(crate) fn receive_descriptors(
     Ok((received.bytes, descriptors))
 }
 
-/// Who is at the other end. A process that this one cannot see, because it is outside its process
+/// Process at the other end. One that this process cannot see, because it is outside its process
 /// namespace, has number 0.
 pub(crate) fn peer(socket: impl AsFd) -> io::Result<Credentials> {
     let mut peer = libc::ucred {
