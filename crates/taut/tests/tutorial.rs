@@ -1,7 +1,7 @@
 //! `docs/tutorial.md`, run as a newcomer runs it: every fenced command, in order, in one shell.
 //!
-//! The shell has mount and process namespaces of its own, with an empty /run/netns. So the tutorial's hosts cannot
-//! collide with others of the same names, and whatever it starts or makes is gone with it, also when it fails.
+//! The shell has mount and process namespaces of its own, with an empty /run. So the tutorial's hosts cannot collide
+//! with others of the same names, and its processes and hosts are gone with it, also when it fails.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,8 +10,7 @@ use std::process::{Command, Stdio};
 
 /// Run before the first command, inside the namespaces.
 const SETTING: &str = "set -euo pipefail
-mkdir -p /run/netns
-mount -t tmpfs taut /run/netns
+mount -t tmpfs -o mode=755 taut /run
 ";
 
 #[test]
@@ -110,9 +109,16 @@ fn cannot_make_hosts() -> Option<&'static str> {
     if fs::metadata("/proc/self").map(|me| me.uid()).ok() != Some(0) {
         return Some("the tutorial makes network namespaces, which takes root");
     }
-    let made = namespaces().args(["ip", "netns", "list"]).output();
-    if !made.is_ok_and(|output| output.status.success()) {
-        return Some("unshare or ip cannot be run here");
+    let attempt = namespaces()
+        .args([
+            "bash",
+            "-c",
+            &(SETTING.to_owned() + "ip netns add taut-try"),
+        ])
+        .env("PATH", path_with_built_programs())
+        .output();
+    if !attempt.is_ok_and(|output| output.status.success()) {
+        return Some("network namespaces cannot be made here, or unshare or ip is missing");
     }
     None
 }
@@ -142,11 +148,15 @@ fn number_before(text: &str, words: &str) -> Option<u64> {
 struct Scratch(PathBuf);
 
 impl Scratch {
+    /// Makes the directory; one that is there already may be somebody else's.
     fn new() -> Self {
-        let name = format!("taut-tutorial-{}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&directory).expect("a directory below the target directory");
-        Self(directory)
+        let name = |attempt| format!("taut-tutorial-{}-{attempt}", std::process::id());
+        let directories =
+            (0..100).map(|attempt| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name(attempt)));
+        let made = directories
+            .into_iter()
+            .find(|directory| fs::create_dir(directory).is_ok());
+        Self(made.expect("a directory below the target directory"))
     }
 }
 
