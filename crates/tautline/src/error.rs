@@ -107,6 +107,22 @@ pub enum OpenError {
         /// The capabilities.
         needs: &'static str,
     },
+    /// The kernel has no part that the link cannot do without.
+    #[error("link `{link}` needs Linux {since} or later, for {lacks}")]
+    KernelLacks {
+        /// The link.
+        link: &'static str,
+        /// The part, of [`crate::kernel::FEATURES`].
+        lacks: &'static str,
+        /// Release that has it.
+        since: &'static str,
+    },
+    /// The kernel's verifier refuses the program.
+    #[error("the kernel's verifier refuses the program: {log}")]
+    ProgramRefused {
+        /// Last lines of the verifier's log, or all of it where the environment asks for that.
+        log: String,
+    },
     /// The driver takes no XDP program in this mode.
     #[error("the driver of `{interface}` has no XDP in {} mode", mode.name())]
     NoXdp {
@@ -192,6 +208,10 @@ impl OpenError {
             Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
             Self::NotPermitted { .. } => {
                 "run as root or grant the capabilities (setcap), start a control process (taut node run), or use link = \"udp\", which needs none"
+            }
+            Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
+            Self::ProgramRefused { .. } => {
+                "use link = \"packet\", and report this with the whole log, which TAUTLINE_VERIFIER_LOG=all shows"
             }
             Self::NoXdp { .. } => "leave `xdp_mode` out, or set it to \"generic\"",
             Self::ZeroCopyRefused { .. } => {

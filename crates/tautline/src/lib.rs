@@ -35,6 +35,7 @@ pub mod control;
 pub mod cycle;
 pub mod error;
 pub mod floor;
+pub mod kernel;
 pub mod link;
 mod memory;
 pub mod neighbours;

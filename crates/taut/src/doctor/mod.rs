@@ -12,16 +12,15 @@ use aya::programs::ProgramType;
 use aya::sys::{is_map_supported, is_program_supported};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
+use tautline::OpenError;
+use tautline::kernel::{FEATURES, Feature};
+use tautline::link::XdpMode;
+use tautline::link::xdp::{Verified, try_demux};
 use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
 
 use tautline_testbed::capability;
 use tautline_testbed::hosts;
-
-/// First release with all that the xdp link uses: frames in parts and `bpf_xdp_load_bytes` (5.18); compare-
-/// and-swap in BPF (5.12), maps of different size in a map of maps (5.10), BPF links (5.9) and the ring
-/// buffer (5.8) are older.
-const KERNEL_FOR_XDP: (u32, u32) = (5, 18);
 
 /// Memory that a node with a few ports of default depth locks (2 MiB a port) with room to spare.
 const MEMLOCK_BYTES_WANTED: u64 = 64 << 20;
@@ -126,10 +125,11 @@ impl Examination {
     /// Examines the machine, kernel and privileges of this process.
     pub fn of_this_machine() -> Examination {
         let machine = Machine::read();
-        let links = links(&machine);
+        let demux = [XdpMode::Native, XdpMode::Generic].map(|mode| (mode, try_demux(mode)));
+        let links = links(&demux);
         let mut lines = Vec::new();
         lines.extend(link_lines(links));
-        lines.extend(kernel_lines(&machine));
+        lines.extend(kernel_lines(&machine, &demux));
         lines.extend(privilege_lines());
         lines.extend(interfaces::lines());
         lines.extend(timing_lines(&machine));
@@ -193,19 +193,12 @@ fn holds(name: &str) -> Option<bool> {
     Some(capability::effective()? >> bit & 1 == 1)
 }
 
-fn links(machine: &Machine) -> Links {
+fn links(demux: &[(XdpMode, TriedDemux)]) -> Links {
     let raw = holds("CAP_NET_RAW").unwrap_or(false);
     let packet = raw && has_protocol("PACKET").unwrap_or(false);
-    let bpf = [
-        is_map_supported(MapType::RingBuf).ok(),
-        is_program_supported(ProgramType::Xdp).ok(),
-    ];
-    let new_enough = kernel(machine).is_none_or(|found| found >= KERNEL_FOR_XDP);
+    let loads = demux.iter().any(|(_, tried)| tried.is_ok());
     Links {
-        xdp: packet
-            && new_enough
-            && bpf == [Some(true); 2]
-            && holds("CAP_NET_ADMIN").unwrap_or(false),
+        xdp: packet && loads && holds("CAP_NET_ADMIN").unwrap_or(false),
         packet,
         udp: std::net::UdpSocket::bind(("127.0.0.1", 0)).is_ok(),
     }
@@ -242,26 +235,72 @@ fn link_lines(links: Links) -> Vec<Line> {
     ]
 }
 
-/// Major and minor number of a release such as `6.18.44-name`.
-fn kernel(machine: &Machine) -> Option<(u32, u32)> {
-    let release = machine.kernel_release.known()?;
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+/// The demux as the kernel took it, or why not.
+type TriedDemux = Result<Verified, OpenError>;
+
+fn demux_line(area: &'static str, mode: XdpMode, tried: &TriedDemux) -> Line {
+    let name = format!("demux, {}", mode.name());
+    match tried {
+        Ok(Verified { instructions, took }) => {
+            let verified = match instructions {
+                Some(count) => format!("{count} instructions verified"),
+                None => "verified".to_owned(),
+            };
+            let ms = took.as_secs_f64() * 1e3;
+            Line::good(
+                area,
+                &name,
+                format!("loads: {verified}, {ms:.0} ms (tried)"),
+            )
+        }
+        Err(error @ OpenError::NotPermitted { .. }) => Line::limited(
+            area,
+            &name,
+            format!("could not be tried: {error}"),
+            error.remedy(),
+        ),
+        Err(error) => Line::missing(area, &name, error.to_string(), error.remedy()),
+    }
 }
 
-fn kernel_lines(machine: &Machine) -> Vec<Line> {
-    const AREA: &str = "Kernel";
-    let release = machine.kernel_release.to_string();
-    let mut lines = vec![match kernel(machine) {
-        Some(found) if found >= KERNEL_FOR_XDP => Line::good(AREA, "release", release),
-        Some(_) => Line::missing(
-            AREA,
-            "release",
-            release,
-            "the xdp link needs Linux 5.18 or newer; packet and udp work",
+/// A part of the kernel, tried. What link `xdp` needs is missing; the rest has a replacement.
+fn feature_line(area: &'static str, feature: &Feature) -> Line {
+    let name = feature.name.replace('`', "");
+    match feature.is_there() {
+        Ok(true) => Line::good(area, &name, "there (tried)"),
+        Ok(false) => Line {
+            grade: match feature.is_needed_by_xdp() {
+                true => Grade::Missing,
+                false => Grade::Limited,
+            },
+            ..Line::limited(
+                area,
+                &name,
+                format!(
+                    "not in this kernel (Linux {} has it); for {}",
+                    feature.since, feature.used_by
+                ),
+                format!("in its place: {}", feature.instead),
+            )
+        },
+        Err(error) => Line::limited(
+            area,
+            &name,
+            format!("could not be tried: {error}"),
+            "run `taut doctor` as root to know",
         ),
-        None => Line::limited(AREA, "release", release, "mount /proc"),
+    }
+}
+
+fn kernel_lines(machine: &Machine, demux: &[(XdpMode, TriedDemux)]) -> Vec<Line> {
+    const AREA: &str = "Kernel";
+    let mut lines = vec![match machine.kernel_release.known() {
+        Some(release) => Line::good(AREA, "release", release.clone()),
+        None => Line::limited(AREA, "release", UNKNOWN, "mount /proc"),
     }];
+    let tried = demux.iter();
+    lines.extend(tried.map(|(mode, tried)| demux_line(AREA, *mode, tried)));
+    lines.extend(FEATURES.iter().map(|feature| feature_line(AREA, feature)));
     lines.push(probe_line(
         AREA,
         "XDP programs",
@@ -269,11 +308,6 @@ fn kernel_lines(machine: &Machine) -> Vec<Line> {
         "use a kernel with CONFIG_BPF_SYSCALL",
     ));
     for (name, map, option) in [
-        (
-            "BPF ring buffer",
-            MapType::RingBuf,
-            "use Linux 5.8 or newer with CONFIG_BPF_SYSCALL",
-        ),
         (
             "BPF mapped array",
             MapType::Array,
@@ -728,18 +762,25 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_compared_by_number() {
-        let with = |release: &str| {
-            let mut machine = Machine::default();
-            machine.kernel_release = Some(release.to_owned()).into();
-            kernel(&machine)
+    fn a_refused_demux_is_missing_with_its_remedy() {
+        let refused = OpenError::KernelLacks {
+            link: "xdp",
+            lacks: "`bpf_xdp_load_bytes`",
+            since: "5.18",
         };
-        assert_eq!(with("6.18.44-some"), Some((6, 18)));
-        assert_eq!(with("5.4"), Some((5, 4)));
-        assert!(with("5.4").unwrap() < with("5.18").unwrap());
-        assert!(with("6.1").unwrap() > KERNEL_FOR_XDP);
-        assert_eq!(with("next"), None);
-        assert_eq!(kernel(&Machine::default()), None);
+        let line = demux_line("x", XdpMode::Native, &Err(refused));
+        assert_eq!(line.grade, Grade::Missing);
+        assert!(line.found.contains("needs Linux 5.18 or later"), "{line:?}");
+        assert!(line.remedy.unwrap().contains("packet"));
+    }
+
+    #[test]
+    fn every_part_of_the_kernel_has_a_line() {
+        let lines = Examination::of_this_machine().lines;
+        for feature in FEATURES {
+            let name = feature.name.replace('`', "");
+            assert!(lines.iter().any(|line| line.name == name), "{name}");
+        }
     }
 
     #[test]

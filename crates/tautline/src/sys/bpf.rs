@@ -7,15 +7,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 // `enum bpf_cmd` of linux/bpf.h.
+const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP_ELEMENT: libc::c_long = 1;
 const MAP_UPDATE_ELEMENT: libc::c_long = 2;
 const MAP_DELETE_ELEMENT: libc::c_long = 3;
+const PROGRAM_LOAD: libc::c_long = 5;
 const OBJECT_PIN: libc::c_long = 6;
 const OBJECT_GET: libc::c_long = 7;
 const OBJECT_INFO: libc::c_long = 15;
+const LINK_CREATE: libc::c_long = 28;
 const LINK_BY_ID: libc::c_long = 30;
 const LINK_NEXT_ID: libc::c_long = 31;
 const PROGRAM_BIND_MAP: libc::c_long = 35;
+
+/// `BPF_F_INNER_MAP`: maps of different size fit one map of maps.
+pub(crate) const INNER_MAP: u32 = 1 << 12;
+/// `BPF_MAP_TYPE_ARRAY`.
+const MAP_TYPE_ARRAY: u32 = 2;
+
+/// `BPF_PROG_TYPE_XDP`.
+const PROGRAM_TYPE_XDP: u32 = 6;
+/// `BPF_F_XDP_HAS_FRAGS`.
+const XDP_HAS_FRAGS: u32 = 1 << 5;
+
+/// `BPF_XDP`, a kind of attachment.
+const ATTACH_XDP: u32 = 37;
+/// `XDP_FLAGS_SKB_MODE`: generic mode, which every interface has.
+const XDP_GENERIC: u32 = 1 << 1;
 
 /// `BPF_LINK_TYPE_XDP`.
 const LINK_TYPE_XDP: u32 = 6;
@@ -49,6 +67,39 @@ struct IdAttributes {
     id: u32,
     next_id: u32,
     open_flags: u32,
+}
+
+/// Up to the flags; the kernel takes what follows for zero.
+#[repr(C)]
+struct CreateAttributes {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct LinkAttributes {
+    program_fd: u32,
+    interface_index: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Up to the flags; the kernel takes what follows for zero.
+#[repr(C, align(8))]
+#[derive(Default)]
+struct LoadAttributes {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
 }
 
 #[repr(C, align(8))]
@@ -164,6 +215,119 @@ pub(crate) fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     // SAFETY: the layout is that of the element commands; `key` lives through the call and has the
     // map's key size, four bytes.
     unsafe { call(MAP_DELETE_ELEMENT, &mut attributes) }.map(drop)
+}
+
+/// An XDP program that passes every frame, with one feature that a kernel may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trivial {
+    /// None.
+    Pass,
+    /// Frames in several buffers.
+    Frags,
+    /// A compare-and-swap, on the stack.
+    CompareExchange,
+}
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Instruction {
+    code: u8,
+    /// Destination and source: the order of the halves is that of the machine's bytes.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+impl Instruction {
+    const fn new(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> Self {
+        let registers = if cfg!(target_endian = "little") {
+            source << 4 | destination
+        } else {
+            destination << 4 | source
+        };
+        Self {
+            code,
+            registers,
+            offset,
+            immediate,
+        }
+    }
+}
+
+/// Loads one, to see whether the kernel takes it.
+pub(crate) fn load_trivial(which: Trivial) -> io::Result<OwnedFd> {
+    /// Frame pointer: the stack ends there.
+    const R10: u8 = 10;
+    const PASS: [Instruction; 2] = [
+        Instruction::new(0xb7, 0, 0, 0, 2), // r0 = XDP_PASS
+        Instruction::new(0x95, 0, 0, 0, 0), // exit
+    ];
+    const COMPARE_EXCHANGE: [Instruction; 6] = [
+        Instruction::new(0x7a, R10, 0, -8, 0), // *(u64 *)(r10 - 8) = 0
+        Instruction::new(0xb7, 0, 0, 0, 0),    // r0 = 0
+        Instruction::new(0xb7, 1, 0, 0, 1),    // r1 = 1
+        Instruction::new(0xdb, R10, 1, -8, 0xf1), // r0 = cmpxchg(r10 - 8, r0, r1)
+        PASS[0],
+        PASS[1],
+    ];
+    let instructions: &[Instruction] = match which {
+        Trivial::CompareExchange => &COMPARE_EXCHANGE,
+        Trivial::Pass | Trivial::Frags => &PASS,
+    };
+    let mut attributes = LoadAttributes {
+        kind: PROGRAM_TYPE_XDP,
+        instruction_count: instructions.len() as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        flags: match which {
+            Trivial::Frags => XDP_HAS_FRAGS,
+            Trivial::Pass | Trivial::CompareExchange => 0,
+        },
+        ..LoadAttributes::default()
+    };
+    // SAFETY: the layout is that of the command; instructions and licence live through the call, and there are
+    // as many instructions as is said. The descriptor that it returns is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(call(PROGRAM_LOAD, &mut attributes)?)) }
+}
+
+/// Makes an array of one element that fits a map of maps whatever its size.
+pub(crate) fn inner_map() -> io::Result<OwnedFd> {
+    let mut attributes = CreateAttributes {
+        kind: MAP_TYPE_ARRAY,
+        key_bytes: 4,
+        value_bytes: 8,
+        entries: 1,
+        flags: INNER_MAP,
+    };
+    // SAFETY: the layout is that of the command; there are no addresses in it. The descriptor that it returns is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(call(MAP_CREATE, &mut attributes)?)) }
+}
+
+/// Attaches a program by a link, to the loopback interface of a network namespace that ends with this call. Needs
+/// CAP_SYS_ADMIN.
+pub(crate) fn try_link() -> io::Result<()> {
+    let attempt = || {
+        // SAFETY: a call without pointers; the namespace becomes that of this thread alone, which ends with it.
+        super::check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        let program = load_trivial(Trivial::Pass)?;
+        let mut attributes = LinkAttributes {
+            program_fd: program.as_raw_fd() as u32,
+            interface_index: 1, // loopback, the first interface of every namespace
+            attach_type: ATTACH_XDP,
+            flags: XDP_GENERIC,
+        };
+        // SAFETY: the layout is that of the command; there are no addresses in it. The descriptor that it returns
+        // is ours.
+        unsafe { Ok(OwnedFd::from_raw_fd(call(LINK_CREATE, &mut attributes)?)) }
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, attempt)?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+    .map(|_link: OwnedFd| ())
 }
 
 /// Pins an object.

@@ -142,6 +142,12 @@ pub(crate) fn pass_descriptors(socket: BorrowedFd<'_>, pass: bool) -> io::Result
     super::socket::set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &pass)
 }
 
+/// [`refuse_descriptors`] on a socket that is closed again.
+pub(crate) fn try_refusing_descriptors() -> io::Result<()> {
+    let socket = std::os::unix::net::UnixDatagram::unbound()?;
+    refuse_descriptors(socket.as_fd())
+}
+
 /// Receives one message with its descriptors. Never waits.
 pub(crate) fn receive_descriptors(
     socket: BorrowedFd<'_>,

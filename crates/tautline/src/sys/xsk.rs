@@ -30,6 +30,30 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// (`TX_BATCH_SIZE`), so as many as a full ring takes.
 const TRANSMIT_CALLS_MAX: u32 = RING_SLOTS / 32;
 
+/// Opens an AF_XDP socket and closes it again.
+pub(crate) fn try_socket() -> io::Result<()> {
+    open(libc::AF_XDP, libc::SOCK_RAW, 0).map(drop)
+}
+
+/// The option for polls in place of interrupts, on a socket that is closed again.
+pub(crate) fn try_busy_poll() -> io::Result<()> {
+    let socket = open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+    set_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_PREFER_BUSY_POLL,
+        &1i32,
+    )
+}
+
+/// The option for more frames a call, on a socket that is closed again. It wants a ring first.
+pub(crate) fn try_send_budget() -> io::Result<()> {
+    let socket = open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+    let fd = socket.as_fd();
+    set_option(fd, libc::SOL_XDP, libc::XDP_TX_RING, &RING_SLOTS)?;
+    set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &RING_SLOTS)
+}
+
 /// How the kernel moves frames between the driver and our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use aya::maps::{ArrayOfMaps, Map, MapData, MapError, MapInfo};
 use aya::programs::links::FdLink;
@@ -12,16 +13,17 @@ use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
-use tautline_proto::wire::{PORT_MAX, PortNumber};
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 
 use super::counters::Counters;
 use super::early::EarlyFragments;
 use super::udp_table::{PLACES, UdpTable};
-use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders};
+use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders, verifier};
 use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError};
+use crate::kernel;
 use crate::link::packet::claim;
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
@@ -32,7 +34,7 @@ const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demu
 
 /// Flags of a port's map: `BPF_F_MMAPABLE`, so that the process reads it without system calls, and
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
-const PORT_MAP_FLAGS: u32 = 1 << 10 | 1 << 12;
+const PORT_MAP_FLAGS: u32 = 1 << 10 | bpf::INNER_MAP;
 
 /// Name of the map of neighbours.
 const NEIGHBOURS: &str = "neighbours";
@@ -341,6 +343,48 @@ pub(in crate::link) fn attach(
         .map_err(|_| not_loaded("this kernel has no BPF links for XDP (needs Linux 5.9)".into()))
 }
 
+/// A program that the kernel's verifier took.
+#[derive(Clone, Copy, Debug)]
+pub struct Verified {
+    /// Instructions that the verifier went through, where the kernel says it (5.16).
+    pub instructions: Option<u32>,
+    /// Time that loading took, maps included.
+    pub took: Duration,
+}
+
+/// Loads the demux of one mode, as a node with an IPv4 address would, and lets go of it again. No interface is touched.
+///
+/// # Errors
+/// [`OpenError::KernelLacks`], [`OpenError::ProgramRefused`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
+pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
+    let setup = Setup {
+        name: String::new(),
+        interface: Interface {
+            index: 0,
+            mac: MacAddress([0; 6]),
+            mtu_bytes: 0,
+            up: false,
+            ip: None,
+            netmask: Ipv4Addr::BROADCAST,
+            is_virtual: true,
+        },
+        ip: Some(Ipv4Addr::LOCALHOST),
+        ethertype: ETHERTYPE_DEFAULT,
+        mode,
+        shared: false,
+    };
+    let begin = Instant::now();
+    let mut ebpf = setup.load()?;
+    let program = program(&mut ebpf, program_of(mode))?;
+    program.load().map_err(|error| not_loaded(error.into()))?;
+    let took = begin.elapsed();
+    let info = program.info().map_err(|error| not_loaded(error.into()))?;
+    Ok(Verified {
+        instructions: info.verified_instruction_count(),
+        took,
+    })
+}
+
 /// Makes a map that lives as long as the program, which does not look into it: nothing else of a control process
 /// is there when its successor comes. Needs Linux 5.10.
 fn bind_neighbours(program: &Xdp) -> Result<OwnedFd, Error> {
@@ -391,6 +435,18 @@ pub(super) fn program_of(mode: XdpMode) -> &'static str {
 }
 
 pub(super) fn not_loaded(source: Error) -> OpenError {
+    if let Some(feature) = kernel::missing_for_xdp() {
+        return OpenError::KernelLacks {
+            link: "xdp",
+            lacks: feature.name,
+            since: feature.since,
+        };
+    }
+    if let Some(ProgramError::LoadError { verifier_log, .. }) = source.downcast_ref() {
+        return OpenError::ProgramRefused {
+            log: verifier::to_show(&verifier_log.to_string()),
+        };
+    }
     if errno_of(source.as_ref()) == Some(libc::EPERM) {
         return OpenError::NotPermitted {
             link: "xdp",

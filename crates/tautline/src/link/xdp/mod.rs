@@ -14,6 +14,9 @@ mod port;
 mod running;
 mod udp;
 pub(in crate::link) mod udp_table;
+mod verifier;
+
+pub use self::demux::{Verified, try_demux};
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;

@@ -1,0 +1,218 @@
+//! The parts of the kernel that a node may lack: each is tried and never told from the release, because
+//! distributions leave parts out and bring newer ones into old releases. `docs/kernels.md` shows the same table.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use aya::maps::MapType;
+use aya::programs::ProgramType;
+use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
+
+use crate::sys::{bpf, unix, xsk};
+
+/// A part of the kernel that not every kernel has.
+#[derive(Clone, Copy, Debug)]
+pub struct Feature {
+    /// Its name, as the kernel's documentation has it.
+    pub name: &'static str,
+    /// Release of Linux that brought it.
+    pub since: &'static str,
+    /// User of it in Tautline.
+    pub used_by: &'static str,
+    /// Replacement where it is missing.
+    pub instead: &'static str,
+    probe: fn() -> io::Result<bool>,
+}
+
+impl Feature {
+    /// Tries it. Nothing stays of that.
+    ///
+    /// # Errors
+    /// The kernel's, if that does not tell whether the feature is there: mostly a missing privilege.
+    pub fn is_there(&self) -> io::Result<bool> {
+        (self.probe)()
+    }
+
+    /// Whether link `xdp` cannot do without it.
+    #[must_use]
+    pub fn is_needed_by_xdp(&self) -> bool {
+        self.used_by.starts_with("link `xdp`")
+    }
+}
+
+const PACKET: &str = "link `packet`";
+
+/// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
+/// the release that has all.
+pub const FEATURES: [Feature; 11] = [
+    Feature {
+        name: "`bpf_xdp_load_bytes`",
+        since: "5.18",
+        used_by: "link `xdp`: the copy into a port's memory",
+        instead: PACKET,
+        probe: || helper(BpfHelper::BPF_FUNC_xdp_load_bytes),
+    },
+    Feature {
+        name: "XDP frames in several buffers",
+        since: "5.18",
+        used_by: "link `xdp` in native mode",
+        instead: PACKET,
+        probe: || tried(bpf::load_trivial(bpf::Trivial::Frags)),
+    },
+    Feature {
+        name: "atomic operations that return a value",
+        since: "5.12",
+        used_by: "link `xdp`: queues and values",
+        instead: PACKET,
+        probe: || tried(bpf::load_trivial(bpf::Trivial::CompareExchange)),
+    },
+    Feature {
+        name: "maps of different size in a map of maps",
+        since: "5.10",
+        used_by: "link `xdp`: ports of different depth",
+        instead: PACKET,
+        probe: || tried(bpf::inner_map()),
+    },
+    Feature {
+        name: "BPF links for XDP",
+        since: "5.9",
+        used_by: "link `xdp`: the demux leaves the interface when its process dies",
+        instead: PACKET,
+        probe: || tried(bpf::try_link()),
+    },
+    Feature {
+        name: "BPF ring buffer",
+        since: "5.8",
+        used_by: "link `xdp`: waking a receiver; link `xsk`: news of datagrams",
+        instead: PACKET,
+        probe: || is_map_supported(MapType::RingBuf).map_err(|error| error.io_error),
+    },
+    Feature {
+        name: "maps bound to a program",
+        since: "5.10",
+        used_by: "the control process: neighbours left to its successor",
+        instead: "none: `taut node run` refuses to share `xdp`",
+        probe: || tried(bind_a_map()),
+    },
+    Feature {
+        name: "`AF_XDP` sockets",
+        since: "4.18",
+        used_by: "link `xsk`",
+        instead: "link `xdp` or `packet`",
+        probe: || tried(xsk::try_socket()),
+    },
+    Feature {
+        name: "`SO_PREFER_BUSY_POLL`",
+        since: "5.11",
+        used_by: "link `xsk` with `busy_poll`",
+        instead: "leave `busy_poll` out: interrupts as the driver has them",
+        probe: || tried(xsk::try_busy_poll()),
+    },
+    Feature {
+        name: "`XDP_MAX_TX_SKB_BUDGET`",
+        since: "6.17",
+        used_by: "link `xsk` in copy mode: 1,024 frames a call",
+        instead: "32 frames a call",
+        probe: || tried(xsk::try_send_budget()),
+    },
+    Feature {
+        name: "`SO_PASSRIGHTS`",
+        since: "6.16",
+        used_by: "the control process: no descriptors from clients",
+        instead: "a thread that closes them and that nobody waits for",
+        probe: || tried(unix::try_refusing_descriptors()),
+    },
+];
+
+/// What link `xdp` lacks here, if it is one of [`FEATURES`].
+pub(crate) fn missing_for_xdp() -> Option<&'static Feature> {
+    FEATURES
+        .iter()
+        .filter(|feature| feature.is_needed_by_xdp())
+        .find(|feature| matches!(feature.is_there(), Ok(false)))
+}
+
+fn helper(helper: BpfHelper) -> io::Result<bool> {
+    is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other)
+}
+
+/// Success, "not here", or an error that says neither.
+fn tried<T>(result: io::Result<T>) -> io::Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            Some(
+                libc::EINVAL
+                | libc::ENOPROTOOPT
+                | libc::EAFNOSUPPORT
+                | libc::EOPNOTSUPP
+                | libc::ENOSYS
+                | libc::E2BIG,
+            ) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+fn bind_a_map() -> io::Result<()> {
+    let program = bpf::load_trivial(bpf::Trivial::Pass)?;
+    let map = bpf::inner_map()?;
+    bpf::bind_map(program.as_fd(), map.as_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let page = include_str!("../../../docs/kernels.md");
+        let (_, table) = page.split_once("| part of the kernel |").unwrap();
+        let rows: Vec<_> = table
+            .lines()
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .collect();
+        let expected = FEATURES.map(|feature| {
+            let Feature {
+                name,
+                since,
+                used_by,
+                instead,
+                ..
+            } = feature;
+            format!("| {name} | {since} | {used_by} | {instead} |")
+        });
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn the_first_that_xdp_lacks_names_the_release_that_has_all() {
+        let release = |feature: &Feature| {
+            let (major, minor) = feature.since.split_once('.').unwrap();
+            (major.parse().unwrap(), minor.parse().unwrap())
+        };
+        let needed = FEATURES.iter().filter(|feature| feature.is_needed_by_xdp());
+        let releases: Vec<(u32, u32)> = needed.map(release).collect();
+        assert!(releases.is_sorted_by(|one, next| one >= next));
+    }
+
+    #[test]
+    fn whatever_the_demux_needs_is_found_where_it_loads() {
+        if let Err(error) = crate::link::xdp::try_demux(crate::link::XdpMode::Generic) {
+            println!("SKIPPED: {error}");
+            return;
+        }
+        assert_eq!(missing_for_xdp().map(|feature| feature.name), None);
+        for feature in FEATURES.iter().filter(|feature| feature.is_needed_by_xdp()) {
+            assert!(feature.is_there().unwrap(), "{}", feature.name);
+        }
+    }
+
+    #[test]
+    fn an_invalid_argument_says_that_it_is_missing_and_a_privilege_says_nothing() {
+        let answer = |code| tried::<()>(Err(io::Error::from_raw_os_error(code)));
+        assert!(!answer(libc::EINVAL).unwrap());
+        assert!(answer(libc::EPERM).is_err());
+    }
+}
