@@ -124,7 +124,7 @@ pub const FEATURES: [Feature; 11] = [
     },
 ];
 
-/// What link `xdp` lacks here, if it is one of [`FEATURES`].
+/// Part of the kernel that link `xdp` lacks here, if it is one of [`FEATURES`].
 pub(crate) fn missing_for_xdp() -> Option<&'static Feature> {
     FEATURES
         .iter()

@@ -3,8 +3,8 @@
 /// Variable of the environment: `all` shows the whole log.
 const WHOLE_LOG: &str = "TAUTLINE_VERIFIER_LOG";
 
-/// Lines that are shown: the instruction, its line of source, the reason. Fewer: the reason stands alone. More: they push the
-/// remedy off the screen.
+/// Lines that are shown: the instruction, its line of source, the reason. Fewer: the reason stands alone. More: they
+/// push the remedy off the screen.
 const LINES: usize = 4;
 
 /// The last lines that say something, or the whole log where the environment asks for it.
