@@ -52,7 +52,7 @@ pub struct Node {
     inner: Arc<NodeInner>,
 }
 
-/// What ports share with their node.
+/// State that ports share with their node.
 #[derive(Debug)]
 pub(crate) struct NodeInner {
     pub(crate) link: Box<dyn Link>,
@@ -63,7 +63,7 @@ pub(crate) struct NodeInner {
     configured: Vec<PortConfig>,
     configured_udp: Vec<UdpPortConfig>,
     gateway: Option<Ipv4Addr>,
-    /// What the interface was when the node was opened.
+    /// State of the interface when the node was opened.
     interface: Option<Interface>,
     /// The network namespace that the node's interface is in.
     namespace: Option<Namespace>,
@@ -89,11 +89,11 @@ pub struct OpenReport {
     pub bus: Option<String>,
     /// This node's name on the bus, which peers send to.
     pub node: Option<String>,
-    /// What the link does here.
+    /// Capabilities of the link here.
     pub capabilities: Capabilities,
     /// Better links that were tried, and why each did not work.
     pub not_better: Vec<NotBetter>,
-    /// What was wanted beyond the link and could not be had.
+    /// Settings beyond the link that could not be had.
     pub limits: Vec<String>,
 }
 
@@ -174,7 +174,7 @@ pub struct NodeStatus {
     pub control: Option<ControlStatus>,
 }
 
-/// Whom a control process serves, as `taut status` shows it.
+/// Clients of a control process, as `taut status` shows them.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ControlStatus {
@@ -188,7 +188,7 @@ pub struct ControlStatus {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RuleStatus {
-    /// Whom it is for.
+    /// User or group that the rule is for.
     pub who: String,
     /// The ports that it gives.
     pub ports: String,
@@ -250,7 +250,7 @@ pub struct NeighbourStatus {
 pub struct NeighbourTableStatus {
     /// `open`, `locked` or `unlocked`.
     pub state: &'static str,
-    /// What locked it.
+    /// Cause of the lock.
     pub locked_by: Option<String>,
 }
 
@@ -725,7 +725,7 @@ fn no_claims(link: &dyn Link) -> Option<String> {
     ))
 }
 
-/// What was wanted and is not to be had.
+/// Settings that were wanted and cannot be had.
 pub(crate) fn limits(place: &Place) -> Vec<String> {
     let mut limits = Vec::new();
     if let Some(interface) = &place.interface {

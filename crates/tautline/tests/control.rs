@@ -56,7 +56,7 @@ fn small_bytes() -> usize {
     Shape::Queuing { depth: 2 }.bytes()
 }
 
-/// What the entry gives: two of them, and a bit.
+/// Memory that the entry gives: two of them, and a bit.
 fn memory_bytes_max() -> usize {
     2 * small_bytes() + 1_000
 }

@@ -73,7 +73,7 @@ pub(crate) struct Connection {
     _keeper: OwnedFd,
 }
 
-/// What this node needs.
+/// Needs of this node.
 #[derive(Clone, Debug)]
 pub(super) struct Hello {
     interface_index: u32,
@@ -144,7 +144,7 @@ impl Connection {
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
-        // What a panic elsewhere can leave behind is an answer that nobody read, and that is noticed.
+        // A panic elsewhere can leave behind an answer that nobody read, which is noticed.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! What clients and control process say to each other: one message a request, one an answer, each of
+//! Messages between clients and the control process: one message a request, one an answer, each of
 //! fixed size, in the machine's byte order, since both ends are on one machine. Nothing here reads a
 //! socket.
 //!
@@ -42,7 +42,7 @@ pub(super) enum Malformed {
     Rubbish,
 }
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// To be a client, if the demux is the one that it can use. What is `None`, or an EtherType of 0, may be as
@@ -56,7 +56,7 @@ pub(super) enum Request {
     Open { port: PortNumber, shape: Shape },
     /// To be rid of one.
     Close { port: PortNumber },
-    /// What the demux counts for the whole node.
+    /// Counters of the demux for the whole node.
     Counters,
     /// An entry of the neighbour table, and how the table is.
     Neighbour { index: u16 },
@@ -71,7 +71,7 @@ pub(super) enum Request {
     LockNeighbours { locked: bool },
 }
 
-/// What it is answered.
+/// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Descriptor: the keeper of the demux.
@@ -85,7 +85,7 @@ pub(super) enum Answer {
     Opened { priorities: u8 },
     /// The port is closed.
     Closed,
-    /// What the demux has counted.
+    /// Counters of the demux.
     Counters(NodeCounters),
     /// How the table is, and the entry if there is one.
     Neighbour {

@@ -499,7 +499,7 @@ impl Server {
         let claim = Claim::attempt(number_of(setup, port), owner).map_err(not_claimed)?;
         let claim = claim.into_descriptor();
         let claim = claim.ok_or_else(|| no(Reason::Kernel, "there is no directory for claims"))?;
-        // Whoever had it before is dead, whether that has been noticed or not.
+        // The previous holder is dead, whether that has been noticed or not.
         self.close(port);
         if self.leaving.remove(&port) {
             self.demux.close_port(port);

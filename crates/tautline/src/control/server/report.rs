@@ -1,4 +1,4 @@
-//! What a control process says of itself: when it opens, and to `taut status`.
+//! Reports of a control process about itself: when it opens, and to `taut status`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::sys::interface;
 /// Most ports that are listed, so that the document fits a socket's buffer.
 const PORTS_LISTED_MAX: usize = 512;
 
-/// What opening came to.
+/// Result of opening.
 pub(super) fn opened(
     demux: &Demux,
     place: Place,
