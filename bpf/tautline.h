@@ -202,6 +202,24 @@ struct tl_config {
 	__be32 broadcast;
 };
 
+/* Permit of one tap of a control process, in the place of its port (bpf/send.bpf.c). All zero: nothing may be sent.
+ * The flow is that of the first fragment sent last, which the fragments after it must have.
+ */
+#define TL_SENDER_INTERFACE 0x10000 /* index of the tap in place 0 */
+#define TL_SEND_PORT 1              /* our frames, from Tautline port `port` */
+#define TL_SEND_DATAGRAMS 2         /* plain UDP, from UDP port `port` */
+
+struct tl_sender {
+	__u8 form;
+	__u8 priorities; /* a bit for each */
+	__be16 port;
+	__be16 flow_identification;
+	__u16 flow_begun;
+	__be32 flow_destination;
+	__u32 reserved;
+	__u64 refused; /* frames that were not sent */
+};
+
 /* Owner of the fragments of a datagram. `key`: source address and identification; 0: empty, 1: being
  * written. `state`: arrival of the first fragment in ns, its lower 16 bits the port's place; 0: Linux's.
  */

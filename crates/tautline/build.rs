@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 3] = ["demux", "floor", "xsk"];
+const PROGRAMS: [&str; 4] = ["demux", "floor", "send", "xsk"];
 
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));

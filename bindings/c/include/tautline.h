@@ -110,7 +110,9 @@ enum tautline_code {
     /* All send buffers of that size are in use. ENOBUFS */
     TAUTLINE_ERROR_POOL_EXHAUSTED = -31,
     /* The peer's port has not appeared on the bus by the deadline. ETIMEDOUT */
-    TAUTLINE_ERROR_PEER_ABSENT = -32
+    TAUTLINE_ERROR_PEER_ABSENT = -32,
+    /* The control process's policy does not allow it. EACCES */
+    TAUTLINE_ERROR_NOT_ALLOWED = -33
 };
 
 /* Text of a code; never null. */

@@ -167,6 +167,9 @@ impl From<SendError> for Fault {
                 &error,
                 "give one back with tautline_socket_unmap, or have more in the configuration's [send_pool]",
             ),
+            SendError::PriorityNotAllowed { .. } => {
+                Self::explained(Code::NotAllowed, &error, error.remedy())
+            }
             SendError::InterfaceDown => Code::InterfaceDown.into(),
             SendError::InterfaceGone => Code::InterfaceGone.into(),
             SendError::FrameTooLarge => Code::FrameTooLarge.into(),

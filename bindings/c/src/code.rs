@@ -78,6 +78,7 @@ codes! {
     NotOffered = -30, EOPNOTSUPP, c"the link does not offer that";
     PoolExhausted = -31, ENOBUFS, c"all send buffers of that size are in use";
     PeerAbsent = -32, ETIMEDOUT, c"the peer's port has not appeared on the bus by the deadline";
+    NotAllowed = -33, EACCES, c"the control process's policy does not allow it";
 }
 
 impl Code {

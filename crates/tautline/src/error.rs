@@ -7,7 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber};
+use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber, Priority};
 
 use crate::link::XdpMode;
 
@@ -537,10 +537,12 @@ pub enum SendError {
         bytes: usize,
     },
     /// The control process gave this port without this priority.
-    #[error("priority {priority} is not allowed on this port")]
+    #[error("priority {priority} is not allowed on this port: {allowed}")]
     PriorityNotAllowed {
         /// The priority.
         priority: u8,
+        /// The entry of the policy, and what it gives.
+        allowed: Priorities,
     },
     /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
     #[error("transmit queue is full")]
@@ -592,7 +594,7 @@ impl SendError {
                 "send smaller messages"
             }
             Self::PriorityNotAllowed { .. } => {
-                "use a priority that is allowed, or have the [[allow]] entry of the control process changed (`taut status` shows it)"
+                "send with a priority of the entry, or have the entry's `priorities` changed (`taut status` shows it)"
             }
             Self::TransmitQueueFull => "send less, or try again",
             Self::PeerGone => "start the program that opens that port, and send again",
@@ -606,6 +608,78 @@ impl SendError {
                 "check that the peer's address is reachable; `taut doctor` shows what this machine lacks"
             }
         }
+    }
+}
+
+/// The priorities that a port may send with, and the `[[allow]]` entry that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priorities {
+    /// From 1; 0 if no entry is needed.
+    entry: u16,
+    /// A bit for each.
+    bits: u8,
+}
+
+impl Priorities {
+    /// Of a port that no entry is about.
+    pub(crate) const ALL: Self = Self {
+        entry: 0,
+        bits: u8::MAX,
+    };
+
+    /// Of an entry, counted from 1.
+    pub(crate) const fn of_entry(entry: u16, bits: u8) -> Self {
+        Self { entry, bits }
+    }
+
+    /// Whether one is among them.
+    #[inline]
+    #[must_use]
+    pub const fn allow(self, priority: Priority) -> bool {
+        self.bits >> priority.get() & 1 == 1
+    }
+
+    /// The `[[allow]]` entry that gives them, counted from 1; `None` if none was needed.
+    #[must_use]
+    pub const fn entry(self) -> Option<u16> {
+        match self.entry {
+            0 => None,
+            entry => Some(entry),
+        }
+    }
+
+    /// The most urgent one; `None` if nothing may be sent.
+    #[must_use]
+    pub fn highest(self) -> Option<Priority> {
+        let highest = self.bits.checked_ilog2()?;
+        Priority::new(highest as u8)
+    }
+}
+
+impl std::fmt::Display for Priorities {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.entry {
+            0 => formatter.write_str("it has priorities"),
+            entry => write!(formatter, "[[allow]] entry {entry} gives priorities"),
+        }?;
+        let is_in = |priority: u8| priority < 8 && self.bits >> priority & 1 == 1;
+        let (mut first, mut comma) = (0, " ");
+        while first < 8 {
+            let end = (first..=8).find(|priority| !is_in(*priority)).unwrap_or(8);
+            match end - first {
+                0 => {}
+                1 => write!(formatter, "{comma}{first}")?,
+                _ => write!(formatter, "{comma}{first}-{}", end - 1)?,
+            }
+            if end > first {
+                comma = ", ";
+            }
+            first = end + 1;
+        }
+        if self.bits == 0 {
+            formatter.write_str(" of none")?;
+        }
+        Ok(())
     }
 }
 

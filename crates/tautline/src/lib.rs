@@ -53,7 +53,7 @@ mod udp_statistics;
 pub use address::{Address, BadNodeName, NodeName, Source};
 pub use config::{BusConfig, BusRule, NodeConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
-pub use error::{Error, OpenError, PortError, ReceiveError, SendError};
+pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError};
 pub use link::LinkKind;
 pub use link::vbus::observe as vbus;
 pub use neighbours::{NeighbourTableError, TableState};

@@ -226,6 +226,8 @@ pub struct ClientPortStatus {
     pub memory_bytes: u64,
     /// The entry that gives it, from 1; `None` for root's.
     pub rule: Option<usize>,
+    /// Frames that its client tried to send and may not. Not those of a predecessor's time.
+    pub frames_refused: u64,
 }
 
 /// A neighbour, as `taut status` shows it.

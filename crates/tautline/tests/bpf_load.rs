@@ -24,7 +24,7 @@ use aya::{Ebpf, EbpfLoader};
 const LOG_LINES: usize = 12;
 
 /// Objects of this build.
-const BUILT_IN: [(&str, &[u8]); 3] = [
+const BUILT_IN: [(&str, &[u8]); 4] = [
     (
         "demux",
         aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o")),
@@ -32,6 +32,10 @@ const BUILT_IN: [(&str, &[u8]); 3] = [
     (
         "floor",
         aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor.bpf.o")),
+    ),
+    (
+        "send",
+        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/send.bpf.o")),
     ),
     (
         "xsk",

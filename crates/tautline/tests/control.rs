@@ -116,8 +116,15 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         let priority = |number| Priority::new(number).unwrap();
         first.send(to, priority(3), b"allowed").unwrap();
         let error = first.send(to, priority(4), b"not allowed").unwrap_err();
-        let refused = SendError::PriorityNotAllowed { priority: 4 };
-        assert_eq!(error, refused);
+        let refused = error;
+        assert!(matches!(
+            error,
+            SendError::PriorityNotAllowed { priority: 4, .. }
+        ));
+        assert_eq!(
+            error.to_string(),
+            "priority 4 is not allowed on this port: [[allow]] entry 1 gives priorities 0-3"
+        );
         assert_eq!(first.merge(to, priority(4), b"later"), Err(refused));
         let batch = [3, 4].map(|number| Outgoing {
             to,

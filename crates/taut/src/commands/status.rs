@@ -192,12 +192,16 @@ fn control_text(control: &Value) -> String {
         let bytes = ports
             .iter()
             .filter_map(|port| port["memory_bytes"].as_u64());
+        let refused = ports
+            .iter()
+            .filter_map(|port| port["frames_refused"].as_u64());
         vec![
             plain(&client["pid"]),
             plain(&client["command"]),
             plain(&client["user"]),
             numbers.join(", "),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
+            refused.sum::<u64>().to_string(),
             if client["connected"] == true {
                 "yes"
             } else {
@@ -207,7 +211,15 @@ fn control_text(control: &Value) -> String {
         ]
     });
     text += &table::figures(
-        &["client", "command", "user", "ports", "KiB", "connected"],
+        &[
+            "client",
+            "command",
+            "user",
+            "ports",
+            "KiB",
+            "frames refused",
+            "connected",
+        ],
         rows,
     );
     text

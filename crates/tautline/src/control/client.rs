@@ -16,8 +16,9 @@ use tautline_state::Directory;
 use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
 use super::table;
 use crate::claim::{Claim, Holder};
-use crate::error::{OpenError, PortError};
+use crate::error::{OpenError, PortError, Priorities};
 use crate::link::xdp::demux::Setup;
+use crate::link::xdp::sender::Sender;
 use crate::link::xdp::{Asked, DemuxOwner, PortParts};
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
@@ -323,8 +324,8 @@ impl DemuxOwner for Connection {
         for attempt in 1.. {
             let (answer, descriptors) = self.ask(&Request::Open { port, shape })?;
             match answer {
-                Answer::Opened { priorities } => {
-                    return parts(descriptors, shape, priorities);
+                Answer::Opened { priorities, entry } => {
+                    return parts(descriptors, shape, Priorities::of_entry(entry, priorities));
                 }
                 Answer::Refused(refusal)
                     if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
@@ -378,7 +379,11 @@ impl DemuxOwner for Connection {
     }
 }
 
-fn parts(descriptors: Vec<OwnedFd>, shape: Shape, priorities: u8) -> Result<PortParts, PortError> {
+fn parts(
+    descriptors: Vec<OwnedFd>,
+    shape: Shape,
+    priorities: Priorities,
+) -> Result<PortParts, PortError> {
     let [memory, doorbell, sender, claim] = descriptors
         .try_into()
         .expect("an answer has the descriptors that it needs");
@@ -386,7 +391,7 @@ fn parts(descriptors: Vec<OwnedFd>, shape: Shape, priorities: u8) -> Result<Port
     Ok(PortParts {
         memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
         doorbell,
-        sender,
+        sender: Sender::Tap(sender),
         claim: Claim::handed(claim),
         priorities,
     })

@@ -24,7 +24,7 @@ use crate::port::DEPTH_MAX;
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// Bytes of a request.
 pub(super) const REQUEST_BYTES: usize = 128;
 /// Bytes of an answer.
@@ -80,9 +80,9 @@ pub(super) enum Answer {
         ip: Option<Ipv4Addr>,
         mode: XdpMode,
     },
-    /// Descriptors: memory, doorbell, packet socket, claim. `priorities` has a bit for each that may be
-    /// sent with.
-    Opened { priorities: u8 },
+    /// Descriptors: memory, doorbell, tap, claim. `priorities` has a bit for each that may be
+    /// sent with; `entry` is the `[[allow]]` entry that gives the port, 0 if none was needed.
+    Opened { priorities: u8, entry: u16 },
     /// The port is closed.
     Closed,
     /// Counters of the demux.
@@ -163,6 +163,7 @@ const END: usize = 24;
 const ENTRY: usize = 24;
 const DEMUX: usize = 8;
 const PRIORITIES: usize = 8;
+const ENTRY_NUMBER: usize = 10;
 const REASON: usize = 8;
 const TEXT_BYTES: usize = 10;
 const HOLDER: usize = 12;
@@ -331,7 +332,8 @@ impl Answer {
                 put(&mut bytes, IP, address_bytes(*ip));
                 bytes[END] = mode_code(*mode);
             }
-            Self::Opened { priorities } => {
+            Self::Opened { priorities, entry } => {
+                put(&mut bytes, ENTRY_NUMBER, entry.to_ne_bytes());
                 head(&mut bytes, OPEN);
                 bytes[PRIORITIES] = *priorities;
             }
@@ -393,6 +395,7 @@ impl Answer {
                 mode: mode_of(bytes[END])?,
             }),
             OPEN => Ok(Self::Opened {
+                entry: u16::from_ne_bytes(take(bytes, ENTRY_NUMBER)),
                 priorities: bytes[PRIORITIES],
             }),
             CLOSE => Ok(Self::Closed),
@@ -593,7 +596,10 @@ mod tests {
                 ip: None,
                 mode: XdpMode::Native,
             },
-            Answer::Opened { priorities: 0x0f },
+            Answer::Opened {
+                priorities: 0x0f,
+                entry: 3,
+            },
             Answer::Closed,
             Answer::Neighbour {
                 state: TableState::Locked(LockedBy::UdpPort(60_000)),

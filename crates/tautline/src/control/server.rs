@@ -23,6 +23,7 @@ use crate::config::NodeConfig;
 use crate::error::{OpenError, PortError};
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::demux::{Demux, Setup};
+use crate::link::xdp::taps::{Form, Permit, Taps};
 use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{LockedBy, Neighbours, Own};
 use crate::node::{OpenReport, Place};
@@ -90,6 +91,7 @@ const UNKNOWN: Credentials = Credentials {
 pub struct Server {
     demux: Demux,
     keeper: Keeper,
+    taps: Taps,
     policy: Policy,
     neighbours: Neighbours,
     asked: Vec<Asked>,
@@ -173,6 +175,7 @@ impl Server {
         keeper
             .keep(link)
             .map_err(|error| refused("keeping the demux attached", error))?;
+        let taps = Taps::new(demux.setup(), demux.id())?;
         let report = report::opened(&demux, place, not_better);
         // From here on requests are answered soon.
         let listener = listen(&super::socket_name(index), SocketType::SEQPACKET)?;
@@ -181,6 +184,7 @@ impl Server {
         let mut server = Self {
             demux,
             keeper,
+            taps,
             policy,
             neighbours,
             asked: Vec::new(),
@@ -421,7 +425,7 @@ impl Server {
                     self.close(port);
                     // Here, so that it is so when the client hears of it.
                     self.leaving.remove(&port);
-                    self.demux.close_port(port);
+                    self.take_away(port);
                 }
                 Ok((Answer::Closed, Vec::new()))
             }
@@ -502,12 +506,20 @@ impl Server {
         // The previous holder is dead, whether that has been noticed or not.
         self.close(port);
         if self.leaving.remove(&port) {
-            self.demux.close_port(port);
+            self.take_away(port);
         }
         let made = self
             .demux
             .make_port(port, shape)
             .map_err(|error: PortError| no(Reason::Kernel, error.to_string()))?;
+        let permit = Permit {
+            form: Form::Port(port.get()),
+            priorities: grant.priorities,
+        };
+        let sender = self.taps.open(port.get().into(), permit).map_err(|error| {
+            self.demux.close_port(port);
+            no_tap(&error)
+        })?;
         let open = OpenPort {
             client: Some(number),
             pid,
@@ -519,8 +531,9 @@ impl Server {
         self.neighbours.port_opened(LockedBy::Port(port.get()));
         let answer = Answer::Opened {
             priorities: grant.priorities,
+            entry: grant.rule.map_or(0, |index| (index + 1) as u16),
         };
-        Ok((answer, vec![made.map, made.doorbell, made.sender, claim]))
+        Ok((answer, vec![made.map, made.doorbell, sender, claim]))
     }
 
     /// A client that has said what it needs.
@@ -546,13 +559,20 @@ impl Server {
         }
     }
 
+    /// Takes a port from the demux, and from its client what it sends through.
+    fn take_away(&self, port: PortNumber) {
+        self.demux.close_port(port);
+        // Nothing passes once the permit is gone, whether the tap is or not.
+        let _gone = self.taps.close(port.get().into());
+    }
+
     /// Takes ports that are nobody's from the demux, so many at most.
     fn withdraw(&mut self, count: usize) {
         for _ in 0..count {
             let Some(port) = self.leaving.pop_first() else {
                 return;
             };
-            self.demux.close_port(port);
+            self.take_away(port);
         }
     }
 
@@ -659,6 +679,18 @@ fn number_of(setup: &Setup, port: PortNumber) -> Number {
         ethertype: setup.ethertype,
         port: port.get(),
     }
+}
+
+fn no_tap(error: &io::Error) -> Refusal {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "a client sends through a tap, and the control process has no /dev/net/tun: \
+             `modprobe tun`, or give its container or unit that device"
+                .to_owned()
+        }
+        _ => format!("making the tap that the port sends through: {error}"),
+    };
+    no(Reason::Kernel, why)
 }
 
 fn not_claimed(error: ClaimError) -> Refusal {

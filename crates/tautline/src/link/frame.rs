@@ -263,6 +263,13 @@ pub(crate) fn send_frames(
     socket: BorrowedFd<'_>,
     frames: &[OutFrame<'_>],
 ) -> Result<usize, SendError> {
+    Ok(with_pieces(frames, |pieces| {
+        socket::send_many(socket, pieces)
+    })?)
+}
+
+/// Calls `send` with up to [`SEND_MANY_MAX`] frames, their headers put together.
+pub(crate) fn with_pieces<R>(frames: &[OutFrame<'_>], send: impl FnOnce(&[Pieces<'_>]) -> R) -> R {
     let mut heads = [[0; HEAD_BYTES_MAX]; SEND_MANY_MAX];
     let mut bytes = [0; SEND_MANY_MAX];
     let count = frames.len().min(SEND_MANY_MAX);
@@ -281,7 +288,7 @@ pub(crate) fn send_frames(
             to: None,
         },
     });
-    Ok(socket::send_many(socket, &pieces[..count])?)
+    send(&pieces[..count])
 }
 
 /// An entry by which a raw link answers a source. Of the UDP form a port keeps the IPv4 address only: the MAC

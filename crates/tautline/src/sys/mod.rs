@@ -15,6 +15,7 @@ pub(crate) mod schedule;
 pub(crate) mod seqpacket;
 pub(crate) mod shared;
 pub(crate) mod socket;
+pub(crate) mod tap;
 pub(crate) mod ticks;
 pub(crate) mod unix;
 pub(crate) mod wait;

@@ -1,6 +1,10 @@
-//! Which network namespace a thread is in.
+//! Network namespaces: which one a thread is in, and one that belongs to this process alone.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::fs::MetadataExt;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 /// A network namespace, told by device and inode as the kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,4 +27,46 @@ impl Namespace {
     pub(crate) fn inode(self) -> u64 {
         self.inode
     }
+}
+
+/// A network namespace that no process is in. It lives as long as its descriptor, and as the devices' and sockets'
+/// that were made in it.
+#[derive(Debug)]
+pub(crate) struct PrivateNamespace(OwnedFd);
+
+impl PrivateNamespace {
+    /// A fresh one, with nothing in it. Needs CAP_SYS_ADMIN.
+    pub(crate) fn new() -> io::Result<Self> {
+        on_own_thread(|| {
+            // SAFETY: this thread ends with this closure and has neither files nor a file system of its own.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+            // A tap would ask for routers otherwise, and whoever has its descriptor could read that.
+            let _absent_without_ipv6 =
+                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            let namespace = std::fs::File::open("/proc/thread-self/ns/net")?;
+            Ok(Self(namespace.into()))
+        })
+    }
+
+    /// Runs `work` on a thread that is in the namespace.
+    pub(crate) fn inside<T: Send>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        on_own_thread(|| {
+            let kind = Some(LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(self.0.as_fd(), kind)?;
+            work()
+        })
+    }
+}
+
+/// Runs `work` on a thread of its own, since a namespace is a thread's.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

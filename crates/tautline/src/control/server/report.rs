@@ -103,15 +103,16 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
             .entry(key)
             .or_insert_with(|| status(open.pid, open.uid, false))
             .ports
-            .push(port_status(port.get(), open));
+            .push(port_status(server, port.get(), open));
     }
     clients.into_values().collect()
 }
 
-fn port_status(number: u16, open: &OpenPort) -> ClientPortStatus {
+fn port_status(server: &Server, number: u16, open: &OpenPort) -> ClientPortStatus {
     ClientPortStatus {
         number,
         memory_bytes: open.memory_bytes,
         rule: open.rule.map(|index| index + 1),
+        frames_refused: server.taps.refused(number.into()),
     }
 }

@@ -19,10 +19,11 @@ use tautline_shm::region::Shape;
 
 use super::counters::Counters;
 use super::early::EarlyFragments;
+use super::sender::Sender;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders, verifier};
 use crate::control::entry::ENTRY_BYTES;
-use crate::error::{OpenError, PortError};
+use crate::error::{OpenError, PortError, Priorities};
 use crate::kernel;
 use crate::link::packet::claim;
 use crate::link::{NodeCounters, XdpMode};
@@ -110,7 +111,6 @@ pub(crate) struct Made {
     /// The map that the memory is.
     pub(crate) map: OwnedFd,
     pub(crate) doorbell: OwnedFd,
-    pub(crate) sender: OwnedFd,
 }
 
 impl Demux {
@@ -192,8 +192,6 @@ impl Demux {
 
     /// Makes a port and puts it in its place.
     fn make(&self, place: u32, number: u16, shape: Shape) -> Result<Made, PortError> {
-        let sender = packet::sender(self.setup.interface.index)
-            .map_err(|error| PortError::refused("opening the port's packet socket", error))?;
         let map = create_map(
             BPF_MAP_TYPE_ARRAY,
             4,
@@ -215,8 +213,14 @@ impl Demux {
             memory,
             map: owned(&map)?,
             doorbell: owned(&ring)?,
-            sender,
         })
+    }
+
+    /// A socket for one of this process's own ports to send through.
+    fn sender(&self) -> Result<Sender, PortError> {
+        let sender = packet::sender(self.setup.interface.index)
+            .map_err(|error| PortError::refused("opening the port's packet socket", error))?;
+        Ok(Sender::Packet(sender))
     }
 
     /// The ports that the demux delivers to, with the bytes of their memory.
@@ -274,9 +278,9 @@ impl DemuxOwner for Demux {
         Ok(PortParts {
             memory: Arc::new(made.memory),
             doorbell: made.doorbell,
-            sender: made.sender,
+            sender: self.sender()?,
             claim,
-            priorities: u8::MAX,
+            priorities: Priorities::ALL,
         })
     }
 
@@ -289,13 +293,14 @@ impl DemuxOwner for Demux {
         let place = table
             .take(port)
             .ok_or(PortError::TooManyUdpPorts { max: PLACES })?;
-        match self.make(place, port, shape) {
-            Ok(made) => {
+        let made = self.make(place, port, shape);
+        match made.and_then(|made| Ok((made, self.sender()?))) {
+            Ok((made, sender)) => {
                 table.show(port);
                 Ok(UdpPortParts {
                     memory: Arc::new(made.memory),
                     doorbell: made.doorbell,
-                    sender: made.sender,
+                    sender,
                     early: Arc::clone(&self.maps.early),
                 })
             }

@@ -12,6 +12,8 @@ pub(in crate::link) mod early;
 mod holders;
 mod port;
 mod running;
+pub(crate) mod sender;
+pub(crate) mod taps;
 mod udp;
 pub(in crate::link) mod udp_table;
 mod verifier;
@@ -30,6 +32,7 @@ use tautline_shm::region::Shape;
 use self::demux::{Demux, Setup};
 use self::early::EarlyFragments;
 use self::port::XdpPort;
+use self::sender::Sender;
 use self::udp::XdpUdpPort;
 use super::datagram::SocketUdpPort;
 use super::frame::RawAddress;
@@ -39,7 +42,7 @@ use super::{
 };
 use crate::claim::Claim;
 use crate::control::client::Connection;
-use crate::error::{OpenError, PortError};
+use crate::error::{OpenError, PortError, Priorities};
 use crate::memory::MappedPort;
 use crate::neighbours::NeighbourTableError;
 use crate::sys::interface::Interface;
@@ -88,8 +91,8 @@ pub(crate) struct UdpPortParts {
     pub(crate) memory: Arc<MappedPort>,
     /// The ring buffer that wakes its reader.
     pub(crate) doorbell: OwnedFd,
-    /// The packet socket that it sends through.
-    pub(crate) sender: OwnedFd,
+    /// What it sends through.
+    pub(crate) sender: Sender,
     /// Fragments that came before the first of their datagram, for all ports.
     pub(crate) early: Arc<EarlyFragments>,
 }
@@ -101,12 +104,12 @@ pub(crate) struct PortParts {
     pub(crate) memory: Arc<MappedPort>,
     /// The ring buffer that wakes its reader.
     pub(crate) doorbell: OwnedFd,
-    /// The packet socket that it sends through.
-    pub(crate) sender: OwnedFd,
+    /// What it sends through.
+    pub(crate) sender: Sender,
     /// Its number.
     pub(crate) claim: Claim,
-    /// A bit for each priority that may be sent with.
-    pub(crate) priorities: u8,
+    /// Those that may be sent with.
+    pub(crate) priorities: Priorities,
 }
 
 /// Settings of the demux from a configuration. `None` accepts any value.

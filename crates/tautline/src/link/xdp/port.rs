@@ -1,5 +1,5 @@
 //! The port's half of link `xdp`: reads the memory that the demux writes, and sends through a packet
-//! socket. Works alike in the process that owns the demux and in one that was handed its parts.
+//! socket or a tap. Works alike in the process that owns the demux and in one that was handed its parts.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,11 +12,12 @@ use tautline_shm::doorbell;
 use tautline_shm::region::PortMemory;
 
 use super::doorbell::Doorbell;
+use super::sender::Sender;
 use super::{DemuxOwner, PortParts};
 use crate::address::Source;
 use crate::claim::Claim;
-use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::frame::{FrameBuffer, learnt_neighbour, send_frames};
+use crate::error::{PortError, Priorities, ReceiveError, SendError};
+use crate::link::frame::{FrameBuffer, learnt_neighbour};
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
 use crate::memory::MappedPort;
@@ -26,13 +27,13 @@ use crate::sys::{socket, wait};
 #[derive(Debug)]
 pub(super) struct XdpPort {
     memory: Arc<MappedPort>,
-    sender: OwnedFd,
+    sender: Sender,
     frame: FrameBuffer,
     doorbell: Doorbell,
     /// The UDP port of the same number, so that nobody else has it. Nothing is delivered there.
     reserved: Option<OwnedFd>,
-    /// A bit for each priority that may be sent with.
-    priorities: u8,
+    /// Those that may be sent with.
+    priorities: Priorities,
     // Closed before the number is given up.
     _opened: Opened,
     _claim: Claim,
@@ -132,7 +133,7 @@ impl PortLink for XdpPort {
     ) -> Result<(), SendError> {
         self.check_priority(header.priority)?;
         let bytes = self.frame.build(route, header, payload);
-        Ok(socket::send(self.sender.as_fd(), bytes)?)
+        Ok(self.sender.send(bytes)?)
     }
 
     #[inline]
@@ -144,7 +145,7 @@ impl PortLink for XdpPort {
     ) -> Result<(), SendError> {
         self.check_priority(header.priority)?;
         let bytes = payload.frame(route, header);
-        Ok(socket::send(self.sender.as_fd(), bytes)?)
+        Ok(self.sender.send(bytes)?)
     }
 
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
@@ -152,18 +153,20 @@ impl PortLink for XdpPort {
         let refused = checked.position(|priority| self.check_priority(priority).is_err());
         match refused {
             Some(0) => self.check_priority(frames[0].header.priority).map(|()| 0),
-            Some(allowed) => send_frames(self.sender.as_fd(), &frames[..allowed]),
-            None => send_frames(self.sender.as_fd(), frames),
+            Some(allowed) => self.sender.send_frames(&frames[..allowed]),
+            None => self.sender.send_frames(frames),
         }
     }
 
     #[inline]
     fn check_priority(&self, priority: Priority) -> Result<(), SendError> {
-        let priority = priority.get();
-        if self.priorities & 1 << priority == 0 {
-            return Err(SendError::PriorityNotAllowed { priority });
+        if self.priorities.allow(priority) {
+            return Ok(());
         }
-        Ok(())
+        Err(SendError::PriorityNotAllowed {
+            priority: priority.get(),
+            allowed: self.priorities,
+        })
     }
 
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {

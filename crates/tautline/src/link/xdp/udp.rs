@@ -16,6 +16,7 @@ use tautline_shm::region::{PortMemory, Shape};
 
 use super::doorbell::Doorbell;
 use super::early::EarlyFragments;
+use super::sender::Sender;
 use super::{DemuxOwner, UdpPortParts};
 use crate::address::ipv4_of_word;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -35,7 +36,7 @@ pub(super) struct XdpUdpPort {
     interface: Interface,
     memory: Arc<MappedPort>,
     doorbell: Doorbell,
-    sender: OwnedFd,
+    sender: Sender,
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
     news: NewsReader,
@@ -134,7 +135,7 @@ impl XdpUdpPort {
         }
         let mut frames = datagram.frames(route, priority, identification);
         while let Some(frame) = frames.next_frame() {
-            socket::send(self.sender.as_fd(), frame)?;
+            self.sender.send(frame)?;
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ impl UdpPortLink for XdpUdpPort {
             return self.send_long(route, priority, datagram);
         }
         if let Some(frame) = datagram.frames(route, priority, 0).next_frame() {
-            socket::send(self.sender.as_fd(), frame)?;
+            self.sender.send(frame)?;
         }
         Ok(())
     }
@@ -221,7 +222,7 @@ impl UdpPortLink for XdpUdpPort {
             to: None,
         });
         let pieces = &pieces[..datagrams.len()];
-        Ok(socket::send_many(self.sender.as_fd(), pieces)?)
+        Ok(self.sender.send_many(pieces)?)
     }
 
     fn early_fragments(

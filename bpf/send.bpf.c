@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Sending for the clients of a control process. A client writes whole frames to a tap of its port; this program runs on
+ * each of them, lets through what the port may send and hands it to the driver of the node's interface, past the
+ * queueing discipline. The tap lies in a network namespace that holds nothing else, so a frame has no other way.
+ *
+ * Checked: the sender's MAC and IPv4 address, its port, the priority in our header and in the type of service, the time
+ * to live, and that later fragments of plain UDP belong to the datagram that was begun last. Not checked: to whom a frame
+ * goes, because no policy says that, and what receivers check themselves (lengths and sums).
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <linux/in.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "tautline.h"
+
+#define IP_WITHOUT_OPTIONS 0x45
+#define IP_MORE_FRAGMENTS 0x2000
+#define IP_FRAGMENT_OFFSET 0x1fff
+#define TIME_TO_LIVE_MAX 64 /* what tautline_proto::ip sends with */
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+const volatile struct tl_config config = {};
+
+/* By the place of the port, as in the demux's map of ports. Place 0 belongs to no port; its `reserved` is the demux. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
+	__type(key, __u32);
+	__type(value, struct tl_sender);
+} senders SEC(".maps");
+
+/* The node's interface. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} way_out SEC(".maps");
+
+static __always_inline bool may_use(const struct tl_sender *sender, __u32 priority)
+{
+	return priority <= TL_PRIORITY_MAX && sender->priorities >> priority & 1;
+}
+
+static __always_inline bool is_from_us(const __u8 mac[6])
+{
+	return mac[0] == config.mac[0] && mac[1] == config.mac[1] && mac[2] == config.mac[2] &&
+	       mac[3] == config.mac[3] && mac[4] == config.mac[4] && mac[5] == config.mac[5];
+}
+
+static __always_inline bool is_header_allowed(const struct tl_sender *sender, const void *at,
+					      const void *data_end)
+{
+	const struct tl_header *header = at;
+
+	return (const void *)(header + 1) <= data_end && header->version == TL_VERSION &&
+	       header->source_port == sender->port && may_use(sender, header->priority);
+}
+
+/* RFC 768, of a whole datagram or the first fragment of one. */
+static __always_inline bool is_udp_allowed(const struct tl_sender *sender, const struct udphdr *udp,
+					   const void *data_end)
+{
+	__u32 to;
+
+	if ((const void *)(udp + 1) > data_end)
+		return false;
+	if (sender->form == TL_SEND_DATAGRAMS)
+		return udp->source == sender->port;
+	to = bpf_ntohs(udp->dest);
+	return udp->source == bpf_htons(TL_UDP_PORT_BASE + bpf_ntohs(sender->port)) &&
+	       to > TL_UDP_PORT_BASE && to <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
+	       is_header_allowed(sender, udp + 1, data_end);
+}
+
+/* RFC 791. One thread sends at a time; what two do to the flow at once harms their own datagrams. */
+static __always_inline bool is_fragment_allowed(struct tl_sender *sender, const struct iphdr *ip,
+						__u16 fragment, const void *data_end)
+{
+	if (sender->form != TL_SEND_DATAGRAMS)
+		return false;
+	if (fragment & IP_FRAGMENT_OFFSET)
+		return sender->flow_begun && sender->flow_identification == ip->id &&
+		       sender->flow_destination == ip->daddr;
+	if (!is_udp_allowed(sender, (const void *)(ip + 1), data_end))
+		return false;
+	sender->flow_identification = ip->id;
+	sender->flow_destination = ip->daddr;
+	sender->flow_begun = 1;
+	return true;
+}
+
+static __always_inline bool is_packet_allowed(struct tl_sender *sender, const struct iphdr *ip,
+					      const void *data_end)
+{
+	__u16 fragment;
+
+	if ((const void *)(ip + 1) > data_end || *(const __u8 *)ip != IP_WITHOUT_OPTIONS ||
+	    ip->protocol != IPPROTO_UDP || ip->saddr != config.ip || !config.ip ||
+	    ip->ttl > TIME_TO_LIVE_MAX)
+		return false;
+	/* Our own header says the priority; most of what carries it has a type of service of zero. */
+	if (!(ip->tos == 0 && sender->form == TL_SEND_PORT) && !may_use(sender, ip->tos >> 5))
+		return false;
+	fragment = bpf_ntohs(ip->frag_off) & (IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET);
+	if (fragment)
+		return is_fragment_allowed(sender, ip, fragment, data_end);
+	return is_udp_allowed(sender, (const void *)(ip + 1), data_end);
+}
+
+static __always_inline bool is_frame_allowed(struct tl_sender *sender, void *data, void *data_end)
+{
+	struct ethhdr *ethernet = data;
+
+	if ((void *)(ethernet + 1) > data_end || !is_from_us(ethernet->h_source))
+		return false;
+	if (ethernet->h_proto == bpf_htons(ETH_P_IP))
+		return is_packet_allowed(sender, (void *)(ethernet + 1), data_end);
+	return ethernet->h_proto == config.ethertype && sender->form == TL_SEND_PORT &&
+	       is_header_allowed(sender, ethernet + 1, data_end);
+}
+
+SEC("xdp")
+int tautline_send(struct xdp_md *ctx)
+{
+	__u32 place = ctx->ingress_ifindex - TL_SENDER_INTERFACE;
+	struct tl_sender *sender = bpf_map_lookup_elem(&senders, &place);
+
+	if (!sender)
+		return XDP_DROP;
+	if (is_frame_allowed(sender, (void *)(long)ctx->data, (void *)(long)ctx->data_end))
+		return bpf_redirect_map(&way_out, 0, XDP_DROP);
+	__sync_fetch_and_add(&sender->refused, 1);
+	return XDP_DROP;
+}

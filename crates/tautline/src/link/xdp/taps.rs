@@ -1,0 +1,176 @@
+//! The taps through which the clients of a control process send, and the program that decides what may pass
+//! (`bpf/send.bpf.c`).
+//!
+//! Each tap lies in a network namespace that no process is in and that has nothing else in it. Its index is that of
+//! its port's place in the demux, by which the program finds the port's permit. Namespace, taps and program live as
+//! long as somebody has a descriptor of them: a client sends on when the control process has died.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use aya::Ebpf;
+use aya::maps::{DevMap, Map, MapData, MapInfo};
+use aya::programs::Xdp;
+
+use super::demux::{Setup, not_loaded};
+use crate::error::OpenError;
+use crate::sys::namespace::PrivateNamespace;
+use crate::sys::{bpf, tap};
+
+const SEND: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/send.bpf.o"));
+
+const PROGRAM: &str = "tautline_send";
+const PERMITS: &str = "senders";
+
+/// `TL_SENDER_INTERFACE` of `bpf/tautline.h`. Above the indexes that the kernel gives to interfaces of its own
+/// in a fresh namespace.
+const FIRST_INDEX: u32 = 0x1_0000;
+
+/// `struct tl_sender`.
+const SENDER_BYTES: usize = 24;
+/// In place 0, which no port has: which demux the taps belong to.
+const DEMUX: usize = 12;
+const REFUSED: usize = 16;
+
+/// Frames that one tap lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permit {
+    pub(crate) form: Form,
+    /// A bit for each.
+    pub(crate) priorities: u8,
+}
+
+/// Frames from which port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Ours, in the Ethernet or UDP form, from this Tautline port.
+    Port(u16),
+}
+
+impl Permit {
+    fn to_bytes(self) -> [u8; SENDER_BYTES] {
+        let (form, port) = match self.form {
+            Form::Port(port) => (1, port),
+        };
+        let mut bytes = [0; SENDER_BYTES];
+        bytes[0] = form;
+        bytes[1] = self.priorities;
+        bytes[2..4].copy_from_slice(&port.to_be_bytes());
+        bytes
+    }
+}
+
+/// Program, permits and namespace of the taps of a control process.
+#[derive(Debug)]
+pub(crate) struct Taps {
+    namespace: PrivateNamespace,
+    program: OwnedFd,
+    /// What each place may send.
+    permits: OwnedFd,
+    /// The same of predecessors, whose clients have their taps yet. Found when this process begins.
+    former: Vec<OwnedFd>,
+}
+
+impl Taps {
+    /// Loads the program, for the clients of this demux.
+    ///
+    /// # Errors
+    /// [`OpenError::NotPermitted`], [`OpenError::Refused`].
+    pub(crate) fn new(setup: &Setup, demux: u32) -> Result<Self, OpenError> {
+        let former = permits_of(demux);
+        let mut ebpf = setup.load_object(SEND)?;
+        let program: &mut Xdp = ebpf
+            .program_mut(PROGRAM)
+            .ok_or_else(|| not_loaded("the program for sending is not in its object".into()))?
+            .try_into()
+            .map_err(|error: aya::programs::ProgramError| not_loaded(error.into()))?;
+        program.load().map_err(|error| not_loaded(error.into()))?;
+        let loaded = |error: io::Error| not_loaded(error.into());
+        let program = program
+            .fd()
+            .map_err(|error| not_loaded(error.into()))?
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(loaded)?;
+        let (permits, way_out) = (take_map(&mut ebpf, PERMITS), take_map(&mut ebpf, "way_out"));
+        let permits = match permits? {
+            Map::Array(data) => data.fd().as_fd().try_clone_to_owned().map_err(loaded)?,
+            _ => return Err(not_loaded("`senders` is no array".into())),
+        };
+        let mut mark = [0; SENDER_BYTES];
+        mark[DEMUX..REFUSED].copy_from_slice(&demux.to_ne_bytes());
+        bpf::update(permits.as_fd(), 0, &mark).map_err(loaded)?;
+        // The program keeps its maps.
+        DevMap::try_from(way_out?)
+            .map_err(|error| not_loaded(error.into()))?
+            .set(0, setup.interface.index, None, 0)
+            .map_err(|error| not_loaded(error.into()))?;
+        let refused = |source: io::Error| OpenError::Refused {
+            doing: "making a network namespace for what clients send".to_owned(),
+            source: source.into(),
+        };
+        Ok(Self {
+            namespace: PrivateNamespace::new().map_err(refused)?,
+            program,
+            permits,
+            former,
+        })
+    }
+
+    /// Makes the tap of a place. One that somebody has there yet is taken from them.
+    ///
+    /// # Errors
+    /// The kernel's; `ErrorKind::NotFound` if it has no taps.
+    pub(crate) fn open(&self, place: u32, permit: Permit) -> io::Result<OwnedFd> {
+        self.close(place)?;
+        bpf::update(self.permits.as_fd(), place, &permit.to_bytes())?;
+        let index = FIRST_INDEX + place;
+        let made = self
+            .namespace
+            .inside(|| tap::create(index, self.program.as_fd()));
+        made.inspect_err(|_| {
+            let _nothing_there = self.close(place);
+        })
+    }
+
+    /// Takes the tap of a place from whoever has it: nothing is sent through it any more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn close(&self, place: u32) -> io::Result<()> {
+        for permits in self.former.iter().chain([&self.permits]) {
+            bpf::update(permits.as_fd(), place, &[0; SENDER_BYTES])?;
+        }
+        self.namespace.inside(|| tap::delete(FIRST_INDEX + place))
+    }
+
+    /// Frames that a tap's owner was not allowed to send.
+    pub(crate) fn refused(&self, place: u32) -> u64 {
+        let sender = bpf::lookup(self.permits.as_fd(), place).unwrap_or_default();
+        let count = sender
+            .get(REFUSED..SENDER_BYTES)
+            .and_then(|bytes| bytes.try_into().ok());
+        count.map_or(0, u64::from_ne_bytes)
+    }
+}
+
+/// Permits of predecessors' taps: those processes are gone, and their program runs as long as a tap is there.
+fn permits_of(demux: u32) -> Vec<OwnedFd> {
+    let programs = aya::programs::loaded_programs().filter_map(Result::ok);
+    let senders = programs.filter(|program| program.name_as_str() == Some(PROGRAM));
+    let maps = senders.filter_map(|program| program.map_ids().ok().flatten());
+    let permits = maps.flatten().filter_map(|id| {
+        let info = MapInfo::from_id(id).ok()?;
+        let data = MapData::from_id(id).ok()?;
+        (info.name_as_str() == Some(PERMITS)).then_some(())?;
+        let permits = data.fd().as_fd().try_clone_to_owned().ok()?;
+        let mark = bpf::lookup(permits.as_fd(), 0).ok()?;
+        (mark.get(DEMUX..REFUSED)? == demux.to_ne_bytes()).then_some(permits)
+    });
+    permits.collect()
+}
+
+fn take_map(ebpf: &mut Ebpf, name: &str) -> Result<Map, OpenError> {
+    ebpf.take_map(name)
+        .ok_or_else(|| not_loaded(format!("it has no map `{name}`").into()))
+}

@@ -1,0 +1,122 @@
+//! Taps: interfaces whose frames somebody writes to a descriptor. Here they serve as descriptors that can do nothing
+//! but send: a tap is no socket, so it joins nothing, maps nothing, and reaches no other interface.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, LinkXdp};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::fs::{Mode, OFlags};
+
+use super::socket::Pieces;
+
+/// Bytes of frames on their way that one tap may hold before a write is refused. Lower: a burst into a driver with a
+/// long ring is refused although there is room. Higher: a sender that floods an interface which has stopped holds
+/// more memory.
+const SEND_BUFFER_BYTES: libc::c_int = 8 << 20;
+
+/// Makes a tap of this index in the calling thread's namespace, with an XDP program on it that runs for each frame and
+/// stays when this process ends. Nobody but root can attach another descriptor to it.
+///
+/// Frames take the way with a packet buffer of the kernel, not the shorter one past it: because the send buffer is
+/// limited (`tun_can_build_skb`). The shorter one ends at drivers' `ndo_xdp_xmit`, which not every driver has and which
+/// a veth has only while its peer polls.
+///
+/// # Errors
+/// `ErrorKind::NotFound` without `/dev/net/tun`, `ErrorKind::ResourceBusy` or `AlreadyExists` if the index is taken.
+pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let tap = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+    let index_value: libc::c_uint = index;
+    let send_buffer_bytes = SEND_BUFFER_BYTES;
+    // SAFETY: TUNSETIFINDEX and TUNSETSNDBUF read an integer, which lives through the call; TUNSETIFF reads and
+    // writes an ifreq; TUNSETOWNER takes a number.
+    unsafe {
+        ioctl(&tap, libc::TUNSETIFINDEX, &raw const index_value as usize)?;
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        ioctl(&tap, libc::TUNSETIFF, &raw mut request as usize)?;
+        ioctl(&tap, libc::TUNSETOWNER, 0)?;
+        ioctl(
+            &tap,
+            libc::TUNSETSNDBUF,
+            &raw const send_buffer_bytes as usize,
+        )?;
+    }
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
+    /// `XDP_FLAGS_UPDATE_IF_NOEXIST | XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+    const XDP_FLAGS: u32 = 1 | 1 << 2;
+    let program: RawFd = program.as_raw_fd();
+    link.attributes.push(LinkAttribute::Xdp(vec![
+        LinkXdp::Fd(program),
+        LinkXdp::Flags(XDP_FLAGS),
+    ]));
+    change(RouteNetlinkMessage::SetLink(link))?;
+    Ok(tap)
+}
+
+/// Deletes the tap of this index in the calling thread's namespace: its descriptor is of no use any more. `Ok` if there
+/// is none.
+pub(crate) fn delete(index: u32) -> io::Result<()> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    match change(RouteNetlinkMessage::DelLink(link)) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+        done => done,
+    }
+}
+
+/// Sends one frame. Never waits.
+#[inline]
+pub(crate) fn send(tap: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
+    // SAFETY: `frame` is readable for its length.
+    let sent = unsafe { libc::write(tap.as_raw_fd(), frame.as_ptr().cast(), frame.len()) };
+    super::check_size(sent).map(drop)
+}
+
+/// Sends several frames, each with a call of its own, because a tap takes one at a time; returns how many, from the
+/// first on, it took: at least one. Never waits.
+pub(crate) fn send_many(tap: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Result<usize> {
+    for (index, pieces) in all.iter().enumerate() {
+        let parts = [pieces.head, pieces.rest].map(io::IoSlice::new);
+        match rustix::io::writev(tap, &parts) {
+            Ok(_) => {}
+            Err(error) if index == 0 => return Err(error.into()),
+            Err(_) => return Ok(index),
+        }
+    }
+    Ok(all.len())
+}
+
+/// Asks the kernel to change an interface, and for its answer.
+fn change(request: RouteNetlinkMessage) -> io::Result<()> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut message = NetlinkMessage::from(request);
+    message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let (answer, _from) = socket.recv_from_full()?;
+    let answer =
+        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
+    match answer.payload {
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        _ => Ok(()),
+    }
+}
+
+/// # Safety
+/// `argument` must be what `request` takes: a number, or the address of what it reads or writes.
+unsafe fn ioctl(tap: &OwnedFd, request: libc::Ioctl, argument: usize) -> io::Result<()> {
+    // SAFETY: the caller guarantees the argument.
+    let result = unsafe { libc::ioctl(tap.as_fd().as_raw_fd(), request, argument) };
+    super::check(result).map(drop)
+}

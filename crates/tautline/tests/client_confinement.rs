@@ -1,0 +1,506 @@
+//! What a hostile client of a control process can do with the descriptors that it was handed: it ignores the library
+//! and tries every one of them. Its frames are watched for at the other end of the cable.
+#![allow(unsafe_code)] // A hostile client makes system calls that no library offers.
+
+mod common;
+
+use std::os::fd::RawFd;
+
+use common::child::{self, Helper};
+use common::control::{
+    NOBODY, allow, answers, client_node, control_status, echo_for_ever, eventually, ports_given,
+    served, start_client, start_control,
+};
+use common::wire::{Wire, frame};
+use common::{XDP, open, port};
+use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
+use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
+use tautline_proto::wire::{Header, PortNumber};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+
+/// The port that the entry gives, and one that it does not.
+const OWN: u16 = 60;
+const FOREIGN: u16 = 61;
+/// Bytes of the ring that the attacker maps, beyond all that its entry gives.
+const RING_BYTES: u32 = 64 << 20;
+/// Interfaces whose index the attacker tries.
+const INDEXES: std::ops::Range<i32> = 1..16;
+
+const STATION: MacAddress = MacAddress([0xff; 6]);
+const OUTSIDE: MacAddress = MacAddress([2, 0, 0, 0, 9, 9]);
+
+/// What every frame of the attacker's has somewhere, before its name.
+const MARK: &str = "taut-attack:";
+const HONEST: &str = "honest";
+/// Last of all that the attacker sends.
+const FENCE: &[u8] = b"taut-fence";
+
+fn hosts() -> Option<Hosts> {
+    common::hosts()?;
+    Some(
+        Hosts::create(&HostsOptions {
+            cable_count: 2,
+            ..HostsOptions::default()
+        })
+        .unwrap(),
+    )
+}
+
+/// A client that attacks, with its port.
+struct Attacker {
+    node: Node,
+    port: Option<QueuingPort>,
+    descriptors: Vec<RawFd>,
+}
+
+impl Attacker {
+    fn new() -> Self {
+        let node = client_node(NOBODY).unwrap();
+        let port = node
+            .queuing_port(port(OWN), &QueuingOptions::default())
+            .unwrap();
+        let mut attacker = Self {
+            node,
+            port: Some(port),
+            descriptors: Vec::new(),
+        };
+        attacker.copy_descriptors();
+        attacker
+    }
+
+    /// Copies of all that this process has but its own three, the socket to the control process, and claims: a process
+    /// that keeps a claim keeps the port.
+    fn copy_descriptors(&mut self) {
+        let of_directory = std::fs::read_dir("/proc/self/fd").unwrap();
+        let open: Vec<RawFd> = of_directory
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|number| *number > 2 && !is_unix(*number) && !is_file(*number))
+            .collect();
+        // SAFETY: a call without pointers.
+        let copies = open.iter().map(|number| unsafe { libc::dup(*number) });
+        self.descriptors = copies.filter(|copy| *copy >= 0).collect();
+        assert!(!self.descriptors.is_empty());
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.node.report().mac.as_deref().unwrap().parse().unwrap()
+    }
+
+    /// Frames that its entry does not give, each with its name in it.
+    fn hostile_frames(&self) -> Vec<Vec<u8>> {
+        let own = self.mac();
+        let ours = |name: &str, from: MacAddress, source: u16, priority: u8| {
+            let payload = format!("{MARK}{name};");
+            let header = header(source, priority, payload.len());
+            frame(STATION, from, &header, payload.as_bytes())
+        };
+        let mut frames = vec![
+            ours("another station's address", OUTSIDE, OWN, 3),
+            ours("another port's number", own, FOREIGN, 3),
+            ours("a forbidden priority", own, OWN, 7),
+            ethernet(0x0806, "an ARP message", own),
+            ethernet(0x88cc, "another protocol", own),
+            ethernet(0x8100, "a tagged frame", own),
+        ];
+        frames.extend(self.hostile_packets());
+        frames
+    }
+
+    /// The same in the UDP form and as plain UDP.
+    fn hostile_packets(&self) -> Vec<Vec<u8>> {
+        let (own, ip) = (self.mac(), self.node.report().ip.unwrap());
+        let packet = |name: &str, source: u16, priority: u8, change: &dyn Fn(&mut [u8])| {
+            let payload = format!("{MARK}{name};");
+            let endpoints = Endpoints {
+                destination: STATION,
+                source: own,
+                destination_ip: [10, 9, 9, 9].into(),
+                source_ip: ip,
+            };
+            let number = |number| PortNumber::new(number).unwrap();
+            let mut template = UdpTemplate::new(&endpoints, number(70), number(source));
+            template.set_header(&header(source, priority, payload.len()));
+            let mut bytes = [&template.bytes[..], payload.as_bytes()].concat();
+            change(&mut bytes);
+            bytes
+        };
+        let unchanged = |_: &mut [u8]| {};
+        let plain = |name: &str, source: u16, length: usize, index: usize| {
+            let mut payload = format!("{MARK}{name};").into_bytes();
+            let mark = payload.clone();
+            payload.resize(length.max(payload.len()), 0);
+            // In the last fragment too.
+            let end = payload.len() - mark.len();
+            payload[end..].copy_from_slice(&mark);
+            let from = std::net::SocketAddrV4::new(ip, source);
+            let to = std::net::SocketAddrV4::new([10, 9, 9, 9].into(), 7_000);
+            let route = Route::new(from, to, own, STATION, 1500);
+            let mut buffer = SendBuffer::new(payload.len());
+            let room = buffer.payload(payload.len()).unwrap();
+            room.copy_from_slice(&payload);
+            let mut frames = buffer.frames(&route, Priority::NORMAL, payload.len(), 77);
+            let mut all = Vec::new();
+            while let Some(frame) = frames.next_frame() {
+                all.push(frame.to_vec());
+            }
+            all.swap_remove(index)
+        };
+        vec![
+            packet("another port, in UDP", FOREIGN, 3, &unchanged),
+            packet("a forbidden priority, in UDP", OWN, 7, &unchanged),
+            packet("another IPv4 address", OWN, 3, &|bytes| bytes[29] ^= 1),
+            packet("another UDP port", OWN, 3, &|bytes| bytes[35] ^= 1),
+            packet("a long time to live", OWN, 3, &|bytes| bytes[22] = 255),
+            packet("an urgent type of service", OWN, 3, &|bytes| {
+                bytes[15] = 7 << 5
+            }),
+            packet("TCP", OWN, 3, &|bytes| bytes[23] = 6),
+            packet("an option of IP", OWN, 3, &|bytes| bytes[14] = 0x46),
+            packet("a fragment", OWN, 3, &|bytes| bytes[20] = 0x20),
+            packet("a datagram to another service", OWN, 3, &|bytes| {
+                bytes[36..38].copy_from_slice(&53u16.to_be_bytes());
+            }),
+            plain("plain UDP", 5_000, 1, 0),
+            plain("a later fragment", 21_629, 4_000, 2),
+        ]
+    }
+
+    /// A frame that its entry gives.
+    fn honest_frame(&self) -> Vec<u8> {
+        let payload = format!("{MARK}{HONEST};");
+        let header = header(OWN, 3, payload.len());
+        frame(STATION, self.mac(), &header, payload.as_bytes())
+    }
+
+    /// Sends through everything, in every way, to every interface.
+    fn send_everywhere(&self, frame: &[u8]) {
+        for descriptor in &self.descriptors {
+            let (bytes, length) = (frame.as_ptr().cast(), frame.len());
+            // SAFETY: `frame` is readable for its length, `address` for its own.
+            unsafe {
+                libc::write(*descriptor, bytes, length);
+                libc::send(*descriptor, bytes, length, libc::MSG_DONTWAIT);
+                for index in INDEXES {
+                    let address = link_address(index);
+                    libc::sendto(
+                        *descriptor,
+                        bytes,
+                        length,
+                        libc::MSG_DONTWAIT,
+                        (&raw const address).cast(),
+                        size_of_val(&address) as libc::socklen_t,
+                    );
+                }
+            }
+        }
+    }
+
+    /// Options and requests by which a descriptor would do more than send. The names of those that the kernel took.
+    fn unlock(&self) -> Vec<String> {
+        let mut taken = Vec::new();
+        for descriptor in &self.descriptors {
+            for index in INDEXES {
+                let membership = libc::packet_mreq {
+                    mr_ifindex: index,
+                    mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+                    mr_alen: 0,
+                    mr_address: [0; 8],
+                };
+                if option(*descriptor, libc::PACKET_ADD_MEMBERSHIP, &membership) {
+                    taken.push(format!("promiscuous mode of interface {index}"));
+                }
+                let address = link_address(index);
+                // SAFETY: `address` is readable for the length given.
+                let bound = unsafe {
+                    let bytes = size_of_val(&address) as libc::socklen_t;
+                    libc::bind(*descriptor, (&raw const address).cast(), bytes) == 0
+                };
+                if bound {
+                    taken.push(format!("binding to interface {index}"));
+                }
+            }
+            taken.extend(self.map_ring(*descriptor));
+        }
+        taken
+    }
+
+    fn map_ring(&self, descriptor: RawFd) -> Option<String> {
+        let ring = libc::tpacket_req {
+            tp_block_size: 1 << 20,
+            tp_block_nr: RING_BYTES >> 20,
+            tp_frame_size: 2048,
+            tp_frame_nr: RING_BYTES / 2048,
+        };
+        let rings = [libc::PACKET_RX_RING, libc::PACKET_TX_RING];
+        let made = rings.iter().any(|kind| option(descriptor, *kind, &ring));
+        made.then(|| format!("a ring of {RING_BYTES} bytes"))
+    }
+
+    /// Makes its taps stay, be its own, take the way past the kernel's packet buffers; then undoes what keeps a write
+    /// from waiting.
+    fn loosen_taps(&self) {
+        for descriptor in &self.descriptors {
+            let most = i32::MAX;
+            // SAFETY: TUNSETSNDBUF reads an integer, the others take a number.
+            unsafe {
+                libc::ioctl(*descriptor, libc::TUNSETPERSIST, 1usize);
+                libc::ioctl(*descriptor, libc::TUNSETOWNER, NOBODY as usize);
+                libc::ioctl(*descriptor, libc::TUNSETSNDBUF, &raw const most);
+            }
+        }
+    }
+
+    fn set_blocking(&self) {
+        for descriptor in &self.descriptors {
+            // SAFETY: a call without pointers.
+            unsafe { libc::fcntl(*descriptor, libc::F_SETFL, 0) };
+        }
+    }
+}
+
+fn is_file(descriptor: RawFd) -> bool {
+    let of_descriptor = std::fs::metadata(format!("/proc/self/fd/{descriptor}"));
+    of_descriptor.is_ok_and(|metadata| metadata.is_file())
+}
+
+fn is_unix(descriptor: RawFd) -> bool {
+    let mut domain: libc::c_int = 0;
+    let mut bytes = size_of_val(&domain) as libc::socklen_t;
+    // SAFETY: both are writable for their sizes.
+    let asked = unsafe {
+        let domain = (&raw mut domain).cast();
+        libc::getsockopt(
+            descriptor,
+            libc::SOL_SOCKET,
+            libc::SO_DOMAIN,
+            domain,
+            &raw mut bytes,
+        )
+    };
+    asked == 0 && domain == libc::AF_UNIX
+}
+
+fn option<T>(descriptor: RawFd, name: libc::c_int, value: &T) -> bool {
+    let bytes = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` is readable for its size.
+    unsafe { libc::setsockopt(descriptor, libc::SOL_PACKET, name, value, bytes) == 0 }
+}
+
+fn link_address(index: i32) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as libc::c_ushort,
+        sll_protocol: 0,
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr: [0xff; 8],
+    }
+}
+
+fn header(source: u16, priority: u8, length: usize) -> Header {
+    let priority = Priority::new(priority).unwrap();
+    Header::whole(port(70), port(source), priority, length as u16, 0)
+}
+
+fn ethernet(ethertype: u16, name: &str, from: MacAddress) -> Vec<u8> {
+    let payload = format!("{MARK}{name};");
+    let ethertype = ethertype.to_be_bytes();
+    [&STATION.0[..], &from.0, &ethertype, payload.as_bytes()].concat()
+}
+
+/// Names of the attacker's frames that passed, up to the fence.
+fn passed(hosts: &Hosts, watch: &common::wire::Watch) -> Vec<String> {
+    let wire = Wire::on(hosts, Host::B);
+    assert!(wire.send(&[&[0xff; 12], &[0x88, 0xb6][..], FENCE].concat()));
+    let mut names = Vec::new();
+    let holds = |frame: &[u8], text: &[u8]| frame.windows(text.len()).any(|part| part == text);
+    loop {
+        let frame = watch.next(|frame| holds(frame, MARK.as_bytes()) || holds(frame, FENCE));
+        if holds(&frame, FENCE) {
+            return names;
+        }
+        let text = String::from_utf8_lossy(&frame).into_owned();
+        let name = text
+            .split(MARK)
+            .nth(1)
+            .and_then(|name| name.split(';').next());
+        names.push(name.unwrap_or("cut").to_owned());
+    }
+}
+
+/// Starts the attacker, waits until it has done all, and gives what it says it was allowed.
+fn attack(hosts: &Hosts, test: &str) -> (Helper, Vec<String>) {
+    let mut client = start_client(hosts, test, "attacker");
+    let line = client.wait_for("unlocked:");
+    let all = line.trim().trim_start_matches("unlocked:").to_owned();
+    let taken = all.split(';').filter(|name| !name.is_empty());
+    let taken = taken.map(str::to_owned).collect();
+    client.wait_for("attacked");
+    (client, taken)
+}
+
+/// The attacker's life: says what it could unlock, and that it has sent everything.
+fn be_attacker(attack: impl FnOnce(&mut Attacker) -> Vec<String>) {
+    let mut attacker = Attacker::new();
+    println!("{}", child::READY);
+    println!("unlocked:{}", attack(&mut attacker).join(";"));
+    println!("attacked");
+    child::ready();
+}
+
+/// Frames that the control process says it has refused.
+fn refused(hosts: &Hosts) -> u64 {
+    let status = control_status(hosts);
+    let port = &status["control"]["clients"][0]["ports"][0];
+    port["frames_refused"].as_u64().unwrap_or_default()
+}
+
+fn rule() -> String {
+    allow("60", "priorities = [\"0-5\"]")
+}
+
+#[test]
+fn a_client_sends_what_its_entry_gives_and_nothing_else() {
+    const TEST: &str = "a_client_sends_what_its_entry_gives_and_nothing_else";
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker(|attacker| {
+                let hostile = attacker.hostile_frames();
+                let all = || {
+                    for frame in &hostile {
+                        attacker.send_everywhere(frame);
+                    }
+                    attacker.send_everywhere(&attacker.honest_frame());
+                };
+                all();
+                attacker.loosen_taps();
+                all();
+                attacker.set_blocking();
+                all();
+                Vec::new()
+            });
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &rule());
+    let watch = Wire::watch(&hosts, Host::A);
+    let (_attacker, _) = attack(&hosts, TEST);
+    // At most once in each manner, and through no other interface. A tap that was loosened may lose frames: the way past the
+    // kernel's packet buffers needs a peer that polls.
+    let passed = passed(&hosts, &watch);
+    assert!((1..=3).contains(&passed.len()), "{passed:?}");
+    assert_eq!(passed, vec![HONEST; passed.len()]);
+    eventually("what was refused is counted", || refused(&hosts) > 0);
+}
+
+#[test]
+fn a_client_listens_to_nobody_and_takes_no_memory() {
+    const TEST: &str = "a_client_listens_to_nobody_and_takes_no_memory";
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker(|attacker| attacker.unlock());
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &rule());
+    let (_attacker, unlocked) = attack(&hosts, TEST);
+    assert_eq!(unlocked, [""; 0]);
+}
+
+#[test]
+fn what_a_client_kept_of_a_closed_port_sends_nothing() {
+    const TEST: &str = "what_a_client_kept_of_a_closed_port_sends_nothing";
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker(|attacker| {
+                attacker.loosen_taps();
+                attacker.port = None;
+                attacker.send_everywhere(&attacker.honest_frame());
+                Vec::new()
+            });
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &rule());
+    let watch = Wire::watch(&hosts, Host::A);
+    let (_attacker, _) = attack(&hosts, TEST);
+    assert_eq!(passed(&hosts, &watch), [""; 0]);
+}
+
+#[test]
+fn a_successor_takes_it_from_a_client_of_its_predecessor() {
+    const TEST: &str = "a_successor_takes_it_from_a_client_of_its_predecessor";
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker(|attacker| {
+                attacker.send_everywhere(&attacker.honest_frame());
+                println!("sent once");
+                // Until there is a successor.
+                while attacker
+                    .node
+                    .queuing_port(port(65), &QueuingOptions::default())
+                    .is_err()
+                {
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                }
+                attacker.send_everywhere(&attacker.honest_frame());
+                attacker.port = None;
+                println!("closed");
+                child::ready();
+                attacker.send_everywhere(&attacker.hostile_frames()[0]);
+                attacker.send_everywhere(&attacker.honest_frame());
+                Vec::new()
+            });
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let rule = allow("60, 65", "priorities = [\"0-5\"]");
+    let control = start_control(&hosts, TEST, &rule);
+    let watch = Wire::watch(&hosts, Host::A);
+    let mut attacker = start_client(&hosts, TEST, "attacker");
+    attacker.wait_for("sent once");
+    control.kill();
+    let _successor = start_control(&hosts, TEST, &rule);
+    attacker.wait_for("closed");
+    eventually("the successor notices that the port is closed", || {
+        !ports_given(&hosts).contains(&OWN.into())
+    });
+    attacker.let_go();
+    attacker.wait_for("attacked");
+    // Before and after the predecessor's death, and no more once the port was closed.
+    assert_eq!(passed(&hosts, &watch), [HONEST; 2]);
+}
+
+#[test]
+fn the_next_who_has_the_port_is_not_disturbed_by_the_one_before() {
+    const TEST: &str = "the_next_who_has_the_port_is_not_disturbed_by_the_one_before";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        if role == "next" {
+            return echo_for_ever(&client_node(NOBODY).unwrap(), OWN);
+        }
+        return be_attacker(|attacker| {
+            attacker.loosen_taps();
+            Vec::new()
+        });
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("60", ""));
+    let (attacker, _) = attack(&hosts, TEST);
+    attacker.kill();
+    eventually("a dead client's port is free", || {
+        ports_given(&hosts).is_empty()
+    });
+    let _next = start_client(&hosts, TEST, "next");
+    let node = open(&hosts, Host::A, XDP);
+    assert!(answers(&hosts, &node, OWN));
+}
