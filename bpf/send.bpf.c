@@ -4,9 +4,9 @@
  * each of them, lets through what the port may send and hands it to the driver of the node's interface, past the
  * queueing discipline. The tap lies in a network namespace that holds nothing else, so a frame has no other way.
  *
- * Checked: the sender's MAC and IPv4 address, its port, the priority in our header and in the type of service, the time
- * to live, and that later fragments of plain UDP belong to the datagram that was begun last. Not checked: to whom a frame
- * goes, because no policy says that, and what receivers check themselves (lengths and sums).
+ * Checked: the sender's MAC and IPv4 address, its port, the priority in our header and in the type of service, the
+ * time to live, and that later fragments of plain UDP belong to the datagram that was begun last. Not checked: to
+ * whom a frame goes, because no policy says that, and what receivers check themselves (lengths and sums).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const COLUMNS_MAX: usize = 120;
 
 /// Directories and files that are not checked yet. Empty is the aim.
-const NOT_YET: &[&str] = &["CHANGELOG.md", "docs/control.md"];
+const NOT_YET: &[&str] = &[];
 
 /// Words that no comment begins with: a summary line is a noun phrase or a verb in the third person.
 const NEVER_FIRST: &[&str] = &["What", "Who", "Whose", "Whom", "Whoever", "Whatever"];

@@ -1,4 +1,4 @@
-//! What a hostile client of a control process can do with the descriptors that it was handed: it ignores the library
+//! Attacks of a hostile client of a control process with the descriptors that it was handed: it ignores the library
 //! and tries every one of them. Its frames are watched for at the other end of the cable.
 #![allow(unsafe_code)] // A hostile client makes system calls that no library offers.
 
@@ -30,7 +30,7 @@ const INDEXES: std::ops::Range<i32> = 1..16;
 const STATION: MacAddress = MacAddress([0xff; 6]);
 const OUTSIDE: MacAddress = MacAddress([2, 0, 0, 0, 9, 9]);
 
-/// What every frame of the attacker's has somewhere, before its name.
+/// Bytes that every frame of the attacker contains, before its name.
 const MARK: &str = "taut-attack:";
 const HONEST: &str = "honest";
 /// Last of all that the attacker sends.
@@ -389,8 +389,8 @@ fn a_client_sends_what_its_entry_gives_and_nothing_else() {
     let _control = start_control(&hosts, TEST, &rule());
     let watch = Wire::watch(&hosts, Host::A);
     let (_attacker, _) = attack(&hosts, TEST);
-    // At most once in each manner, and through no other interface. A tap that was loosened may lose frames: the way past the
-    // kernel's packet buffers needs a peer that polls.
+    // At most once in each manner, and through no other interface. A tap that was loosened may lose frames: the way
+    // past the kernel's packet buffers needs a peer that polls.
     let passed = passed(&hosts, &watch);
     assert!((1..=3).contains(&passed.len()), "{passed:?}");
     assert_eq!(passed, vec![HONEST; passed.len()]);

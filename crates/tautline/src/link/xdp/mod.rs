@@ -91,7 +91,7 @@ pub(crate) struct UdpPortParts {
     pub(crate) memory: Arc<MappedPort>,
     /// The ring buffer that wakes its reader.
     pub(crate) doorbell: OwnedFd,
-    /// What it sends through.
+    /// Descriptor that it sends through.
     pub(crate) sender: Sender,
     /// Fragments that came before the first of their datagram, for all ports.
     pub(crate) early: Arc<EarlyFragments>,
@@ -104,7 +104,7 @@ pub(crate) struct PortParts {
     pub(crate) memory: Arc<MappedPort>,
     /// The ring buffer that wakes its reader.
     pub(crate) doorbell: OwnedFd,
-    /// What it sends through.
+    /// Descriptor that it sends through.
     pub(crate) sender: Sender,
     /// Its number.
     pub(crate) claim: Claim,

@@ -65,7 +65,7 @@ impl Permit {
 pub(crate) struct Taps {
     namespace: PrivateNamespace,
     program: OwnedFd,
-    /// What each place may send.
+    /// Permissions of each place.
     permits: OwnedFd,
     /// The same of predecessors, whose clients have their taps yet. Found when this process begins.
     former: Vec<OwnedFd>,
