@@ -37,7 +37,7 @@ struct Arguments {
     /// Only load the BPF programs, on those kernels that most people run, of this machine's architecture.
     #[arg(long, conflicts_with = "part")]
     quick: bool,
-    /// Kernels whose name contains this, such as `amd64@bookworm`, `rt-arm64` or `@trixie`
+    /// Kernels with this name, such as `amd64@bookworm`, or whose name contains it, such as `rt-arm64`
     #[arg(long, value_name = "TEXT", num_args = 1..)]
     only: Vec<String>,
     /// This kernel in place of the matrix: a package's name, with @SUITE if need be, or a .deb file with image and modules
@@ -133,11 +133,17 @@ fn chosen(arguments: &Arguments) -> Vec<Kernel> {
         )],
         None => kernels::all(),
     };
+    let names: Vec<String> = kernels.iter().map(Kernel::name).collect();
+    // A whole name is part of others: amd64@bookworm of rt-amd64@bookworm-backports.
+    let is_named = |name: &str, text: &str| match names.iter().any(|known| known == text) {
+        true => name == text,
+        false => name.contains(text),
+    };
     kernels.retain(|kernel| {
         let name = kernel.name();
-        let is_named = |text: &String| name.contains(text.as_str());
         (!arguments.quick || kernel.quick)
-            && (arguments.only.is_empty() || arguments.only.iter().any(is_named))
+            && (arguments.only.is_empty()
+                || arguments.only.iter().any(|text| is_named(&name, text)))
     });
     kernels
 }
