@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tautline_lab::kernels::guest::{load_module, prepare_system, send};
-use tautline_lab::sys;
+use tautline_testbed::sys;
 
 use crate::orders::{Answer, Orders, Outcome, PATH, Step};
 

@@ -55,6 +55,9 @@ struct Arguments {
     /// Keep what an earlier run of the same kernel has found in other cells
     #[arg(long)]
     add: bool,
+    /// Use the static programs of this directory instead of building them: the tests, taut and kernel-tests
+    #[arg(long, value_name = "DIR", conflicts_with = "quick")]
+    programs: Option<PathBuf>,
     /// Print the kernels and end
     #[arg(long)]
     list: bool,
@@ -186,10 +189,10 @@ fn run_all(
         if let Some(regret) = &emulator.regret {
             eprintln!("no newer QEMU: {regret}");
         }
-        let programs = if arguments.quick {
-            Programs::build_quick(&workspace)?
-        } else {
-            Programs::build(arch, &workspace)?
+        let programs = match &arguments.programs {
+            Some(directory) => Programs::of(directory)?,
+            None if arguments.quick => Programs::build_quick(&workspace)?,
+            None => Programs::build(arch, &workspace)?,
         };
         let bench = Bench {
             cache: &cache,

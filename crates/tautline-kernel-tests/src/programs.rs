@@ -29,6 +29,9 @@ const PACKAGES: [&str; 3] = ["iproute2", "ethtool", "iperf3"];
 /// The programs of those packages.
 const TOOLS: [&str; 3] = ["ip", "ethtool", "iperf3"];
 
+/// This very program, which is a guest's first process too.
+const INIT: &str = "kernel-tests";
+
 /// What is built here for one architecture.
 #[derive(Debug)]
 pub(crate) struct Programs {
@@ -43,10 +46,29 @@ impl Programs {
     pub(crate) fn build(arch: Arch, workspace: &Path) -> io::Result<Programs> {
         let tests = ["test", "--no-run"];
         let mut files = cargo(workspace, &tests, &named("--test", &TESTS), Some(arch))?;
-        let bins = named("--bin", &["taut", "kernel-tests"]);
+        let bins = named("--bin", &["taut", INIT]);
         files.extend(cargo(workspace, &["build"], &bins, Some(arch))?);
-        let at = files.iter().position(|(name, _)| name == "kernel-tests");
+        let at = files.iter().position(|(name, _)| name == INIT);
         let (_, init) = files.remove(at.expect("cargo names what it was asked for"));
+        Ok(Programs { files, init })
+    }
+
+    /// Programs that were built before, by their names in a directory.
+    pub(crate) fn of(directory: &Path) -> io::Result<Programs> {
+        let (mut files, mut init) = (Vec::new(), None);
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            match name.as_str() {
+                INIT => init = Some(path),
+                _ => files.push((name, path)),
+            }
+        }
+        let init = init.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, INIT))?;
         Ok(Programs { files, init })
     }
 
