@@ -1,5 +1,5 @@
-//! The inside of a virtual machine: the first process of a guest. It mounts file systems, loads modules, runs the programs of its
-//! orders one after the other and prints, framed, what came of each.
+//! The inside of a virtual machine: the first process of a guest. It mounts file systems, loads modules, runs the
+//! programs of its orders one after the other and prints, framed, what came of each.
 
 use std::fs;
 use std::io::{self, Read};
@@ -15,8 +15,8 @@ use tautline_testbed::sys;
 
 use crate::orders::{Answer, Orders, Outcome, PATH, Step};
 
-/// Bytes kept of a program's output. Lower: the reports of many failed tests are cut off. Higher: the serial console, some
-/// 100 KB/s under emulation, takes longer than the tests.
+/// Bytes kept of a program's output. Lower: the reports of many failed tests are cut off. Higher: the serial console,
+/// some 100 KB/s under emulation, takes longer than the tests.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
 /// Time between two looks whether a program has ended.
@@ -108,8 +108,8 @@ fn run_step(step: &Step) -> io::Result<Outcome> {
     })
 }
 
-/// Exit status, and whether the program ended by itself. Children that it left behind, which would hold its output open, are
-/// killed with it.
+/// Exit status, and whether the program ended by itself. Children that it left behind, which would hold its output
+/// open, are killed with it.
 fn wait(mut child: Child, limit: Duration) -> io::Result<(Option<i32>, bool)> {
     let begun = Instant::now();
     let mut in_time = true;

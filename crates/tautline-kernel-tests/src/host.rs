@@ -22,11 +22,12 @@ use crate::report::{CellResult, KernelResult};
 /// CPUs of a guest: two, since sender and receiver run at once in many tests.
 const CPU_COUNT: u32 = 2;
 
-/// Memory of a guest in MiB. Lower: the initramfs, about 150 MiB that are there twice while it is unpacked, and the rings of
-/// link `xsk` do not fit. Higher: nothing is gained.
+/// Memory of a guest in MiB. Lower: the initramfs, about 150 MiB that are there twice while it is unpacked, and the
+/// rings of link `xsk` do not fit. Higher: nothing is gained.
 const MEMORY_MIB: u32 = 1536;
 
-/// Seconds for a guest to start. Lower: an emulated one on a busy host is failed unjustly. Higher: one that hangs is told later.
+/// Seconds for a guest to start. Lower: an emulated one on a busy host is failed unjustly. Higher: one that hangs is
+/// told later.
 const BOOT_SECONDS_MAX: u64 = 600;
 
 /// What all guests have in common.

@@ -96,8 +96,8 @@ pub(crate) struct Driver {
     pub(crate) native: bool,
 }
 
-/// The cards of the matrix. Behind the IOMMU's rules virtio_net has zero-copy; otherwise the driver gives its ring physical
-/// addresses of its own making. e1000e has no native XDP in Linux.
+/// The cards of the matrix. Behind the IOMMU's rules virtio_net has zero-copy; otherwise the driver gives its ring
+/// physical addresses of its own making. e1000e has no native XDP in Linux.
 pub(crate) const DRIVERS: [Driver; 3] = [
     Driver {
         name: "igb",

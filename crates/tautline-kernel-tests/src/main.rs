@@ -1,7 +1,7 @@
 //! `make test-kernels`: the tests of links under the kernels that people run, each in a virtual machine.
 //!
-//! The machines are emulated by QEMU, without the host's virtualisation, so that any host runs any architecture. What passes
-//! there works with that kernel; it says nothing about speed.
+//! The machines are emulated by QEMU, without the host's virtualisation, so that any host runs any architecture. What
+//! passes there works with that kernel; it says nothing about speed.
 
 mod emulator;
 mod guest;
@@ -40,7 +40,8 @@ struct Arguments {
     /// Kernels with this name, such as `amd64@bookworm`, or whose name contains it, such as `rt-arm64`
     #[arg(long, value_name = "TEXT", num_args = 1..)]
     only: Vec<String>,
-    /// This kernel in place of the matrix: a package's name, with @SUITE if need be, or a .deb file with image and modules
+    /// This kernel in place of the matrix: a package's name, with @SUITE if need be, or a .deb file with image and
+    /// modules
     #[arg(long, value_name = "SPEC")]
     kernel: Option<KernelSpec>,
     /// Architecture of --kernel

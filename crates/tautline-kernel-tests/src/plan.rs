@@ -3,8 +3,8 @@
 use crate::kernels::{DRIVERS, Driver, Kernel};
 use crate::orders::Step;
 
-/// Seconds after which a cell is given up. Lower: an emulated machine on a busy host is failed unjustly. Higher: whoever
-/// waits for one that hangs waits for longer.
+/// Seconds after which a cell is given up. Lower: an emulated machine on a busy host is failed unjustly. Higher:
+/// whoever waits for one that hangs waits for longer.
 const CELL_SECONDS_MAX: u64 = 1500;
 
 /// How much longer than on a real machine the tests wait for what must come.
@@ -97,8 +97,8 @@ fn without_xdp() -> Vec<Cell> {
     ]
 }
 
-/// The suites of one mode. Those of two links at once run over virtual cables: on a card each test begins with seconds of
-/// waiting for its link.
+/// The suites of one mode. Those of two links at once run over virtual cables: on a card each test begins with seconds
+/// of waiting for its link.
 fn on_cards(driver: &Driver, mode: Mode, zero_copy: bool) -> Vec<Cell> {
     let (name, suites, twin): (_, &[&str], _) = match mode {
         Mode::Native if zero_copy => ("native, zero-copy", &["xdp::", "xsk::"], "native"),

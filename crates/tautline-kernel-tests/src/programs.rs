@@ -104,8 +104,8 @@ fn named(option: &str, names: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Builds with cargo; returns the names and files of the programs. All of the workspace is named, so that libraries have the
-/// features that they have in every other build of it.
+/// Builds with cargo; returns the names and files of the programs. All of the workspace is named, so that libraries
+/// have the features that they have in every other build of it.
 fn cargo(
     workspace: &Path,
     verb: &[&str],

@@ -98,7 +98,8 @@ impl KernelResult {
         sum(self.cells.iter())
     }
 
-    /// Takes the place of an older result, whose cells it keeps where it has none of that name, if the kernel is the same.
+    /// Takes the place of an older result, whose cells it keeps where it has none of that name, if the kernel is the
+    /// same.
     pub(crate) fn added_to(mut self, older: KernelResult) -> KernelResult {
         if (&older.release, &older.version) != (&self.release, &self.version) {
             return self;

@@ -1,5 +1,5 @@
-//! A node on a kernel that lacks what link `xdp` needs: it says so in one sentence, and takes link `packet`. On a kernel
-//! that has all of it the node takes `xdp`.
+//! A node on a kernel that lacks what link `xdp` needs: it says so in one sentence, and takes link `packet`. On a
+//! kernel that has all of it the node takes `xdp`.
 
 mod common;
 

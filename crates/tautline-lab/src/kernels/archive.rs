@@ -30,8 +30,8 @@ pub fn kernel_image(job: &Job, cache: &Path) -> Result<PathBuf, KernelsError> {
     }
 }
 
-/// The packages of a job's kernel, fetched into the cache where they are not there yet: one with image and modules, or, from
-/// Linux 7 on, those that it names beside it. None for an image.
+/// The packages of a job's kernel, fetched into the cache where they are not there yet: one with image and modules, or,
+/// from Linux 7 on, those that it names beside it. None for an image.
 pub fn kernel_packages(job: &Job, cache: &Path) -> Result<Vec<PathBuf>, KernelsError> {
     match &job.kernel.source {
         KernelSource::Image(_) => Ok(Vec::new()),
@@ -101,8 +101,8 @@ pub(super) fn partial(whole: &Path) -> Result<PathBuf, KernelsError> {
     Ok(partial)
 }
 
-/// Unpacks those files of a package that match one of the patterns of tar, or all if there is no pattern. None that match is
-/// no error.
+/// Unpacks those files of a package that match one of the patterns of tar, or all if there is no pattern. None that
+/// match is no error.
 pub fn unpack(package: &Path, into: &Path, patterns: &[&str]) -> Result<(), KernelsError> {
     let mut producer = Command::new(require("dpkg-deb", "dpkg")?);
     producer.arg("--fsys-tarfile").arg(package);
@@ -240,8 +240,8 @@ impl Apt {
         Ok(image.unwrap_or_else(|| name.to_owned()))
     }
 
-    /// Downloads a kernel's packages once. The names that a meta package stood for are kept, so that a later run compares
-    /// the same kernels without a network; removing the cache brings newer ones.
+    /// Downloads a kernel's packages once. The names that a meta package stood for are kept, so that a later run
+    /// compares the same kernels without a network; removing the cache brings newer ones.
     fn kernel(&self, name: &str) -> Result<Vec<PathBuf>, KernelsError> {
         let remembered = self.packages.join(format!("{name}.resolved"));
         if let Ok(names) = fs::read_to_string(&remembered) {

@@ -174,7 +174,8 @@ fn keep_cpu_from_halting() -> io::Result<()> {
     .map(|_| ())
 }
 
-/// Mounts the file systems that programs expect. What an optional one lacks is added to `missing`. For a guest's first process.
+/// Mounts the file systems that programs expect. What an optional one lacks is added to `missing`. For a guest's first
+/// process.
 pub fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
     for directory in ["/proc", "/sys", "/dev", "/tmp", "/run", "/load"] {
         fs::create_dir_all(directory)?;

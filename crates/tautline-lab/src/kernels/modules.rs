@@ -13,8 +13,8 @@ use super::{KernelsError, archive};
 /// File with the modules' names in the order of their loading, one a line.
 const ORDER: &str = "order";
 
-/// The modules of these names in the packages of a kernel, uncompressed, each after those that it depends on. A name that no
-/// package has is left out: that module may be built in.
+/// The modules of these names in the packages of a kernel, uncompressed, each after those that it depends on. A name
+/// that no package has is left out: that module may be built in.
 pub fn modules(
     packages: &[PathBuf],
     names: &[&str],

@@ -31,8 +31,8 @@ pub enum Accelerator {
     InstructionCount,
     /// Hardware virtualisation on the host's clock.
     Kvm,
-    /// Emulated on the host's clock, each CPU of the guest in a thread of the host: neither reproducible nor fast, and the
-    /// form for guests that measure nothing.
+    /// Emulated on the host's clock, each CPU of the guest in a thread of the host: neither reproducible nor fast, and
+    /// the form for guests that measure nothing.
     Emulated,
 }
 
@@ -48,7 +48,8 @@ pub struct Qemu {
 /// CPUs of a guest in virtual time: QEMU before 8.1 does not share one virtual time among several.
 pub const LAB_CPU_COUNT: u32 = 1;
 
-/// Memory of a guest that measures, in MiB. Lower: the loads' files and memory blocks do not fit. Higher: fewer guests at once.
+/// Memory of a guest that measures, in MiB. Lower: the loads' files and memory blocks do not fit. Higher: fewer guests
+/// at once.
 pub const LAB_MEMORY_MIB: u32 = 512;
 
 /// One guest to run.
@@ -343,8 +344,8 @@ fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> Strin
     }
 }
 
-/// The last lines of a console, without frames, and without the calls of a backtrace that the kernel itself marks as doubtful:
-/// their number varies from one panic to the next, and they would push out what caused it.
+/// The last lines of a console, without frames, and without the calls of a backtrace that the kernel itself marks as
+/// doubtful: their number varies from one panic to the next, and they would push out what caused it.
 pub fn tail(console: &str) -> String {
     let lines: Vec<&str> = console
         .lines()
