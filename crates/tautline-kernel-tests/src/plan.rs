@@ -5,7 +5,7 @@ use crate::orders::Step;
 
 /// Seconds after which a cell is given up. Lower: an emulated machine on a busy host is failed unjustly. Higher:
 /// whoever waits for one that hangs waits for longer.
-const CELL_SECONDS_MAX: u64 = 1500;
+const CELL_SECONDS_MAX: u64 = 3600;
 
 /// How much longer than on a real machine the tests wait for what must come.
 const SLOWNESS: &str = "10";
