@@ -82,7 +82,8 @@ stage_tests() {
     cargo test --workspace --locked --no-fail-fast -- --show-output
 }
 
-# The BPF programs under the kernels that most people run, each in an emulated machine. `make test-kernels` is the long form.
+# The BPF programs under the kernels that most people run, each in an emulated machine.
+# `make test-kernels` is the long form.
 stage_kernels() {
     cargo build --locked --workspace --bin kernel-tests
     "$target/debug/kernel-tests" --quick --out "$target/kernel-tests-quick"

@@ -11,7 +11,7 @@ use tautline_lab::kernels::{Arch, KernelsError};
 /// The first QEMU with igb.
 const NEEDED_MAJOR: u32 = 8;
 
-/// What a QEMU of Debian consists of.
+/// Packages of Debian's QEMU.
 const PACKAGES: [&str; 5] = [
     "qemu-system-x86",
     "qemu-system-arm",

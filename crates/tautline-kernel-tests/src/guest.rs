@@ -38,7 +38,7 @@ pub(crate) fn run() {
 fn work() -> io::Result<()> {
     let mut missing = Vec::new();
     prepare_system(&mut missing)?;
-    // What tests and `ip netns` expect to be file systems of their own.
+    // Tests and `ip netns` expect these to be file systems of their own.
     fs::create_dir_all("/sys/fs/bpf")?;
     for (kind, target) in [("tmpfs", "/run"), ("tmpfs", "/tmp"), ("bpf", "/sys/fs/bpf")] {
         sys::mount(kind, target, "")?;

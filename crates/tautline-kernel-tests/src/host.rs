@@ -30,7 +30,7 @@ const MEMORY_MIB: u32 = 1536;
 /// told later.
 const BOOT_SECONDS_MAX: u64 = 600;
 
-/// What all guests have in common.
+/// Properties that all guests share.
 pub(crate) struct Bench<'a> {
     pub(crate) cache: &'a Path,
     /// Directory of results.
@@ -201,7 +201,7 @@ fn result(
     Ok(result)
 }
 
-/// What came of a cell. One without a test is a test itself.
+/// Judgement of a cell. One that counts no tests is a test itself.
 fn judge(cell: &Cell, outcome: Option<&Outcome>) -> CellResult {
     let mut judged = CellResult {
         driver: cell.driver.to_owned(),

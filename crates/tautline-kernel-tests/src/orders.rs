@@ -1,4 +1,4 @@
-//! What the host asks of a guest, and what the guest answers.
+//! Messages between host and guest: the orders of the host, and the answers of the guest.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(crate) enum Answer {
         release: String,
         /// `uname -v`.
         version: String,
-        /// What could not be mounted or loaded, and why.
+        /// Mounts and modules that failed, and why.
         missing: Vec<String>,
     },
     /// A step has ended.

@@ -1,4 +1,4 @@
-//! What is run in a guest: a cell of the table for each, in four parts.
+//! Plan of a guest: the programs that it runs, a cell of the table for each, in four parts.
 
 use crate::kernels::{DRIVERS, Driver, Kernel};
 use crate::orders::Step;
@@ -35,7 +35,7 @@ enum Mode {
     Generic,
 }
 
-/// What one step of a guest is, for the table.
+/// A step of a guest, with its place in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) driver: &'static str,

@@ -32,7 +32,7 @@ const TOOLS: [&str; 3] = ["ip", "ethtool", "iperf3"];
 /// This very program, which is a guest's first process too.
 const INIT: &str = "kernel-tests";
 
-/// What is built here for one architecture.
+/// Programs of this project for one architecture.
 #[derive(Debug)]
 pub(crate) struct Programs {
     /// Name in the guest's `/usr/bin`, and file.

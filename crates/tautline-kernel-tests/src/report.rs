@@ -26,9 +26,9 @@ pub(crate) struct KernelResult {
     pub(crate) qemu: String,
     /// Why nothing was run.
     pub(crate) skipped: Option<String>,
-    /// What was run.
+    /// Cells that were run.
     pub(crate) cells: Vec<CellResult>,
-    /// What the guest lacks, and other things to know.
+    /// Parts that the guest lacks, and other things to know.
     pub(crate) notes: Vec<String>,
 }
 
