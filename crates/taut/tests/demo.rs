@@ -122,7 +122,36 @@ fn a_demo_measures_four_ways_and_removes_its_hosts() {
     let json = directory.json();
     check_report(&json, &output);
     assert_ne!(json["link"]["link"], "udp", "a better one works here");
+    check_somebody_else(&json, &output);
     check_page(&directory, &json);
+}
+
+/// The loop that computes: all paths, whole turns, and no more received than sent.
+fn check_somebody_else(json: &Value, output: &Output) {
+    let rows = json["beside"].as_array().unwrap();
+    let paths: Vec<&str> = rows
+        .iter()
+        .map(|row| row["path"].as_str().unwrap())
+        .collect();
+    let expected = ["tautline", "kernel-udp", "kernel-udp-in-thread", "nothing"];
+    assert_eq!(paths, expected);
+    for row in rows {
+        let number = |key: &str| row[key].as_u64().unwrap();
+        assert!(number("cycles") > 0 && number("cycles") % 200 == 0, "{row}");
+        assert!(number("missed") <= number("cycles"), "{row}");
+        assert!(number("received") <= number("sent"), "{row}");
+        assert_eq!(number("received") > 0, row["path"] != "nothing", "{row}");
+    }
+    assert!(json["other_work"]["busy"].is_number());
+    let table = text(&output.stdout);
+    for word in [
+        "messages through",
+        "148,810",
+        "for somebody else",
+        "received",
+    ] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
 }
 
 /// Reads the page with a browser: the figures of the result file are in it.
@@ -137,9 +166,10 @@ fn check_page(directory: &Directory, json: &Value) {
         "both plots are drawn"
     );
     for row in json["rows"].as_array().unwrap() {
-        let cell = format!("<td>{}</td>", latency_text(row["p50_ns"].as_u64().unwrap()));
+        let cell = format!(">{}</td>", latency_text(row["p50_ns"].as_u64().unwrap()));
         assert!(dom.contains(&cell), "{cell} of {row}");
     }
+    assert!(dom.contains("A loop that computes") && dom.contains(" UTC</footer>"));
 }
 
 #[test]

@@ -687,9 +687,9 @@ fn a_browser_shows_the_page() {
     let shown = run(&["--dump-dom"]);
     let document = String::from_utf8_lossy(&shown.stdout);
     for words in [
-        "<td>20000</td>",
-        "<td>5.00 µs</td>",
-        "<td>6.00 µs</td>",
+        ">20000</td>",
+        ">5.00 µs</td>",
+        ">6.00 µs</td>",
         "nanosleep, CPU 0",
         "svg",
     ] {

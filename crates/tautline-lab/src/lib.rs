@@ -12,6 +12,7 @@ pub mod cyclictest;
 pub mod kernels;
 pub mod load;
 pub mod machine;
+pub mod other_work;
 pub mod probe;
 pub mod report;
 pub mod result;

@@ -9,6 +9,7 @@
 
 pub mod bars;
 pub mod chart;
+mod date;
 pub mod histogram;
 pub mod page;
 pub mod plot;

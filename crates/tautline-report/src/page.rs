@@ -18,6 +18,7 @@
 //! assert!(page.html().contains("udp-poll"));
 //! ```
 
+use crate::date;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Part of a page: markup that was escaped when it was made.
@@ -124,6 +125,7 @@ impl Page {
                             p.subtitle { (self.subtitle) }
                         }
                         @for part in &self.body { (part) }
+                        footer { "Tautline " (env!("CARGO_PKG_VERSION")) ", " (date::now()) }
                     }
                 }
             }
@@ -210,19 +212,24 @@ impl Table {
         self
     }
 
-    /// The table as part of a page. A wide one scrolls sideways under its first column.
+    /// The table as part of a page. Where the screen is too narrow for its columns, each row is a list of headings and
+    /// cells, so that none is out of sight.
     pub fn html(&self) -> Block {
         Block(html! {
             // Outside the part that scrolls, where a long one would be cut at the edge.
             @if let Some(caption) = &self.caption { p.caption { (caption) } }
             div.scroll tabindex="0" {
-                table.prose[self.is_prose] {
+                table.prose[self.is_prose]
+                    .several[self.header.len() >= SEVERAL_COLUMNS]
+                    .many[self.header.len() >= MANY_COLUMNS] {
                     thead { tr { @for cell in &self.header { th scope="col" { (cell) } } } }
                     tbody {
                         @for (strong, cells) in &self.rows {
                             tr.strong[*strong] {
                                 @for (index, cell) in cells.iter().enumerate() {
-                                    @if index == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
+                                    @if index == 0 { th scope="row" { (cell) } } @else {
+                                        td data-label=(self.header.get(index).map_or("", String::as_str)) { (cell) }
+                                    }
                                 }
                             }
                         }
@@ -232,6 +239,11 @@ impl Table {
         })
     }
 }
+
+/// Columns from which on a table needs more than the width of a phone, and of a tablet. Lower: rows become lists where
+/// there is room for columns. Higher: columns are out of sight.
+const SEVERAL_COLUMNS: usize = 5;
+const MANY_COLUMNS: usize = 10;
 
 /// Colours of series are those of Okabe and Ito, which readers with any of the common colour
 /// deficiencies tell apart, darkened or lightened to stand on the background; series differ by dash as well.
@@ -260,7 +272,7 @@ const STYLE: &str = "\
 *{box-sizing:border-box}\
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}\
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;overflow-wrap:anywhere}\
-main{max-width:60rem;margin:0 auto;padding:1.25rem 1rem 3rem}\
+main{max-width:68rem;margin:0 auto;padding:1.25rem 1rem 3rem}\
 h1{font-size:1.6rem;line-height:1.2;margin:0 0 .25rem}\
 h2{font-size:1.15rem;margin:2rem 0 .6rem}\
 .subtitle{color:var(--soft);margin:0 0 1.25rem}\
@@ -296,6 +308,10 @@ svg.wide{display:none}\
 .multiples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:.5rem 1rem}\
 .multiples h3{font-size:.95rem;font-weight:600;margin:.3rem 0 .1rem}\
 @media(max-width:480px){dl div{grid-template-columns:1fr}th:first-child{white-space:normal;overflow-wrap:break-word;min-width:8.5rem}}\
+@media(max-width:520px){table thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}table tbody,table tr,table th[scope=row],table td{display:block;position:static;min-width:0;white-space:normal}table tr{border-top:1px solid var(--line);padding:.35rem 0}table tr>*{border:0;padding:.1rem .7rem}table td{display:flex;justify-content:space-between;gap:1rem}table td::before{content:attr(data-label);color:var(--soft);font-weight:400;text-align:left}}\
+@media(max-width:760px){.several thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}.several tbody,.several tr,.several th[scope=row],.several td{display:block;position:static;min-width:0;white-space:normal}.several tr{border-top:1px solid var(--line);padding:.35rem 0}.several tr>*{border:0;padding:.1rem .7rem}.several td{display:flex;justify-content:space-between;gap:1rem}.several td::before{content:attr(data-label);color:var(--soft);font-weight:400;text-align:left}}\
+@media(max-width:1000px){.many thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}.many tbody,.many tr,.many th[scope=row],.many td{display:block;position:static;min-width:0;white-space:normal}.many tr{border-top:1px solid var(--line);padding:.35rem 0}.many tr>*{border:0;padding:.1rem .7rem}.many td{display:flex;justify-content:space-between;gap:1rem}.many td::before{content:attr(data-label);color:var(--soft);font-weight:400;text-align:left}}\
+footer{color:var(--soft);font-size:.85rem;margin-top:2.5rem;border-top:1px solid var(--line);padding-top:.6rem}\
 @media print{svg.wide{display:block}svg.narrow{display:none}.scroll{overflow:visible}}\
 ";
 

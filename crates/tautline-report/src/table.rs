@@ -1,5 +1,7 @@
 //! Tables of figures for a terminal.
 
+use std::io::IsTerminal;
+
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 /// Lines above, below and under the heading only: figures are compared down a column.
@@ -8,8 +10,64 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// A table whose first column names the row and whose others are figures, aligned to the right.
+/// A table whose first column names the row and whose others are figures, aligned to the right. On a terminal that is too
+/// narrow for all columns, the rest of them follow in further tables, each with the first column.
 pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let terminal = std::io::stdout().is_terminal();
+    let width = terminal.then(terminal_size::terminal_size).flatten();
+    figures_within(header, rows, width.map(|(width, _)| usize::from(width.0)))
+}
+
+fn figures_within(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    width_max: Option<usize>,
+) -> String {
+    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let whole = table_of(header, &rows);
+    // A column has a space on each side, and one that parts it from the next.
+    let widths: Vec<usize> = whole
+        .column_max_content_widths()
+        .into_iter()
+        .map(|width| usize::from(width) + 3)
+        .collect();
+    let Some(width_max) = width_max.filter(|max| widths.iter().sum::<usize>() > *max) else {
+        return text_of(&whole);
+    };
+    groups(&widths, width_max)
+        .into_iter()
+        .map(|columns| {
+            let header: Vec<&str> = columns.iter().map(|index| header[*index]).collect();
+            let rows: Vec<Vec<String>> = rows
+                .iter()
+                .map(|row| {
+                    let cells = columns.iter().filter_map(|index| row.get(*index));
+                    cells.cloned().collect()
+                })
+                .collect();
+            text_of(&table_of(&header, &rows))
+        })
+        .collect()
+}
+
+/// Columns of each table: the first one, and as many others as fit; at least one other.
+fn groups(widths: &[usize], width_max: usize) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut used = usize::MAX;
+    for (index, width) in widths.iter().enumerate().skip(1) {
+        match groups.last_mut() {
+            Some(group) if used + width <= width_max => group.push(index),
+            _ => {
+                groups.push(vec![0, index]);
+                used = widths[0];
+            }
+        }
+        used += width;
+    }
+    groups
+}
+
+fn table_of(header: &[&str], rows: &[Vec<String>]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_header(header);
     for row in rows {
@@ -18,6 +76,10 @@ pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> 
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table
+}
+
+fn text_of(table: &Table) -> String {
     table
         .lines()
         .map(|line| line.trim_end().to_owned() + "\n")
@@ -46,5 +108,33 @@ mod tests {
         assert_eq!(lines.len(), 6);
         assert_eq!(lines[3], " a          1.23");
         assert_eq!(lines[4], " longer   123.46");
+    }
+    #[test]
+    fn a_narrow_terminal_loses_no_column() {
+        let header = ["path", "p50 µs", "p99 µs", "p99.9 µs", "max µs"];
+        let row = vec![
+            "queuing port".to_owned(),
+            "3.62".to_owned(),
+            "5.19".to_owned(),
+            "10.67".to_owned(),
+            "123.46".to_owned(),
+        ];
+        let rows = [row.clone()];
+        assert_eq!(
+            figures_within(&header, rows.clone(), Some(200)),
+            figures_within(&header, rows.clone(), None)
+        );
+        for width in 1..60 {
+            let text = figures_within(&header, rows.clone(), Some(width));
+            for word in header
+                .iter()
+                .chain(&row.iter().map(String::as_str).collect::<Vec<_>>())
+            {
+                assert!(text.contains(word), "{word} at {width}: {text}");
+            }
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            // The first column and the widest other one need 26.
+            assert!(widest <= width.max(26), "{widest} of {width}:\n{text}");
+        }
     }
 }

@@ -48,7 +48,13 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         );
         None
     } else {
-        Some(Hosts::create(&HostsOptions::default()).map_err(|error| explain(error.into()))?)
+        Some(
+            Hosts::create(&HostsOptions {
+                cable_count: demo::CABLES,
+                ..HostsOptions::default()
+            })
+            .map_err(|error| explain(error.into()))?,
+        )
     };
     let pace = if arguments.unpaced {
         Pace::Full
@@ -104,6 +110,7 @@ fn explain(error: DemoError) -> CommandError {
         DemoError::Hosts(error) => CommandError::failed(what, error.remedy()),
         DemoError::Open(error) => CommandError::failed(what, error.remedy()),
         DemoError::Port(error) => CommandError::failed(what, error.remedy()),
+        DemoError::SomebodyElse(error) => CommandError::failed(what, error.remedy()),
         _ => CommandError::failed(
             what,
             "try again; `taut doctor` shows what this machine can do",
@@ -145,9 +152,10 @@ impl Display {
                 "–".to_owned()
             } else {
                 format!(
-                    "p50 {:>8}  p99 {:>8}  max {:>8}  missed {missed} of {cycles}",
+                    "p50 {:>8}  p99 {:>8}  p99.9 {:>8}  max {:>8}  missed {missed} of {cycles}",
                     latency_text(summary.p50_ns),
                     latency_text(summary.p99_ns),
+                    latency_text(summary.p999_ns),
                     latency_text(summary.max_ns),
                 )
             };

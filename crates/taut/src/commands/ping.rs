@@ -188,10 +188,11 @@ fn text(run: &Run) -> String {
     );
     if summary.count > 0 {
         text += &format!(
-            "round trip: min {}, p50 {}, p99 {}, max {}\n",
+            "round trip: min {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
             latency_text(summary.min_ns),
             latency_text(summary.p50_ns),
             latency_text(summary.p99_ns),
+            latency_text(summary.p999_ns),
             latency_text(summary.max_ns),
         );
     }

@@ -97,6 +97,14 @@ impl Scene<'_> {
         }
     }
 
+    /// Address of the kernel's own paths: on a cable that no demux is attached to.
+    fn kernel_address(self, host: Host) -> Ipv4Addr {
+        match self {
+            Scene::Hosts(hosts) => hosts.end(host, super::KERNEL_CABLE).address(),
+            Scene::Loopback => LOOPBACK[host as usize],
+        }
+    }
+
     /// Does something where a side is.
     pub(super) fn inside<T: Send>(
         self,
@@ -279,7 +287,7 @@ struct Udp {
 fn udp(scene: Scene<'_>, spins: bool) -> Result<Ends, DemoError> {
     let bind = |host| {
         scene.inside(host, || {
-            let socket = UdpSocket::bind((scene.address(host), 0))?;
+            let socket = UdpSocket::bind((scene.kernel_address(host), 0))?;
             socket.set_nonblocking(spins)?;
             Ok::<_, DemoError>(socket)
         })?
@@ -362,7 +370,7 @@ struct Tcp {
 }
 
 fn tcp(scene: Scene<'_>) -> Result<Ends, DemoError> {
-    let any_port = SocketAddr::from((scene.address(Host::B), 0));
+    let any_port = SocketAddr::from((scene.kernel_address(Host::B), 0));
     let listener = scene.inside(Host::B, || TcpListener::bind(any_port))??;
     let address = listener.local_addr()?;
     let asking = scene.inside(Host::A, || TcpStream::connect(address))??;

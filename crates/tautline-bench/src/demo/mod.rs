@@ -1,5 +1,5 @@
-//! The demo: a control loop of 1 kHz between two hosts beside a TCP stream that fills the cable,
-//! over Tautline and over the kernel's sockets, in short slices that take turns.
+//! The demo, in two parts whose paths take turns: a control loop of 1 kHz between two hosts, beside a TCP stream that
+//! fills a gigabit; and the same loop where it computes, while small messages arrive for somebody else on its CPU.
 //!
 //! [`run`] measures; [`report`] tells. Nothing here prints.
 
@@ -16,11 +16,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tautline::{OpenError, OpenReport, PortError};
+use tautline_lab::other_work::OtherWork;
 use tautline_report::{LatencyHistogram, Summary};
 use tautline_testbed::hosts::{Hosts, HostsError};
 use tautline_testbed::{child, interrupt};
 use thiserror::Error;
 
+use crate::experiment::ExperimentError;
+use crate::experiment::somebody_else::{self, Beside};
 use crate::load::{Load, LoadError, LoadReport, Pace, Place};
 
 pub use channel::Way;
@@ -39,6 +42,10 @@ const TURNS_MIN: u32 = 2;
 /// otherwise, so that they leave the processors to the load. Lower: a late wake-up adds to what is
 /// measured. Higher: less is left to the load.
 const LOOK_AHEAD: Duration = Duration::from_micros(250);
+/// Cable of the kernel's own paths and of the load. Tautline's is the first; none of them is slowed by the other's.
+const KERNEL_CABLE: usize = 1;
+/// Cables that the hosts of the demo have.
+pub const CABLES: usize = somebody_else::CABLES;
 /// Real-time priority of both sides, below that of threaded interrupts (50).
 const FIFO_PRIORITY: u8 = 40;
 
@@ -69,9 +76,21 @@ pub enum DemoError {
         /// Cause.
         source: io::Error,
     },
+    /// The part with messages for somebody else failed.
+    #[error("beside messages for somebody else: {0}")]
+    SomebodyElse(ExperimentError),
     /// The user ended the run.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
+}
+
+impl From<ExperimentError> for DemoError {
+    fn from(error: ExperimentError) -> DemoError {
+        match error {
+            ExperimentError::Interrupted(signal) => DemoError::Interrupted(signal),
+            other => DemoError::SomebodyElse(other),
+        }
+    }
 }
 
 /// Conditions of the run.
@@ -158,12 +177,22 @@ pub struct Outcome {
     pub load: LoadReport,
     /// In the order of [`Way::ALL`].
     pub rows: Vec<Row>,
+    /// The loop that computes beside messages for somebody else, in the order of [`Beside::ALL`]; empty where there are
+    /// no hosts, or no two CPUs.
+    pub beside: Vec<somebody_else::Row>,
+    /// Share of the processors that others took, before the run or after it, whichever was more.
+    pub others: OtherWork,
 }
 
 impl Outcome {
     /// A way's row.
     pub fn row(&self, way: Way) -> &Row {
         &self.rows[way as usize]
+    }
+
+    /// The row of the loop that computes, beside these messages.
+    pub fn beside(&self, beside: Beside) -> Option<&somebody_else::Row> {
+        self.beside.iter().find(|row| row.beside == beside)
     }
 }
 
@@ -191,32 +220,63 @@ pub fn run(
     pace: Pace,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, DemoError> {
+    let others = OtherWork::measure();
+    let started = Instant::now();
     let scene = hosts.map_or(Scene::Loopback, Scene::Hosts);
+    let cpus = child::allowed_cpus().unwrap_or_default();
+    // The second part needs hosts and two CPUs, and has half of the time then.
+    let computes = hosts.filter(|_| cpus.len() > 1);
+    let loop_seconds = match computes {
+        Some(_) => seconds.div_ceil(2),
+        None => seconds,
+    };
     let nodes = Nodes::open(scene)?;
     let mut ends = Vec::new();
     for way in Way::ALL {
         ends.push(channel::open(way, scene, &nodes)?);
     }
-    let place = hosts.map_or_else(Place::loopback, |hosts| Place::between(hosts, 0));
-    let cpus = child::allowed_cpus().unwrap_or_default();
+    let place = hosts.map_or_else(Place::loopback, |hosts| Place::between(hosts, KERNEL_CABLE));
     // Where there are other CPUs than the loop's two, the load and this thread keep to them.
     let load_apart = cpus.len() > 2 && child::restrict(&cpus[2..]).is_ok();
     let load = Load::start(&place, pace)?;
     // TCP finds its rate before the first turn.
     thread::sleep(Duration::from_millis(200));
-    let schedule = schedule(seconds);
+    let schedule = schedule(loop_seconds);
     let scheduling = try_fifo();
     let placement = control::Placement {
         motor_cpu: cpus.get(1).or(cpus.first()).copied(),
         controller_cpu: cpus.first().copied(),
         fifo_priority: scheduling.is_ok().then_some(FIFO_PRIORITY),
     };
-    let rows = run_threads(ends, &schedule, placement, progress);
+    let whole = Duration::from_secs(u64::from(seconds.max(1)));
+    let rows = run_threads(ends, &schedule, placement, &mut |now| {
+        progress(&Progress {
+            total: whole,
+            ..now.clone()
+        });
+    });
     let report = load.stop();
     let rows = rows?;
     if let Some(signal) = interrupt::interrupted() {
         return Err(DemoError::Interrupted(signal));
     }
+    let link = nodes.report().clone();
+    // The second part has nodes of its own on the same cable.
+    drop(nodes);
+    let beside = match computes {
+        Some(hosts) => {
+            let left = whole.saturating_sub(schedule.total());
+            somebody_else::run(hosts, left, &mut || {
+                progress(&Progress {
+                    elapsed: started.elapsed().min(whole),
+                    total: whole,
+                    current: None,
+                    so_far: summaries(&rows),
+                });
+            })?
+        }
+        None => Vec::new(),
+    };
     Ok(Outcome {
         settings: Settings {
             scene: match hosts {
@@ -240,9 +300,19 @@ pub fn run(
             load_pace: pace,
             load_shares_cpus: !load_apart,
         },
-        link: nodes.report().clone(),
+        link,
         load: report?,
         rows,
+        beside,
+        others: others.max(OtherWork::measure()),
+    })
+}
+
+/// Cycles, missed and figures of each way.
+fn summaries(rows: &[Row]) -> [(u64, u64, Summary); 4] {
+    Way::ALL.map(|way| {
+        let row = &rows[way as usize];
+        (row.cycles, row.missed, row.histogram.summary())
     })
 }
 

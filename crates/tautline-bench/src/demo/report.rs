@@ -7,6 +7,7 @@ use tautline_report::page::{self, Level, Page};
 use tautline_report::plot::{self, latency_text};
 
 use super::{Outcome, PERIOD, Row, Settings, Way};
+use crate::experiment::somebody_else::{self, Beside, MESSAGE_BYTES, MESSAGES_PER_S};
 use tautline_report::table;
 
 /// Definition of the measured time, word by word.
@@ -18,8 +19,87 @@ const MEASURED: &str = "A round trip begins when the motor has its state of this
 const DEADLINE: &str = "UDP and TCP are the kernel's. The deadline of a cycle is the end of its period, 1 ms after its beginning: missed is a cycle whose command \
      had not come by then, or that could not begin within its period.";
 
-/// The verdict: how good it is, in one sentence, and its reasons.
+/// What the part with messages for somebody else is.
+const SOMEBODY_ELSE: &str = "A control loop wakes up every millisecond and computes for 0.7 ms, with real-time priority. \
+     On the same CPU an ordinary process receives small messages, as many as the smallest frames that fill Ethernet of \
+     100 Mbit/s (148,810 a second), or as many as the sender can send. The kernel processes them where a network card's \
+     interrupt goes, on the loop's CPU: for kernel UDP in soft interrupts, as the kernel does by itself, which come before \
+     every process; for Tautline in a thread of ordinary priority. The third path gives kernel UDP such a thread too. \
+     Kernel UDP has cables of its own that no program of Tautline's is attached to. Missed is a cycle whose computation \
+     was not done by the end of its millisecond.";
+
+/// The verdict: how good it is, in one sentence, and its reasons. Never good on a busy machine.
 pub fn verdict(outcome: &Outcome) -> (Level, String, Vec<String>) {
+    let (mut level, mut answer, mut remarks) = verdict_of_the_loop(outcome);
+    if let (Some(ours), Some(kernel), Some(quiet)) = (
+        outcome.beside(Beside::Tautline),
+        outcome.beside(Beside::KernelUdp),
+        outcome.beside(Beside::Nothing),
+    ) {
+        remarks.insert(0, answer);
+        (level, answer) = verdict_beside(ours, kernel, quiet);
+    }
+    if let Some(warning) = outcome.others.warning() {
+        remarks.insert(0, warning);
+        if level == Level::Good {
+            level = Level::Limited;
+        }
+    }
+    (level, answer, remarks)
+}
+
+/// The verdict on the loop that computes.
+fn verdict_beside(
+    ours: &somebody_else::Row,
+    kernel: &somebody_else::Row,
+    quiet: &somebody_else::Row,
+) -> (Level, String) {
+    let missed = |row: &somebody_else::Row| {
+        format!("{} of {}", thousands(row.missed), thousands(row.cycles))
+    };
+    // One in ten: beyond that it is the machine that misses them, and not what arrives.
+    if quiet.missed * 10 > quiet.cycles {
+        let answer = format!(
+            "This machine has no time for the control loop: it missed {} deadlines without any messages. What arrives \
+             for somebody else makes no difference that could be told.",
+            missed(quiet)
+        );
+        return (Level::Limited, answer);
+    }
+    let answer = format!(
+        "While {} small messages a second came for somebody else, the control loop missed {} deadlines beside kernel \
+         UDP, and {} beside Tautline ({} a second).",
+        thousands(kernel.sent_per_s()),
+        missed(kernel),
+        missed(ours),
+        thousands(ours.sent_per_s()),
+    );
+    // One in a hundred, beside what the quiet loop misses: below that, pauses of a shared machine decide.
+    let held = ours.missed.saturating_sub(quiet.missed) * 100 <= ours.cycles;
+    let clear = kernel.missed > 10 * ours.missed.max(1)
+        && ours.sent_per_s() * 10 >= kernel.sent_per_s() * 9;
+    let level = match (held, clear) {
+        (true, true) => Level::Good,
+        (false, false) => Level::Bad,
+        _ => Level::Limited,
+    };
+    (level, answer)
+}
+
+/// A number in groups of three digits.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn verdict_of_the_loop(outcome: &Outcome) -> (Level, String, Vec<String>) {
     let ours = outcome.row(Way::Tautline);
     let reference = outcome.row(Way::UdpPoll);
     let (a, b) = (ours.histogram.summary(), reference.histogram.summary());
@@ -66,7 +146,8 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
         );
     } else {
         remarks.push(
-            "The demux is attached to the cable while all ways are measured, the kernel's and the load's too."
+            "The demux is attached to Tautline's cable only; kernel UDP, TCP and the load have one of their own. A \
+             virtual cable has no rate: what the load takes is processor time, and that from all paths alike."
                 .to_owned(),
         );
     }
@@ -117,14 +198,41 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
             outcome.load.seconds
         ),
     ];
+    if !outcome.beside.is_empty() {
+        lines.push(format!(
+            "\na loop that computes 0.7 ms of each, beside messages of {} B for somebody else, up to {} a second",
+            MESSAGE_BYTES,
+            thousands(MESSAGES_PER_S)
+        ));
+        let header = [
+            "messages through",
+            "missed 1 ms",
+            "cycles",
+            "p50 µs",
+            "p99 µs",
+            "p99.9 µs",
+            "max µs",
+            "sent/s",
+            "received",
+        ];
+        lines.push(table::figures(
+            &header,
+            outcome
+                .beside
+                .iter()
+                .map(|row| beside_row(row, table::microseconds)),
+        ));
+        lines
+            .push("a loop whose command comes from the other host, beside a TCP stream".to_owned());
+    }
     let header = [
         "path",
         "p50 µs",
         "p99 µs",
         "p99.9 µs",
         "max µs",
-        "cycles",
         "missed 1 ms",
+        "cycles",
         "never answered",
     ];
     lines.push(table::figures(&header, outcome.rows.iter().map(text_row)));
@@ -135,10 +243,30 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Cells of the table with messages for somebody else.
+fn beside_row(row: &somebody_else::Row, time: fn(u64) -> String) -> Vec<String> {
+    let mut cells = vec![
+        row.beside.text().to_owned(),
+        row.missed.to_string(),
+        row.cycles.to_string(),
+    ];
+    cells.extend(figures(&row.histogram.summary()).map(time));
+    if row.sent == 0 {
+        cells.extend(["–".to_owned(), "–".to_owned()]);
+    } else {
+        cells.push(thousands(row.sent_per_s()));
+        cells.push(format!(
+            "{:.1} %",
+            row.received as f64 * 100.0 / row.sent as f64
+        ));
+    }
+    cells
+}
+
 fn text_row(row: &Row) -> Vec<String> {
     let mut cells = vec![row.way.text().to_owned()];
     cells.extend(figures(&row.histogram.summary()).map(table::microseconds));
-    cells.extend([row.cycles, row.missed, row.lost].map(|count| count.to_string()));
+    cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string()));
     cells
 }
 
@@ -163,6 +291,9 @@ pub fn json(outcome: &Outcome, machine: &Machine) -> Value {
         "deadline": DEADLINE,
         "load": outcome.load,
         "rows": outcome.rows.iter().map(row_json).collect::<Vec<_>>(),
+        "somebody_else": SOMEBODY_ELSE,
+        "beside": outcome.beside.iter().map(beside_json).collect::<Vec<_>>(),
+        "other_work": outcome.others,
         "verdict": answer,
         "remarks": remarks,
     })
@@ -177,10 +308,21 @@ fn row_json(row: &Row) -> Value {
     json
 }
 
+fn beside_json(row: &somebody_else::Row) -> Value {
+    let mut json = serde_json::to_value(row.histogram.summary()).expect("a summary is plain data");
+    json["path"] = serde_json::to_value(row.beside).expect("a name is plain data");
+    json["cycles"] = row.cycles.into();
+    json["missed"] = row.missed.into();
+    json["sent"] = row.sent.into();
+    json["received"] = row.received.into();
+    json["flood_seconds"] = row.flood_seconds.into();
+    json
+}
+
 /// The page.
 pub fn html(outcome: &Outcome, machine: &Machine) -> String {
     let mut page = Page::new(
-        "A 1 kHz control loop beside a TCP stream",
+        "A 1 kHz control loop beside other traffic",
         machine.summary(),
     );
     let (level, answer, mut remarks) = verdict(outcome);
@@ -194,7 +336,13 @@ pub fn html(outcome: &Outcome, machine: &Machine) -> String {
             histogram: &row.histogram,
         })
         .collect();
-    page.section("Figures", [html_table(outcome).html()]);
+    if !outcome.beside.is_empty() {
+        page.section(
+            "A loop that computes, beside messages for somebody else",
+            [page::paragraph(SOMEBODY_ELSE), beside_table(outcome).html()],
+        );
+    }
+    page.section("A loop beside a TCP stream", [html_table(outcome).html()]);
     page.section(
         "Round trips",
         [
@@ -217,14 +365,38 @@ pub fn html(outcome: &Outcome, machine: &Machine) -> String {
     page.html()
 }
 
+fn beside_table(outcome: &Outcome) -> page::Table {
+    let mut table = page::Table::new([
+        "Messages through",
+        "missed",
+        "cycles",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "sent/s",
+        "received",
+    ]);
+    table.caption("Missed: not done within 1 ms; times from the beginning of a period");
+    for row in &outcome.beside {
+        let cells = beside_row(row, latency_text);
+        if row.beside == Beside::Tautline {
+            table.strong_row(cells);
+        } else {
+            table.row(cells);
+        }
+    }
+    table
+}
+
 fn html_table(outcome: &Outcome) -> page::Table {
     let mut table = page::Table::new([
         "Path",
         "p50",
         "p99",
-        "missed",
         "p99.9",
         "max",
+        "missed",
         "cycles",
         "unanswered",
     ]);
@@ -232,9 +404,7 @@ fn html_table(outcome: &Outcome) -> page::Table {
     for row in &outcome.rows {
         let mut cells = vec![row.way.text().to_owned()];
         cells.extend(figures(&row.histogram.summary()).map(latency_text));
-        // Beside the figures that matter most: a phone shows the first columns.
-        cells.insert(3, row.missed.to_string());
-        cells.extend([row.cycles, row.lost].map(|count| count.to_string()));
+        cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string()));
         if row.way == Way::Tautline {
             table.strong_row(cells);
         } else {
@@ -297,4 +467,43 @@ fn setting_rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
         ),
         ("Clock", settings.clock.to_owned()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(beside: Beside, missed: u64) -> somebody_else::Row {
+        somebody_else::Row {
+            missed,
+            ..somebody_else::Row::sample(beside, 1_000, 148_810)
+        }
+    }
+
+    fn level(ours: u64, kernel: u64, quiet: u64) -> (Level, String) {
+        verdict_beside(
+            &row(Beside::Tautline, ours),
+            &row(Beside::KernelUdp, kernel),
+            &row(Beside::Nothing, quiet),
+        )
+    }
+
+    #[test]
+    fn a_clear_difference_on_a_quiet_machine_is_good() {
+        let (found, answer) = level(2, 990, 1);
+        assert_eq!(found, Level::Good);
+        assert!(
+            answer.contains("missed 990 of 1,000 deadlines beside kernel"),
+            "{answer}"
+        );
+        assert_eq!(level(2, 3, 1).0, Level::Limited);
+        assert_eq!(level(900, 990, 1).0, Level::Bad);
+    }
+
+    #[test]
+    fn a_machine_that_misses_without_messages_shows_nothing() {
+        let (found, answer) = level(0, 990, 500);
+        assert_eq!(found, Level::Limited);
+        assert!(answer.contains("no time for the control loop"), "{answer}");
+    }
 }

@@ -300,7 +300,7 @@ fn compute(
 }
 
 /// Rounds of work that take about `work_ns` where nothing disturbs.
-fn calibrate(work_ns: u64, place: Place) -> Result<u64, ExperimentError> {
+pub(super) fn calibrate(work_ns: u64, place: Place) -> Result<u64, ExperimentError> {
     const TRIES: u32 = 50;
     const ROUNDS: u64 = 8;
     let measure = || {
@@ -321,10 +321,10 @@ fn calibrate(work_ns: u64, place: Place) -> Result<u64, ExperimentError> {
 const ORDER: usize = 32;
 
 /// The computation: products of matrices, each made of the last two.
-struct Matrices([Box<[[f64; ORDER]; ORDER]>; 3]);
+pub(super) struct Matrices([Box<[[f64; ORDER]; ORDER]>; 3]);
 
 impl Matrices {
-    fn new() -> Matrices {
+    pub(super) fn new() -> Matrices {
         let filled = |seed: usize| {
             let mut matrix = Box::new([[0.0; ORDER]; ORDER]);
             for (index, cell) in matrix.as_flattened_mut().iter_mut().enumerate() {
@@ -336,7 +336,7 @@ impl Matrices {
         Matrices([filled(1), filled(2), filled(3)])
     }
 
-    fn work(&mut self, rounds: u64) {
+    pub(super) fn work(&mut self, rounds: u64) {
         for _ in 0..rounds {
             let [a, b, product] = &mut self.0;
             for row in 0..ORDER {

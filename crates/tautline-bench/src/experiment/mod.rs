@@ -18,6 +18,7 @@ mod redd_bandwidth;
 mod redd_rtt;
 pub mod report;
 mod round_trips;
+pub mod somebody_else;
 mod ssrtudp_beside;
 mod ssrtudp_layers;
 mod ssrtudp_size;
