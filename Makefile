@@ -19,11 +19,12 @@ BENCH_COUNT := 100000
 BENCH_JSON := $(TARGET)/bench-rtt.json
 BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
 EXPERIMENTS := all
+KERNEL_TEST_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim vbus-kills flood xsk-zero-copy test-fresh-root clean
+.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim vbus-kills flood test-kernels xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -79,8 +80,14 @@ vbus-kills: ## long: VBUS_KILLS (10,000) processes of each kind killed on a bus,
 	@scripts/setup.sh --for build
 	TAUTLINE_KILLS=$(VBUS_KILLS) cargo test --locked -p tautline --test vbus_kill -- --show-output
 
-xsk-zero-copy: ## link xsk with drivers that have zero-copy, in a virtual machine; DRIVER, KERNEL_DEBS, QEMU
-	@scripts/xsk-zero-copy.sh
+test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in QEMU; KERNEL_TEST_ARGS
+	@scripts/setup.sh --for test
+	@! command -v rustup >/dev/null || rustup --quiet target add $(KERNEL_TEST_TARGETS)
+	cargo build --locked --workspace --bin kernel-tests
+	$(TARGET)/debug/kernel-tests --out $(TARGET)/kernel-tests $(KERNEL_TEST_ARGS)
+
+xsk-zero-copy: ## link xsk with drivers that have zero-copy: a part of test-kernels
+	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only amd64@trixie-backports --part cards"
 
 test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
 	@scripts/fresh-root.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the whole check, or the stages named, and sums it up.
 #
-#   scripts/test.sh [STAGE...]        stages: format lints docs tests loom fuzz leftovers
+#   scripts/test.sh [STAGE...]        stages: format lints docs tests kernels loom fuzz leftovers
 #                                     only when named: sim
 #
 # Every stage runs even when an earlier one failed, so that one run shows everything. The exit
@@ -13,7 +13,7 @@ set -euo pipefail
 export LC_ALL=C CARGO_TERM_COLOR=never
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly all_stages=(format lints docs tests loom fuzz leftovers)
+readonly all_stages=(format lints docs tests kernels loom fuzz leftovers)
 # Stages that fail when no test ran: a name that matches nothing must not
 # pass for a success.
 readonly testing_stages=(tests loom sim)
@@ -80,6 +80,13 @@ stage_docs() {
 # SKIPPED lines visible.
 stage_tests() {
     cargo test --workspace --locked --no-fail-fast -- --show-output
+}
+
+# The BPF programs under the kernels that most people run, each in an emulated machine.
+# `make test-kernels` is the long form.
+stage_kernels() {
+    cargo build --locked --workspace --bin kernel-tests
+    "$target/debug/kernel-tests" --quick --out "$target/kernel-tests-quick"
 }
 
 # A target directory of its own, or each stage would make the other build everything again.

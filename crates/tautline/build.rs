@@ -31,14 +31,17 @@ fn main() {
 
 fn compile(source: &Path, object: &Path) {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
-    let triple = format!("{arch}-linux-gnu");
+    // For another architecture its own headers may not be installed; the types in asm/ are the same.
+    let archs = ["CARGO_CFG_TARGET_ARCH"]
+        .map(|name| std::env::var(name).expect("cargo sets it"))
+        .into_iter()
+        .chain([std::env::consts::ARCH.to_owned()]);
     let status = Command::new(&clang)
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
         ])
         // Debian keeps asm/ under the multiarch triple, which the BPF target does not search.
-        .arg(format!("-I/usr/include/{triple}"))
+        .args(archs.map(|arch| format!("-I/usr/include/{arch}-linux-gnu")))
         .arg("-c")
         .arg(source)
         .arg("-o")

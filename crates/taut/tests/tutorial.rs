@@ -47,6 +47,7 @@ fn every_command_of_the_tutorial_does_what_the_page_says() {
     for promised in [
         "5 sent, 5 answered",
         "name = \"controller\"",
+        "(loop_controller)",
         "the motor is dead",
     ] {
         assert!(

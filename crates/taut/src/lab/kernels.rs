@@ -21,7 +21,7 @@ use tautline_testbed::interrupt;
 /// Arguments of `taut lab kernels`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Kernels: a package's name, a .deb file or an image (./vmlinuz), with kernel parameters after commas
+    /// Kernels: a package's name (NAME@SUITE), a .deb file or an image (./vmlinuz), with kernel parameters after commas
     /// [default: one kernel with preempt=none, voluntary and full, and the PREEMPT_RT one]
     #[arg(long = "kernel", value_name = "SPEC", num_args = 1..)]
     kernels: Vec<KernelSpec>,

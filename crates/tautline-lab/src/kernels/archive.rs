@@ -17,8 +17,7 @@ const OUTPUT_TAIL_LINES: usize = 6;
 pub fn kernel_image(job: &Job, cache: &Path) -> Result<PathBuf, KernelsError> {
     let path = match &job.kernel.source {
         KernelSource::Image(path) => path.clone(),
-        KernelSource::PackageFile(path) => unpack(path, cache)?,
-        KernelSource::PackageName(name) => unpack(&download(name, job.arch, cache)?, cache)?,
+        _ => image_of(&kernel_packages(job, cache)?, cache)?,
     };
     let image = fs::read(&path).map_err(KernelsError::file(&path))?;
     if looks_like_a_kernel(&image, job.arch) {
@@ -31,6 +30,37 @@ pub fn kernel_image(job: &Job, cache: &Path) -> Result<PathBuf, KernelsError> {
     }
 }
 
+/// The packages of a job's kernel, fetched into the cache where they are not there yet: one with image and modules, or,
+/// from Linux 7 on, those that it names beside it. None for an image.
+pub fn kernel_packages(job: &Job, cache: &Path) -> Result<Vec<PathBuf>, KernelsError> {
+    match &job.kernel.source {
+        KernelSource::Image(_) => Ok(Vec::new()),
+        KernelSource::PackageFile(path) => {
+            fs::metadata(path).map_err(KernelsError::file(path))?;
+            Ok(vec![path.clone()])
+        }
+        KernelSource::PackageName(name) => {
+            let (name, suite) = match name.split_once('@') {
+                Some((name, suite)) => (name, Some(suite)),
+                None => (name.as_str(), None),
+            };
+            Apt::new(job.arch, suite, cache)?.kernel(name)
+        }
+    }
+}
+
+/// The image in the first of the packages that has one.
+fn image_of(packages: &[PathBuf], cache: &Path) -> Result<PathBuf, KernelsError> {
+    let mut none = None;
+    for package in packages {
+        match unpack_image(package, cache) {
+            Err(error @ KernelsError::NoKernelInPackage { .. }) => none = none.or(Some(error)),
+            found => return found,
+        }
+    }
+    Err(none.expect("a kernel has a package"))
+}
+
 /// Whether a file has the mark of a kernel image. Only that of x86 is always there (Documentation/arch/x86/boot.rst:
 /// `HdrS` at 0x202); ARM images come in several wrappings, which QEMU knows.
 fn looks_like_a_kernel(image: &[u8], arch: Arch) -> bool {
@@ -38,22 +68,15 @@ fn looks_like_a_kernel(image: &[u8], arch: Arch) -> bool {
 }
 
 /// Unpacks the kernel of a package; the file's name carries version and architecture, so it names the copy.
-fn unpack(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
-    fs::metadata(package).map_err(KernelsError::file(package))?;
+fn unpack_image(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
     let stem = package.file_stem().unwrap_or_default();
     let directory = cache.join("kernels").join(stem);
     if let Some(image) = image_below(&directory) {
         return Ok(image);
     }
-    let tool = require("dpkg-deb", "dpkg")?;
-    let mut partial = directory.clone().into_os_string();
-    partial.push(format!(".{}.part", std::process::id()));
-    let partial = PathBuf::from(partial);
-    fs::create_dir_all(&partial).map_err(KernelsError::file(&partial))?;
-    // Only boot/: the modules are twenty times its size and no guest needs them.
-    let mut archive = Command::new(tool);
-    archive.arg("--fsys-tarfile").arg(package);
-    let unpacked = pipe_to_tar(package, archive, &partial);
+    let partial = partial(&directory)?;
+    // Only boot/: the modules are twenty times its size and few guests need them.
+    let unpacked = unpack(package, &partial, &["./boot/vmlinuz-*"]);
     let image = unpacked.and_then(|()| {
         image_below(&partial).ok_or(KernelsError::NoKernelInPackage {
             package: package.to_owned(),
@@ -69,7 +92,20 @@ fn unpack(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
     })
 }
 
-fn pipe_to_tar(package: &Path, mut producer: Command, into: &Path) -> Result<(), KernelsError> {
+/// A directory beside `whole`, which takes its name when all is in it.
+pub(super) fn partial(whole: &Path) -> Result<PathBuf, KernelsError> {
+    let mut name = whole.to_owned().into_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let partial = PathBuf::from(name);
+    fs::create_dir_all(&partial).map_err(KernelsError::file(&partial))?;
+    Ok(partial)
+}
+
+/// Unpacks those files of a package that match one of the patterns of tar, or all if there is no pattern. None that
+/// match is no error.
+pub fn unpack(package: &Path, into: &Path, patterns: &[&str]) -> Result<(), KernelsError> {
+    let mut producer = Command::new(require("dpkg-deb", "dpkg")?);
+    producer.arg("--fsys-tarfile").arg(package);
     let tar_missing = |source| KernelsError::Tool {
         tool: "tar".to_owned(),
         source,
@@ -86,7 +122,8 @@ fn pipe_to_tar(package: &Path, mut producer: Command, into: &Path) -> Result<(),
     let second = Command::new("tar")
         .args(["--extract", "--directory"])
         .arg(into)
-        .args(["--wildcards", "./boot/vmlinuz-*"])
+        .arg("--wildcards")
+        .args(patterns)
         .stdin(stream)
         .output()
         .map_err(tar_missing)?;
@@ -105,7 +142,7 @@ fn pipe_to_tar(package: &Path, mut producer: Command, into: &Path) -> Result<(),
     }
     let said = String::from_utf8_lossy(&second.stderr);
     if said.contains("Not found in archive") {
-        return Ok(()); // no kernel in it; the caller says so
+        return Ok(()); // the caller looks for what it needs
     }
     Err(KernelsError::ToolFailed {
         command: "dpkg-deb --fsys-tarfile | tar".to_owned(),
@@ -127,23 +164,28 @@ fn image_below(directory: &Path) -> Option<PathBuf> {
     images.pop()
 }
 
-/// apt with lists and archives of its own, for one architecture.
-struct Apt {
+/// apt with lists and archives of its own, for one architecture, and for one suite if that is not the system's.
+#[derive(Debug)]
+pub struct Apt {
     options: Vec<String>,
     packages: PathBuf,
     arch: Arch,
 }
 
 impl Apt {
-    fn new(arch: Arch, cache: &Path) -> Result<Apt, KernelsError> {
+    /// apt with its directories below `cache`.
+    pub fn new(arch: Arch, suite: Option<&str>, cache: &Path) -> Result<Apt, KernelsError> {
         require("apt-get", "apt")?;
-        let root = cache.join("apt").join(arch.debian_name());
+        let debian = arch.debian_name();
+        let root = cache.join("apt").join(match suite {
+            Some(suite) => format!("{suite}-{debian}"),
+            None => debian.to_owned(),
+        });
         for directory in ["lists/partial", "cache/archives/partial", "packages"] {
             let path = root.join(directory);
             fs::create_dir_all(&path).map_err(KernelsError::file(&path))?;
         }
-        let debian = arch.debian_name();
-        let options = [
+        let mut options = vec![
             format!("APT::Architecture={debian}"),
             format!("APT::Architectures={debian}"),
             format!("Dir::State::Lists={}", root.join("lists").display()),
@@ -152,8 +194,15 @@ impl Apt {
             // As root apt would otherwise hand the download to a user who cannot write to the cache.
             "APT::Sandbox::User=root".to_owned(),
         ];
+        if let Some(suite) = suite {
+            let sources = root.join("sources.list");
+            let text = sources_of(suite)?;
+            fs::write(&sources, text).map_err(KernelsError::file(&sources))?;
+            options.push(format!("Dir::Etc::sourcelist={}", sources.display()));
+            options.push("Dir::Etc::sourceparts=-".to_owned());
+        }
         Ok(Apt {
-            options: options.into(),
+            options,
             packages: root.join("packages"),
             arch,
         })
@@ -176,10 +225,98 @@ impl Apt {
         run(self.command("apt-get", &["--quiet", "update"])).map(|_| ())
     }
 
+    /// The packages that a package depends on.
+    fn depends(&self, name: &str) -> Result<Vec<String>, KernelsError> {
+        let text = run_text(self.command("apt-cache", &["depends", name]))?;
+        Ok(parse_depends(&text))
+    }
+
     /// The package that a meta package stands for, or the package itself.
     fn resolve(&self, name: &str) -> Result<String, KernelsError> {
-        let text = run(self.command("apt-cache", &["depends", name]))?;
-        Ok(parse_depends(&text).unwrap_or_else(|| name.to_owned()))
+        let image = self
+            .depends(name)?
+            .into_iter()
+            .find(|name| name.starts_with("linux-image-"));
+        Ok(image.unwrap_or_else(|| name.to_owned()))
+    }
+
+    /// Downloads a kernel's packages once. The names that a meta package stood for are kept, so that a later run
+    /// compares the same kernels without a network; removing the cache brings newer ones.
+    fn kernel(&self, name: &str) -> Result<Vec<PathBuf>, KernelsError> {
+        let remembered = self.packages.join(format!("{name}.resolved"));
+        if let Ok(names) = fs::read_to_string(&remembered) {
+            let paths: Option<Vec<PathBuf>> =
+                names.lines().map(|name| self.downloaded(name)).collect();
+            if let Some(paths) = paths.filter(|paths| !paths.is_empty()) {
+                return Ok(paths);
+            }
+        }
+        let updated = self.update();
+        let image = self
+            .resolve(name)
+            .map_err(|error| self.none(name, updated.err().unwrap_or(error)))?;
+        let mut names = vec![image];
+        let parts = self.depends(&names[0])?.into_iter().filter(|part| {
+            ["linux-binary-", "linux-modules-"]
+                .iter()
+                .any(|prefix| part.starts_with(prefix))
+        });
+        names.extend(parts);
+        let paths = names
+            .iter()
+            .map(|name| self.download(name))
+            .collect::<Result<_, _>>()?;
+        fs::write(&remembered, names.join("\n")).map_err(KernelsError::file(&remembered))?;
+        Ok(paths)
+    }
+
+    /// Downloads packages and nothing that they depend on, each once.
+    pub fn fetch(&self, names: &[&str]) -> Result<Vec<PathBuf>, KernelsError> {
+        if names.iter().any(|name| self.downloaded(name).is_none()) {
+            self.update()
+                .map_err(|error| self.none(&names.join(" "), error))?;
+        }
+        names.iter().map(|name| self.download(name)).collect()
+    }
+
+    /// Downloads packages with all that they depend on, as for an empty system.
+    pub fn fetch_with_dependencies(&self, names: &[&str]) -> Result<Vec<PathBuf>, KernelsError> {
+        let archives = self.packages.join("closure").join(names.join("+"));
+        let marker = archives.join("complete");
+        if !marker.exists() {
+            let updated = self.update();
+            let partial = archives.join("partial");
+            fs::create_dir_all(&partial).map_err(KernelsError::file(&partial))?;
+            let status = archives.join("status");
+            fs::write(&status, "").map_err(KernelsError::file(&status))?;
+            let directory = format!("Dir::Cache::Archives={}", archives.display());
+            let empty = format!("Dir::State::status={}", status.display());
+            #[rustfmt::skip]
+            let mut words = vec![
+                "-o", &directory, "-o", &empty, "-o", "Debug::NoLocking=1", "--quiet", "--yes",
+                "--no-install-recommends", "--download-only", "install",
+            ];
+            words.extend(names);
+            run(self.command("apt-get", &words))
+                .map_err(|error| self.none(&names.join(" "), updated.err().unwrap_or(error)))?;
+            fs::write(&marker, "").map_err(KernelsError::file(&marker))?;
+        }
+        let entries = fs::read_dir(&archives).map_err(KernelsError::file(&archives))?;
+        let mut found: Vec<PathBuf> = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+
+    fn none(&self, name: &str, error: KernelsError) -> KernelsError {
+        KernelsError::NoPackage {
+            name: name.to_owned(),
+            arch: self.arch,
+            reason: error.to_string(),
+        }
     }
 
     fn download(&self, name: &str) -> Result<PathBuf, KernelsError> {
@@ -212,36 +349,44 @@ impl Apt {
     }
 }
 
-/// Downloads a package once. The name that a meta package stood for is kept, so that a later run compares the
-/// same kernels without a network; removing the cache brings newer ones.
-fn download(name: &str, arch: Arch, cache: &Path) -> Result<PathBuf, KernelsError> {
-    let apt = Apt::new(arch, cache)?;
-    let remembered = apt.packages.join(format!("{name}.resolved"));
-    if let Ok(resolved) = fs::read_to_string(&remembered)
-        && let Some(path) = apt.downloaded(resolved.trim())
-    {
-        return Ok(path);
-    }
-    let updated = apt.update();
-    let resolved = apt.resolve(name).map_err(|error| KernelsError::NoPackage {
-        name: name.to_owned(),
-        arch,
-        reason: match updated {
-            Err(error) => error.to_string(),
-            Ok(()) => error.to_string(),
-        },
+/// The sources of a suite: the Debian archive that the system knows, and its security updates of that suite.
+fn sources_of(suite: &str) -> Result<String, KernelsError> {
+    #[rustfmt::skip]
+    let known = run_text({
+        let mut command = Command::new("apt-get");
+        command.args(["indextargets", "--format", "$(LABEL) $(REPO_URI)", "Origin: Debian"]);
+        command
     })?;
-    let path = apt.download(&resolved)?;
-    fs::write(&remembered, &resolved).map_err(KernelsError::file(&remembered))?;
-    Ok(path)
+    parse_sources(&known, suite).ok_or_else(|| KernelsError::ToolFailed {
+        command: "apt-get indextargets".to_owned(),
+        output: "apt knows no Debian archive on this system".to_owned(),
+    })
 }
 
-/// The first kernel image that `apt-cache depends` lists.
-fn parse_depends(text: &str) -> Option<String> {
+fn parse_sources(known: &str, suite: &str) -> Option<String> {
+    let of_label = |label: &str| {
+        known
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .find(|(found, _)| *found == label)
+            .map(|(_, address)| address.trim())
+    };
+    let mut sources = format!("deb {} {suite} main\n", of_label("Debian")?);
+    // A suite of its own, as backports are, has its security updates in itself.
+    if !suite.contains('-')
+        && let Some(address) = of_label("Debian-Security")
+    {
+        sources += &format!("deb {address} {suite}-security main\n");
+    }
+    Some(sources)
+}
+
+/// The packages that `apt-cache depends` lists.
+fn parse_depends(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|name| name.starts_with("linux-image-"))
         .map(str::to_owned)
+        .collect()
 }
 
 /// A program that can be the first process of a guest: on the host's own architecture this program itself, else one
@@ -326,11 +471,12 @@ fn build_guest_program(
         .join("release/tautline-lab-guest"))
 }
 
-fn require(tool: &'static str, package: &'static str) -> Result<PathBuf, KernelsError> {
+pub(super) fn require(tool: &'static str, package: &'static str) -> Result<PathBuf, KernelsError> {
     find_program(tool).ok_or(KernelsError::ToolMissing { tool, package })
 }
 
-fn run(mut command: Command) -> Result<String, KernelsError> {
+/// Runs a command to its end and returns what it printed.
+pub(super) fn run(mut command: Command) -> Result<Vec<u8>, KernelsError> {
     let text = format!(
         "{} {}",
         command.get_program().to_string_lossy(),
@@ -354,7 +500,11 @@ fn run(mut command: Command) -> Result<String, KernelsError> {
             output: tail(&String::from_utf8_lossy(said)),
         });
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output.stdout)
+}
+
+fn run_text(command: Command) -> Result<String, KernelsError> {
+    run(command).map(|output| String::from_utf8_lossy(&output).into_owned())
 }
 
 /// The arguments without apt's long `-o` options, for messages.
@@ -387,16 +537,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meta_package_names_its_kernel() {
-        let text =
-            "linux-image-rt-amd64\n  Depends: linux-image-6.1.0-56-rt-amd64\n  Suggests: x\n";
+    fn dependencies_and_sources_are_understood() {
+        let text = "linux-image-7.3.4-amd64\n  Depends: linux-binary-7.3.4-amd64\n  Depends: linux-modules-7.3.4-amd64\n  Suggests: x\n";
         assert_eq!(
-            parse_depends(text).as_deref(),
-            Some("linux-image-6.1.0-56-rt-amd64")
+            parse_depends(text),
+            ["linux-binary-7.3.4-amd64", "linux-modules-7.3.4-amd64"]
         );
-        let real =
-            "linux-image-6.1.0-56-amd64\n  Depends: kmod\n  Depends: initramfs-tools\n    dracut\n";
-        assert_eq!(parse_depends(real), None);
+        assert_eq!(parse_depends("x\n"), [""; 0]);
+        let known = "Debian http://a/debian/\nDebian-Security http://a/security/\n";
+        assert_eq!(
+            parse_sources(known, "trixie").unwrap(),
+            "deb http://a/debian/ trixie main\ndeb http://a/security/ trixie-security main\n"
+        );
+        assert_eq!(
+            parse_sources(known, "x-backports").unwrap(),
+            "deb http://a/debian/ x-backports main\n"
+        );
+        assert_eq!(parse_sources("Other http://b/\n", "trixie"), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreement};
@@ -173,7 +174,9 @@ fn keep_cpu_from_halting() -> io::Result<()> {
     .map(|_| ())
 }
 
-fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
+/// Mounts the file systems that programs expect. What an optional one lacks is added to `missing`. For a guest's first
+/// process.
+pub fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
     for directory in ["/proc", "/sys", "/dev", "/tmp", "/run", "/load"] {
         fs::create_dir_all(directory)?;
     }
@@ -205,7 +208,8 @@ fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
     Ok(())
 }
 
-fn load_module(path: &Path, missing: &mut Vec<Missing>) {
+/// Loads a kernel module, or says in `missing` why not. For a guest's first process.
+pub fn load_module(path: &Path, missing: &mut Vec<Missing>) {
     let compressed = path.extension().is_some_and(|extension| extension != "ko");
     let outcome = fs::File::open(path).and_then(|file| sys::load_module(&file, compressed));
     if let Err(error) = outcome {
@@ -319,7 +323,8 @@ fn run_command(command: &[String], load: Load) -> io::Result<CommandOutput> {
     })
 }
 
-fn send(report: &GuestReport) -> io::Result<()> {
+/// Prints a report in a frame.
+pub fn send(report: &impl Serialize) -> io::Result<()> {
     sys::quieten_console();
     let text = serde_json::to_string(report)?;
     let mut output = io::stdout().lock();
@@ -354,8 +359,20 @@ fn frame(text: &str) -> String {
 
 /// Finds the report in a guest's console; nothing if it is not whole.
 pub fn find_report(console: &str) -> Option<GuestReport> {
-    let begin = console.rfind(FRAME_BEGIN)? + FRAME_BEGIN.len();
-    let mut lines = console[begin..].lines();
+    find_reports(console).pop()
+}
+
+/// All whole reports in a guest's console, in order.
+pub fn find_reports<Report: DeserializeOwned>(console: &str) -> Vec<Report> {
+    console
+        .split(FRAME_BEGIN)
+        .skip(1)
+        .filter_map(parse_report)
+        .collect()
+}
+
+fn parse_report<Report: DeserializeOwned>(framed: &str) -> Option<Report> {
+    let mut lines = framed.lines();
     let length: usize = lines.next()?.trim().parse().ok()?;
     let mut text = String::new();
     for line in lines {
@@ -401,6 +418,9 @@ mod tests {
         assert!(text.is_ascii());
         let console = format!("[    0.1] Booting\r\n{}", text.replace('\n', "\r\n"));
         assert_eq!(find_report(&console), Some(report()));
+        let twice = format!("{console}[    0.2] between\r\n{console}");
+        let both: Vec<GuestReport> = find_reports(&twice);
+        assert_eq!(both, [report(), report()]);
     }
 
     #[test]

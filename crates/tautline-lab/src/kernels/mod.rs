@@ -9,6 +9,7 @@ pub mod archive;
 pub mod defaults;
 pub mod guest;
 pub mod initramfs;
+pub mod modules;
 pub mod qemu;
 
 use std::fmt;
@@ -78,7 +79,8 @@ impl Arch {
         }
     }
 
-    fn qemu(self) -> &'static str {
+    /// QEMU's program for it.
+    pub fn qemu(self) -> &'static str {
         match self {
             Arch::X86_64 => "qemu-system-x86_64",
             Arch::Arm64 => "qemu-system-aarch64",
@@ -86,7 +88,8 @@ impl Arch {
         }
     }
 
-    fn qemu_package(self) -> &'static str {
+    /// Debian's package of that program.
+    pub fn qemu_package(self) -> &'static str {
         match self {
             Arch::X86_64 => "qemu-system-x86",
             _ => "qemu-system-arm",
@@ -166,14 +169,14 @@ pub enum KernelSource {
     Image(PathBuf),
     /// A Debian package file.
     PackageFile(PathBuf),
-    /// A package's name in the distribution's archive.
+    /// A package's name in the distribution's archive; `NAME@SUITE` for another suite of it than the system's.
     PackageName(String),
 }
 
 impl FromStr for KernelSpec {
     type Err = String;
 
-    /// `SOURCE[,PARAMETER…]`. With a slash it is a file (`./vmlinuz`), else a package's name.
+    /// `SOURCE[,PARAMETER…]`. With a slash it is a file (`./vmlinuz`), else a package's name, with `@SUITE` if need be.
     fn from_str(text: &str) -> Result<KernelSpec, String> {
         let mut parts = text.split(',').map(str::trim);
         let source = parts.next().unwrap_or_default();
@@ -181,11 +184,11 @@ impl FromStr for KernelSpec {
             KernelSource::PackageFile(source.into())
         } else if source.contains('/') {
             KernelSource::Image(source.into())
-        } else if is_package_name(source) {
+        } else if source.splitn(2, '@').all(is_package_name) {
             KernelSource::PackageName(source.to_owned())
         } else {
             return Err(format!(
-                "'{text}' names no kernel: give a package's name, a .deb file or an image with its path (./vmlinuz), then parameters after commas"
+                "'{text}' names no kernel: give a package's name (of another suite: NAME@SUITE), a .deb file or an image with its path (./vmlinuz), then parameters after commas"
             ));
         };
         let parameters = parts
@@ -332,7 +335,8 @@ pub enum KernelsError {
 }
 
 impl KernelsError {
-    fn file(path: &Path) -> impl FnOnce(io::Error) -> KernelsError {
+    /// An error with the file that it came with.
+    pub fn file(path: &Path) -> impl FnOnce(io::Error) -> KernelsError {
         let path = path.to_owned();
         move |source| KernelsError::File { path, source }
     }
@@ -505,7 +509,7 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
         size_mib_max: GUEST_SIZE_MIB_MAX,
         time: match settings.accelerator {
             Accelerator::InstructionCount => TimeBase::Virtual,
-            Accelerator::Kvm => TimeBase::Guest,
+            Accelerator::Kvm | Accelerator::Emulated => TimeBase::Guest,
         },
         command: settings.command.clone(),
         turns: settings.turns,
@@ -565,6 +569,10 @@ impl Prepared {
             initramfs,
             parameters: &self.parameters,
             accelerator: settings.accelerator,
+            cpu_count: qemu::LAB_CPU_COUNT,
+            memory_mib: qemu::LAB_MEMORY_MIB,
+            devices: &[],
+            qemu: None,
             time_limit: settings.time_limit,
         }
     }
@@ -662,7 +670,17 @@ mod tests {
             spec("dir/x_1.deb").source,
             KernelSource::PackageFile("dir/x_1.deb".into())
         );
-        for wrong in ["", ",preempt=none", "Linux", "--help", "linux image"] {
+        assert_eq!(spec("linux-image-amd64@trixie").to_string(), "amd64@trixie");
+        for wrong in [
+            "",
+            ",preempt=none",
+            "Linux",
+            "--help",
+            "linux image",
+            "linux-image@",
+            "linux-image@a@b",
+            "linux-image@../x",
+        ] {
             assert!(wrong.parse::<KernelSpec>().is_err(), "{wrong}");
         }
     }

@@ -31,7 +31,26 @@ pub enum Accelerator {
     InstructionCount,
     /// Hardware virtualisation on the host's clock.
     Kvm,
+    /// Emulated on the host's clock, each CPU of the guest in a thread of the host: neither reproducible nor fast, and
+    /// the form for guests that measure nothing.
+    Emulated,
 }
+
+/// A QEMU that is not the system's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qemu {
+    /// The program.
+    pub program: PathBuf,
+    /// Directory of its firmware.
+    pub firmware: PathBuf,
+}
+
+/// CPUs of a guest in virtual time: QEMU before 8.1 does not share one virtual time among several.
+pub const LAB_CPU_COUNT: u32 = 1;
+
+/// Memory of a guest that measures, in MiB. Lower: the loads' files and memory blocks do not fit. Higher: fewer guests
+/// at once.
+pub const LAB_MEMORY_MIB: u32 = 512;
 
 /// One guest to run.
 #[derive(Clone, Debug)]
@@ -48,6 +67,14 @@ pub struct Guest<'a> {
     pub parameters: &'a str,
     /// Its time.
     pub accelerator: Accelerator,
+    /// CPUs.
+    pub cpu_count: u32,
+    /// Memory.
+    pub memory_mib: u32,
+    /// Arguments of QEMU for further devices.
+    pub devices: &'a [String],
+    /// QEMU to run; if none, the system's.
+    pub qemu: Option<&'a Qemu>,
     /// Host time after which it is given up.
     pub time_limit: Duration,
 }
@@ -67,14 +94,21 @@ impl Guest<'_> {
                 ]
             }
             Accelerator::Kvm => vec!["-accel", "kvm"],
+            Accelerator::Emulated => vec!["-accel", "tcg,thread=multi"],
         };
-        let (machine, cpu) = self.arch.machine_and_cpu();
+        let (mut machine, cpu) = self.arch.machine_and_cpu();
+        if self.accelerator == Accelerator::Emulated && self.arch == Arch::X86_64 {
+            machine = "q35"; // PCI Express, without which igb does not work
+        }
         let cpu = if self.accelerator == Accelerator::Kvm {
             "host"
         } else {
             cpu
         };
-        arguments.extend(["-machine", machine, "-cpu", cpu, "-smp", "1", "-m", "512"]);
+        let (cpus, memory) = (self.cpu_count.to_string(), self.memory_mib.to_string());
+        arguments.extend([
+            "-machine", machine, "-cpu", cpu, "-smp", &cpus, "-m", &memory,
+        ]);
         arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         arguments.extend([
             "-nodefaults",
@@ -86,10 +120,15 @@ impl Guest<'_> {
         ]);
         arguments.push("-no-reboot");
         let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        arguments.extend_from_slice(self.devices);
         arguments.push("-append".to_owned());
         arguments.push(format!(
-            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {}",
+            "console={} panic=-1 nokaslr norandmaps mitigations={} quiet loglevel=4 {}",
             self.arch.console(),
+            match self.accelerator {
+                Accelerator::Emulated => "off", // they only cost there
+                _ => "auto",
+            },
             self.parameters
         ));
         arguments
@@ -102,11 +141,40 @@ impl Guest<'_> {
         host_cpu: Option<u32>,
         stop: &AtomicBool,
     ) -> Result<GuestReport, KernelsError> {
+        let end = self.run_to_the_end(host_cpu, stop)?;
+        if let Some(report) = find_report(&end.console) {
+            return Ok(report);
+        }
+        let label = self.label.to_owned();
+        if self.accelerator == Accelerator::Kvm && end.console.trim().is_empty() {
+            let nested = match crate::machine::Machine::read().is_virtual.known() {
+                Some(true) => ", which is a virtual machine itself",
+                _ => "",
+            };
+            return Err(KernelsError::NoKvm {
+                label,
+                nested,
+                what: end.what,
+            });
+        }
+        Err(KernelsError::NoReport {
+            label,
+            what: end.what,
+            console: tail(&end.console),
+        })
+    }
+
+    /// Starts it, and returns its console when it has ended or was given up.
+    pub fn run_to_the_end(
+        &self,
+        host_cpu: Option<u32>,
+        stop: &AtomicBool,
+    ) -> Result<GuestEnd, KernelsError> {
         let program = self.arch.qemu();
-        let path = crate::load::find_program(program).ok_or(KernelsError::ToolMissing {
-            tool: program,
-            package: self.arch.qemu_package(),
-        })?;
+        let (path, firmware) = match self.qemu {
+            Some(qemu) => (qemu.program.clone(), Some(&qemu.firmware)),
+            None => (find_qemu(self.arch)?, None),
+        };
         let failed = |source| KernelsError::Tool {
             tool: program.to_owned(),
             source,
@@ -114,6 +182,9 @@ impl Guest<'_> {
         // A file, because a pipe that its reader empties too slowly would be felt in the guest.
         let console = ConsoleFile(self.initramfs.with_extension("console"));
         let mut command = Command::new(path);
+        if let Some(firmware) = firmware {
+            command.arg("-L").arg(firmware);
+        }
         command
             .args(self.arguments())
             .arg("-kernel")
@@ -133,29 +204,10 @@ impl Guest<'_> {
         let complaints = read_all(child.0.stderr.take());
         let limit = self.wait(&mut child, &console, stop)?;
         let complaints = complaints.join().unwrap_or_default();
-        let text = console.read();
-        if let Some(report) = find_report(&text) {
-            return Ok(report);
-        }
-        let (label, what) = (
-            self.label.to_owned(),
-            what_happened(&text, limit, &complaints),
-        );
-        if self.accelerator == Accelerator::Kvm && text.trim().is_empty() {
-            let nested = match crate::machine::Machine::read().is_virtual.known() {
-                Some(true) => ", which is a virtual machine itself",
-                _ => "",
-            };
-            return Err(KernelsError::NoKvm {
-                label,
-                nested,
-                what,
-            });
-        }
-        Err(KernelsError::NoReport {
-            label,
-            what,
-            console: tail(&text),
+        let console = console.read();
+        Ok(GuestEnd {
+            what: what_happened(&console, limit, &complaints),
+            console,
         })
     }
 
@@ -191,6 +243,15 @@ impl Guest<'_> {
             return Ok(Some(limit));
         }
     }
+}
+
+/// End of a guest.
+#[derive(Clone, Debug)]
+pub struct GuestEnd {
+    /// All that it printed.
+    pub console: String,
+    /// Cause of an end without a report, for an error.
+    pub what: String,
 }
 
 /// Why a guest was killed.
@@ -283,9 +344,9 @@ fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> Strin
     }
 }
 
-/// Without the calls of a backtrace that the kernel itself marks as doubtful: their number varies from one panic to the
-/// next, and they would push out what caused it.
-fn tail(console: &str) -> String {
+/// The last lines of a console, without frames, and without the calls of a backtrace that the kernel itself marks as
+/// doubtful: their number varies from one panic to the next, and they would push out what caused it.
+pub fn tail(console: &str) -> String {
     let lines: Vec<&str> = console
         .lines()
         .map(str::trim_end)
@@ -302,16 +363,11 @@ fn tail(console: &str) -> String {
 
 /// The first line of `qemu-system-… --version`; part of what a cached result depends on.
 pub fn version(arch: Arch) -> Result<String, KernelsError> {
-    let tool = arch.qemu();
-    let path: PathBuf = crate::load::find_program(tool).ok_or(KernelsError::ToolMissing {
-        tool,
-        package: arch.qemu_package(),
-    })?;
-    let output = Command::new(path)
+    let output = Command::new(find_qemu(arch)?)
         .arg("--version")
         .output()
         .map_err(|source| KernelsError::Tool {
-            tool: tool.to_owned(),
+            tool: arch.qemu().to_owned(),
             source,
         })?;
     Ok(String::from_utf8_lossy(&output.stdout)
@@ -319,6 +375,15 @@ pub fn version(arch: Arch) -> Result<String, KernelsError> {
         .next()
         .unwrap_or_default()
         .to_owned())
+}
+
+/// The system's QEMU.
+fn find_qemu(arch: Arch) -> Result<PathBuf, KernelsError> {
+    let tool = arch.qemu();
+    crate::load::find_program(tool).ok_or(KernelsError::ToolMissing {
+        tool,
+        package: arch.qemu_package(),
+    })
 }
 
 #[cfg(test)]

@@ -137,8 +137,10 @@ impl<'s> Request<'s> {
         })
     }
 
-    fn ask(&mut self, what: libc::Ioctl) -> io::Result<&Self> {
+    fn ask(&mut self, what: libc::c_ulong) -> io::Result<&Self> {
         self.answer.ifr_name = self.name;
+        // glibc takes these numbers as they are, musl as an int.
+        let what = what as libc::Ioctl;
         // SAFETY: these requests read a name from and write an answer into the ifreq given.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut self.answer) };
         super::check(result).map_err(|error| match error.raw_os_error() {

@@ -131,7 +131,7 @@ pub(crate) fn send_many(socket: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Resul
             socket.as_raw_fd(),
             messages.as_mut_ptr(),
             count as libc::c_uint,
-            libc::MSG_DONTWAIT,
+            libc::MSG_DONTWAIT as _, // glibc's int, musl's unsigned
         )
     };
     Ok(super::check(sent)? as usize)

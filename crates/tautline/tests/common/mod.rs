@@ -22,6 +22,11 @@ use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 /// Longer than any delivery takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How much slower than others this machine is: `TAUTLINE_TEST_SLOWNESS`, for emulated ones (docs/testing.md).
+pub fn slowness() -> u32 {
+    std::env::var("TAUTLINE_TEST_SLOWNESS").map_or(1, |text| text.parse().expect("a number"))
+}
+
 /// Two nodes, each with the other as neighbour `peer`.
 pub struct Pair {
     pub a: Node,
@@ -42,7 +47,7 @@ impl Pair {
     }
 
     pub fn soon(&self) -> Instant {
-        self.now() + PATIENCE
+        self.now() + PATIENCE * slowness()
     }
 
     pub fn is_virtual(&self) -> bool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{
     PACKET, Pair, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, bus_pair, controlled_pair, pair, port,
-    sim_pair, zero_copy_demanded,
+    sim_pair, slowness, zero_copy_demanded,
 };
 use lent::what_is_lent_stays;
 use tautline::link::{ArrivalClock, Copies, XdpMode};
@@ -188,7 +188,7 @@ fn settle(pair: &Pair) {
     if let Some(network) = &pair.network {
         network.advance(Duration::from_millis(1));
     } else {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20) * slowness());
     }
 }
 

@@ -1,0 +1,267 @@
+//! `make test-kernels`: the tests of links under the kernels that people run, each in a virtual machine.
+//!
+//! The machines are emulated by QEMU, without the host's virtualisation, so that any host runs any architecture. What
+//! passes there works with that kernel; it says nothing about speed.
+
+mod emulator;
+mod guest;
+mod host;
+mod kernels;
+mod libtest;
+mod orders;
+mod plan;
+mod programs;
+mod report;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use clap::Parser;
+use tautline_lab::kernels::{Arch, KernelSpec, KernelsError};
+
+use emulator::Emulator;
+use host::{Bench, archs, is_reason_to_skip};
+use kernels::Kernel;
+use libtest::Counts;
+use plan::Part;
+use programs::Programs;
+use report::KernelResult;
+
+/// Runs the tests of links under other kernels, in emulated machines.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only load the BPF programs, on those kernels that most people run, of this machine's architecture.
+    #[arg(long, conflicts_with = "part")]
+    quick: bool,
+    /// Kernels with this name, such as `amd64@bookworm`, or whose name contains it, such as `rt-arm64`
+    #[arg(long, value_name = "TEXT", num_args = 1..)]
+    only: Vec<String>,
+    /// This kernel in place of the matrix: a package's name, with @SUITE if need be, or a .deb file with image and
+    /// modules
+    #[arg(long, value_name = "SPEC")]
+    kernel: Option<KernelSpec>,
+    /// Architecture of --kernel
+    #[arg(long, default_value = "x86_64")]
+    arch: Arch,
+    /// --kernel is older than Linux 5.18: link xdp must be refused
+    #[arg(long, requires = "kernel")]
+    too_old: bool,
+    /// Parts of the tests
+    #[arg(long, value_delimiter = ',', default_values_t = Part::ALL, value_enum)]
+    part: Vec<Part>,
+    /// Keep what an earlier run of the same kernel has found in other cells
+    #[arg(long)]
+    add: bool,
+    /// Use the static programs of this directory instead of building them: the tests, taut and kernel-tests
+    #[arg(long, value_name = "DIR", conflicts_with = "quick")]
+    programs: Option<PathBuf>,
+    /// Print the kernels and end
+    #[arg(long)]
+    list: bool,
+    /// Print the table of the results that there are, and end
+    #[arg(long)]
+    table: bool,
+    /// Directory for results, consoles and outputs
+    #[arg(long, default_value = "target/kernel-tests")]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    if guest::is_guest() {
+        guest::run();
+        return ExitCode::FAILURE;
+    }
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kernel-tests: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let kernels = chosen(arguments);
+    if arguments.list {
+        for kernel in &kernels {
+            println!("{:32} {}", kernel.name(), kernel.origin);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.table {
+        print!(
+            "{}",
+            report::table(&in_order(report::read_all(&arguments.out)?))
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    if kernels.is_empty() {
+        return Err("no kernel is called that; --list shows them".into());
+    }
+    let results = run_all(&kernels, arguments)?;
+    print!("\n{}", report::table(&results));
+    let sum = results
+        .iter()
+        .map(KernelResult::counts)
+        .fold(Counts::default(), |all, counts| Counts {
+            passed: all.passed + counts.passed,
+            failed: all.failed + counts.failed,
+            skipped: all.skipped + counts.skipped,
+        });
+    let failed = results.iter().any(KernelResult::failed);
+    // As a test program says it, for scripts/test.sh.
+    println!(
+        "\ntest result: {}. {} passed; {} failed; {} ignored",
+        if failed { "FAILED" } else { "ok" },
+        sum.passed,
+        sum.failed,
+        sum.skipped
+    );
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn chosen(arguments: &Arguments) -> Vec<Kernel> {
+    let mut kernels = match &arguments.kernel {
+        Some(spec) => vec![Kernel::named(
+            arguments.arch,
+            spec.clone(),
+            arguments.too_old,
+        )],
+        None => kernels::all(),
+    };
+    let names: Vec<String> = kernels.iter().map(Kernel::name).collect();
+    // A whole name is part of others: amd64@bookworm of rt-amd64@bookworm-backports.
+    let is_named = |name: &str, text: &str| match names.iter().any(|known| known == text) {
+        true => name == text,
+        false => name.contains(text),
+    };
+    kernels.retain(|kernel| {
+        let name = kernel.name();
+        (!arguments.quick || kernel.quick)
+            && (arguments.only.is_empty()
+                || arguments.only.iter().any(|text| is_named(&name, text)))
+    });
+    kernels
+}
+
+/// Results as the kernels are listed, others after them.
+fn in_order(mut results: Vec<KernelResult>) -> Vec<KernelResult> {
+    let names: Vec<String> = kernels::all().iter().map(Kernel::name).collect();
+    results.sort_by_key(|result| {
+        let at = names.iter().position(|name| *name == result.name);
+        at.unwrap_or(names.len())
+    });
+    results
+}
+
+fn run_all(
+    kernels: &[Kernel],
+    arguments: &Arguments,
+) -> Result<Vec<KernelResult>, Box<dyn std::error::Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    fs::create_dir_all(&arguments.out)?;
+    let cache = cache_directory();
+    fs::create_dir_all(&cache)?;
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let parts: &[Part] = if arguments.quick {
+        &[Part::Load]
+    } else {
+        &arguments.part
+    };
+    let mut results = Vec::new();
+    for arch in archs(kernels) {
+        // The quick form needs no card, and so no newer QEMU.
+        let emulator = if arguments.quick {
+            Emulator::of_system()
+        } else {
+            Emulator::find(arch, &cache)
+        };
+        if let Some(regret) = &emulator.regret {
+            eprintln!("no newer QEMU: {regret}");
+        }
+        let programs = match &arguments.programs {
+            Some(directory) => Programs::of(directory)?,
+            None if arguments.quick => Programs::build_quick(&workspace)?,
+            None => Programs::build(arch, &workspace)?,
+        };
+        let bench = Bench {
+            cache: &cache,
+            out: &arguments.out,
+            parts,
+            emulator: &emulator,
+            with_tools: !arguments.quick,
+            stop: &stop,
+        };
+        for kernel in kernels.iter().filter(|kernel| kernel.job.arch == arch) {
+            let result = run_one(&bench, kernel, &programs, arguments.add)?;
+            result.write(&arguments.out)?;
+            results.push(result);
+        }
+    }
+    Ok(results)
+}
+
+fn run_one(
+    bench: &Bench,
+    kernel: &Kernel,
+    programs: &Programs,
+    add: bool,
+) -> Result<KernelResult, KernelsError> {
+    println!("== {} ({})", kernel.name(), kernel.origin);
+    let begun = Instant::now();
+    let mut result = match bench.run(kernel, programs) {
+        Ok(result) => result,
+        Err(error) if is_reason_to_skip(&error) => {
+            println!("SKIPPED: {error}");
+            KernelResult::skipped(kernel, &error.to_string())
+        }
+        Err(error) => return Err(error),
+    };
+    for cell in &result.cells {
+        let (driver, mode, what) = (&cell.driver, &cell.mode, &cell.what);
+        let counts = &cell.counts;
+        println!(
+            "{:34} {:5} passed {:3} failed {:3} skipped {:6.0} s",
+            [driver.as_str(), mode, what].join(" ").trim(),
+            counts.passed,
+            counts.failed,
+            counts.skipped,
+            cell.seconds
+        );
+        for reason in &cell.skipped {
+            println!("    skipped: {reason}");
+        }
+        if let Some(problem) = &cell.problem {
+            println!("    {problem}");
+        }
+    }
+    for note in &result.notes {
+        println!("note: {note}");
+    }
+    println!("{:.0} s in all", begun.elapsed().as_secs_f64());
+    if add && let Some(older) = result.older(bench.out) {
+        result = result.added_to(older);
+    }
+    Ok(result)
+}
+
+/// The lab's cache, since it fetches the same kernels: `$XDG_CACHE_HOME/tautline/lab`, or below the home directory.
+fn cache_directory() -> PathBuf {
+    std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("tautline/lab")
+}

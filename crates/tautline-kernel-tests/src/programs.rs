@@ -1,0 +1,291 @@
+//! Programs for the guests: this project's, built here, and Debian's `ip`, `ethtool` and `iperf3`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tautline_lab::kernels::archive::{Apt, unpack};
+use tautline_lab::kernels::initramfs::Initramfs;
+use tautline_lab::kernels::{Arch, KernelsError};
+use tautline_lab::load::find_program;
+
+/// Test programs of crate `tautline`.
+const TESTS: [&str; 6] = [
+    "bpf_load",
+    "conformance",
+    "demux_twin",
+    "old_kernel",
+    "udp_fragments",
+    "xsk",
+];
+
+/// Test programs of `--quick`.
+const QUICK_TESTS: [&str; 1] = ["bpf_load"];
+
+/// Debian's packages with the programs that tests and demo run.
+const PACKAGES: [&str; 3] = ["iproute2", "ethtool", "iperf3"];
+
+/// The programs of those packages.
+const TOOLS: [&str; 3] = ["ip", "ethtool", "iperf3"];
+
+/// This very program, which is a guest's first process too.
+const INIT: &str = "kernel-tests";
+
+/// Programs of this project for one architecture.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// Name in the guest's `/usr/bin`, and file.
+    files: Vec<(String, PathBuf)>,
+    /// The guest's first process.
+    init: PathBuf,
+}
+
+impl Programs {
+    /// Builds static programs, which run whatever libraries the guest has.
+    pub(crate) fn build(arch: Arch, workspace: &Path) -> io::Result<Programs> {
+        let tests = ["test", "--no-run"];
+        let mut files = cargo(workspace, &tests, &named("--test", &TESTS), Some(arch))?;
+        let bins = named("--bin", &["taut", INIT]);
+        files.extend(cargo(workspace, &["build"], &bins, Some(arch))?);
+        let at = files.iter().position(|(name, _)| name == INIT);
+        let (_, init) = files.remove(at.expect("cargo names what it was asked for"));
+        Ok(Programs { files, init })
+    }
+
+    /// Programs that were built before, by their names in a directory.
+    pub(crate) fn of(directory: &Path) -> io::Result<Programs> {
+        let (mut files, mut init) = (Vec::new(), None);
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            match name.as_str() {
+                INIT => init = Some(path),
+                _ => files.push((name, path)),
+            }
+        }
+        let init = init.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, INIT))?;
+        Ok(Programs { files, init })
+    }
+
+    /// Builds what `--quick` needs for this machine's own architecture, as `make test` does.
+    pub(crate) fn build_quick(workspace: &Path) -> io::Result<Programs> {
+        let tests = named("--test", &QUICK_TESTS);
+        Ok(Programs {
+            files: cargo(workspace, &["test", "--no-run"], &tests, None)?,
+            init: std::env::current_exe()?,
+        })
+    }
+
+    /// Puts all of them into a guest, each with the shared libraries that it needs.
+    pub(crate) fn add_to(&self, initramfs: &mut Initramfs, scratch: &Path) -> io::Result<()> {
+        let init = ("/init".to_owned(), &self.init);
+        let programs = self
+            .files
+            .iter()
+            .map(|(name, file)| (format!("/usr/bin/{name}"), file));
+        for (path, file) in programs.chain([init]) {
+            let stripped = scratch.join("stripped");
+            let lean = strip(file, &stripped)?;
+            initramfs.add_program(path, lean.unwrap_or(file))?;
+        }
+        Ok(())
+    }
+}
+
+fn named(option: &str, names: &[&str]) -> Vec<String> {
+    names
+        .iter()
+        .flat_map(|name| [option.to_owned(), (*name).to_owned()])
+        .collect()
+}
+
+/// Builds with cargo; returns the names and files of the programs. All of the workspace is named, so that libraries
+/// have the features that they have in every other build of it.
+fn cargo(
+    workspace: &Path,
+    verb: &[&str],
+    what: &[String],
+    arch: Option<Arch>,
+) -> io::Result<Vec<(String, PathBuf)>> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command
+        .args(verb)
+        .args([
+            "--workspace",
+            "--locked",
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .args(what)
+        .current_dir(workspace);
+    if let Some(arch) = arch {
+        let target = arch.rust_target();
+        let variable = format!(
+            "CARGO_TARGET_{}_RUSTFLAGS",
+            target.to_uppercase().replace('-', "_")
+        );
+        // musl's start files and libc come with the Rust target, and rust-lld with the toolchain.
+        command.args(["--target", target]).env(
+            variable,
+            "-C linker=rust-lld -C target-feature=+crt-static -C strip=debuginfo",
+        );
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        let hint = arch.map_or(String::new(), |arch| {
+            format!(
+                "; is the target there? rustup target add {}",
+                arch.rust_target()
+            )
+        });
+        return Err(io::Error::other(format!(
+            "cargo {} failed{hint}",
+            verb.join(" ")
+        )));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(executable)
+        .collect())
+}
+
+/// Name and file of the program that a line of cargo's messages is about.
+fn executable(line: &str) -> Option<(String, PathBuf)> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let file = message.get("executable")?.as_str()?;
+    let name = message.get("target")?.get("name")?.as_str()?;
+    Some((name.to_owned(), file.into()))
+}
+
+/// A copy without debug information, where `strip` is installed and knows the architecture.
+fn strip<'a>(program: &Path, to: &'a Path) -> io::Result<Option<&'a Path>> {
+    let Some(tool) = find_program("strip") else {
+        return Ok(None);
+    };
+    let status = Command::new(tool)
+        .arg("--strip-debug")
+        .arg("-o")
+        .arg(to)
+        .arg(program)
+        .stderr(Stdio::null())
+        .status()?;
+    Ok(status.success().then_some(to))
+}
+
+/// Puts Debian's programs for an architecture into a guest, out of the suite that its kernel is of.
+pub(crate) fn add_tools(
+    initramfs: &mut Initramfs,
+    arch: Arch,
+    suite: Option<&str>,
+    cache: &Path,
+) -> Result<(), KernelsError> {
+    let root = cache.join("userland").join(format!(
+        "{}-{}",
+        suite.unwrap_or("system"),
+        arch.debian_name()
+    ));
+    if !root.join("complete").exists() {
+        let packages = Apt::new(arch, suite, cache)?.fetch_with_dependencies(&PACKAGES)?;
+        fs::create_dir_all(&root).map_err(KernelsError::file(&root))?;
+        for package in packages {
+            unpack(&package, &root, &[])?;
+        }
+        let marker = root.join("complete");
+        fs::write(&marker, "").map_err(KernelsError::file(&marker))?;
+    }
+    add_root(initramfs, &root, arch).map_err(KernelsError::file(&root))
+}
+
+/// The tools of an unpacked root, all libraries, and the loader where programs look for it.
+fn add_root(initramfs: &mut Initramfs, root: &Path, arch: Arch) -> io::Result<()> {
+    for tool in TOOLS {
+        let file = ["usr/bin", "usr/sbin", "bin", "sbin"]
+            .map(|directory| root.join(directory).join(tool))
+            .into_iter()
+            .find_map(|path| resolve(root, path))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, tool))?;
+        initramfs.add(format!("/usr/bin/{tool}"), fs::read(file)?);
+    }
+    let (triple, loader) = match arch {
+        Arch::X86_64 => ("x86_64-linux-gnu", "/lib64/ld-linux-x86-64.so.2"),
+        Arch::Arm64 => ("aarch64-linux-gnu", "/lib/ld-linux-aarch64.so.1"),
+        Arch::Armhf => ("arm-linux-gnueabihf", "/lib/ld-linux-armhf.so.3"),
+    };
+    for directory in ["lib", "usr/lib"].map(|top| root.join(top).join(triple)) {
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(file) = resolve(root, path.clone()).filter(|_| name.contains(".so")) else {
+                continue;
+            };
+            let content = fs::read(file)?;
+            if loader.ends_with(&*name) {
+                initramfs.add(loader, content.clone());
+            }
+            initramfs.add(format!("/usr/lib/{triple}/{name}"), content);
+        }
+    }
+    Ok(())
+}
+
+/// The file that a path leads to, links followed as if `root` were the root directory.
+fn resolve(root: &Path, mut path: PathBuf) -> Option<PathBuf> {
+    /// More links than any file of a distribution is behind; a loop ends here.
+    const LINKS_MAX: usize = 8;
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path) {
+            Ok(target) => {
+                path = match target.strip_prefix("/") {
+                    Ok(inside) => root.join(inside),
+                    Err(_) => path.parent()?.join(target),
+                };
+            }
+            Err(_) => return path.is_file().then_some(path),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_names_the_programs() {
+        let line =
+            r#"{"reason":"compiler-artifact","target":{"name":"xsk"},"executable":"/t/xsk-1"}"#;
+        assert_eq!(executable(line), Some(("xsk".into(), "/t/xsk-1".into())));
+        assert_eq!(
+            executable(r#"{"target":{"name":"a"},"executable":null}"#),
+            None
+        );
+        assert_eq!(executable("test result"), None);
+    }
+
+    #[test]
+    fn links_stay_inside_the_root() {
+        let root = std::env::temp_dir().join(format!("taut-root-{}", std::process::id()));
+        fs::create_dir_all(root.join("lib")).unwrap();
+        fs::write(root.join("lib/real"), "x").unwrap();
+        std::os::unix::fs::symlink("/lib/real", root.join("absolute")).unwrap();
+        std::os::unix::fs::symlink("absolute", root.join("relative")).unwrap();
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+        let found = resolve(&root, root.join("relative"));
+        let lost = resolve(&root, root.join("loop"));
+        let expected = root.join("lib/real");
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!((found, lost), (Some(expected), None));
+    }
+}
