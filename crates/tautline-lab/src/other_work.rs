@@ -61,7 +61,7 @@ impl OtherWork {
         }
     }
 
-    /// What to tell the reader of figures that were measured beside it; nothing on a quiet machine.
+    /// Warning for the reader of figures that were measured beside it; nothing on a quiet machine.
     pub fn warning(&self) -> Option<String> {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let stolen = match self.stolen > STOLEN_SHARE {

@@ -19,7 +19,7 @@ const MEASURED: &str = "A round trip begins when the motor has its state of this
 const DEADLINE: &str = "UDP and TCP are the kernel's. The deadline of a cycle is the end of its period, 1 ms after its beginning: missed is a cycle whose command \
      had not come by then, or that could not begin within its period.";
 
-/// What the part with messages for somebody else is.
+/// Description of the part with messages for somebody else.
 const SOMEBODY_ELSE: &str = "A control loop wakes up every millisecond and computes for 0.7 ms, with real-time priority. \
      On the same CPU an ordinary process receives small messages, as many as the smallest frames that fill Ethernet of \
      100 Mbit/s (148,810 a second), or as many as the sender can send. The kernel processes them where a network card's \
