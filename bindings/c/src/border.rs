@@ -141,6 +141,7 @@ impl From<PortError> for Fault {
             | PortError::UdpOpenHere { .. }
             | PortError::UdpTaken { .. } => Code::PortTaken,
             PortError::TooManyUdpPorts { .. } => Code::TooManyHandles,
+            PortError::NotAllowed { .. } | PortError::UdpNotAllowed { .. } => Code::NotAllowed,
             PortError::NoAddress { .. } => Code::NoAddress,
             PortError::NotOffered { .. } => Code::NotOffered,
             PortError::UnknownName { .. } => Code::UnknownName,

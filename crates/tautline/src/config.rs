@@ -537,6 +537,7 @@ mod tests {
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
              `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
+             `bus_owner`, `bus_wait_ms`, `bus_allow`, \
              `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`, `send_pool`, \
              `publish_status`"
         );

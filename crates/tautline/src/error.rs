@@ -295,6 +295,14 @@ pub enum PortError {
         /// Which rule does not give it to which user, and why.
         why: String,
     },
+    /// The control process does not give this UDP port to this user.
+    #[error("UDP port {port} is not allowed: {why}")]
+    UdpNotAllowed {
+        /// The UDP port.
+        port: u16,
+        /// Which rule does not give it to which user, and why.
+        why: String,
+    },
     /// The control process that the node was opened through does not answer any more.
     #[error("control process {pid} does not answer: {source}")]
     ControlGone {
@@ -477,6 +485,9 @@ impl PortError {
             Self::NotAllowed { .. } => {
                 "use a port that is allowed, or have an [[allow]] entry of the control process changed"
             }
+            Self::UdpNotAllowed { .. } => {
+                "use a UDP port that is allowed, or have `udp_ports` of the [[allow]] entry changed"
+            }
             Self::ControlGone { .. } => {
                 "start it again (taut node run); ports that are open work on meanwhile"
             }
@@ -637,6 +648,18 @@ impl Priorities {
     #[must_use]
     pub const fn allow(self, priority: Priority) -> bool {
         self.bits >> priority.get() & 1 == 1
+    }
+
+    /// An error if one is not among them.
+    #[inline]
+    pub(crate) const fn check(self, priority: Priority) -> Result<(), SendError> {
+        if self.allow(priority) {
+            return Ok(());
+        }
+        Err(SendError::PriorityNotAllowed {
+            priority: priority.get(),
+            allowed: self,
+        })
     }
 
     /// The `[[allow]]` entry that gives them, counted from 1; `None` if none was needed.

@@ -192,6 +192,8 @@ pub struct RuleStatus {
     pub who: String,
     /// The ports that it gives.
     pub ports: String,
+    /// The UDP ports that it gives for plain UDP.
+    pub udp_ports: String,
     /// The priorities that it gives.
     pub priorities: String,
     /// Bytes that the ports of one user may take.
@@ -214,6 +216,8 @@ pub struct ClientStatus {
     pub connected: bool,
     /// Its ports.
     pub ports: Vec<ClientPortStatus>,
+    /// Its ports of plain UDP.
+    pub udp_ports: Vec<ClientPortStatus>,
 }
 
 /// A port of a client, as `taut status` shows it.

@@ -126,26 +126,8 @@ impl Attacker {
             bytes
         };
         let unchanged = |_: &mut [u8]| {};
-        let plain = |name: &str, source: u16, length: usize, index: usize| {
-            let mut payload = format!("{MARK}{name};").into_bytes();
-            let mark = payload.clone();
-            payload.resize(length.max(payload.len()), 0);
-            // In the last fragment too.
-            let end = payload.len() - mark.len();
-            payload[end..].copy_from_slice(&mark);
-            let from = std::net::SocketAddrV4::new(ip, source);
-            let to = std::net::SocketAddrV4::new([10, 9, 9, 9].into(), 7_000);
-            let route = Route::new(from, to, own, STATION, 1500);
-            let mut buffer = SendBuffer::new(payload.len());
-            let room = buffer.payload(payload.len()).unwrap();
-            room.copy_from_slice(&payload);
-            let mut frames = buffer.frames(&route, Priority::NORMAL, payload.len(), 77);
-            let mut all = Vec::new();
-            while let Some(frame) = frames.next_frame() {
-                all.push(frame.to_vec());
-            }
-            all.swap_remove(index)
-        };
+        let plain =
+            |name, source, length, index| self.datagram(name, source, length, &[index]).remove(0);
         vec![
             packet("another port, in UDP", FOREIGN, 3, &unchanged),
             packet("a forbidden priority, in UDP", OWN, 7, &unchanged),
@@ -164,6 +146,48 @@ impl Attacker {
             plain("plain UDP", 5_000, 1, 0),
             plain("a later fragment", 21_629, 4_000, 2),
         ]
+    }
+
+    /// Frames of a datagram of plain UDP: of those that it takes, these.
+    fn datagram(&self, name: &str, source: u16, length: usize, which: &[usize]) -> Vec<Vec<u8>> {
+        let mut payload = format!("{MARK}{name};").into_bytes();
+        let mark = payload.clone();
+        payload.resize(length.max(payload.len()), 0);
+        // In the last fragment too.
+        let end = payload.len() - mark.len();
+        payload[end..].copy_from_slice(&mark);
+        let from = std::net::SocketAddrV4::new(self.node.report().ip.unwrap(), source);
+        let to = std::net::SocketAddrV4::new([10, 9, 9, 9].into(), 7_000);
+        let route = Route::new(from, to, self.mac(), STATION, 1500);
+        let mut buffer = SendBuffer::new(payload.len());
+        let room = buffer.payload(payload.len()).unwrap();
+        room.copy_from_slice(&payload);
+        let mut frames = buffer.frames(&route, Priority::NORMAL, payload.len(), 77);
+        let mut all = Vec::new();
+        while let Some(frame) = frames.next_frame() {
+            all.push(frame.to_vec());
+        }
+        which.iter().map(|index| all[*index].clone()).collect()
+    }
+
+    /// Frames that an entry with UDP port 5001 does not give.
+    fn hostile_datagrams(&self) -> Vec<Vec<u8>> {
+        let changed = |name, change: &dyn Fn(&mut [u8])| {
+            let mut frame = self.datagram(name, 5_001, 1, &[0]).remove(0);
+            change(&mut frame);
+            frame
+        };
+        let mut frames = vec![
+            changed("another address, plain", &|frame| frame[29] ^= 1),
+            changed("a long time to live, plain", &|frame| frame[22] = 255),
+            changed("an urgent type of service, plain", &|frame| {
+                frame[15] = 7 << 5
+            }),
+        ];
+        // Of a datagram that was not begun, and of one that another port began.
+        frames.extend(self.datagram("a fragment of nothing", 5_001, 4_000, &[2]));
+        frames.extend(self.datagram("another port's fragments", 5_002, 4_000, &[0, 2]));
+        frames
     }
 
     /// A frame that its entry gives.
@@ -395,6 +419,45 @@ fn a_client_sends_what_its_entry_gives_and_nothing_else() {
     assert!((1..=3).contains(&passed.len()), "{passed:?}");
     assert_eq!(passed, vec![HONEST; passed.len()]);
     eventually("what was refused is counted", || refused(&hosts) > 0);
+}
+
+#[test]
+fn a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else() {
+    const TEST: &str = "a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else";
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker(|attacker| {
+                attacker.port = None;
+                let node = &attacker.node;
+                let plain = node.udp_port(5_001, &QueuingOptions::default()).unwrap();
+                attacker.copy_descriptors();
+                for frame in attacker.hostile_frames() {
+                    attacker.send_everywhere(&frame);
+                }
+                for frame in attacker.hostile_datagrams() {
+                    attacker.send_everywhere(&frame);
+                }
+                attacker.send_everywhere(&attacker.datagram(HONEST, 5_001, 1, &[0])[0]);
+                for fragment in attacker.datagram(HONEST, 5_001, 4_000, &[0, 2]) {
+                    attacker.send_everywhere(&fragment);
+                }
+                let mut astray =
+                    attacker.datagram("a fragment to somebody else", 5_001, 4_000, &[2]);
+                astray[0][33] ^= 1;
+                attacker.send_everywhere(&astray[0]);
+                drop(plain);
+                attacker.send_everywhere(&attacker.datagram("closed", 5_001, 1, &[0])[0]);
+                Vec::new()
+            });
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let rule = allow("60", "priorities = [\"0-5\"]\nudp_ports = [5001]");
+    let _control = start_control(&hosts, TEST, &rule);
+    let watch = Wire::watch(&hosts, Host::A);
+    let (_attacker, _) = attack(&hosts, TEST);
+    assert_eq!(passed(&hosts, &watch), [HONEST; 3]);
 }
 
 #[test]

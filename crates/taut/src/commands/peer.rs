@@ -201,7 +201,11 @@ pub fn port_error(error: PortError) -> CommandError {
 
 /// A message that was not sent.
 pub fn send_error(error: SendError) -> CommandError {
-    CommandError::failed(error.to_string(), error.remedy())
+    let remedy = match error {
+        SendError::PriorityNotAllowed { .. } => "send with one that is allowed: --priority P",
+        _ => error.remedy(),
+    };
+    CommandError::failed(error.to_string(), remedy)
 }
 
 /// A receive that the kernel refused.
@@ -221,9 +225,13 @@ pub fn any_size() -> QueuingOptions {
 /// Opens a queuing port of a command that only asks: any number that is free of the 64 below
 /// [`ECHO_PORT`]. The first that is tried goes with the process: a peer tells messages by port and
 /// number, and would take the first message of one command for the last one's, come twice.
-pub fn open_any(node: &Node) -> Result<QueuingPort, CommandError> {
+/// A control process may not give those to this user: then `own` is needed.
+pub fn open_any(node: &Node, own: Option<PortNumber>) -> Result<QueuingPort, CommandError> {
     /// Commands that can ask at once. More would not break anything.
     const ATTEMPTS: u16 = 64;
+    if let Some(own) = own {
+        return node.queuing_port(own, &any_size()).map_err(port_error);
+    }
     let mut refused = None;
     let first = (std::process::id() % u32::from(ATTEMPTS)) as u16;
     for attempt in 0..ATTEMPTS {
@@ -231,6 +239,10 @@ pub fn open_any(node: &Node) -> Result<QueuingPort, CommandError> {
         let number = PortNumber::new(number).expect("the numbers below the highest are in range");
         match node.queuing_port(number, &any_size()) {
             Err(error @ PortError::Taken { .. }) => refused = Some(error),
+            Err(error @ PortError::NotAllowed { .. }) => {
+                let remedy = "send from a port that is allowed: --from N";
+                return Err(CommandError::failed(error.to_string(), remedy));
+            }
             result => return result.map_err(port_error),
         }
     }

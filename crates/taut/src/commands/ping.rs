@@ -24,6 +24,9 @@ const TAG_BYTES: usize = 8;
 pub struct Arguments {
     /// Neighbour of the configuration file or of the control process, MAC address or IPv4 address.
     peer: String,
+    /// Own port to send from [default: a free one of the 64 below 4095].
+    #[arg(long, value_name = "N", value_parser = peer::port_number)]
+    from: Option<PortNumber>,
     #[command(flatten)]
     node: NodeArguments,
     /// Port that the peer answers on.
@@ -61,7 +64,7 @@ fn size(text: &str) -> Result<usize, String> {
 /// Asks and prints. Nothing came back: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
-    let mut port = peer::open_any(&node)?;
+    let mut port = peer::open_any(&node, arguments.from)?;
     let to = port
         .destination(&name, arguments.port)
         .map_err(peer::port_error)?;

@@ -22,6 +22,9 @@ pub struct Arguments {
     /// Priority of the message, 7 being the most urgent.
     #[arg(long, value_name = "P", value_parser = peer::priority, default_value_t = Priority::NORMAL)]
     priority: Priority,
+    /// Own port to send from [default: a free one of the 64 below 4095].
+    #[arg(long, value_name = "N", value_parser = peer::port_number)]
+    from: Option<PortNumber>,
     #[command(flatten)]
     node: NodeArguments,
 }
@@ -33,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         None => standard_input()?,
     };
     let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
-    let mut port = peer::open_any(&node)?;
+    let mut port = peer::open_any(&node, arguments.from)?;
     let to = port
         .destination(&name, arguments.port)
         .map_err(peer::port_error)?;

@@ -157,7 +157,14 @@ fn control_text(control: &Value) -> String {
     let rows = rules.map(|(index, rule)| {
         let mut cells = vec![(index + 1).to_string()];
         cells.extend(
-            ["who", "ports", "priorities", "memory_bytes_max"].map(|key| plain(&rule[key])),
+            [
+                "who",
+                "ports",
+                "udp_ports",
+                "priorities",
+                "memory_bytes_max",
+            ]
+            .map(|key| plain(&rule[key])),
         );
         let neighbours = if rule["neighbours"] == true {
             "changes"
@@ -175,6 +182,7 @@ fn control_text(control: &Value) -> String {
                 "entry",
                 "for",
                 "ports",
+                "UDP ports",
                 "priorities",
                 "bytes at most",
                 "neighbours",
@@ -187,8 +195,13 @@ fn control_text(control: &Value) -> String {
         return text + "  no clients\n";
     }
     let rows = clients.iter().map(|client| {
-        let ports = list(&client["ports"]);
-        let numbers: Vec<String> = ports.iter().map(|port| plain(&port["number"])).collect();
+        let (ours, plain_udp) = (list(&client["ports"]), list(&client["udp_ports"]));
+        let ports: Vec<&Value> = ours.iter().chain(plain_udp).collect();
+        let numbers: Vec<String> = ours.iter().map(|port| plain(&port["number"])).collect();
+        let udp_numbers: Vec<String> = plain_udp
+            .iter()
+            .map(|port| plain(&port["number"]))
+            .collect();
         let bytes = ports
             .iter()
             .filter_map(|port| port["memory_bytes"].as_u64());
@@ -200,6 +213,7 @@ fn control_text(control: &Value) -> String {
             plain(&client["command"]),
             plain(&client["user"]),
             numbers.join(", "),
+            udp_numbers.join(", "),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
             refused.sum::<u64>().to_string(),
             if client["connected"] == true {
@@ -216,6 +230,7 @@ fn control_text(control: &Value) -> String {
             "command",
             "user",
             "ports",
+            "UDP ports",
             "KiB",
             "frames refused",
             "connected",

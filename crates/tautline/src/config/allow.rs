@@ -15,6 +15,8 @@ pub(super) struct AllowEntry {
     user: Option<Spanned<String>>,
     group: Option<Spanned<String>>,
     ports: Vec<Spanned<Value>>,
+    #[serde(default)]
+    udp_ports: Vec<Spanned<Value>>,
     priorities: Option<Vec<Spanned<Value>>>,
     memory_bytes_max: Option<u64>,
     #[serde(default)]
@@ -33,6 +35,7 @@ pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
     Ok(Rule {
         who,
         ports: numbers(entry.ports, 1..=PORT_MAX, "port number")?,
+        udp_ports: numbers(entry.udp_ports, 1..=u16::MAX, "UDP port")?,
         priorities: match entry.priorities {
             Some(list) => numbers(list, 0..=highest, "priority")?,
             None => vec![0..=highest],

@@ -1,7 +1,7 @@
 //! The client's side: what a node needs of the control process of its interface.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::claim::{Claim, Holder};
 use crate::error::{OpenError, PortError, Priorities};
 use crate::link::xdp::demux::Setup;
 use crate::link::xdp::sender::Sender;
-use crate::link::xdp::{Asked, DemuxOwner, PortParts};
+use crate::link::xdp::{Asked, DemuxOwner, PortParts, UdpPortParts};
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::neighbours::NeighbourTableError;
@@ -339,6 +339,30 @@ impl DemuxOwner for Connection {
         unreachable!("the last attempt returns")
     }
 
+    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError> {
+        let port = local.port();
+        for attempt in 1.. {
+            let (answer, descriptors) = self.ask(&Request::OpenUdp { port, shape })?;
+            match answer {
+                Answer::UdpOpened { priorities, entry } => {
+                    return udp_parts(descriptors, shape, Priorities::of_entry(entry, priorities));
+                }
+                Answer::Refused(refusal)
+                    if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
+                {
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                Answer::Refused(refusal) => return Err(udp_not_opened(local, refusal)),
+                other => return Err(nonsense(&other)),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn close_udp_port(&self, port: u16) {
+        let _heard = self.ask(&Request::CloseUdp { port });
+    }
+
     fn close_port(&self, port: PortNumber) {
         // A control process that does not hear it finds the number unclaimed.
         let _heard = self.ask(&Request::Close { port });
@@ -395,6 +419,44 @@ fn parts(
         claim: Claim::handed(claim),
         priorities,
     })
+}
+
+fn udp_parts(
+    descriptors: Vec<OwnedFd>,
+    shape: Shape,
+    priorities: Priorities,
+) -> Result<UdpPortParts, PortError> {
+    let [memory, doorbell, sender, claim, reserved] = descriptors
+        .try_into()
+        .expect("an answer has the descriptors that it needs");
+    let refused = |error| PortError::refused("using what the control process handed over", error);
+    Ok(UdpPortParts {
+        memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
+        doorbell,
+        sender: Sender::Tap(sender),
+        early: None,
+        priorities,
+        reserved,
+        claim: Some(Claim::handed(claim)),
+    })
+}
+
+fn udp_not_opened(local: SocketAddrV4, refusal: Refusal) -> PortError {
+    let port = local.port();
+    match refusal.reason {
+        Reason::Taken => PortError::UdpTaken {
+            port,
+            holder: match refusal.holder {
+                0 => Holder::of_udp(local),
+                pid => Some(Holder::of(pid)),
+            },
+        },
+        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::UdpNotAllowed {
+            port,
+            why: refusal.why,
+        },
+        _ => PortError::refused("opening the port in the control process", refusal.why),
+    }
 }
 
 fn not_opened(port: PortNumber, refusal: Refusal) -> PortError {

@@ -56,6 +56,10 @@ pub(super) enum Request {
     Open { port: PortNumber, shape: Shape },
     /// To be rid of one.
     Close { port: PortNumber },
+    /// A port of plain UDP.
+    OpenUdp { port: u16, shape: Shape },
+    /// To be rid of one.
+    CloseUdp { port: u16 },
     /// Counters of the demux for the whole node.
     Counters,
     /// An entry of the neighbour table, and how the table is.
@@ -83,6 +87,8 @@ pub(super) enum Answer {
     /// Descriptors: memory, doorbell, tap, claim. `priorities` has a bit for each that may be
     /// sent with; `entry` is the `[[allow]]` entry that gives the port, 0 if none was needed.
     Opened { priorities: u8, entry: u16 },
+    /// The same of plain UDP; a fifth descriptor is the socket that has the UDP port.
+    UdpOpened { priorities: u8, entry: u16 },
     /// The port is closed.
     Closed,
     /// Counters of the demux.
@@ -177,6 +183,8 @@ const NEIGHBOUR: u16 = 6;
 const ADD_NEIGHBOUR: u16 = 7;
 const SOLICIT: u16 = 8;
 const LOCK_NEIGHBOURS: u16 = 9;
+const OPEN_UDP: u16 = 10;
+const CLOSE_UDP: u16 = 11;
 
 const QUEUING: u8 = 1;
 const SAMPLING: u8 = 2;
@@ -198,15 +206,11 @@ impl Request {
                 bytes[MODE] = mode.map_or(0, mode_code);
                 put(&mut bytes, IP, address_bytes(*ip));
             }
-            Self::Open { port, shape } => {
-                head(&mut bytes, OPEN);
-                put(&mut bytes, NUMBER, port.get().to_ne_bytes());
-                let (kind, size) = match *shape {
-                    Shape::Queuing { depth } => (QUEUING, depth),
-                    Shape::Sampling { sources } => (SAMPLING, sources),
-                };
-                bytes[SHAPE] = kind;
-                put(&mut bytes, SIZE, size.to_ne_bytes());
+            Self::Open { port, shape } => put_open(&mut bytes, OPEN, port.get(), *shape),
+            Self::OpenUdp { port, shape } => put_open(&mut bytes, OPEN_UDP, *port, *shape),
+            Self::CloseUdp { port } => {
+                head(&mut bytes, CLOSE_UDP);
+                put(&mut bytes, NUMBER, port.to_ne_bytes());
             }
             Self::Close { port } => {
                 head(&mut bytes, CLOSE);
@@ -291,6 +295,16 @@ impl Request {
                     shape,
                 })
             }
+            (OPEN_UDP, QUEUING, 0, depth, None)
+                if number != 0 && depth.is_power_of_two() && (2..=DEPTH_MAX).contains(&depth) =>
+            {
+                let shape = Shape::Queuing { depth };
+                Ok(Self::OpenUdp {
+                    port: number,
+                    shape,
+                })
+            }
+            (CLOSE_UDP, 0, 0, 0, None) if number != 0 => Ok(Self::CloseUdp { port: number }),
             (CLOSE, 0, 0, 0, None) => Ok(Self::Close { port: port()? }),
             (COUNTERS, 0, 0, 0, None) if number == 0 => Ok(Self::Counters),
             (NEIGHBOUR, 0, 0, 0, None) => Ok(Self::Neighbour { index: number }),
@@ -306,12 +320,24 @@ impl Request {
     }
 }
 
+fn put_open(bytes: &mut [u8; REQUEST_BYTES], request: u16, port: u16, shape: Shape) {
+    head(bytes, request);
+    put(bytes, NUMBER, port.to_ne_bytes());
+    let (kind, size) = match shape {
+        Shape::Queuing { depth } => (QUEUING, depth),
+        Shape::Sampling { sources } => (SAMPLING, sources),
+    };
+    bytes[SHAPE] = kind;
+    put(bytes, SIZE, size.to_ne_bytes());
+}
+
 impl Answer {
     /// Descriptors that go with it.
     pub(super) fn descriptor_count(&self) -> usize {
         match self {
             Self::Welcome { .. } => 1,
             Self::Opened { .. } => 4,
+            Self::UdpOpened { .. } => 5,
             Self::Closed
             | Self::Counters(_)
             | Self::Neighbour { .. }
@@ -333,9 +359,14 @@ impl Answer {
                 bytes[END] = mode_code(*mode);
             }
             Self::Opened { priorities, entry } => {
-                put(&mut bytes, ENTRY_NUMBER, entry.to_ne_bytes());
                 head(&mut bytes, OPEN);
                 bytes[PRIORITIES] = *priorities;
+                put(&mut bytes, ENTRY_NUMBER, entry.to_ne_bytes());
+            }
+            Self::UdpOpened { priorities, entry } => {
+                head(&mut bytes, OPEN_UDP);
+                bytes[PRIORITIES] = *priorities;
+                put(&mut bytes, ENTRY_NUMBER, entry.to_ne_bytes());
             }
             Self::Closed => head(&mut bytes, CLOSE),
             Self::Counters(counters) => {
@@ -397,6 +428,10 @@ impl Answer {
             OPEN => Ok(Self::Opened {
                 entry: u16::from_ne_bytes(take(bytes, ENTRY_NUMBER)),
                 priorities: bytes[PRIORITIES],
+            }),
+            OPEN_UDP => Ok(Self::UdpOpened {
+                priorities: bytes[PRIORITIES],
+                entry: u16::from_ne_bytes(take(bytes, ENTRY_NUMBER)),
             }),
             CLOSE => Ok(Self::Closed),
             COUNTERS => {
@@ -561,6 +596,11 @@ mod tests {
                 shape: Shape::Sampling { sources: 24 },
             },
             Request::Close { port: port(7) },
+            Request::OpenUdp {
+                port: 65_535,
+                shape: Shape::Queuing { depth: 2 },
+            },
+            Request::CloseUdp { port: 53 },
             Request::Counters,
             Request::Neighbour { index: 255 },
             Request::AddNeighbour {
@@ -599,6 +639,10 @@ mod tests {
             Answer::Opened {
                 priorities: 0x0f,
                 entry: 3,
+            },
+            Answer::UdpOpened {
+                priorities: 0x80,
+                entry: 0,
             },
             Answer::Closed,
             Answer::Neighbour {
@@ -641,7 +685,7 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend([2u16, 2, 0x0102].map(u16::to_ne_bytes).concat());
+        expected.extend([3u16, 2, 0x0102].map(u16::to_ne_bytes).concat());
         expected.extend([1, 0]);
         expected.extend([64u32, 0, 5].map(u32::to_ne_bytes).concat());
         expected.resize(128, 0);

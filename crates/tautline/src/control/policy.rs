@@ -21,6 +21,8 @@ pub struct Rule {
     pub who: Who,
     /// The ports that may be opened.
     pub ports: Vec<RangeInclusive<u16>>,
+    /// The UDP ports that may be opened for plain UDP.
+    pub udp_ports: Vec<RangeInclusive<u16>>,
     /// The priorities that may be sent with.
     pub priorities: Vec<RangeInclusive<u16>>,
     /// Bytes that one user's ports under this entry may take together.
@@ -53,6 +55,32 @@ pub(super) struct Asker {
     pub(super) uid: u32,
     /// The primary one first.
     pub(super) groups: Vec<u32>,
+}
+
+/// A port that is asked for, or open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AnyPort {
+    /// One of ours.
+    Port(PortNumber),
+    /// One of plain UDP.
+    Udp(u16),
+}
+
+impl AnyPort {
+    /// Ports of this kind that a rule gives, with their kind in words.
+    fn given(self, rule: &Rule) -> (&'static str, &[RangeInclusive<u16>]) {
+        match self {
+            Self::Port(_) => ("ports", &rule.ports),
+            Self::Udp(_) => ("UDP ports", &rule.udp_ports),
+        }
+    }
+
+    pub(super) fn number(self) -> u16 {
+        match self {
+            Self::Port(port) => port.get(),
+            Self::Udp(port) => port,
+        }
+    }
 }
 
 /// Permissions of an entry for one port.
@@ -150,7 +178,7 @@ impl Policy {
     pub(super) fn grant(
         &self,
         asker: &Asker,
-        port: PortNumber,
+        port: AnyPort,
         bytes: u64,
         taken: &Taken,
     ) -> Result<Grant, String> {
@@ -165,8 +193,11 @@ impl Policy {
         for (index, rule) in self.rules_of(asker) {
             let entry = format!("[[allow]] entry {} ({})", index + 1, rule.who);
             let used = taken.get(&(index, asker.uid)).copied().unwrap_or(0);
-            if !contains(&rule.ports, port.get()) {
-                refused.push(format!("{entry} gives ports {}", Numbers(&rule.ports)));
+            let (kind, ports) = port.given(rule);
+            if ports.is_empty() {
+                refused.push(format!("{entry} gives no {kind}"));
+            } else if !contains(ports, port.number()) {
+                refused.push(format!("{entry} gives {kind} {}", Numbers(ports)));
             } else if used.saturating_add(bytes) > rule.memory_bytes_max {
                 refused.push(format!(
                     "{entry} gives {} bytes of memory, of which {used} are taken; the port needs {bytes}",
@@ -258,6 +289,7 @@ mod tests {
         Rule {
             who,
             ports: vec![ports],
+            udp_ports: vec![5_000..=5_009],
             priorities: vec![0..=3, 7..=7],
             memory_bytes_max,
             neighbours: false,
@@ -272,8 +304,29 @@ mod tests {
         .unwrap()
     }
 
-    fn port(number: u16) -> PortNumber {
-        PortNumber::new(number).unwrap()
+    fn port(number: u16) -> AnyPort {
+        AnyPort::Port(PortNumber::new(number).unwrap())
+    }
+
+    #[test]
+    fn udp_ports_are_given_by_entries_of_their_own() {
+        let (policy, none) = (policy(), Taken::new());
+        let user = asker(ASKER, &[]);
+        let grant = policy.grant(&user, AnyPort::Udp(5_009), 1_000, &none);
+        assert_eq!(grant.unwrap().rule, Some(0));
+        assert_eq!(
+            policy.grant(&user, AnyPort::Udp(10), 1, &none).unwrap_err(),
+            "user 987654: [[allow]] entry 1 (user 987654) gives UDP ports 5000-5009"
+        );
+        let silent = Rule {
+            udp_ports: Vec::new(),
+            ..rule(Who::User(ASKER.to_string()), 10..=19, 1_000)
+        };
+        let policy = Policy::new(&[silent]).unwrap();
+        assert_eq!(
+            policy.grant(&user, AnyPort::Udp(53), 1, &none).unwrap_err(),
+            "user 987654: [[allow]] entry 1 (user 987654) gives no UDP ports"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod clients;
 mod neighbours;
+mod ports;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,30 +12,26 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::net::SocketType;
-use tautline_proto::wire::PortNumber;
-use tautline_shm::region::Shape;
 
 use self::clients::{Client, Clients};
 use self::neighbours::Asked;
+use self::ports::OpenPort;
 use super::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
-use super::policy::{Asker, Policy, Taken};
-use crate::claim::{self, Claim, ClaimError, Number, claimant};
+use super::policy::{AnyPort, Asker, Policy};
+use crate::claim::{Claim, ClaimError};
 use crate::config::NodeConfig;
-use crate::error::{OpenError, PortError};
+use crate::error::OpenError;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::demux::{Demux, Setup};
-use crate::link::xdp::taps::{Form, Permit, Taps};
+use crate::link::xdp::taps::Taps;
 use crate::link::{LinkKind, XdpMode};
-use crate::neighbours::{LockedBy, Neighbours, Own};
+use crate::neighbours::{Neighbours, Own};
 use crate::node::{OpenReport, Place};
 use crate::runtime::{self, Room};
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
-use crate::sys::unix::{self, Credentials};
+use crate::sys::unix;
 
-/// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
-/// the numbers before a rule of theirs stops them.
-const PORTS_OF_CLIENT_MAX: usize = 256;
 /// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and a client has to
 /// try again. Higher: more kernel memory while this process is stopped.
 const BACKLOG: i32 = 4096;
@@ -68,13 +65,6 @@ const FIRST_CLIENT: u64 = 3;
 /// Added to the number of a client for whom the network has been asked.
 const ASKING: u64 = 1 << 63;
 
-/// Of a predecessor's client that cannot be asked who it is: no user has this number.
-const UNKNOWN: Credentials = Credentials {
-    pid: 0,
-    uid: u32::MAX,
-    gid: u32::MAX,
-};
-
 /// The control process of an interface: owns its demux, and hands out what ports consist of.
 ///
 /// ```no_run
@@ -106,9 +96,9 @@ pub struct Server {
     accepting: bool,
     heartbeat: Option<Heartbeat>,
     clients: Clients,
-    ports: BTreeMap<PortNumber, OpenPort>,
+    ports: BTreeMap<AnyPort, OpenPort>,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
-    leaving: BTreeSet<PortNumber>,
+    leaving: BTreeSet<AnyPort>,
     looked: Instant,
 }
 
@@ -126,18 +116,6 @@ impl std::fmt::Debug for Heartbeat {
             .field("interval", &self.interval)
             .finish_non_exhaustive()
     }
-}
-
-/// A port that a client has open.
-#[derive(Debug)]
-struct OpenPort {
-    /// The client; `None` if a predecessor of this process gave the port out.
-    client: Option<u64>,
-    pid: i32,
-    uid: u32,
-    /// The entry of the policy that gave it.
-    rule: Option<usize>,
-    memory_bytes: u64,
 }
 
 impl Server {
@@ -415,20 +393,10 @@ impl Server {
                 ip,
                 mode,
             } => self.welcome(number, ethertype, ip, mode),
-            Request::Open { port, shape } => self.open_port(number, port, shape),
-            Request::Close { port } => {
-                if self
-                    .ports
-                    .get(&port)
-                    .is_some_and(|open| open.client == Some(number))
-                {
-                    self.close(port);
-                    // Here, so that it is so when the client hears of it.
-                    self.leaving.remove(&port);
-                    self.take_away(port);
-                }
-                Ok((Answer::Closed, Vec::new()))
-            }
+            Request::Open { port, shape } => self.open_port(number, AnyPort::Port(port), shape),
+            Request::OpenUdp { port, shape } => self.open_port(number, AnyPort::Udp(port), shape),
+            Request::Close { port } => Ok(self.close_of(number, AnyPort::Port(port))),
+            Request::CloseUdp { port } => Ok(self.close_of(number, AnyPort::Udp(port))),
             Request::Counters => Ok((Answer::Counters(self.demux.counters()), Vec::new())),
             Request::Neighbour { index } => {
                 self.greeted(number).map(|_| self.tell_neighbour(index))
@@ -475,110 +443,15 @@ impl Server {
         Ok((answer, vec![keeper]))
     }
 
-    fn open_port(
-        &mut self,
-        number: u64,
-        port: PortNumber,
-        shape: Shape,
-    ) -> Result<Granted, Refusal> {
-        let client = self.greeted(number)?;
-        let (asker, pid) = (client.asker.clone(), client.pid);
-        let of_client = |open: &&OpenPort| open.client == Some(number);
-        if self.ports.values().filter(of_client).count() >= PORTS_OF_CLIENT_MAX {
-            let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
-            return Err(no(Reason::Full, why));
-        }
-        let memory_bytes = shape.bytes() as u64;
-        // Before the number is looked at: a port that one may not have is nobody else's news.
-        let grant = self
-            .policy
-            .grant(&asker, port, memory_bytes, &self.taken())
-            .map_err(|why| no(Reason::NotAllowed, why))?;
-        let setup = self.demux.setup();
-        let owner = Credentials {
-            pid,
-            uid: asker.uid,
-            gid: asker.groups.first().copied().unwrap_or(u32::MAX),
-        };
-        let claim = Claim::attempt(number_of(setup, port), owner).map_err(not_claimed)?;
-        let claim = claim.into_descriptor();
-        let claim = claim.ok_or_else(|| no(Reason::Kernel, "there is no directory for claims"))?;
-        // The previous holder is dead, whether that has been noticed or not.
-        self.close(port);
-        if self.leaving.remove(&port) {
-            self.take_away(port);
-        }
-        let made = self
-            .demux
-            .make_port(port, shape)
-            .map_err(|error: PortError| no(Reason::Kernel, error.to_string()))?;
-        let permit = Permit {
-            form: Form::Port(port.get()),
-            priorities: grant.priorities,
-        };
-        let sender = self.taps.open(port.get().into(), permit).map_err(|error| {
-            self.demux.close_port(port);
-            no_tap(&error)
-        })?;
-        let open = OpenPort {
-            client: Some(number),
-            pid,
-            uid: asker.uid,
-            rule: grant.rule,
-            memory_bytes,
-        };
-        self.ports.insert(port, open);
-        self.neighbours.port_opened(LockedBy::Port(port.get()));
-        let answer = Answer::Opened {
-            priorities: grant.priorities,
-            entry: grant.rule.map_or(0, |index| (index + 1) as u16),
-        };
-        Ok((answer, vec![made.map, made.doorbell, sender, claim]))
-    }
-
     /// A client that has said what it needs.
     fn greeted(&self, number: u64) -> Result<&Client, Refusal> {
         let client = self.clients.get(number).filter(|client| client.greeted);
         client.ok_or_else(|| no(Reason::BadRequest, "no greeting came first"))
     }
 
-    fn taken(&self) -> Taken {
-        let mut taken = Taken::new();
-        for open in self.ports.values() {
-            if let Some(rule) = open.rule {
-                *taken.entry((rule, open.uid)).or_default() += open.memory_bytes;
-            }
-        }
-        taken
-    }
-
-    /// From now on the port is nobody's.
-    fn close(&mut self, port: PortNumber) {
-        if self.ports.remove(&port).is_some() {
-            self.leaving.insert(port);
-        }
-    }
-
-    /// Takes a port from the demux, and from its client what it sends through.
-    fn take_away(&self, port: PortNumber) {
-        self.demux.close_port(port);
-        // Nothing passes once the permit is gone, whether the tap is or not.
-        let _gone = self.taps.close(port.get().into());
-    }
-
-    /// Takes ports that are nobody's from the demux, so many at most.
-    fn withdraw(&mut self, count: usize) {
-        for _ in 0..count {
-            let Some(port) = self.leaving.pop_first() else {
-                return;
-            };
-            self.take_away(port);
-        }
-    }
-
     /// A client that is gone, or is to be.
     fn forget(&mut self, number: u64) {
-        let ports: Vec<PortNumber> = self
+        let ports: Vec<AnyPort> = self
             .ports
             .iter()
             .filter(|(_, open)| open.client == Some(number))
@@ -596,31 +469,6 @@ impl Server {
         self.set_accepting(true);
     }
 
-    /// Finds the ports that a predecessor gave out, and whose they are.
-    fn take_ports_over(&mut self) {
-        for (port, memory_bytes) in self.demux.open_ports() {
-            let number = number_of(self.demux.setup(), port);
-            if claim::is_free(number) {
-                self.demux.close_port(port);
-                continue;
-            }
-            let holder = claimant(number).unwrap_or(UNKNOWN);
-            let asker = Asker {
-                uid: holder.uid,
-                groups: vec![holder.gid],
-            };
-            let grant = self.policy.grant(&asker, port, memory_bytes, &self.taken());
-            let open = OpenPort {
-                client: None,
-                pid: holder.pid,
-                uid: holder.uid,
-                rule: grant.ok().and_then(|grant| grant.rule),
-                memory_bytes,
-            };
-            self.ports.insert(port, open);
-        }
-    }
-
     /// Gives up who has been silent for too long, and frees ports of a predecessor's clients that died.
     fn look(&mut self) {
         if self.looked.elapsed() < LOOK_INTERVAL {
@@ -631,12 +479,11 @@ impl Server {
         for number in self.clients.silent_for(HELLO_TIME_LIMIT) {
             self.forget(number);
         }
-        let setup = self.demux.setup();
-        let dead: Vec<PortNumber> = self
+        let dead: Vec<AnyPort> = self
             .ports
             .iter()
             .filter(|(_, open)| open.client.is_none())
-            .filter(|(port, _)| claim::is_free(number_of(setup, **port)))
+            .filter(|(port, _)| self.is_unclaimed(**port))
             .map(|(port, _)| *port)
             .collect();
         for port in dead {
@@ -670,36 +517,6 @@ fn no(reason: Reason, why: impl Into<String>) -> Refusal {
         reason,
         holder: 0,
         why: why.into(),
-    }
-}
-
-fn number_of(setup: &Setup, port: PortNumber) -> Number {
-    Number {
-        interface_index: setup.interface.index,
-        ethertype: setup.ethertype,
-        port: port.get(),
-    }
-}
-
-fn no_tap(error: &io::Error) -> Refusal {
-    let why = match error.kind() {
-        io::ErrorKind::NotFound => {
-            "a client sends through a tap, and the control process has no /dev/net/tun: \
-             `modprobe tun`, or give its container or unit that device"
-                .to_owned()
-        }
-        _ => format!("making the tap that the port sends through: {error}"),
-    };
-    no(Reason::Kernel, why)
-}
-
-fn not_claimed(error: ClaimError) -> Refusal {
-    match error {
-        ClaimError::Taken(holder) => Refusal {
-            holder: holder.map_or(0, |holder| holder.pid),
-            ..no(Reason::Taken, "the port is taken")
-        },
-        ClaimError::Io(error) => no(Reason::Kernel, format!("claiming the port: {error}")),
     }
 }
 

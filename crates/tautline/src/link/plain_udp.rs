@@ -1,5 +1,6 @@
 //! Plain UDP on a link: datagrams without our header, for peers that are not ours.
 
+use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,7 +16,7 @@ use tautline_shm::region::PortMemory;
 use tautline_shm::{police, queue};
 
 use super::Inbox;
-use super::socket::{BindError, bound_socket};
+use super::socket::{BindError, bound_at_once, bound_socket};
 use crate::address::ipv4_word;
 use crate::error::{PortError, SendError};
 use crate::memory::MappedPort;
@@ -176,6 +177,23 @@ pub(super) fn next_identification() -> u16 {
 /// What reaches it all the same (from this very host, say) is dropped, not kept.
 pub(super) fn reserve(local: SocketAddrV4) -> Result<OwnedFd, PortError> {
     let socket = bind(local)?;
+    receive_nothing(&socket)
+        .map_err(|error| PortError::refused("closing the socket that reserves the port", error))?;
+    Ok(socket)
+}
+
+/// The same for another process, without waiting. Nor can that process make it receive.
+///
+/// # Errors
+/// `ErrorKind::AddrInUse`, and the kernel's others.
+pub(crate) fn reserve_for_another(local: SocketAddrV4) -> io::Result<OwnedFd> {
+    let socket = bound_at_once(local)?;
+    receive_nothing(&socket)?;
+    crate::sys::socket::lock_filter(socket.as_fd())?;
+    Ok(socket)
+}
+
+fn receive_nothing(socket: &OwnedFd) -> io::Result<()> {
     let nothing = [libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
         jt: 0,
@@ -183,8 +201,6 @@ pub(super) fn reserve(local: SocketAddrV4) -> Result<OwnedFd, PortError> {
         k: 0,
     }];
     crate::sys::socket::set_filter(socket.as_fd(), &nothing)
-        .map_err(|error| PortError::refused("closing the socket that reserves the port", error))?;
-    Ok(socket)
 }
 
 /// An ordinary UDP socket on this address.

@@ -151,12 +151,9 @@ pub(super) enum BindError {
     Io(std::io::Error),
 }
 
-/// A UDP socket that has an address and port for itself.
+/// A UDP socket that has an address and port for itself. Waits a moment for a port that is just being given up.
 pub(super) fn bound_socket(own: SocketAddrV4) -> Result<OwnedFd, BindError> {
-    let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(BindError::Io)?;
-    // Lets a neighbour entry be a broadcast address.
-    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, &1i32)
-        .map_err(BindError::Io)?;
+    let socket = unbound_socket().map_err(BindError::Io)?;
     let address = internet_address(own);
     patiently(std::io::ErrorKind::AddrInUse, || {
         bind(socket.as_fd(), &address)
@@ -165,5 +162,19 @@ pub(super) fn bound_socket(own: SocketAddrV4) -> Result<OwnedFd, BindError> {
         Some(libc::EADDRINUSE) => BindError::Taken(Holder::of_udp(own)),
         _ => BindError::Io(error),
     })?;
+    Ok(socket)
+}
+
+/// The same without waiting, and without a look at whose it is otherwise.
+pub(super) fn bound_at_once(own: SocketAddrV4) -> std::io::Result<OwnedFd> {
+    let socket = unbound_socket()?;
+    bind(socket.as_fd(), &internet_address(own))?;
+    Ok(socket)
+}
+
+fn unbound_socket() -> std::io::Result<OwnedFd> {
+    let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    // Lets a neighbour entry be a broadcast address.
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, &1i32)?;
     Ok(socket)
 }

@@ -157,10 +157,19 @@ pub fn control_status(hosts: &Hosts) -> Value {
 
 /// The ports that it has given out.
 pub fn ports_given(hosts: &Hosts) -> Vec<u64> {
+    given(hosts, "ports")
+}
+
+/// Those of plain UDP.
+pub fn udp_ports_given(hosts: &Hosts) -> Vec<u64> {
+    given(hosts, "udp_ports")
+}
+
+fn given(hosts: &Hosts, kind: &str) -> Vec<u64> {
     let status = control_status(hosts);
     let clients = status["control"]["clients"].as_array().cloned();
     let ports = clients.unwrap_or_default().into_iter().flat_map(|client| {
-        let ports = client["ports"].as_array().cloned().unwrap_or_default();
+        let ports = client[kind].as_array().cloned().unwrap_or_default();
         ports.into_iter().filter_map(|port| port["number"].as_u64())
     });
     let mut ports: Vec<u64> = ports.collect();

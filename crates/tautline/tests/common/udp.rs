@@ -39,6 +39,18 @@ impl Meeting {
         }
     }
 
+    /// The same, the node through a control process that serves until the other value is dropped.
+    pub fn controlled(
+        side: Side,
+        options: &QueuingOptions,
+    ) -> Option<(Self, super::control::Thread)> {
+        let hosts = hosts()?;
+        let control = super::control::Thread::start(&hosts, side);
+        let meeting = Self::with(hosts, side, options);
+        assert!(meeting.node.report().control_process.is_some());
+        Some((meeting, control))
+    }
+
     pub fn of(side: Side) -> Option<Self> {
         Some(Self::new(hosts()?, side))
     }

@@ -9,6 +9,7 @@ use tautline_proto::neighbour::Neighbour;
 
 use super::super::entry;
 use super::super::message::{Answer, Reason, Refusal};
+use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
 use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
 use crate::sys::unix;
@@ -162,7 +163,10 @@ impl Server {
         }
         self.keep_neighbours();
         if let Some(port) = self.ports.keys().next() {
-            self.neighbours.port_opened(LockedBy::Port(port.get()));
+            self.neighbours.port_opened(match port {
+                AnyPort::Port(port) => LockedBy::Port(port.get()),
+                AnyPort::Udp(port) => LockedBy::UdpPort(*port),
+            });
         }
     }
 }

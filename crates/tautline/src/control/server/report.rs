@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{OpenPort, Server};
+use super::Server;
+use super::ports::OpenPort;
 use crate::claim::Holder;
-use crate::control::policy::Numbers;
+use crate::control::policy::{AnyPort, Numbers};
 use crate::error::OpenError;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::{capabilities, demux::Demux};
@@ -72,6 +73,7 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
     let rules = server.policy.rules().map(|rule| RuleStatus {
         who: rule.who.to_string(),
         ports: Numbers(&rule.ports).to_string(),
+        udp_ports: Numbers(&rule.udp_ports).to_string(),
         priorities: Numbers(&rule.priorities).to_string(),
         memory_bytes_max: rule.memory_bytes_max,
         neighbours: rule.neighbours,
@@ -88,6 +90,7 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
         user: server.policy.name(uid),
         connected,
         ports: Vec::new(),
+        udp_ports: Vec::new(),
     };
     for (number, client) in server.clients.greeted() {
         let entry = status(client.pid, client.asker.uid, true);
@@ -99,20 +102,23 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
             open.pid,
             open.client.unwrap_or_default(),
         );
-        clients
+        let client = clients
             .entry(key)
-            .or_insert_with(|| status(open.pid, open.uid, false))
-            .ports
-            .push(port_status(server, port.get(), open));
+            .or_insert_with(|| status(open.pid, open.uid, false));
+        let ports = match port {
+            AnyPort::Port(_) => &mut client.ports,
+            AnyPort::Udp(_) => &mut client.udp_ports,
+        };
+        ports.push(port_status(server, *port, open));
     }
     clients.into_values().collect()
 }
 
-fn port_status(server: &Server, number: u16, open: &OpenPort) -> ClientPortStatus {
+fn port_status(server: &Server, port: AnyPort, open: &OpenPort) -> ClientPortStatus {
     ClientPortStatus {
-        number,
+        number: port.number(),
         memory_bytes: open.memory_bytes,
         rule: open.rule.map(|index| index + 1),
-        frames_refused: server.taps.refused(number.into()),
+        frames_refused: server.taps.refused(server.place(port)),
     }
 }

@@ -2,7 +2,7 @@
 //! port's own business, in whatever process it is.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError, Priorities};
 use crate::kernel;
 use crate::link::packet::claim;
+use crate::link::plain_udp::reserve;
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
@@ -190,6 +191,26 @@ impl Demux {
         self.make(port.get().into(), port.get(), shape)
     }
 
+    /// Makes a port of plain UDP and shows it to the demux. The caller has taken the UDP port.
+    ///
+    /// # Errors
+    /// [`PortError::TooManyUdpPorts`], [`PortError::Refused`].
+    pub(crate) fn make_udp_port(&self, port: u16, shape: Shape) -> Result<Made, PortError> {
+        let table = &self.maps.udp_ports;
+        let place = table
+            .take(port)
+            .ok_or(PortError::TooManyUdpPorts { max: PLACES })?;
+        let made = self.make(place, port, shape);
+        let made = made.inspect_err(|_| self.close_udp_port(port))?;
+        table.show(port);
+        Ok(made)
+    }
+
+    /// The place of an open port of plain UDP; 0 if it is not open.
+    pub(crate) fn udp_place(&self, port: u16) -> u32 {
+        self.maps.udp_ports.place(port) as u32
+    }
+
     /// Makes a port and puts it in its place.
     fn make(&self, place: u32, number: u16, shape: Shape) -> Result<Made, PortError> {
         let map = create_map(
@@ -225,19 +246,28 @@ impl Demux {
 
     /// The ports that the demux delivers to, with the bytes of their memory.
     pub(crate) fn open_ports(&self) -> Vec<(PortNumber, u64)> {
+        let numbers = (1..=PORT_MAX).filter_map(PortNumber::new);
+        let found = numbers.filter_map(|port| Some((port, self.memory_bytes(port.get().into())?)));
+        found.collect()
+    }
+
+    /// The same of plain UDP.
+    pub(crate) fn open_udp_ports(&self) -> Vec<(u16, u64)> {
+        let ports = self.maps.udp_ports.open().into_iter();
+        let found = ports.filter_map(|port| Some((port, self.memory_bytes(self.udp_place(port))?)));
+        found.collect()
+    }
+
+    /// Bytes of the memory that is in a place.
+    fn memory_bytes(&self, place: u32) -> Option<u64> {
         let ports = lock(&self.maps.ports);
         let Map::ArrayOfMaps(ports) = &*ports else {
-            return Vec::new();
+            return None;
         };
-        let found = (1..=PORT_MAX).filter_map(|number| {
-            let port = PortNumber::new(number)?;
-            let id = bpf::lookup(ports.fd().as_fd(), number.into()).ok()?;
-            let id = u32::from_ne_bytes(id.try_into().ok()?);
-            let memory = MapInfo::from_id(id).ok()?;
-            let bytes = u64::from(memory.max_entries()) * u64::from(memory.value_size());
-            Some((port, bytes))
-        });
-        found.collect()
+        let id = bpf::lookup(ports.fd().as_fd(), place).ok()?;
+        let id = u32::from_ne_bytes(id.try_into().ok()?);
+        let memory = MapInfo::from_id(id).ok()?;
+        Some(u64::from(memory.max_entries()) * u64::from(memory.value_size()))
     }
 
     /// Leaves an entry to a successor, in a place from 0 on.
@@ -288,27 +318,19 @@ impl DemuxOwner for Demux {
         self.maps.withdraw(port.get().into());
     }
 
-    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<UdpPortParts, PortError> {
-        let table = &self.maps.udp_ports;
-        let place = table
-            .take(port)
-            .ok_or(PortError::TooManyUdpPorts { max: PLACES })?;
-        let made = self.make(place, port, shape);
-        match made.and_then(|made| Ok((made, self.sender()?))) {
-            Ok((made, sender)) => {
-                table.show(port);
-                Ok(UdpPortParts {
-                    memory: Arc::new(made.memory),
-                    doorbell: made.doorbell,
-                    sender,
-                    early: Arc::clone(&self.maps.early),
-                })
-            }
-            Err(error) => {
-                self.close_udp_port(port);
-                Err(error)
-            }
-        }
+    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError> {
+        let reserved = reserve(local)?;
+        let sender = self.sender()?;
+        let made = self.make_udp_port(local.port(), shape)?;
+        Ok(UdpPortParts {
+            memory: Arc::new(made.memory),
+            doorbell: made.doorbell,
+            sender,
+            early: Some(Arc::clone(&self.maps.early)),
+            priorities: Priorities::ALL,
+            reserved,
+            claim: None,
+        })
     }
 
     fn close_udp_port(&self, port: u16) {

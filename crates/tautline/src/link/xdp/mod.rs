@@ -34,7 +34,6 @@ use self::early::EarlyFragments;
 use self::port::XdpPort;
 use self::sender::Sender;
 use self::udp::XdpUdpPort;
-use super::datagram::SocketUdpPort;
 use super::frame::RawAddress;
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
@@ -55,16 +54,11 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
     /// Hides it from the demux again.
     fn close_port(&self, port: PortNumber);
 
-    /// Makes a port of plain UDP and shows it to the demux. The caller has taken the UDP port.
-    fn open_udp_port(&self, _port: u16, _shape: Shape) -> Result<UdpPortParts, PortError> {
-        Err(PortError::NotOffered {
-            what: "plain UDP past the stack through a control process",
-            link: "xdp",
-        })
-    }
+    /// Takes a UDP port, makes a port of plain UDP and shows it to the demux.
+    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError>;
 
     /// Hides it from the demux again.
-    fn close_udp_port(&self, _port: u16) {}
+    fn close_udp_port(&self, port: u16);
 
     /// As [`Link::shared_neighbours`].
     fn neighbours(&self) -> Option<Vec<Neighbour>> {
@@ -93,8 +87,15 @@ pub(crate) struct UdpPortParts {
     pub(crate) doorbell: OwnedFd,
     /// Descriptor that it sends through.
     pub(crate) sender: Sender,
-    /// Fragments that came before the first of their datagram, for all ports.
-    pub(crate) early: Arc<EarlyFragments>,
+    /// Fragments that came before the first of their datagram, for all ports. A client of a control process has none:
+    /// others' are among them.
+    pub(crate) early: Option<Arc<EarlyFragments>>,
+    /// Those that may be sent with.
+    pub(crate) priorities: Priorities,
+    /// The socket that has the UDP port.
+    pub(crate) reserved: OwnedFd,
+    /// By which a control process's successor knows who has the port.
+    pub(crate) claim: Option<Claim>,
 }
 
 /// Parts of a port on this link.
@@ -199,16 +200,7 @@ impl Link for XdpLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let capabilities = capabilities(self.mode, self.ip);
-        match (self.control_process, capabilities.plain_udp) {
-            // A control process hands out ports of ours only: what it does not take stays with Linux.
-            (Some(_), PlainUdp::PastTheStack) => Capabilities {
-                plain_udp: PlainUdp::KernelSocket,
-                udp_copies: Some(Copies::SOCKET),
-                ..capabilities
-            },
-            _ => capabilities,
-        }
+        capabilities(self.mode, self.ip)
     }
 
     fn control_process(&self) -> Option<i32> {
@@ -235,9 +227,6 @@ impl Link for XdpLink {
             link: self.kind().name(),
         })?;
         let local = SocketAddrV4::new(ip, port);
-        if self.control_process.is_some() {
-            return Ok(Box::new(SocketUdpPort::open(local, shape)?));
-        }
         let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner)?;
         Ok(Box::new(port))
     }

@@ -160,13 +160,7 @@ impl PortLink for XdpPort {
 
     #[inline]
     fn check_priority(&self, priority: Priority) -> Result<(), SendError> {
-        if self.priorities.allow(priority) {
-            return Ok(());
-        }
-        Err(SendError::PriorityNotAllowed {
-            priority: priority.get(),
-            allowed: self.priorities,
-        })
+        self.priorities.check(priority)
     }
 
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {

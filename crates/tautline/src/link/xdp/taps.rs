@@ -45,12 +45,15 @@ pub(crate) struct Permit {
 pub(crate) enum Form {
     /// Ours, in the Ethernet or UDP form, from this Tautline port.
     Port(u16),
+    /// Plain UDP, from this UDP port.
+    Datagrams(u16),
 }
 
 impl Permit {
     fn to_bytes(self) -> [u8; SENDER_BYTES] {
         let (form, port) = match self.form {
             Form::Port(port) => (1, port),
+            Form::Datagrams(port) => (2, port),
         };
         let mut bytes = [0; SENDER_BYTES];
         bytes[0] = form;

@@ -19,11 +19,10 @@ use super::early::EarlyFragments;
 use super::sender::Sender;
 use super::{DemuxOwner, UdpPortParts};
 use crate::address::ipv4_of_word;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::claim::Claim;
+use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::Inbox;
-use crate::link::plain_udp::{
-    UdpPortLink, Undelivered, WholeDatagram, next_identification, reserve,
-};
+use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
 use crate::sys::socket::{Pieces, SEND_MANY_MAX};
@@ -40,27 +39,32 @@ pub(super) struct XdpUdpPort {
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
     news: NewsReader,
-    early: Arc<EarlyFragments>,
+    early: Option<Arc<EarlyFragments>>,
+    /// Those that may be sent with.
+    priorities: Priorities,
     // Hidden from the demux before the UDP port is given up.
     _opened: Opened,
+    _claim: Option<Claim>,
     reserved: OwnedFd,
 }
 
 impl XdpUdpPort {
-    /// Takes the UDP port, then has the demux's owner make the port.
+    /// Has the demux's owner make the port.
     pub(super) fn open(
         local: SocketAddrV4,
         interface: &Interface,
         shape: Shape,
         owner: &Arc<dyn DemuxOwner>,
     ) -> Result<Self, PortError> {
-        let reserved = reserve(local)?;
         let UdpPortParts {
             memory,
             doorbell,
             sender,
             early,
-        } = owner.open_udp_port(local.port(), shape)?;
+            priorities,
+            reserved,
+            claim,
+        } = owner.open_udp_port(local, shape)?;
         // From here on a failure closes the port again.
         let opened = Opened {
             port: local.port(),
@@ -73,11 +77,13 @@ impl XdpUdpPort {
             interface: interface.clone(),
             memory,
             doorbell,
+            cutter: cutter(interface, &sender),
             sender,
-            cutter: cutter(interface),
+            priorities,
             news: NewsReader::default(),
             early,
             _opened: opened,
+            _claim: claim,
             reserved,
         })
     }
@@ -89,8 +95,12 @@ impl XdpUdpPort {
 const CUT_FRAGMENTS_MAX: usize = 64;
 
 /// The kernel cuts a datagram in half the time that a call for each fragment takes, but not past the queueing
-/// discipline. So only where there is none, and nobody's backlog to wait behind: on a virtual interface.
-fn cutter(interface: &Interface) -> Option<OwnedFd> {
+/// discipline. So only where there is none, and nobody's backlog to wait behind: on a virtual interface. A client of a
+/// control process is not handed such a socket.
+fn cutter(interface: &Interface, sender: &Sender) -> Option<OwnedFd> {
+    if let Sender::Tap(_) = sender {
+        return None;
+    }
     match interface::has_queueing_discipline(interface.index) {
         Ok(false) => packet::cutting_sender(interface.index).ok(),
         _ => None,
@@ -198,6 +208,7 @@ impl UdpPortLink for XdpUdpPort {
         priority: Priority,
         mut datagram: OutDatagram<'_>,
     ) -> Result<(), SendError> {
+        self.priorities.check(priority)?;
         if datagram.payload().len() > route.whole_bytes_max() {
             return self.send_long(route, priority, datagram);
         }
@@ -209,7 +220,12 @@ impl UdpPortLink for XdpUdpPort {
 
     /// The headers are put together here, the kernel takes the bytes from where they are.
     fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError> {
-        let datagrams = &datagrams[..datagrams.len().min(SEND_MANY_MAX)];
+        let is_allowed = |datagram: &&WholeDatagram<'_>| self.priorities.allow(datagram.priority);
+        let allowed = datagrams.iter().take_while(is_allowed).count();
+        if let (0, Some(first)) = (allowed, datagrams.first()) {
+            self.priorities.check(first.priority)?;
+        }
+        let datagrams = &datagrams[..allowed.min(SEND_MANY_MAX)];
         let mut headers = [[0; HEADERS_BYTES]; SEND_MANY_MAX];
         for (headers, datagram) in headers.iter_mut().zip(datagrams) {
             *headers = datagram.headers()?;
@@ -230,7 +246,9 @@ impl UdpPortLink for XdpUdpPort {
         head: &RecordHead,
         each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
     ) {
-        self.early.of_peer(head, each);
+        if let Some(early) = &self.early {
+            early.of_peer(head, each);
+        }
     }
 
     #[inline]

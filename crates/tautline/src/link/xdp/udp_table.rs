@@ -31,10 +31,32 @@ impl UdpTable {
     /// Maps the array `udp_ports` of `bpf/udp.bpf.h`.
     pub(in crate::link) fn map(array: BorrowedFd<'_>) -> io::Result<Self> {
         let bytes = TABLE_BYTES.next_multiple_of(page_bytes());
-        Ok(Self {
+        let table = Self {
             mapping: Mapping::shared(array, bytes, 0)?,
             taken: Mutex::new([0; PLACES]),
-        })
+        };
+        table.take_over();
+        Ok(table)
+    }
+
+    /// Finds the ports that a predecessor of this process has shown. One that it had only taken is free again.
+    fn take_over(&self) {
+        let mut taken = self.taken();
+        for port in 1..=u16::MAX {
+            let index = self.place(port).checked_sub(FIRST_PLACE.into());
+            if let Some(held) = index.and_then(|index| taken.get_mut(index)) {
+                *held = port;
+            }
+        }
+        let open = taken.iter().filter(|port| **port != 0).count() as u64;
+        self.count(|_| open);
+    }
+
+    /// The ports that the demux delivers to.
+    pub(in crate::link) fn open(&self) -> Vec<u16> {
+        let taken = self.taken();
+        let shown = taken.iter().filter(|port| self.place(**port) != 0);
+        shown.copied().collect()
     }
 
     /// Takes a place for a UDP port; the demux does not see it before [`UdpTable::show`]. `None` if all

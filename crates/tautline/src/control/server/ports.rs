@@ -1,0 +1,279 @@
+//! The ports of a control process's clients: given out, taken back, and taken over from a predecessor.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+
+use tautline_shm::region::Shape;
+
+use super::super::message::{Answer, Reason, Refusal};
+use super::super::policy::{AnyPort, Asker, Taken};
+use super::{Granted, Server, no};
+use crate::claim::{self, Claim, ClaimError, Number, claimant};
+use crate::error::PortError;
+use crate::link::plain_udp::reserve_for_another;
+use crate::link::xdp::DemuxOwner;
+use crate::link::xdp::demux::Made;
+use crate::link::xdp::taps::{Form, Permit};
+use crate::neighbours::LockedBy;
+use crate::sys::unix::Credentials;
+
+/// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
+/// the numbers before a rule of theirs stops them.
+const PORTS_OF_CLIENT_MAX: usize = 256;
+
+/// The EtherType of IPv4, under which UDP ports are claimed: no node has it for its own frames.
+const CLAIM_OF_UDP: u16 = 0x0800;
+
+/// Of a predecessor's client that cannot be asked who it is: no user has this number.
+const UNKNOWN: Credentials = Credentials {
+    pid: 0,
+    uid: u32::MAX,
+    gid: u32::MAX,
+};
+
+/// A port that a client has open.
+#[derive(Debug)]
+pub(super) struct OpenPort {
+    /// The client; `None` if a predecessor of this process gave the port out.
+    pub(super) client: Option<u64>,
+    pub(super) pid: i32,
+    pub(super) uid: u32,
+    /// The entry of the policy that gave it.
+    pub(super) rule: Option<usize>,
+    pub(super) memory_bytes: u64,
+}
+
+impl Server {
+    pub(super) fn open_port(
+        &mut self,
+        number: u64,
+        port: AnyPort,
+        shape: Shape,
+    ) -> Result<Granted, Refusal> {
+        let client = self.greeted(number)?;
+        let (asker, pid) = (client.asker.clone(), client.pid);
+        let of_client = |open: &&OpenPort| open.client == Some(number);
+        if self.ports.values().filter(of_client).count() >= PORTS_OF_CLIENT_MAX {
+            let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
+            return Err(no(Reason::Full, why));
+        }
+        let memory_bytes = shape.bytes() as u64;
+        // Before the number is looked at: a port that one may not have is nobody else's news.
+        let grant = self
+            .policy
+            .grant(&asker, port, memory_bytes, &self.taken())
+            .map_err(|why| no(Reason::NotAllowed, why))?;
+        let owner = Credentials {
+            pid,
+            uid: asker.uid,
+            gid: asker.groups.first().copied().unwrap_or(u32::MAX),
+        };
+        let claim = Claim::attempt(self.number_of(port), owner).map_err(not_claimed)?;
+        let claim = claim.into_descriptor();
+        let claim = claim.ok_or_else(|| no(Reason::Kernel, "there is no directory for claims"))?;
+        // The previous holder is dead, whether that has been noticed or not.
+        self.close(port);
+        if self.leaving.remove(&port) {
+            self.take_away(port);
+        }
+        let (made, reserved) = self.make(port, shape)?;
+        let tap = self.make_tap(port, grant.priorities)?;
+        let open = OpenPort {
+            client: Some(number),
+            pid,
+            uid: asker.uid,
+            rule: grant.rule,
+            memory_bytes,
+        };
+        self.ports.insert(port, open);
+        let (priorities, entry) = (
+            grant.priorities,
+            grant.rule.map_or(0, |index| (index + 1) as u16),
+        );
+        let (locked_by, answer) = match port {
+            AnyPort::Port(port) => (
+                LockedBy::Port(port.get()),
+                Answer::Opened { priorities, entry },
+            ),
+            AnyPort::Udp(port) => (
+                LockedBy::UdpPort(port),
+                Answer::UdpOpened { priorities, entry },
+            ),
+        };
+        self.neighbours.port_opened(locked_by);
+        let mut descriptors = vec![made.map, made.doorbell, tap, claim];
+        descriptors.extend(reserved);
+        Ok((answer, descriptors))
+    }
+
+    /// Makes the port's memory and shows it to the demux; with plain UDP, the socket that has the UDP port comes along.
+    fn make(&self, port: AnyPort, shape: Shape) -> Result<(Made, Option<OwnedFd>), Refusal> {
+        let kernel = |error: PortError| no(Reason::Kernel, error.to_string());
+        match port {
+            AnyPort::Port(port) => {
+                let made = self.demux.make_port(port, shape).map_err(kernel)?;
+                Ok((made, None))
+            }
+            AnyPort::Udp(port) => {
+                let Some(ip) = self.demux.setup().ip else {
+                    let why = "its demux has no IPv4 address, which plain UDP needs";
+                    return Err(no(Reason::OtherSettings, why));
+                };
+                let reserved = reserve_for_another(SocketAddrV4::new(ip, port));
+                let reserved = reserved.map_err(not_reserved)?;
+                let made = self.demux.make_udp_port(port, shape).map_err(kernel)?;
+                Ok((made, Some(reserved)))
+            }
+        }
+    }
+
+    fn make_tap(&self, port: AnyPort, priorities: u8) -> Result<OwnedFd, Refusal> {
+        let form = match port {
+            AnyPort::Port(port) => Form::Port(port.get()),
+            AnyPort::Udp(port) => Form::Datagrams(port),
+        };
+        let permit = Permit { form, priorities };
+        let tap = self.taps.open(self.place(port), permit);
+        tap.map_err(|error| {
+            self.take_away(port);
+            no_tap(&error)
+        })
+    }
+
+    /// Where the port is in the demux's map of ports, and its tap among the taps.
+    pub(super) fn place(&self, port: AnyPort) -> u32 {
+        match port {
+            AnyPort::Port(port) => port.get().into(),
+            AnyPort::Udp(port) => self.demux.udp_place(port),
+        }
+    }
+
+    /// Number by which a port is claimed.
+    fn number_of(&self, port: AnyPort) -> Number {
+        let setup = self.demux.setup();
+        Number {
+            interface_index: setup.interface.index,
+            ethertype: match port {
+                AnyPort::Port(_) => setup.ethertype,
+                AnyPort::Udp(_) => CLAIM_OF_UDP,
+            },
+            port: port.number(),
+        }
+    }
+
+    /// Whether the process that had a port is gone.
+    pub(super) fn is_unclaimed(&self, port: AnyPort) -> bool {
+        claim::is_free(self.number_of(port))
+    }
+
+    /// Bytes that are taken, by entry and user.
+    fn taken(&self) -> Taken {
+        let mut taken = Taken::new();
+        for open in self.ports.values() {
+            if let Some(rule) = open.rule {
+                *taken.entry((rule, open.uid)).or_default() += open.memory_bytes;
+            }
+        }
+        taken
+    }
+
+    /// Closes a port of this client's; another one stays.
+    pub(super) fn close_of(&mut self, number: u64, port: AnyPort) -> Granted {
+        let open = self.ports.get(&port);
+        if open.is_some_and(|open| open.client == Some(number)) {
+            self.close(port);
+            // Here, so that it is so when the client hears of it.
+            self.leaving.remove(&port);
+            self.take_away(port);
+        }
+        (Answer::Closed, Vec::new())
+    }
+
+    /// From now on the port is nobody's.
+    pub(super) fn close(&mut self, port: AnyPort) {
+        if self.ports.remove(&port).is_some() {
+            self.leaving.insert(port);
+        }
+    }
+
+    /// Takes a port from the demux, and from its client what it sends through.
+    fn take_away(&self, port: AnyPort) {
+        // Nothing passes once the permit is gone, whether the tap is or not.
+        let place = self.place(port);
+        if place != 0 {
+            let _gone = self.taps.close(place);
+        }
+        match port {
+            AnyPort::Port(port) => self.demux.close_port(port),
+            AnyPort::Udp(port) => self.demux.close_udp_port(port),
+        }
+    }
+
+    /// Takes ports that are nobody's from the demux, so many at most.
+    pub(super) fn withdraw(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(port) = self.leaving.pop_first() else {
+                return;
+            };
+            self.take_away(port);
+        }
+    }
+
+    /// Finds the ports that a predecessor gave out, and whose they are.
+    pub(super) fn take_ports_over(&mut self) {
+        let ports = self.demux.open_ports().into_iter();
+        let ports = ports.map(|(port, bytes)| (AnyPort::Port(port), bytes));
+        let udp_ports = self.demux.open_udp_ports().into_iter();
+        let udp_ports = udp_ports.map(|(port, bytes)| (AnyPort::Udp(port), bytes));
+        for (port, memory_bytes) in ports.chain(udp_ports) {
+            if self.is_unclaimed(port) {
+                self.take_away(port);
+                continue;
+            }
+            let holder = claimant(self.number_of(port)).unwrap_or(UNKNOWN);
+            let asker = Asker {
+                uid: holder.uid,
+                groups: vec![holder.gid],
+            };
+            let grant = self.policy.grant(&asker, port, memory_bytes, &self.taken());
+            let open = OpenPort {
+                client: None,
+                pid: holder.pid,
+                uid: holder.uid,
+                rule: grant.ok().and_then(|grant| grant.rule),
+                memory_bytes,
+            };
+            self.ports.insert(port, open);
+        }
+    }
+}
+
+fn no_tap(error: &io::Error) -> Refusal {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "a client sends through a tap, and the control process has no /dev/net/tun: \
+             `modprobe tun`, or give its container or unit that device"
+                .to_owned()
+        }
+        _ => format!("making the tap that the port sends through: {error}"),
+    };
+    no(Reason::Kernel, why)
+}
+
+fn not_claimed(error: ClaimError) -> Refusal {
+    match error {
+        ClaimError::Taken(holder) => Refusal {
+            holder: holder.map_or(0, |holder| holder.pid),
+            ..no(Reason::Taken, "the port is taken")
+        },
+        ClaimError::Io(error) => no(Reason::Kernel, format!("claiming the port: {error}")),
+    }
+}
+
+fn not_reserved(error: io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => no(Reason::Taken, "the UDP port is taken"),
+        _ => no(Reason::Kernel, format!("taking the UDP port: {error}")),
+    }
+}
