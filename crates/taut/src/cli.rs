@@ -210,7 +210,8 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
     if path == Path::new("-") {
         return print(text);
     }
-    std::fs::write(path, text).map_err(|error| not_written(path, &error))
+    tautline_state::write_whole(path, text.as_bytes())
+        .map_err(|error| not_written(path, &error.into()))
 }
 
 /// A file that could not be written.

@@ -5,10 +5,11 @@
 //! compute any percentile of them and a comparison the difference of whole tails.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tautline_report::text::plain;
 use tautline_report::timeline::Slice;
 use tautline_state::journal::Change;
 use tautline_state::{StateError, write_whole};
@@ -24,6 +25,14 @@ pub const FORMAT: &str = "tautline-lab";
 
 /// The version of the schema. Raised when a reader of the old one would misread the new one.
 pub const VERSION: u32 = 1;
+
+/// Longest result file. A week's result takes less than a megabyte: lower, and a list of many kernels would be
+/// refused; higher, and a file of another kind takes memory before it is refused.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Longest text in a result that is shown. The kernel's command line has up to 4,096 bytes: lower, and it is cut;
+/// higher, and a file from elsewhere fills the terminal.
+const TEXT_CHARS_MAX: usize = 4096;
 
 /// A complete result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -341,20 +350,12 @@ impl LabResult {
 
     /// Reads a result file, or imports what cyclictest wrote (`--json` or `--histfile`).
     pub fn read(path: &Path) -> Result<LabResult, ResultFileError> {
-        let text = fs::read(path).map_err(|source| ResultFileError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        LabResult::parse(&String::from_utf8_lossy(&text), path)
+        LabResult::parse(&read_text(path)?, path)
     }
 
     /// Reads a file that holds one result, or a list of them as `taut lab kernels` writes it.
     pub fn read_many(path: &Path) -> Result<Vec<LabResult>, ResultFileError> {
-        let text = fs::read(path).map_err(|source| ResultFileError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        let text = String::from_utf8_lossy(&text);
+        let text = read_text(path)?;
         match serde_json::from_str::<Vec<Box<serde_json::value::RawValue>>>(&text) {
             Ok(list) if !list.is_empty() => list
                 .iter()
@@ -364,8 +365,21 @@ impl LabResult {
         }
     }
 
-    /// Understands the text of a result file; `path` is for messages and labels.
+    /// Understands the text of a result file; `path` is for messages and labels. Texts in the result have no control
+    /// characters and are bounded: others may have written the file, and it is shown on a terminal.
     pub fn parse(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
+        let found = LabResult::understand(text, path)?;
+        let mut value = serde_json::to_value(&found).expect("a result has only string keys");
+        clean(&mut value);
+        serde_json::from_value(value).map_err(|error| ResultFileError::Malformed {
+            path: path.to_owned(),
+            line: 0,
+            column: 0,
+            message: plain(&error.to_string(), TEXT_CHARS_MAX),
+        })
+    }
+
+    fn understand(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
         let not_ours = |found: &str| ResultFileError::NotOurs {
             path: path.to_owned(),
             found: found.to_owned(),
@@ -401,7 +415,7 @@ impl LabResult {
             path: path.to_owned(),
             line: error.line(),
             column: error.column(),
-            message: error.to_string(),
+            message: plain(&error.to_string(), TEXT_CHARS_MAX),
         })
     }
 
@@ -431,6 +445,40 @@ impl LabResult {
             .filter(|series| series.probe.is_wakeup())
             .for_each(|series| all.add(&series.histogram()));
         all
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, ResultFileError> {
+    let unreadable = |source| ResultFileError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(ResultFileError::NotOurs {
+            path: path.to_owned(),
+            found: format!("more than {FILE_BYTES_MAX} bytes"),
+        });
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Makes every text in a value fit to be shown.
+fn clean(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = plain(text, TEXT_CHARS_MAX),
+        serde_json::Value::Array(list) => list.iter_mut().for_each(clean),
+        serde_json::Value::Object(map) => {
+            let fields = std::mem::take(map);
+            map.extend(fields.into_iter().map(|(name, mut value)| {
+                clean(&mut value);
+                (plain(&name, TEXT_CHARS_MAX), value)
+            }));
+        }
+        _ => {}
     }
 }
 

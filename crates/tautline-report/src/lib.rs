@@ -1,7 +1,7 @@
 //! Measurements shown: histograms, tables for a terminal, plots, and pages that need no network.
 //!
 //! * [`histogram`]: many latencies in fixed memory.
-//! * [`table`]: figures in columns.
+//! * [`table`]: figures in columns; [`text`]: what others wrote, made fit to be shown.
 //! * [`plot`], [`chart`], [`bars`], [`surface`] and [`timeline`]: drawings as SVG.
 //! * [`page`]: a self-contained HTML page of them.
 //!
@@ -15,6 +15,7 @@ pub mod page;
 pub mod plot;
 pub mod surface;
 pub mod table;
+pub mod text;
 pub mod timeline;
 
 pub use histogram::{Bucket, LatencyHistogram, Summary};

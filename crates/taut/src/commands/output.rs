@@ -1,12 +1,13 @@
 //! Standard output of the commands: tables or JSON, and messages.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::Source;
+use tautline_report::text::plain_lines;
 
 use crate::cli::{self, CommandError};
 
@@ -122,8 +123,12 @@ impl Output {
         if self.hex {
             return cli::print(&(hex(bytes) + "\n"));
         }
-        // The bytes as they are: they need not be text.
         let mut stdout = io::stdout().lock();
+        if stdout.is_terminal() {
+            // Others wrote them, and a terminal would obey them.
+            return cli::print(&(plain_lines(&String::from_utf8_lossy(bytes)) + "\n"));
+        }
+        // The bytes as they are: they need not be text.
         let written = stdout
             .write_all(bytes)
             .and_then(|()| stdout.write_all(b"\n"))

@@ -2,7 +2,6 @@
 //! that they share is mapped anew by each side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tautline::config::BusConfig;
@@ -11,6 +10,7 @@ use tautline::{
     Destination, Node, NodeConfig, Outgoing, PortNumber, Priority, QueuingOptions, QueuingPort,
     SamplingOptions, SamplingPort, SendError, bus_neighbour,
 };
+use tautline_state::TemporaryDirectory;
 
 use super::Failure;
 use super::ends::End;
@@ -32,14 +32,15 @@ pub(super) struct Bus {
     asks: Arc<Node>,
     answers: Arc<Node>,
     ports: u16,
+    /// Goes after the nodes, which are in it.
+    _directory: TemporaryDirectory,
 }
 
 impl Bus {
-    /// A bus that nobody else finds by chance.
+    /// A bus that nobody else can reach.
     pub(super) fn open() -> Result<Bus, Failure> {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("taut-bench-{}-{serial}", std::process::id()));
+        let directory = TemporaryDirectory::make("taut-bench").map_err(failure)?;
+        let path = directory.path().join("bus");
         let node = |name: &str, peer: &str| -> Result<Arc<Node>, Failure> {
             let bus = BusConfig::new(&path.to_string_lossy(), name.parse().map_err(failure)?);
             let peer = bus_neighbour(peer.parse().map_err(failure)?);
@@ -52,6 +53,7 @@ impl Bus {
             asks: node(ASKS, ANSWERS)?,
             answers: node(ANSWERS, ASKS)?,
             ports: 0,
+            _directory: directory,
         })
     }
 
