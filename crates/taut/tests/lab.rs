@@ -277,7 +277,7 @@ fn an_interrupt_puts_everything_back() {
     };
     let scratch = Scratch::new("interrupt");
     let mut child = start_tuned(&scratch);
-    sys::signal_process(child.id(), 2);
+    sys::signal_process(child.id(), rustix::process::Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(fs::read_to_string(THROTTLING).unwrap(), before);
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
@@ -501,7 +501,7 @@ fn an_interrupted_run_of_kernels_goes_on_where_it_was() {
     let whole = kernels("one", "one.json").spawn().unwrap();
     let mut interrupted = kernels("two", "two.json").spawn().unwrap();
     wait_until("the second guest runs", || cached() == 1 && guests() == 1);
-    sys::signal_process(interrupted.id(), 2);
+    sys::signal_process(interrupted.id(), rustix::process::Signal::INT);
     assert_eq!(interrupted.wait().unwrap().code(), Some(130));
     assert_eq!((cached(), guests()), (1, 0), "one result, no guest's files");
     assert!(!Path::new(&scratch.path("two.json")).exists());

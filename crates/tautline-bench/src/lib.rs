@@ -3,7 +3,7 @@
 //! * [`rtt`], [`flood`], [`send`] and [`vbus`]: round trips, a flooded neighbour, the cost of sending, the bus.
 //! * [`experiment`]: figures of papers, measured again.
 //! * [`demo`]: a control loop beside a busy network.
-//! * [`echo`], [`nodes`] and [`load`]: the paths that they compare, and the traffic beside them.
+//! * [`echo`], [`kernel`], [`nodes`] and [`load`]: the paths that they compare, and the traffic beside them.
 //! * [`emblix`]: kernels compared in virtual time, by the lab.
 
 pub mod demo;
@@ -11,6 +11,7 @@ pub mod echo;
 pub mod emblix;
 pub mod experiment;
 pub mod flood;
+pub mod kernel;
 pub mod load;
 pub mod nodes;
 pub mod rtt;

@@ -175,7 +175,7 @@ fn remarks(baseline: &LabResult, other: &LabResult) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::result::sleeper;
+    use crate::measured::sleeper;
 
     fn result(scale: u64, samples: u64, time: TimeBase) -> LabResult {
         let mut histogram = LatencyHistogram::new();

@@ -3,20 +3,25 @@
 //! * [`machine`]: what about a machine decides how well it keeps time.
 //! * [`probe`]: threads that wait for a moment and look how late they are.
 //! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
-//! * [`result`]: the one schema of all results; [`cyclictest`] imports others' into it.
+//! * [`measured`]: the measurements of a phase; [`result`]: the one schema of all results, which [`result_file`]
+//!   reads and writes and [`cyclictest`] imports others' into.
 //! * [`verdict`]: whether a deadline was held, and what that is worth.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
 pub mod compare;
 pub mod cyclictest;
+mod judge;
 pub mod kernels;
 pub mod load;
 pub mod machine;
+pub mod measured;
 pub mod other_work;
 pub mod probe;
 pub mod report;
 pub mod result;
+pub mod result_file;
 pub mod session;
+pub mod sys;
 pub mod trace;
 pub mod tuning;
 pub mod verdict;

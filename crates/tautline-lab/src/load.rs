@@ -14,12 +14,13 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tautline_state::journal::Journal;
 use tautline_state::{Directory, StateError, TemporaryDirectory};
 
-use crate::result::Achieved;
-use tautline_testbed::sys;
+use crate::measured::Achieved;
+use crate::sys;
 
 pub use worker::run_worker;
 
@@ -238,7 +239,7 @@ impl PartCommand {
             // By descriptor, so that nobody can put another directory in its place.
             files.enter(command);
             // The tools must not outlive a killed lab either.
-            sys::signal_with_parent(command, libc::SIGTERM);
+            sys::signal_with_parent(command, Signal::TERM);
             command.spawn().map_err(|source| LoadError::Start {
                 program: command.get_program().into(),
                 source,
@@ -374,7 +375,7 @@ impl Part {
     fn tell_to_stop(&mut self) {
         drop(self.child.stdin.take());
         if self.tool != "built-in" {
-            sys::signal_process(self.child.id(), libc::SIGINT);
+            sys::signal_process(self.child.id(), Signal::INT);
         }
     }
 

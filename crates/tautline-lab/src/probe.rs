@@ -10,16 +10,16 @@ mod record;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::result::{ProbeKind, Series};
+use crate::measured::{ProbeKind, Series};
+use crate::sys;
 pub use record::{Record, TIMELINE_SLICES};
 use tautline_report::histogram::LatencyHistogram;
-use tautline_testbed::sys;
 
 /// Recent latencies kept for live figures. At 10 kHz and ten looks a second 1,000 arrive between two looks;
 /// fewer places would lose some of the live figures (never of the result).
@@ -416,20 +416,20 @@ fn wake_up_again_and_again(
     if let Waiter::RealTimeClock(clock) = waiter {
         // The clock's own phase: the first interrupt after the start is the reference.
         sys::sleep_until(start_ns);
-        let _ = sys::read(clock.as_raw_fd(), &mut [0; size_of::<usize>()]);
+        let _ = sys::read(clock.as_fd(), &mut [0; size_of::<usize>()]);
         due_ns = sys::monotonic_ns() + 1_000_000_000 / u64::from(RTC_RATE_HZ);
     }
     loop {
         let expired = match waiter {
             Waiter::Timer(timer) => {
                 let mut count = [0; 8];
-                match sys::read(timer.as_raw_fd(), &mut count) {
+                match sys::read(timer.as_fd(), &mut count) {
                     Ok(8) => u64::from_ne_bytes(count),
                     _ => continue, // a signal; the descriptor cannot fail otherwise
                 }
             }
             Waiter::RealTimeClock(clock) => {
-                match sys::read(clock.as_raw_fd(), &mut [0; size_of::<usize>()]) {
+                match sys::read(clock.as_fd(), &mut [0; size_of::<usize>()]) {
                     Ok(_) => 1,
                     Err(_) => continue,
                 }

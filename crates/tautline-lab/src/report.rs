@@ -446,7 +446,7 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::result::{Achieved, Missing, Phase, Series, sleeper};
+    use crate::measured::{Achieved, Missing, Phase, Series, sleeper};
     use crate::trace::Outlier;
     use tautline_report::timeline::Slice;
     use tautline_state::journal::Change;

@@ -9,13 +9,13 @@ use crate::load::{self, Load, LoadError};
 use crate::machine::Machine;
 use crate::probe::{self, Live, Measured, Plan, Scheduling, Trigger};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
+use crate::sys;
 use crate::trace::timerlat::Timerlat;
 use crate::trace::{Recorder, TraceError};
 use crate::tuning;
 use tautline_report::histogram::{LatencyHistogram, Summary};
 use tautline_report::plot::latency_text;
 use tautline_state::journal::Journal;
-use tautline_testbed::sys;
 
 /// SCHED_FIFO priority of the probes: above the interrupt threads (50) of a PREEMPT_RT kernel, below the migration and
 /// watchdog threads (99).

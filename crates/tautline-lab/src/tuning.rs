@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::result::Missing;
+use crate::measured::Missing;
 use tautline_state::journal::Journal;
 use tautline_state::setting::parse_cpu_list;
 

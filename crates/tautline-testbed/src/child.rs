@@ -10,43 +10,43 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns};
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpid, getppid};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::{
+    CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
+};
 
 /// Makes `command` run in `namespace` (if one is given) and die with the thread that starts it,
 /// however that ends: start it from a thread that lives as long as the child is wanted.
 pub fn tie(command: &mut Command, namespace: Option<Arc<File>>) -> &mut Command {
     let parent = getpid();
     let between_fork_and_exec = move || -> io::Result<()> {
-        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before the line above; then nobody would send the signal.
-        if getppid() != parent {
+        if getppid() != Some(parent) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         if let Some(namespace) = &namespace {
-            setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            enter(namespace)?;
         }
         Ok(())
     };
     // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system
-    // calls prctl, getppid and setns and neither allocates nor locks: nix passes arguments
+    // calls prctl, getppid and setns and neither allocates nor locks: rustix passes arguments
     // straight through, and an `io::Error` from a kind or an errno is not boxed.
     unsafe { command.pre_exec(between_fork_and_exec) }
 }
 
 /// Moves the calling thread, and no other, into a network namespace.
 pub fn enter(namespace: &File) -> io::Result<()> {
-    setns(namespace, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)
+    let network = Some(LinkNameSpaceType::Network);
+    Ok(move_into_link_name_space(namespace.as_fd(), network)?)
 }
 
 /// CPUs that the calling thread may run on, rising.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0))?;
-    Ok((0..CpuSet::count())
-        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
-        .collect())
+    let set = sched_getaffinity(None)?;
+    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    Ok(cpus.collect())
 }
 
 /// Keeps the calling thread on one CPU.
@@ -58,19 +58,22 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 pub fn restrict(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {
-        set.set(*cpu)?;
+        if *cpu >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(*cpu);
     }
-    sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Gives the calling thread the policy SCHED_FIFO with this priority (1 to 99).
 pub fn schedule_fifo(priority: u8) -> io::Result<()> {
-    schedule_fifo_of(Pid::from_raw(0), priority)
+    schedule_fifo_of(0, priority)
 }
 
 /// Gives a thread, which may be the kernel's, the policy SCHED_FIFO with this priority. Number 0 is the calling one.
-pub fn schedule_fifo_of(thread: Pid, priority: u8) -> io::Result<()> {
-    crate::sys::set_fifo_of(thread.as_raw(), priority)
+pub fn schedule_fifo_of(thread: i32, priority: u8) -> io::Result<()> {
+    crate::sys::set_fifo_of(thread, priority)
 }
 
 #[cfg(test)]
@@ -85,7 +88,7 @@ mod tests {
                 assert_eq!(allowed_cpus().unwrap(), [cpu]);
                 // Allowed again for the next turn: pinning does not shrink what the process may use.
             }
-            assert!(pin(CpuSet::count()).is_err());
+            assert!(pin(CpuSet::MAX_CPU).is_err());
         })
         .join()
         .unwrap();
@@ -104,7 +107,7 @@ mod tests {
         let status = receive.recv().unwrap().wait().unwrap();
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(Signal::SIGKILL as i32)
+            Some(Signal::KILL.as_raw())
         );
     }
 

@@ -19,8 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use thiserror::Error;
 
 use crate::child;
@@ -505,7 +503,7 @@ fn owner(name: &str) -> Option<i32> {
 
 fn lives(pid: i32) -> bool {
     // No such process is the only proof of death: EPERM means that it is somebody else's.
-    pid > 0 && kill(Pid::from_raw(pid), None) != Err(nix::errno::Errno::ESRCH)
+    u32::try_from(pid).is_ok_and(crate::sys::process_exists)
 }
 
 /// Names for a new pair: those of the process, with a number after the first pair.

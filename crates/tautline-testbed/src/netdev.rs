@@ -5,13 +5,14 @@
 //! attribute are no answer.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
-    setsockopt, socket, sockopt,
+use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
-use nix::sys::time::{TimeVal, TimeValLike};
 
 // linux/netlink.h and linux/genetlink.h
 const NLMSG_ERROR: u16 = 2;
@@ -90,14 +91,14 @@ pub struct Netdev {
 impl Netdev {
     /// Finds the family; an error of kind `NotFound` means that the kernel has none.
     pub fn open() -> io::Result<Netdev> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkGeneric,
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            Some(GENERIC),
         )?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(1)))?;
         let request = message(
             GENL_ID_CTRL,
             CTRL_CMD_GETFAMILY,
@@ -146,11 +147,11 @@ impl Netdev {
             &interface_index.to_ne_bytes(),
             NLM_F_REQUEST | NLM_F_DUMP,
         );
-        send(self.socket.as_raw_fd(), &request, MsgFlags::empty())?;
+        send(&self.socket, &request, SendFlags::empty())?;
         let mut polls = Vec::new();
         let mut buffer = [0; 8192];
         loop {
-            let length = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            let (length, _) = recv(&self.socket, &mut buffer, RecvFlags::empty())?;
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
                 if u16_at(rest, 4) == Some(NLMSG_DONE) {
@@ -203,10 +204,10 @@ fn message(family: u16, command: u8, kind: u16, value: &[u8], flags: u16) -> Vec
 
 /// Sends a request and returns the attributes of its answer.
 fn ask(socket: &OwnedFd, request: &[u8]) -> io::Result<Vec<u8>> {
-    send(socket.as_raw_fd(), request, MsgFlags::empty())?;
+    send(socket, request, SendFlags::empty())?;
     // A page and a half of attributes is far more than either answer has.
     let mut buffer = [0; 8192];
-    let length = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+    let (length, _) = recv(socket, &mut buffer, RecvFlags::empty())?;
     attributes_of(&buffer[..length])
 }
 

@@ -34,7 +34,6 @@ pub mod config;
 pub mod control;
 pub mod cycle;
 pub mod error;
-pub mod floor;
 pub mod kernel;
 pub mod link;
 mod memory;

@@ -24,14 +24,10 @@ use aya::{Ebpf, EbpfLoader};
 const LOG_LINES: usize = 12;
 
 /// Objects of this build.
-const BUILT_IN: [(&str, &[u8]); 4] = [
+const BUILT_IN: [(&str, &[u8]); 3] = [
     (
         "demux",
         aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o")),
-    ),
-    (
-        "floor",
-        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor.bpf.o")),
     ),
     (
         "send",
@@ -79,7 +75,7 @@ struct Load {
 
 fn load(object: &[u8], config: &[u8; 20]) -> Result<Vec<Load>, Box<dyn std::error::Error>> {
     let mut loader = EbpfLoader::new();
-    // The floor has no settings.
+    // The floor, which may be among the objects of a directory, has no settings.
     let mut ebpf = loader
         .override_global("config", &config[..], false)
         .load(object)?;

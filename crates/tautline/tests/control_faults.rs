@@ -203,7 +203,7 @@ fn a_thousand_deaths_leave_nothing_behind() {
             let child = fork(|| die(round)).unwrap();
             if round % 4 == 3 {
                 std::thread::sleep(Duration::from_micros(u64::from(round) * 7));
-                signal_process(child, Signal::SIGKILL as i32);
+                signal_process(child, rustix::process::Signal::KILL);
             }
             wait_for(child);
         }

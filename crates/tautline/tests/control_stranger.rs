@@ -15,7 +15,6 @@ use common::child;
 use common::control::{NOBODY, STRANGER, allow, client_node, served, start_client, start_control};
 use common::unprivileged::become_user;
 use common::{hosts, port, stranger};
-use nix::sys::signal::Signal;
 use tautline::control::Server;
 use tautline::{Node, NodeConfig, OpenError, QueuingOptions};
 use tautline_testbed::hosts::{Host, Hosts};
@@ -246,7 +245,7 @@ fn a_control_process_starts_within_moments_of_a_kill() {
             let (child, said) = fork_control();
             assert_eq!(said, "open\n", "round {round}");
             // It is not waited for: the successor begins while it is being taken down.
-            signal_process(child, Signal::SIGKILL as i32);
+            signal_process(child, rustix::process::Signal::KILL);
             killed.push(child);
         }
         killed.into_iter().for_each(wait_for);

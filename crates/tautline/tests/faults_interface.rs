@@ -12,7 +12,6 @@ use common::wire::{Wire, frame};
 use common::{
     PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, child, config, hosts, pair, port,
 };
-use tautline::floor::Floor;
 use tautline::{
     LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
     SendError,
@@ -189,12 +188,26 @@ fn a_deleted_interface_is_an_error_and_no_more() {
     }
 }
 
+/// Some XDP program: that of link `xsk`, loaded without a node.
+const FOREIGN: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xsk.bpf.o"));
+const FOREIGN_NAME: &str = "tautline_xsk";
+
 #[test]
 fn another_program_is_named_and_left_alone() {
     let Some(hosts) = hosts() else { return };
-    let _floor = hosts
+    // Attached by this test itself, so no demux of a node.
+    let mut foreign = aya::Ebpf::load(FOREIGN).unwrap();
+    let program: &mut aya::programs::Xdp = foreign
+        .program_mut(FOREIGN_NAME)
+        .unwrap()
+        .try_into()
+        .unwrap();
+    hosts
         .inside(Host::B, || {
-            Floor::open("taut0", MacAddress([2; 6])).unwrap()
+            program.load().unwrap();
+            program
+                .attach("taut0", aya::programs::XdpMode::Driver)
+                .unwrap()
         })
         .unwrap();
     let open = |config: NodeConfig| hosts.inside(Host::B, || Node::open(config)).unwrap();
@@ -204,7 +217,7 @@ fn another_program_is_named_and_left_alone() {
             panic!("{error}");
         };
         assert!(id.is_some());
-        assert_eq!(name.as_deref(), Some("tautline_floor"));
+        assert_eq!(name.as_deref(), Some(FOREIGN_NAME));
         assert!(error.remedy().contains("xdp off"));
     }
     let node = open(NodeConfig::on("taut0")).unwrap();
@@ -212,10 +225,7 @@ fn another_program_is_named_and_left_alone() {
     assert_eq!(report.link, LinkKind::Packet);
     let tried: Vec<_> = report.not_better.iter().map(|tried| &tried.link).collect();
     assert_eq!(tried, ["xdp (native)", "xdp (generic)"]);
-    assert!(
-        report.not_better[0].why.contains("tautline_floor"),
-        "{report}"
-    );
+    assert!(report.not_better[0].why.contains(FOREIGN_NAME), "{report}");
 }
 
 /// A second node falls back to `packet`; the first one's demux lets its frames pass.

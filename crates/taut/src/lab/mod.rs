@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tautline_lab::kernels::{KernelsError, guest};
 use tautline_lab::load;
-use tautline_lab::result::ResultFileError;
+use tautline_lab::result_file::ResultFileError;
 
 use crate::cli::CommandError;
 use tautline_testbed::interrupt;

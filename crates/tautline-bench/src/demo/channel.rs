@@ -2,7 +2,7 @@
 //! knows which way it is on.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ use tautline::{
     QueuingOptions, QueuingPort, SamplingOptions, SamplingPort,
 };
 use tautline_testbed::hosts::{Host, Hosts};
+
+use crate::kernel::{self, Sides, is_nothing_yet};
 
 use super::motor::{COMMAND_BYTES, STATE_BYTES};
 use super::{DemoError, PERIOD};
@@ -87,21 +89,23 @@ pub(super) enum Scene<'a> {
     Loopback,
 }
 
-const LOOPBACK: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
-
-impl Scene<'_> {
-    fn address(self, host: Host) -> Ipv4Addr {
+impl<'a> Scene<'a> {
+    fn sides(self) -> Sides<'a> {
         match self {
-            Scene::Hosts(hosts) => hosts.end(host, 0).address(),
-            Scene::Loopback => LOOPBACK[host as usize],
+            Scene::Hosts(hosts) => Sides::Hosts(hosts, 0),
+            Scene::Loopback => Sides::Loopback,
         }
     }
 
-    /// Address of the kernel's own paths: on a cable that no demux is attached to.
-    fn kernel_address(self, host: Host) -> Ipv4Addr {
+    fn address(self, host: Host) -> Ipv4Addr {
+        self.sides().address(host)
+    }
+
+    /// Sides of the kernel's own paths: on a cable that no demux is attached to.
+    fn kernel_sides(self) -> Sides<'a> {
         match self {
-            Scene::Hosts(hosts) => hosts.end(host, super::KERNEL_CABLE).address(),
-            Scene::Loopback => LOOPBACK[host as usize],
+            Scene::Hosts(hosts) => Sides::Hosts(hosts, super::KERNEL_CABLE),
+            Scene::Loopback => Sides::Loopback,
         }
     }
 
@@ -111,10 +115,7 @@ impl Scene<'_> {
         host: Host,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, DemoError> {
-        match self {
-            Scene::Hosts(hosts) => Ok(hosts.inside(host, work)?),
-            Scene::Loopback => Ok(work()),
-        }
+        Ok(self.sides().inside(host, work)?)
     }
 
     fn config(self, host: Host) -> NodeConfig {
@@ -285,16 +286,9 @@ struct Udp {
 }
 
 fn udp(scene: Scene<'_>, spins: bool) -> Result<Ends, DemoError> {
-    let bind = |host| {
-        scene.inside(host, || {
-            let socket = UdpSocket::bind((scene.kernel_address(host), 0))?;
-            socket.set_nonblocking(spins)?;
-            Ok::<_, DemoError>(socket)
-        })?
-    };
-    let (motor, controller) = (bind(Host::A)?, bind(Host::B)?);
-    motor.connect(controller.local_addr()?)?;
-    controller.connect(motor.local_addr()?)?;
+    let [motor, controller] = kernel::udp_pair(scene.kernel_sides(), 0)?;
+    motor.set_nonblocking(spins)?;
+    controller.set_nonblocking(spins)?;
     let end = |socket, newest| {
         Box::new(Udp {
             socket,
@@ -370,11 +364,7 @@ struct Tcp {
 }
 
 fn tcp(scene: Scene<'_>) -> Result<Ends, DemoError> {
-    let any_port = SocketAddr::from((scene.kernel_address(Host::B), 0));
-    let listener = scene.inside(Host::B, || TcpListener::bind(any_port))??;
-    let address = listener.local_addr()?;
-    let asking = scene.inside(Host::A, || TcpStream::connect(address))??;
-    let (answering, _) = listener.accept()?;
+    let [asking, answering] = kernel::tcp_pair(scene.kernel_sides(), 0)?;
     let end = |stream: TcpStream, message_bytes, newest| {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -445,11 +435,4 @@ impl Channel for Tcp {
             }
         }
     }
-}
-
-fn is_nothing_yet(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
 }

@@ -22,6 +22,7 @@ use tautline_testbed::hosts::{Hosts, HostsError};
 use tautline_testbed::{child, interrupt};
 use thiserror::Error;
 
+use crate::echo::EchoError;
 use crate::experiment::ExperimentError;
 use crate::experiment::somebody_else::{self, Beside};
 use crate::load::{Load, LoadError, LoadReport, Pace, Place};
@@ -65,6 +66,9 @@ pub enum DemoError {
     /// There is no TCP stream beside the loop.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// A kernel path could not be opened.
+    #[error(transparent)]
+    Kernel(#[from] EchoError),
     /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),

@@ -3,8 +3,9 @@
 //! One end asks ([`RoundTrip`]), the other sends back what it gets ([`Echo`]). Benchmark and demo
 //! know only these two traits, so that every path is measured by the same code.
 
+mod floor;
 mod node;
-pub mod tcp;
+mod tcp;
 mod udp;
 
 use std::fmt;
@@ -301,15 +302,6 @@ impl Waiting {
             Waiting::Block => "blocking sockets",
         }
     }
-}
-
-/// Whether a receive call only found nothing: at once on a non-blocking socket, at its time limit
-/// on a blocking one.
-fn is_nothing_yet(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
 }
 
 /// Whether `reply` answers `payload`.

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tautline::floor::Floor;
 use tautline::{
     Destination, LinkKind, MacAddress, Node, Priority, QueuingOptions, QueuingPort, ReceiveError,
     SamplingOptions, SamplingPort, UdpPort,
@@ -12,6 +11,7 @@ use tautline_testbed::hosts::{Host, Hosts};
 
 use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 
+use super::floor::Floor;
 use super::{BLOCKED_LOOK, Echo, EchoError, Ends, Path, PathOptions, RoundTrip, Seen, answers};
 
 /// Port numbers, one for each path, since paths share a node.
@@ -275,11 +275,11 @@ impl<P: Speaks> Echo for Speaker<P> {
 
 /// The floor, on the hosts' second cable: its program cannot share an interface with the demux.
 pub(super) fn floor(hosts: &Hosts, options: &PathOptions) -> Result<Ends, EchoError> {
-    check_size(options, tautline::floor::PAYLOAD_BYTES_MAX)?;
+    check_size(options, super::floor::PAYLOAD_BYTES_MAX)?;
     let open = |host: Host| {
-        let peer = MacAddress(hosts.end(host.peer(), 1).mac());
+        let [own, peer] = [host, host.peer()].map(|host| MacAddress(hosts.end(host, 1).mac()));
         let interface = hosts.end(host, 1).interface();
-        let floor = hosts.inside(host, || Floor::open(&interface, peer))?;
+        let floor = hosts.inside(host, || Floor::open(&interface, own, peer))?;
         floor.map_err(|error| not_available(Path::Floor, error.as_ref()))
     };
     let end = |floor| Barest {

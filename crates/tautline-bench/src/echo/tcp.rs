@@ -2,15 +2,16 @@
 //! its length is what both sides agreed on.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{
     BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Seen, Waiting,
-    answers, is_nothing_yet,
+    answers,
 };
-use tautline_testbed::hosts::{Host, Hosts};
+use crate::kernel::{self, Sides, is_nothing_yet};
+use tautline_testbed::hosts::Hosts;
 
 const PORT_SPIN: u16 = 7200;
 const PORT_BLOCK: u16 = 7201;
@@ -24,7 +25,7 @@ pub(super) fn open(
         Waiting::Spin => PORT_SPIN,
         Waiting::Block => PORT_BLOCK,
     };
-    let [asking, answering] = connect(hosts, 0, port)?;
+    let [asking, answering] = kernel::tcp_pair(Sides::Hosts(hosts, 0), port)?;
     let client = Client {
         end: End::new(
             asking,
@@ -41,21 +42,6 @@ pub(super) fn open(
         end: End::new(answering, waiting, BLOCKED_LOOK, options.payload_bytes_max)?,
     };
     Ok((Box::new(client), Box::new(server)))
-}
-
-/// A connection from host A to host B on a cable: its end in A, and its end in B.
-pub fn connect(hosts: &Hosts, cable: usize, port: u16) -> Result<[TcpStream; 2], EchoError> {
-    let address = SocketAddr::from((hosts.end(Host::B, cable).address(), port));
-    let listener = hosts
-        .inside(Host::B, || TcpListener::bind(address))?
-        .map_err(EchoError::io("listen for TCP"))?;
-    let asking = hosts
-        .inside(Host::A, || TcpStream::connect(address))?
-        .map_err(EchoError::io("connect over TCP"))?;
-    let (answering, _) = listener
-        .accept()
-        .map_err(EchoError::io("accept over TCP"))?;
-    Ok([asking, answering])
 }
 
 /// One end of the connection with a message that may have arrived in part.

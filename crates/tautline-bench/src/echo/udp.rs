@@ -1,14 +1,15 @@
 //! Round trips over the kernel's UDP sockets.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{
     BLOCKED_LOOK, Echo, EchoError, Ends, PathOptions, RoundTrip, SPINS_PER_LOOK, Seen, Waiting,
-    answers, is_nothing_yet,
+    answers,
 };
-use tautline_testbed::hosts::{Host, Hosts};
+use crate::kernel::{self, Sides, is_nothing_yet};
+use tautline_testbed::hosts::Hosts;
 
 /// UDP ports of the two kinds of waiting, which may be open side by side.
 const PORT_SPIN: u16 = 7100;
@@ -23,36 +24,25 @@ pub(super) fn open(
         Waiting::Spin => PORT_SPIN,
         Waiting::Block => PORT_BLOCK,
     };
-    let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, 0).address(), port)));
+    let [asking, answering] = kernel::udp_pair(Sides::Hosts(hosts, 0), port)?;
+    let configure = |socket: &UdpSocket, time_limit| match waiting {
+        Waiting::Spin => socket.set_nonblocking(true),
+        Waiting::Block => socket.set_read_timeout(Some(time_limit)),
+    };
+    configure(&asking, options.time_limit)
+        .and_then(|()| configure(&answering, BLOCKED_LOOK))
+        .map_err(EchoError::io("configure a UDP socket"))?;
     let client = Client {
-        socket: hosts.inside(Host::A, || socket(a, b, waiting, options.time_limit))??,
+        socket: asking,
         waiting,
         time_limit: options.time_limit,
         buffer: vec![0; options.payload_bytes_max],
     };
     let server = Server {
-        socket: hosts.inside(Host::B, || socket(b, a, waiting, BLOCKED_LOOK))??,
+        socket: answering,
         buffer: vec![0; options.payload_bytes_max],
     };
     Ok((Box::new(client), Box::new(server)))
-}
-
-fn socket(
-    own: SocketAddr,
-    peer: SocketAddr,
-    waiting: Waiting,
-    time_limit: Duration,
-) -> Result<UdpSocket, EchoError> {
-    let socket = UdpSocket::bind(own).map_err(EchoError::io("bind a UDP socket"))?;
-    socket
-        .connect(peer)
-        .map_err(EchoError::io("connect a UDP socket"))?;
-    match waiting {
-        Waiting::Spin => socket.set_nonblocking(true),
-        Waiting::Block => socket.set_read_timeout(Some(time_limit)),
-    }
-    .map_err(EchoError::io("configure a UDP socket"))?;
-    Ok(socket)
 }
 
 struct Client {

@@ -2,7 +2,7 @@
 //! ports of plain UDP.
 
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use tautline::{Destination, Outgoing, Priority, QueuingOptions, QueuingPort, Udp
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::ExperimentError;
-use super::stream::is_nothing_yet;
 use super::window::Datagrams;
+use crate::kernel::{self, Sides, is_nothing_yet};
 use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 
 /// Room of a UDP socket: a window of messages of one frame with the kernel's own bytes for each.
@@ -52,38 +52,29 @@ pub(super) fn kernel_udp(
     port: u16,
     (sends, waiting): (Sends, Waiting),
 ) -> Result<Ends, ExperimentError> {
-    let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, cable).address(), port)));
-    let how = (sends, waiting);
+    let [a, b] = kernel::udp_pair(Sides::Hosts(hosts, cable), port)?;
     Ok([
-        kernel_socket(hosts, Host::A, a, b, how)?,
-        kernel_socket(hosts, Host::B, b, a, how)?,
+        kernel_end(a, (sends, waiting))?,
+        kernel_end(b, (sends, waiting))?,
     ])
 }
 
-fn kernel_socket(
-    hosts: &Hosts,
-    host: Host,
-    own: SocketAddr,
-    peer: SocketAddr,
+fn kernel_end(
+    socket: UdpSocket,
     (sends, waiting): (Sends, Waiting),
 ) -> Result<Box<dyn Datagrams>, ExperimentError> {
-    let open = || -> io::Result<Box<dyn Datagrams>> {
-        let socket = UdpSocket::bind(own)?;
-        socket.connect(peer)?;
-        // Forced where permitted, else as far as the limit allows.
-        setsockopt(&socket, sockopt::RcvBufForce, &UDP_ROOM_BYTES)
-            .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &UDP_ROOM_BYTES))?;
-        Ok(Box::new(Udp {
-            socket,
-            buffer: vec![0; 65_536],
-            waiting,
-            batches: sends == Sends::Batches,
-            limit: Duration::ZERO,
-        }))
-    };
-    hosts
-        .inside(host, open)?
-        .map_err(ExperimentError::io("open a UDP socket"))
+    // Forced where permitted, else as far as the limit allows.
+    setsockopt(&socket, sockopt::RcvBufForce, &UDP_ROOM_BYTES)
+        .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &UDP_ROOM_BYTES))
+        .map_err(io::Error::from)
+        .map_err(ExperimentError::io("give a UDP socket room"))?;
+    Ok(Box::new(Udp {
+        socket,
+        buffer: vec![0; 65_536],
+        waiting,
+        batches: sends == Sends::Batches,
+        limit: Duration::ZERO,
+    }))
 }
 
 /// Options of a port for `depth` frames at once, whose receiver looks for `spin` before it sleeps.
@@ -136,10 +127,10 @@ pub(super) fn plain_udp_to_kernel(
     number: u16,
     options: &QueuingOptions,
 ) -> Result<Ends, ExperimentError> {
-    let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, 0).address(), number)));
+    let receiving = kernel::udp_end(Sides::Hosts(hosts, 0), Host::B, number)?;
     Ok([
         plain_end(hosts, nodes, Host::A, (number, options), Sends::OneByOne)?,
-        kernel_socket(hosts, Host::B, b, a, (Sends::OneByOne, Waiting::Spin))?,
+        kernel_end(receiving, (Sends::OneByOne, Waiting::Spin))?,
     ])
 }
 

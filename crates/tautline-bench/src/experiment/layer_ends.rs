@@ -2,7 +2,7 @@
 //! one stamp or another.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tautline_testbed::sys::{frame_sender, monotonic_ns};
 use super::ExperimentError;
 use super::passage::{Arrives, Came, Departs, Stamp};
 use super::stamps::{self, Place};
-use super::stream::is_nothing_yet;
+use crate::kernel::{self, Sides, is_nothing_yet};
 use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 
 /// UDP ports: the kernel's path undisturbed and with each stamp, and that of plain UDP.
@@ -111,7 +111,7 @@ impl Ends {
         Ok(Ends {
             pairs,
             // Its other end never reads: nothing is ever sent.
-            socket: sockets(hosts, KERNEL + 9)?.0,
+            socket: kernel::udp_end(Sides::Hosts(hosts, 0), Host::A, KERNEL + 9)?,
             nodes,
             demuxes: ours,
         })
@@ -200,24 +200,18 @@ fn is_demux(name: &str) -> bool {
 }
 
 /// Two connected sockets that do not block.
-fn sockets(hosts: &Hosts, port: u16) -> Result<(UdpSocket, UdpSocket), ExperimentError> {
-    let [a, b] = Host::BOTH.map(|host| SocketAddr::from((hosts.end(host, 0).address(), port)));
-    let open = |host, own: SocketAddr, peer: SocketAddr| {
-        let open = || -> io::Result<UdpSocket> {
-            let socket = UdpSocket::bind(own)?;
-            socket.connect(peer)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        hosts
-            .inside(host, open)?
-            .map_err(ExperimentError::io("open a UDP socket"))
-    };
-    Ok((open(Host::A, a, b)?, open(Host::B, b, a)?))
+fn sockets(hosts: &Hosts, port: u16) -> Result<[UdpSocket; 2], ExperimentError> {
+    let sockets = kernel::udp_pair(Sides::Hosts(hosts, 0), port)?;
+    for socket in &sockets {
+        socket
+            .set_nonblocking(true)
+            .map_err(ExperimentError::io("configure a UDP socket"))?;
+    }
+    Ok(sockets)
 }
 
 fn kernel_udp(hosts: &Hosts, port: u16, stamped: Option<Place>) -> Result<Pair, ExperimentError> {
-    let (sending, receiving) = sockets(hosts, port)?;
+    let [sending, receiving] = sockets(hosts, port)?;
     let arrival = stamped == Some(Place::Arrival);
     if let Some(place) = stamped {
         stamps::ask(if arrival { &receiving } else { &sending }, place)

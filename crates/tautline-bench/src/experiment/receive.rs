@@ -5,8 +5,8 @@
 
 use std::io;
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tautline_testbed::child;
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -61,10 +61,11 @@ pub(super) fn in_thread(
         });
     }
     for thread in &threads {
-        let thread = Pid::from_raw(*thread as i32);
+        let thread = *thread as i32;
         let mut set = CpuSet::new();
-        set.set(cpu)
-            .and_then(|()| sched_setaffinity(thread, &set))
+        set.set(cpu);
+        sched_setaffinity(Pid::from_raw(thread), &set)
+            .map_err(io::Error::from)
             .map_err(ExperimentError::io(format!(
                 "keep the poll thread on CPU {cpu}"
             )))?;

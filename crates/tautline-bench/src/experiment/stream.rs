@@ -12,7 +12,7 @@ use super::ExperimentError;
 pub(super) use super::ends::Sends;
 use super::ends::{self, Waiting};
 use super::window::{Datagrams, Sent, receive_stream, send_stream};
-use crate::echo::tcp;
+use crate::kernel::{self, Sides, is_nothing_yet};
 use crate::nodes::HostNodes;
 
 /// How long a blocked end sleeps before it looks whether it is to stop.
@@ -123,7 +123,7 @@ pub(super) fn over_tcp(
     port: u16,
     usage: Usage,
 ) -> Result<Ends, ExperimentError> {
-    let [sending, receiving] = tcp::connect(hosts, cable, port)?;
+    let [sending, receiving] = kernel::tcp_pair(Sides::Hosts(hosts, cable), port)?;
     sending
         .set_nodelay(!usage.merges)
         .and_then(|()| sending.set_write_timeout(Some(BLOCKED_LOOK)))
@@ -160,13 +160,5 @@ fn with_window([sending, receiving]: [Box<dyn Datagrams>; 2], window: u64) -> En
     (
         Sender::Datagrams(sending, window),
         Receiver::Datagrams(receiving, window),
-    )
-}
-
-/// Whether a call on a socket only found nothing to do.
-pub(super) fn is_nothing_yet(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
     )
 }

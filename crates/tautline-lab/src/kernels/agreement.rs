@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measured::Series;
 use crate::probe::{self, Plan, Span};
-use crate::result::Series;
-use tautline_testbed::sys;
+use crate::sys;
 
 /// Average and maximum agree within this share…
 pub const TOLERANCE_SHARE: f64 = 0.1;
@@ -148,6 +148,9 @@ const DISTANCE_NS: u64 = 10_000;
 /// cyclictest begins at the next full second if it has come so far when 0.9 s of this one are over.
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// SCHED_FIFO priority of the probe: above the interrupt threads (50) of a PREEMPT_RT kernel.
+pub(super) const PRIORITY: u8 = 80;
+
 /// Under any load both must begin in time, so they are started at this SCHED_FIFO priority.
 const STARTER_PRIORITY: u8 = 10;
 
@@ -203,7 +206,7 @@ fn start_cyclictest(period_ns: u64, count: u64, offset_ns: u64) -> io::Result<Ch
     Command::new(GUEST_PATH)
         // Quiet, in nanoseconds, memory locked, on the probe's CPU and at its priority.
         .args(["-q", "-N", "-m", "-a0", "-t1"])
-        .arg(format!("-p{}", super::guest::PRIORITY))
+        .arg(format!("-p{}", PRIORITY))
         .arg(format!("-i{}", period_ns / 1_000))
         .arg(format!("-l{count}"))
         .arg(format!("--secaligned={}", offset_ns / 1_000))

@@ -13,14 +13,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{self, Agreement};
+use super::agreement::{self, Agreement, PRIORITY};
 use crate::load::{self, Load};
 use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
+use crate::sys;
 use crate::trace::timerlat::Timerlat;
 use tautline_report::histogram::LatencyHistogram;
-use tautline_testbed::sys;
 
 /// Where the orders lie in the initramfs.
 pub const ORDERS_PATH: &str = "/lab-orders.json";
@@ -70,9 +70,6 @@ pub struct CommandOutput {
 
 /// Time for a load to come up to speed before the probe starts, in the guest's clock.
 const SETTLE: Duration = Duration::from_millis(300);
-
-/// SCHED_FIFO priority of the probe: above the interrupt threads (50) of a PREEMPT_RT kernel.
-pub(super) const PRIORITY: u8 = 80;
 
 /// The timerlat tracer's time, where there is one: this share of the probe's, in addition to it.
 const TIMERLAT_SHARE: f64 = 1.0 / 3.0;

@@ -24,7 +24,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::load::Load;
-use crate::result::TimeBase;
+use crate::measured::TimeBase;
 use guest::{GuestReport, ORDERS_PATH, Orders};
 use initramfs::Initramfs;
 use qemu::{Accelerator, Guest};
@@ -437,7 +437,7 @@ pub fn run(
             return Err(KernelsError::Interrupted);
         }
     }
-    let host_cpus = tautline_testbed::sys::allowed_cpus().unwrap_or_default();
+    let host_cpus = crate::sys::allowed_cpus().unwrap_or_default();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let reports: Mutex<Vec<Option<Result<GuestReport, KernelsError>>>> =

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::guest::{GuestReport, find_report};
 use super::{Arch, KernelsError};
-use tautline_testbed::sys;
+use crate::sys;
 
 /// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
 const CONSOLE_TAIL_LINES: usize = 32;
@@ -196,7 +196,7 @@ impl Guest<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        sys::signal_with_parent(&mut command, libc::SIGKILL);
+        sys::signal_with_parent(&mut command, rustix::process::Signal::KILL);
         if let Some(cpu) = host_cpu {
             sys::pin_command(&mut command, cpu);
         }

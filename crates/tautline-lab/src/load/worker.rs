@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Load;
-use crate::result::Achieved;
-use tautline_testbed::sys;
+use crate::measured::Achieved;
+use crate::sys;
 
 const MIB: u64 = 1 << 20;
 
@@ -247,7 +247,7 @@ fn scheduling(cpus: usize) -> io::Result<Vec<Done>> {
     }
     let switches = context_switches().saturating_sub(switches_before);
     for player in players {
-        sys::signal_process(player, libc::SIGKILL);
+        sys::signal_process(player, rustix::process::Signal::KILL);
         sys::wait_for(player);
     }
     Ok(vec![

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Instance, TraceError, tracefs};
-use crate::result::{ProbeKind, Series};
+use crate::measured::{ProbeKind, Series};
 use tautline_report::histogram::LatencyHistogram;
 use tautline_state::journal::Journal;
 

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use tautline::{Destination, Priority, QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
 use tautline_testbed::hosts::{Host, Hosts};
 
-use crate::echo::tcp;
 use crate::experiment::ExperimentError;
+use crate::kernel::{self, Sides};
 use crate::nodes::{HostNodes, NodesError, PEER, port_number};
 
 /// Bytes of a state, as in the paper.
@@ -36,7 +36,7 @@ pub(super) trait Reader: Send {
 pub(super) type Readers = [Box<dyn Reader>; 3];
 
 pub(super) fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<(Sender, Readers), ExperimentError> {
-    let [sending, receiving] = tcp::connect(hosts, 0, TCP_PORT)?;
+    let [sending, receiving] = kernel::tcp_pair(Sides::Hosts(hosts, 0), TCP_PORT)?;
     sending
         .set_nodelay(true)
         .and_then(|()| receiving.set_nonblocking(true))

@@ -1,0 +1,291 @@
+//! No room imports upward: the crates by their manifests and `use` lines, the rooms of the library by theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates, and those of ours that each may import. An arrow that is not here points upward.
+const CRATES: [(&str, &[&str]); 9] = [
+    ("tautline-proto", &[]),
+    ("tautline-shm", &["tautline-proto"]),
+    ("tautline-state", &[]),
+    (
+        "tautline",
+        &["tautline-proto", "tautline-shm", "tautline-state"],
+    ),
+    ("tautline-testbed", &["tautline-state"]),
+    ("tautline-report", &[]),
+    (
+        "tautline-lab",
+        &["tautline-state", "tautline-testbed", "tautline-report"],
+    ),
+    (
+        "tautline-bench",
+        &[
+            "tautline",
+            "tautline-lab",
+            "tautline-proto",
+            "tautline-report",
+            "tautline-state",
+            "tautline-testbed",
+        ],
+    ),
+    (
+        "taut",
+        &[
+            "tautline",
+            "tautline-bench",
+            "tautline-lab",
+            "tautline-proto",
+            "tautline-report",
+            "tautline-state",
+            "tautline-testbed",
+        ],
+    ),
+];
+
+/// Rooms of `crates/tautline/src` by floor, the lowest first. A room may import those on its own floor and below.
+const FLOORS: [&[&str]; 8] = [
+    &["sys"],
+    &[
+        "address",
+        "claim",
+        "cycle",
+        "error",
+        "kernel",
+        "memory",
+        "policing",
+        "restarts",
+        "runtime",
+        "statistics",
+        "udp_statistics",
+    ],
+    &["link"],
+    &["port", "send_pool"],
+    &["node", "neighbours"],
+    &["config"],
+    &["control"],
+    &["status", "lib"],
+];
+
+/// Arrows that point upward today. Each that is removed is removed here, and none is added.
+const UPWARD: [(&str, &str); 15] = [
+    ("config", "control"),
+    ("error", "config"),
+    ("error", "link"),
+    ("error", "neighbours"),
+    ("error", "port"),
+    ("link", "config"),
+    ("link", "control"),
+    ("link", "neighbours"),
+    ("link", "node"),
+    ("link", "port"),
+    ("node", "config"),
+    ("node", "status"),
+    ("port", "neighbours"),
+    ("port", "node"),
+    ("statistics", "link"),
+];
+
+/// Rooms of the lab, the lowest first; each may import what stands before it or shares its line.
+const LAB: [&[&str]; 6] = [
+    &["machine", "measured", "other_work", "sys"],
+    &["load", "probe", "tuning", "verdict"],
+    &["trace"],
+    &["kernels", "result"],
+    &["compare", "cyclictest", "judge", "report", "result_file"],
+    &["session", "lib"],
+];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Rust files below a directory, with their paths in it.
+fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(path) = left.pop() {
+        for entry in fs::read_dir(&path).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                let inner = path.strip_prefix(directory).unwrap().to_owned();
+                found.push((inner, code(&fs::read_to_string(&path).unwrap())));
+            }
+        }
+    }
+    found
+}
+
+/// The text without comments and without unit tests, which may look anywhere.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or("");
+    let text = text
+        .split("#[cfg(test)]\npub(crate) mod tests")
+        .next()
+        .unwrap_or("");
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Lower-case names that follow `prefix` directly or in braces.
+fn names_after(text: &str, prefix: &str) -> BTreeSet<String> {
+    let name = |text: &str| -> String {
+        let is_part = |one: &char| one.is_ascii_lowercase() || one.is_ascii_digit() || *one == '_';
+        text.trim_start().chars().take_while(is_part).collect()
+    };
+    let mut names = BTreeSet::new();
+    for (at, _) in text.match_indices(prefix) {
+        let before = text[..at].chars().next_back();
+        if before.is_some_and(|one| one.is_alphanumeric() || one == '_') {
+            continue;
+        }
+        let rest = &text[at + prefix.len()..];
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                let mut depth = 0;
+                for (index, one) in list.char_indices() {
+                    match one {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => {
+                            names.insert(name(&list[index + 1..]));
+                        }
+                        _ if index == 0 => {
+                            names.insert(name(list));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            None => {
+                names.insert(name(rest));
+            }
+        }
+    }
+    names.remove("");
+    names
+}
+
+/// Arrows between rooms, with the files that have them.
+fn arrows(source: &Path) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let mut arrows: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in sources(source) {
+        let first = file.components().next().unwrap();
+        let room = Path::new(first.as_os_str()).with_extension("");
+        let room = room.to_string_lossy().into_owned();
+        if room == "bin" {
+            continue;
+        }
+        for other in names_after(&text, "crate::") {
+            if other != room {
+                let files = arrows.entry((room.clone(), other)).or_default();
+                files.insert(file.display().to_string());
+            }
+        }
+    }
+    arrows
+}
+
+fn floor_of(floors: &[&[&str]], room: &str) -> Option<usize> {
+    floors.iter().position(|floor| floor.contains(&room))
+}
+
+/// Arrows to a higher floor. Names that are no room are functions and re-exports of the root.
+fn upward(source: &Path, floors: &[&[&str]]) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let mut found = arrows(source);
+    for (from, _) in found.keys() {
+        assert!(
+            floor_of(floors, from).is_some(),
+            "the room `{from}` of {} has no floor yet: give it one in this test",
+            source.display()
+        );
+    }
+    found.retain(|(from, to), _| floor_of(floors, to) > floor_of(floors, from));
+    found
+}
+
+#[test]
+fn crates_import_only_what_is_below_them() {
+    for (name, allowed) in CRATES {
+        let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+        let dependencies = manifest
+            .split("[dev-dependencies]")
+            .next()
+            .unwrap()
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|key| key.starts_with("taut"));
+        for dependency in dependencies {
+            assert!(
+                allowed.contains(&dependency),
+                "{name} must not depend on {dependency}"
+            );
+        }
+        for (file, text) in sources(&crates().join(name).join("src")) {
+            for (other, _) in CRATES.iter().filter(|(other, _)| *other != name) {
+                let used = names_after(&text, &format!("{}::", other.replace('-', "_")));
+                assert!(
+                    used.is_empty() || allowed.contains(other),
+                    "{name}: {} uses {other}",
+                    file.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tests_of_the_library_need_neither_the_lab_nor_the_benchmarks() {
+    for (name, allowed) in [
+        ("tautline", "tautline-testbed"),
+        ("tautline-shm", ""),
+        ("tautline-proto", ""),
+    ] {
+        let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+        let tests = manifest.split("[dev-dependencies]").nth(1).unwrap_or("");
+        let of_ours = tests
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|key| key.starts_with("taut"));
+        for dependency in of_ours {
+            assert_eq!(dependency, allowed, "tests of {name}");
+        }
+    }
+}
+
+#[test]
+fn rooms_of_the_library_import_upward_nowhere_else_than_known() {
+    let found = upward(&crates().join("tautline/src"), &FLOORS);
+    for ((from, to), files) in &found {
+        assert!(
+            UPWARD.contains(&(from.as_str(), to.as_str())),
+            "{from} imports {to}, which stands above it, in {files:?}"
+        );
+    }
+    for (from, to) in UPWARD {
+        assert!(
+            found.contains_key(&(from.to_owned(), to.to_owned())),
+            "{from} no longer imports {to}: take the arrow out of the list"
+        );
+    }
+}
+
+#[test]
+fn rooms_of_the_lab_do_not_import_upward() {
+    let found = upward(&crates().join("tautline-lab/src"), &LAB);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn names_are_found_alone_and_in_lists() {
+    let text =
+        "use crate::link::Link;\nuse crate::{node::{Node, a}, Port, config};\n xcrate::no::x";
+    let names: Vec<String> = names_after(text, "crate::").into_iter().collect();
+    assert_eq!(names, ["config", "link", "node"]);
+}

@@ -1,0 +1,280 @@
+//! Judging of a result against a class.
+//!
+//! A measurement proves that a deadline is missed; it never proves that it is held. That no wake-up out of N
+//! was late bounds the share of late ones only to 3/N (95 % confidence, the "rule of three"), and only under
+//! the loads that were run. Every verdict says so in figures.
+
+use crate::measured::{ProbeKind, State, TimeBase};
+use crate::result::LabResult;
+use crate::verdict::{Class, Judgement, Outcome, Strength, Verdict};
+
+/// Below this many wake-ups nothing is concluded: the bound 3/N would be above 0.3 %.
+const SAMPLES_MIN: u64 = 1_000;
+
+/// Wake-ups from which the evidence is moderate (3/N = 0.003 %) and strong (0.0003 %).
+const SAMPLES_MODERATE: u64 = 100_000;
+/// See [`SAMPLES_MODERATE`].
+const SAMPLES_STRONG: u64 = 1_000_000;
+
+/// Time from which evidence can be strong: shorter runs miss what comes once an hour (log rotation, timers).
+const STRONG_DURATION_NS: u64 = 3_600 * 1_000_000_000;
+
+impl Verdict {
+    /// Judges a result against a class.
+    pub fn of(result: &LabResult, class: Class) -> Verdict {
+        let deadline_ns = class.deadline_ns();
+        let mut loads: Vec<String> = Vec::new();
+        for phase in &result.phases {
+            if !loads.contains(&phase.load) {
+                loads.push(phase.load.clone());
+            }
+        }
+        let weakened_by = weaknesses(result, &loads);
+        let judgements: Vec<Judgement> = [State::Untouched, State::Tuned]
+            .into_iter()
+            .filter(|state| result.phases.iter().any(|phase| phase.state == *state))
+            .map(|state| judge(result, state, deadline_ns, &weakened_by))
+            .collect();
+        let best_ns = judgements
+            .iter()
+            .filter(|j| j.samples > 0)
+            .map(|j| j.max_ns)
+            .min();
+        Verdict {
+            class,
+            deadline_ns,
+            judgements,
+            about_hardware: result.time == TimeBase::Real
+                && result.machine.is_virtual.known() == Some(&false),
+            subject: subject(result),
+            loads,
+            linuxcnc_grade: best_ns
+                .map_or("none: nothing measured", linuxcnc_grade)
+                .to_owned(),
+            weakened_by,
+        }
+    }
+}
+
+fn subject(result: &LabResult) -> String {
+    let machine = &result.machine;
+    match (result.time, machine.is_virtual.known()) {
+        (TimeBase::Real, Some(false)) => "this machine".to_owned(),
+        (TimeBase::Real, Some(true)) => {
+            format!(
+                "in a virtual machine ({}): no verdict on hardware",
+                machine.hypervisor
+            )
+        }
+        (TimeBase::Real, None) => "virtual or not is unknown: no verdict on hardware".to_owned(),
+        (TimeBase::Virtual, _) => "in virtual time: no verdict on hardware".to_owned(),
+        (TimeBase::Guest, _) => "in a guest: no verdict on hardware".to_owned(),
+        (TimeBase::Imported, _) => {
+            "imported, the machine is unknown: no verdict on hardware".to_owned()
+        }
+    }
+}
+
+fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[String]) -> Judgement {
+    let all = result.wakeups(Some(state), None);
+    let (samples, max_ns) = (all.count(), all.summary().max_ns);
+    // A bucket that straddles the deadline is late: at most 0.1 % of the latency on the safe side. Only the
+    // exact maximum can clear it.
+    let late = if max_ns <= deadline_ns {
+        0
+    } else {
+        all.buckets()
+            .iter()
+            .filter(|b| b.to_ns > deadline_ns)
+            .map(|b| b.count)
+            .sum::<u64>()
+            .max(1)
+    };
+    let duration_ns = result
+        .phases
+        .iter()
+        .filter(|phase| phase.state == state)
+        .filter(|phase| phase.series.iter().any(|series| series.probe.is_wakeup()))
+        .map(|phase| phase.duration_ns)
+        .sum();
+    let outcome = match (late, samples) {
+        (1.., _) => Outcome::Exceeded,
+        (0, ..SAMPLES_MIN) => Outcome::Inconclusive,
+        _ => Outcome::Held,
+    };
+    let strength = if samples < SAMPLES_MODERATE || !weakened_by.is_empty() {
+        Strength::Weak
+    } else if samples < SAMPLES_STRONG || duration_ns < STRONG_DURATION_NS {
+        Strength::Moderate
+    } else {
+        Strength::Strong
+    };
+    let late_share_max = if late == 0 {
+        (3.0 / samples.max(1) as f64).min(1.0)
+    } else {
+        upper_bound(late, samples)
+    };
+    Judgement {
+        state,
+        outcome,
+        samples,
+        late,
+        max_ns,
+        duration_ns,
+        late_share_max,
+        strength,
+    }
+}
+
+/// Normal approximation of the one-sided 95 % bound of a Poisson count, good enough above 0 late ones.
+fn upper_bound(late: u64, samples: u64) -> f64 {
+    let late = late as f64;
+    ((late + 1.645 * late.sqrt() + 1.7) / samples.max(1) as f64).min(1.0)
+}
+
+fn weaknesses(result: &LabResult, loads: &[String]) -> Vec<String> {
+    let mut found: Vec<String> = result
+        .missing
+        .iter()
+        .filter(|missing| missing.weakens_verdict)
+        .map(|missing| format!("{}: {}", missing.what, missing.reason))
+        .collect();
+    if !loads.iter().any(|load| load == "combined") {
+        found.push("the combined load was not run".to_owned());
+    }
+    let wakeups = || {
+        result
+            .phases
+            .iter()
+            .flat_map(|phase| &phase.series)
+            .filter(|s| s.probe.is_wakeup())
+    };
+    let faults: u64 = wakeups().map(|series| series.page_faults).sum();
+    if faults > 0 {
+        found.push(format!(
+            "the probes had {faults} page faults while they measured"
+        ));
+    }
+    if wakeups().any(|s| s.probe != ProbeKind::Imported && s.scheduling == "SCHED_OTHER") {
+        found.push("some probes had no real-time priority".to_owned());
+    }
+    if result.time == TimeBase::Virtual {
+        found.push("virtual time counts instructions, not caches, memory or devices".to_owned());
+    }
+    found
+}
+
+/// The LinuxCNC community's grades of a machine's worst latency.
+fn linuxcnc_grade(max_ns: u64) -> &'static str {
+    match max_ns {
+        0..=20_000 => "very good (up to 20 µs)",
+        20_001..=50_000 => "usable (up to 50 µs)",
+        50_001..=100_000 => "poor for software stepping (up to 100 µs)",
+        100_001..=1_000_000 => "not for software stepping (above 100 µs)",
+        _ => "not usable (above 1 ms)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Machine, Reading};
+    use crate::measured::{Missing, Phase, sleeper};
+    use tautline_report::histogram::LatencyHistogram;
+
+    fn result(samples: u64, max_ns: u64, is_virtual: bool) -> LabResult {
+        let machine = Machine {
+            is_virtual: Reading(Some(is_virtual)),
+            ..Machine::default()
+        };
+        let mut result = LabResult::new("x", TimeBase::Real, machine);
+        let mut histogram = LatencyHistogram::new();
+        histogram.record_many(5_000, samples - 1);
+        histogram.record(max_ns);
+        for load in ["idle", "combined"] {
+            let series = vec![sleeper(&histogram)];
+            result.phases.push(Phase::new(
+                State::Untouched,
+                load,
+                STRONG_DURATION_NS,
+                series,
+            ));
+        }
+        result
+    }
+
+    #[test]
+    fn the_rule_of_three_is_stated() {
+        let verdict = Verdict::of(&result(500_000, 80_000, false), Class::FastIo);
+        let judgement = &verdict.judgements[0];
+        assert_eq!(
+            (judgement.outcome, judgement.strength),
+            (Outcome::Held, Strength::Strong)
+        );
+        assert_eq!((judgement.samples, judgement.late), (1_000_000, 0));
+        assert!((judgement.late_share_max - 3e-6).abs() < 1e-12);
+        assert_eq!(verdict.exit_status(), 0);
+        assert!(
+            verdict.sentences()[1].contains("3.00e-6"),
+            "{}",
+            verdict.sentences()[1]
+        );
+    }
+
+    #[test]
+    fn one_late_wakeup_is_enough_and_the_limit_itself_is_not_late() {
+        let verdict = Verdict::of(&result(500_000, 100_001, false), Class::FastIo);
+        assert_eq!(
+            (verdict.outcome(), verdict.exit_status()),
+            (Outcome::Exceeded, 3)
+        );
+        assert_eq!(verdict.judgements[0].late, 2);
+        let verdict = Verdict::of(&result(500_000, 100_000, false), Class::FastIo);
+        assert_eq!(verdict.outcome(), Outcome::Held);
+    }
+
+    #[test]
+    fn a_virtual_machine_never_gets_a_hardware_verdict() {
+        for time in [
+            TimeBase::Real,
+            TimeBase::Virtual,
+            TimeBase::Guest,
+            TimeBase::Imported,
+        ] {
+            let mut virtual_machine = result(500_000, 5_000, true);
+            virtual_machine.time = time;
+            let verdict = Verdict::of(&virtual_machine, Class::Multimedia);
+            assert!(!verdict.about_hardware);
+            assert_eq!(verdict.exit_status(), 4);
+            assert!(verdict.sentences()[0].contains("no verdict on hardware"));
+        }
+        let mut unknown = result(500_000, 5_000, false);
+        unknown.machine.is_virtual = Reading(None);
+        assert_eq!(Verdict::of(&unknown, Class::Multimedia).exit_status(), 4);
+    }
+
+    #[test]
+    fn what_is_missing_weakens() {
+        let mut weak = result(500_000, 5_000, false);
+        weak.missing.push(Missing {
+            what: "memory locking".to_owned(),
+            reason: "not permitted".to_owned(),
+            remedy: "run as root".to_owned(),
+            weakens_verdict: true,
+        });
+        let verdict = Verdict::of(&weak, Class::Instrument);
+        assert_eq!(verdict.judgements[0].strength, Strength::Weak);
+        assert!(
+            verdict
+                .sentences()
+                .last()
+                .unwrap()
+                .contains("memory locking")
+        );
+        let few = Verdict::of(&result(400, 5_000, false), Class::Instrument);
+        assert_eq!(
+            (few.outcome(), few.exit_status()),
+            (Outcome::Inconclusive, 4)
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! Measurements of one phase: what ran meanwhile, and the latencies that each probe found.
+
+use serde::{Deserialize, Serialize};
+use tautline_report::histogram::{Bucket, LatencyHistogram, Summary};
+use tautline_report::timeline::Slice;
+
+/// How the machine was set while a phase was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As it was found.
+    Untouched,
+    /// With the changes listed in the result.
+    Tuned,
+}
+
+/// One stretch of measuring under one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// How the machine was set.
+    pub state: State,
+    /// The load's name, such as `idle` or `combined`.
+    pub load: String,
+    /// Work of the load's parts meanwhile.
+    pub achieved: Vec<Achieved>,
+    /// Length of the phase in nanoseconds of its clock.
+    pub duration_ns: u64,
+    /// Results of each probe.
+    pub series: Vec<Series>,
+}
+
+/// Work of one part of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Achieved {
+    /// The part: `cpu`, `memory`, `disk`, `network` or `scheduling`.
+    pub part: String,
+    /// Program that made it: `built-in`, `stress-ng`, `fio`, `iperf3`.
+    pub tool: String,
+    /// The figure, in `unit`.
+    pub amount: f64,
+    /// Unit of `amount`, such as `MiB/s read and written`.
+    pub unit: String,
+    /// Why it fell short, where it did.
+    pub problem: Option<String>,
+}
+
+/// Event that a probe waited on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeKind {
+    /// `clock_nanosleep` to an absolute time.
+    Nanosleep,
+    /// A read of a periodic `timerfd`.
+    Timerfd,
+    /// The real-time clock's periodic interrupt, as in the Emblix paper. The latency is what an interval
+    /// between two wake-ups had beyond the period, since the clock's phase cannot be read.
+    Rtc,
+    /// The kernel's timerlat tracer, up to its interrupt handler.
+    TimerlatInterrupt,
+    /// The kernel's timerlat tracer, up to its thread.
+    TimerlatThread,
+    /// A thread that spins and counts the gaps during which it did not run.
+    Noise,
+    /// Some other program's wake-ups.
+    Imported,
+}
+
+impl ProbeKind {
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProbeKind::Nanosleep => "nanosleep",
+            ProbeKind::Timerfd => "timerfd",
+            ProbeKind::Rtc => "rtc",
+            ProbeKind::TimerlatInterrupt => "timerlat irq",
+            ProbeKind::TimerlatThread => "timerlat thread",
+            ProbeKind::Noise => "noise",
+            ProbeKind::Imported => "imported",
+        }
+    }
+
+    /// Whether its latency is that of a thread's wake-up, which is what a deadline is about.
+    pub fn is_wakeup(self) -> bool {
+        !matches!(self, ProbeKind::Noise | ProbeKind::TimerlatInterrupt)
+    }
+}
+
+/// Result of one probe on one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Event that it waited on.
+    pub probe: ProbeKind,
+    /// The CPU that it was pinned to; none where it was not pinned.
+    pub cpu: Option<u32>,
+    /// The scheduling that took effect, such as `SCHED_FIFO 80`.
+    pub scheduling: String,
+    /// The period in nanoseconds; for noise the length of the spinning window.
+    pub period_ns: u64,
+    /// The figures of the histogram.
+    pub summary: Summary,
+    /// The occupied buckets.
+    pub buckets: Vec<Bucket>,
+    /// Periods that passed whole while the thread was late.
+    pub overruns: u64,
+    /// Page faults of the probe while it measured, minor and major together. Above 0 the probe itself is
+    /// part of the latency.
+    pub page_faults: u64,
+    /// Times that the probe was made to give up its CPU.
+    pub switches_involuntary: u64,
+    /// Cost of the probe: CPU time over time, 0 to 1.
+    pub cpu_share: f64,
+    /// The worst latency of each slice of time.
+    pub timeline: Vec<Slice>,
+}
+
+impl Phase {
+    /// A phase of which no load's figures are known.
+    pub fn new(state: State, load: &str, duration_ns: u64, series: Vec<Series>) -> Phase {
+        Phase {
+            state,
+            load: load.to_owned(),
+            achieved: Vec::new(),
+            duration_ns,
+            series,
+        }
+    }
+}
+
+impl Series {
+    /// Series of a histogram; nothing is known yet of the probe's own faults, cost and time line.
+    pub fn new(
+        probe: ProbeKind,
+        cpu: Option<u32>,
+        scheduling: String,
+        period_ns: u64,
+        histogram: &LatencyHistogram,
+    ) -> Series {
+        Series {
+            probe,
+            cpu,
+            scheduling,
+            period_ns,
+            summary: histogram.summary(),
+            buckets: histogram.buckets(),
+            overruns: 0,
+            page_faults: 0,
+            switches_involuntary: 0,
+            cpu_share: 0.0,
+            timeline: Vec::new(),
+        }
+    }
+
+    /// The histogram, rebuilt from its buckets; minimum and maximum exact.
+    pub fn histogram(&self) -> LatencyHistogram {
+        let mut histogram = LatencyHistogram::new();
+        let last = self.buckets.len().saturating_sub(1);
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            let mut count = bucket.count;
+            for (place, exact) in [(0, self.summary.min_ns), (last, self.summary.max_ns)] {
+                if index == place && count > 0 {
+                    histogram.record(exact);
+                    count -= 1;
+                }
+            }
+            let value = bucket.to_ns.clamp(self.summary.min_ns, self.summary.max_ns);
+            histogram.record_many(value, count);
+        }
+        histogram
+    }
+
+    /// `nanosleep, CPU 1`, for headings.
+    pub fn name(&self) -> String {
+        match self.cpu {
+            Some(cpu) => format!("{}, CPU {cpu}", self.probe.name()),
+            None => self.probe.name().to_owned(),
+        }
+    }
+}
+
+/// Something that could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// Setting or privilege.
+    pub what: String,
+    /// Why not.
+    pub reason: String,
+    /// Remedy.
+    pub remedy: String,
+    /// Whether the verdict is weaker for it.
+    pub weakens_verdict: bool,
+}
+
+/// The clock under the latencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeBase {
+    /// The machine's own clock.
+    Real,
+    /// One nanosecond an instruction: comparable to the digit, no statement about hardware.
+    Virtual,
+    /// A guest under hardware virtualisation on the host's clock: no statement about hardware.
+    Guest,
+    /// Unknown: the file came from another program.
+    Imported,
+}
+
+/// Result that a sleeper on CPU 0 would have reported, for tests.
+#[cfg(test)]
+pub(crate) fn sleeper(histogram: &LatencyHistogram) -> Series {
+    let scheduling = "SCHED_FIFO 80".to_owned();
+    Series::new(
+        ProbeKind::Nanosleep,
+        Some(0),
+        scheduling,
+        1_000_000,
+        histogram,
+    )
+}

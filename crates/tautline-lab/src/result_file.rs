@@ -1,0 +1,255 @@
+//! Result files: read with faults that are named, imported from cyclictest, written whole.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tautline_report::text::plain;
+use tautline_state::{StateError, write_whole};
+
+use crate::result::{FORMAT, LabResult, VERSION};
+
+/// Longest result file. A week's result takes less than a megabyte: lower, and a list of many kernels would be
+/// refused; higher, and a file of another kind takes memory before it is refused.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Longest text in a result that is shown. The kernel's command line has up to 4,096 bytes: lower, and it is cut;
+/// higher, and a file from elsewhere fills the terminal.
+const TEXT_CHARS_MAX: usize = 4096;
+
+/// Why a file could not be used as a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResultFileError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error(transparent)]
+    NotWritten(#[from] StateError),
+    /// Well-formed JSON, but not a result of the lab nor of cyclictest, or no JSON at all.
+    #[error("{path} is neither a result of taut lab nor of cyclictest ({found})")]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// Value that was found.
+        found: String,
+    },
+    /// A result of another version of the schema.
+    #[error(
+        "{path} has result version {found}, this program reads version {VERSION}; measure again, or use the taut that wrote it"
+    )]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file.
+        found: u64,
+    },
+    /// The file ends in the middle.
+    #[error(
+        "{path} is cut off at line {line}: it begins like a result but does not end; measure again"
+    )]
+    CutOff {
+        /// The file.
+        path: PathBuf,
+        /// The last line.
+        line: usize,
+    },
+    /// A result of our version with a field missing or of the wrong kind.
+    #[error(
+        "{path} says it is a result of version {VERSION}, but line {line}, column {column}: {message}"
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line of the fault.
+        line: usize,
+        /// Column of the fault.
+        column: usize,
+        /// The fault.
+        message: String,
+    },
+}
+
+impl LabResult {
+    /// Reads a result file, or imports what cyclictest wrote (`--json` or `--histfile`).
+    pub fn read(path: &Path) -> Result<LabResult, ResultFileError> {
+        LabResult::parse(&read_text(path)?, path)
+    }
+
+    /// Reads a file that holds one result, or a list of them as `taut lab kernels` writes it.
+    pub fn read_many(path: &Path) -> Result<Vec<LabResult>, ResultFileError> {
+        let text = read_text(path)?;
+        match serde_json::from_str::<Vec<Box<serde_json::value::RawValue>>>(&text) {
+            Ok(list) if !list.is_empty() => list
+                .iter()
+                .map(|one| LabResult::parse(one.get(), path))
+                .collect(),
+            _ => LabResult::parse(&text, path).map(|one| vec![one]),
+        }
+    }
+
+    /// Understands the text of a result file; `path` is for messages and labels. Texts in the result have no control
+    /// characters and are bounded: others may have written the file, and it is shown on a terminal.
+    pub fn parse(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
+        let found = LabResult::understand(text, path)?;
+        let mut value = serde_json::to_value(&found).expect("a result has only string keys");
+        clean(&mut value);
+        serde_json::from_value(value).map_err(|error| ResultFileError::Malformed {
+            path: path.to_owned(),
+            line: 0,
+            column: 0,
+            message: plain(&error.to_string(), TEXT_CHARS_MAX),
+        })
+    }
+
+    fn understand(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
+        let not_ours = |found: &str| ResultFileError::NotOurs {
+            path: path.to_owned(),
+            found: found.to_owned(),
+        };
+        let value: serde_json::Value = match serde_json::from_str(text) {
+            Ok(value) => value,
+            Err(error) if error.is_eof() && looks_like_a_result(text) => {
+                return Err(ResultFileError::CutOff {
+                    path: path.to_owned(),
+                    line: error.line(),
+                });
+            }
+            Err(_) => {
+                return crate::cyclictest::from_histogram_file(text, path)
+                    .ok_or_else(|| not_ours("not JSON, and no histogram"));
+            }
+        };
+        if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT) {
+            return crate::cyclictest::from_json(&value, path)
+                .ok_or_else(|| not_ours("JSON of another kind"));
+        }
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(found) if found == u64::from(VERSION) => {}
+            found => {
+                return Err(ResultFileError::OtherVersion {
+                    path: path.to_owned(),
+                    found: found.unwrap_or(0),
+                });
+            }
+        }
+        // Parsed again from the text, so that a fault has a line and a column.
+        serde_json::from_str(text).map_err(|error| ResultFileError::Malformed {
+            path: path.to_owned(),
+            line: error.line(),
+            column: error.column(),
+            message: plain(&error.to_string(), TEXT_CHARS_MAX),
+        })
+    }
+
+    /// Writes the result, or prints it where `path` is `-`.
+    pub fn write_or_print(&self, path: &Path) -> Result<(), ResultFileError> {
+        if path == Path::new("-") {
+            self.write(Path::new("/dev/stdout"))
+        } else {
+            self.write(path)
+        }
+    }
+
+    /// Writes the result; the file appears whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), ResultFileError> {
+        let text = serde_json::to_string_pretty(self).expect("a result has only string keys");
+        Ok(write_whole(path, text.as_bytes())?)
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, ResultFileError> {
+    let unreadable = |source| ResultFileError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(ResultFileError::NotOurs {
+            path: path.to_owned(),
+            found: format!("more than {FILE_BYTES_MAX} bytes"),
+        });
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Makes every text in a value fit to be shown.
+fn clean(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = plain(text, TEXT_CHARS_MAX),
+        serde_json::Value::Array(list) => list.iter_mut().for_each(clean),
+        serde_json::Value::Object(map) => {
+            let fields = std::mem::take(map);
+            map.extend(fields.into_iter().map(|(name, mut value)| {
+                clean(&mut value);
+                (plain(&name, TEXT_CHARS_MAX), value)
+            }));
+        }
+        _ => {}
+    }
+}
+
+fn looks_like_a_result(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[']) && text.contains(&format!("\"{FORMAT}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::tests::sample;
+
+    #[test]
+    fn a_result_survives_its_file() {
+        let text = serde_json::to_string(&sample()).unwrap();
+        let read = LabResult::parse(&text, Path::new("x.json")).unwrap();
+        assert_eq!(read, sample());
+        let histogram = read.phases[0].series[0].histogram();
+        assert_eq!(histogram.count(), 4);
+        assert_eq!(histogram.summary().min_ns, 5_003);
+        assert_eq!(histogram.summary().max_ns, 123_457);
+    }
+
+    #[test]
+    fn every_wrong_file_has_its_own_answer() {
+        let text = serde_json::to_string_pretty(&sample()).unwrap();
+        let parse = |text: &str| LabResult::parse(text, Path::new("x.json")).unwrap_err();
+        for cut in [text.len() / 2, text.len() - 2] {
+            assert!(
+                matches!(parse(&text[..cut]), ResultFileError::CutOff { .. }),
+                "{cut}"
+            );
+        }
+        let other = text.replace("\"version\": 1", "\"version\": 2");
+        assert!(matches!(
+            parse(&other),
+            ResultFileError::OtherVersion { found: 2, .. }
+        ));
+        for foreign in [
+            "{}",
+            "[1,2]",
+            "hello",
+            "",
+            "{\"format\":\"perf\"}",
+            "\u{0}\u{1}",
+        ] {
+            assert!(
+                matches!(parse(foreign), ResultFileError::NotOurs { .. }),
+                "{foreign:?}"
+            );
+        }
+        let wrong = text.replace("\"duration_ns\": 4000000", "\"duration_ns\": \"long\"");
+        match parse(&wrong) {
+            ResultFileError::Malformed { line, .. } => assert!(line > 10),
+            error => panic!("{error}"),
+        }
+    }
+}
