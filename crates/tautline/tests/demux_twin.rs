@@ -142,6 +142,7 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
         .unwrap();
     let wire = Wire::on(&hosts, Host::A);
     let mac = MacAddress(hosts.end(Host::B, 0).mac());
+    fence.pass_until_stamped(&wire);
     let mut traffic = Traffic::new(seed);
     let mut buffer = [0; 1484];
     let (mut messages, mut values, mut ports) = (Vec::new(), Vec::new(), Vec::new());

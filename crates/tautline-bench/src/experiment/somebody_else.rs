@@ -1,5 +1,5 @@
 //! A control loop that computes, while many small messages arrive for somebody else on its CPU: the first half of the
-//! demo. The method is that of [`computation`](super::computation), with a deadline, and a flood of a fixed rate in
+//! demo. The method is that of `computation`, with a deadline, and a flood of a fixed rate in
 //! place of a stream that waits for its receiver.
 //!
 //! The kernel's paths have cables that no demux is attached to.

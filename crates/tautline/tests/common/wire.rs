@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
@@ -119,16 +120,38 @@ impl Fence {
 
     /// Waits until everything that `wire` has sent is through.
     pub fn pass(&mut self, wire: &Wire) {
+        self.pass_at(wire, Duration::ZERO);
+    }
+
+    /// Passes until frames carry the time of their arrival. The kernel begins with packet timestamps a moment after
+    /// somebody asked for the first; a frame that came before counts as arrived when it is read, after later frames.
+    pub fn pass_until_stamped(&mut self, wire: &Wire) {
+        let deadline = tautline::now() + super::PATIENCE * super::slowness();
+        loop {
+            let (arrival, looked) = self.pass_at(wire, Duration::from_millis(1));
+            if arrival < looked {
+                return;
+            }
+            assert!(tautline::now() < deadline, "no frame is stamped");
+        }
+    }
+
+    /// The arrival of a frame, and the moment of the look at it, `pause` after it was sent.
+    fn pass_at(&mut self, wire: &Wire, pause: Duration) -> (tautline::Instant, tautline::Instant) {
         let header = Header::whole(port(4000), port(4000), Priority::HIGHEST, 4, self.sequence);
         let from = MacAddress([2, 0, 0, 0, 0xfe, 0xce]);
         let payload = self.sequence.to_be_bytes();
         assert!(wire.send(&frame(self.mac, from, &header, &payload)));
+        std::thread::sleep(pause);
+        let looked = tautline::now();
         let mut buffer = [0; 1484];
-        let deadline = tautline::now() + super::PATIENCE;
+        let deadline = looked + super::PATIENCE * super::slowness();
         let passed = self.port.receive_until(deadline, &mut buffer).unwrap();
-        assert_eq!(passed.expect("passes").sequence, self.sequence);
+        let passed = passed.expect("passes");
+        assert_eq!(passed.sequence, self.sequence);
         assert_eq!(buffer[..4], payload);
         self.sequence += 1;
+        (passed.arrival, looked)
     }
 }
 
