@@ -1,4 +1,5 @@
-//! Other work on the machine: what makes a measurement worth less, seen from the kernel's own account of its processors.
+//! Other work on the machine, which makes a measurement worth less, seen from the kernel's own account of its
+//! processors.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use serde::Serialize;
 /// Time over which the account is taken. Lower: ticks of 10 ms make it coarse. Higher: whoever asks waits longer.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Share above which a machine counts as busy. Lower: a desktop at rest is one. Higher: a build in the background is not.
+/// Share above which a machine counts as busy. Lower: a desktop at rest is one. Higher: a build in the background is
+/// not.
 const BUSY_SHARE: f64 = 0.15;
 
 /// Share that the host of a virtual machine may keep for others. A thousandth of a second of it moves every maximum.

@@ -10,8 +10,8 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// A table whose first column names the row and whose others are figures, aligned to the right. On a terminal that is too
-/// narrow for all columns, the rest of them follow in further tables, each with the first column.
+/// A table whose first column names the row and whose others are figures, aligned to the right. On a terminal that
+/// is too narrow for all columns, the rest of them follow in further tables, each with the first column.
 pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let terminal = std::io::stdout().is_terminal();
     let width = terminal.then(terminal_size::terminal_size).flatten();

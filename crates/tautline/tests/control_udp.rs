@@ -1,5 +1,5 @@
-//! Plain UDP through a control process: who may open which UDP port, and that its clients' datagrams pass as those of a process
-//! with a demux of its own do. The peers are sockets of the kernel, Python and socat.
+//! Plain UDP through a control process: who may open which UDP port, and that its clients' datagrams pass as those of
+//! a process with a demux of its own do. The peers are sockets of the kernel, Python and socat.
 
 mod common;
 

@@ -11,7 +11,7 @@ pub(crate) fn monotonic() -> Instant {
 }
 
 /// Readings of both clocks that find the offset between them. Lower: a thread that is preempted in each of them dates a
-/// frame late by as much. Higher: a frame costs more after CLOCK_REALTIME was set on a machine that preempts all the time.
+/// frame late by as much. Higher: a frame costs more after CLOCK_REALTIME was set.
 const ATTEMPTS: u32 = 4;
 /// Time between two readings of one clock that were not disturbed. Lower: slow machines use all attempts. Higher: the
 /// offset is less exact.

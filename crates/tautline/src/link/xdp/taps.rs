@@ -26,6 +26,10 @@ const PERMITS: &str = "senders";
 /// in a fresh namespace.
 const FIRST_INDEX: u32 = 0x1_0000;
 
+/// `TL_SEND_PORT` and `TL_SEND_DATAGRAMS` of `bpf/tautline.h`.
+const SEND_PORT: u8 = 1;
+const SEND_DATAGRAMS: u8 = 2;
+
 /// `struct tl_sender`.
 const SENDER_BYTES: usize = 24;
 /// In place 0, which no port has: which demux the taps belong to.
@@ -52,8 +56,8 @@ pub(crate) enum Form {
 impl Permit {
     fn to_bytes(self) -> [u8; SENDER_BYTES] {
         let (form, port) = match self.form {
-            Form::Port(port) => (1, port),
-            Form::Datagrams(port) => (2, port),
+            Form::Port(port) => (SEND_PORT, port),
+            Form::Datagrams(port) => (SEND_DATAGRAMS, port),
         };
         let mut bytes = [0; SENDER_BYTES];
         bytes[0] = form;
