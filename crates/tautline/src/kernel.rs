@@ -104,8 +104,8 @@ pub const FEATURES: [Feature; 11] = [
     Feature {
         name: "`SO_PREFER_BUSY_POLL`",
         since: "5.11",
-        used_by: "link `xsk` with `busy_poll`",
-        instead: "leave `busy_poll` out: interrupts as the driver has them",
+        used_by: "link `xsk` with `busy_poll_us`",
+        instead: "leave `busy_poll_us` out: interrupts as the driver has them",
         probe: || tried(xsk::try_busy_poll()),
     },
     Feature {
