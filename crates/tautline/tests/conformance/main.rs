@@ -111,7 +111,6 @@ fn capabilities_are_true(pair: &Pair) {
         };
         let socket = (3, 2, 2, 1);
         let (of_message, of_datagram) = match report.link {
-            LinkKind::Xdp if report.control_process.is_some() => ((2, 1, 2, 1), Some(socket)),
             LinkKind::Xdp => ((2, 1, 2, 1), Some((2, 1, 2, 1))),
             LinkKind::Xsk if can.zero_copy == Some(true) => ((2, 1, 1, 1), Some((2, 1, 2, 1))),
             LinkKind::Xsk => ((3, 2, 2, 2), Some((3, 2, 3, 2))),
