@@ -29,6 +29,10 @@ const ANSWER_BYTES_MAX: u64 = 8 << 20;
 /// Pause where there is no descriptor for one who asks.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 
+/// Pause before another attempt to join the queue of those who ask a node. Lower: more attempts. Higher: a place that
+/// became free goes to somebody else.
+const QUEUE_PAUSE: Duration = Duration::from_millis(5);
+
 /// Tells the status of one node until dropped.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
@@ -119,8 +123,7 @@ impl Drop for StatusServer {
 
 /// The states of the nodes in this network namespace that this user may ask, as they describe themselves: its own, and
 /// control processes; for root those of all users in `/run/user` too. A node that does not answer in time is left out
-/// and
-/// named in the second list.
+/// and named in the second list.
 ///
 /// # Errors
 /// If the nodes' directory is not this user's own.
@@ -139,8 +142,9 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
             if !is_status {
                 continue;
             }
-            match runtime::connect(&room, &name, SocketType::STREAM) {
-                Ok(Some(socket)) => match ask(socket) {
+            let deadline = Instant::now() + TIME_LIMIT;
+            match connect(&room, &name, deadline) {
+                Ok(Some(socket)) => match ask(socket, deadline) {
                     Ok(state) => states.push(state),
                     Err(_) => silent.push(name),
                 },
@@ -158,10 +162,23 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
 /// How the names of sockets begin that tell no status.
 const CLIENTS: &str = "clients-";
 
-fn ask(socket: OwnedFd) -> io::Result<serde_json::Value> {
+/// Connects to a node; waits while those who asked before fill its queue.
+fn connect(room: &Directory, name: &str, deadline: Instant) -> io::Result<Option<OwnedFd>> {
+    loop {
+        match runtime::connect(room, name, SocketType::STREAM) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
+                std::thread::sleep(QUEUE_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn ask(socket: OwnedFd, deadline: Instant) -> io::Result<serde_json::Value> {
     let mut stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
-    let deadline = Instant::now() + TIME_LIMIT;
     let mut document = Vec::new();
     let mut part = [0; 65_536];
     loop {
