@@ -322,14 +322,13 @@ impl World {
                 }
                 7 => check(tautline_reply_to(port, place(&mut source, what), &mut to)),
                 8 => {
-                    let to = place(&mut to, what);
-                    let name = text(data);
-                    check(tautline_destination_of(
-                        port,
-                        name.as_ptr(),
-                        what.into(),
-                        to,
-                    ))
+                    let (to, name, number) = (place(&mut to, what), text(data), what.into());
+                    check(if length % 2 == 0 {
+                        tautline_destination_of(port, name.as_ptr(), number, to)
+                    } else {
+                        // The deadline has passed: nothing waits.
+                        tautline_destination_until(port, name.as_ptr(), number, 1, to)
+                    })
                 }
                 9 => {
                     let mut counters = std::mem::zeroed();

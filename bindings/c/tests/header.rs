@@ -304,6 +304,8 @@ fn errno_name(errno: i32) -> &'static str {
         libc::EXDEV => "EXDEV",
         libc::EMFILE => "EMFILE",
         libc::ENOTRECOVERABLE => "ENOTRECOVERABLE",
+        libc::ETIMEDOUT => "ETIMEDOUT",
+        libc::EACCES => "EACCES",
         other => panic!("errno {other} has no name here"),
     }
 }

@@ -4,10 +4,12 @@
 //! closes. Only the same user and root can connect; a control process tells everybody. The thread that does so sleeps
 //! otherwise, has no real-time priority, and touches nothing of the data path but its counters.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
@@ -33,12 +35,18 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 /// became free goes to somebody else.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
+thread_local! {
+    /// Whether this thread answers for a node.
+    static IS_STATUS_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Tells the status of one node until dropped.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
     room: Directory,
     name: String,
     stop: Arc<Event>,
+    thread: Option<JoinHandle<()>>,
     /// The process that the thread is in: a forked one has none.
     process: u32,
 }
@@ -49,17 +57,19 @@ impl StatusServer {
         let room = runtime::make(Room::Nodes)?;
         let name = own_name();
         let listener = runtime::listen(&room, &name, SocketType::STREAM, 0o600, ASKERS_MAX)?;
-        let server = Self {
+        let mut server = Self {
             room,
             name,
             stop: Arc::new(Event::new()?),
+            thread: None,
             process: std::process::id(),
         };
         let stop = Arc::clone(&server.stop);
         let listener = ForeignListener::new(listener);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("taut-status".to_owned())
             .spawn(move || serve(&listener, &stop, &node))?;
+        server.thread = Some(thread);
         Ok(server)
     }
 }
@@ -73,6 +83,7 @@ fn own_name() -> String {
 }
 
 fn serve(listener: &ForeignListener, stop: &Event, node: &Weak<NodeInner>) {
+    IS_STATUS_THREAD.set(true);
     // The thread that opened the node may be a real-time one; this one never is.
     let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
     let Ok(either) = wait::either(&[listener.as_fd(), stop.as_fd()]) else {
@@ -114,9 +125,18 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 
 impl Drop for StatusServer {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
-            self.stop.ring();
-            let _gone_already = self.room.remove(&self.name);
+        let thread = self.thread.take();
+        if self.process != std::process::id() {
+            // A thread of the parent's, which this process does not have.
+            std::mem::forget(thread);
+            return;
+        }
+        self.stop.ring();
+        let _gone_already = self.room.remove(&self.name);
+        // The thread holds the node while it answers, so it waits for nobody here; it drops the node itself if that
+        // was the last hold.
+        if let Some(thread) = thread.filter(|_| !IS_STATUS_THREAD.get()) {
+            let _ended = thread.join();
         }
     }
 }
