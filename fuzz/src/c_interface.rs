@@ -323,7 +323,7 @@ impl World {
                 7 => check(tautline_reply_to(port, place(&mut source, what), &mut to)),
                 8 => {
                     let (to, name, number) = (place(&mut to, what), text(data), what.into());
-                    check(if length % 2 == 0 {
+                    check(if length.is_multiple_of(2) {
                         tautline_destination_of(port, name.as_ptr(), number, to)
                     } else {
                         // The deadline has passed: nothing waits.
