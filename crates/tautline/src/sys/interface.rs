@@ -6,11 +6,12 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use tautline_proto::wire::MacAddress;
+
+use super::route;
 
 /// A network interface, at the moment of asking.
 #[derive(Clone, Debug)]
@@ -225,25 +226,10 @@ pub(crate) fn has_queueing_discipline(index: u32) -> io::Result<bool> {
 
 /// Attributes of an interface.
 fn attributes(index: u32) -> io::Result<Vec<LinkAttribute>> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
     let mut link = LinkMessage::default();
     link.header.index = index;
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
-    let mut message = NetlinkMessage::new(
-        header,
-        NetlinkPayload::from(RouteNetlinkMessage::GetLink(link)),
-    );
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    let (answer, _from) = socket.recv_from_full()?;
-    let answer =
-        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
-    let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = answer.payload else {
+    let answer = route::ask(RouteNetlinkMessage::GetLink(link), 0)?;
+    let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = answer else {
         return Ok(Vec::new());
     };
     Ok(link.attributes)

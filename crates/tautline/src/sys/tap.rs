@@ -4,12 +4,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, LinkXdp};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::fs::{Mode, OFlags};
 
+use super::route;
 use super::socket::Pieces;
 
 /// Bytes of frames on their way that one tap may hold before a write is refused. Lower: a burst into a driver with a
@@ -95,19 +95,7 @@ pub(crate) fn send_many(tap: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Result<u
 
 /// Asks the kernel to change an interface, and for its answer.
 fn change(request: RouteNetlinkMessage) -> io::Result<()> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    let mut message = NetlinkMessage::from(request);
-    message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    let (answer, _from) = socket.recv_from_full()?;
-    let answer =
-        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
-    match answer.payload {
+    match route::ask(request, NLM_F_ACK)? {
         NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
         _ => Ok(()),
     }
