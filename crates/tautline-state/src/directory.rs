@@ -411,7 +411,11 @@ fn make_component(
             Err(Errno::EXIST) => continue,
             Err(errno) => return Err(StateError::errno("make", path)(errno)),
         }
-        let descriptor = open_component(parent, name, DIRECTORY_FLAGS, path)?;
+        let descriptor = match open_component(parent, name, DIRECTORY_FLAGS, path) {
+            // Taken away as empty.
+            Err(error) if error.is_absent() => continue,
+            opened => opened?,
+        };
         // Somebody may have put another in its place where everybody may; the caller's check would find that
         // too, but this must not change a stranger's directory.
         check_owner(&stat_of(&descriptor, path)?, path, Owner::SelfOrRoot)?;

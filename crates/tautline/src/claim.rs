@@ -1,7 +1,6 @@
 //! A port number belongs to one process of a host, and so does an interface's control process. The claim is a lock on a
 //! file that only the user and root can open: the kernel drops it with the process, however that ends, and the file
-//! says
-//! whose it is.
+//! says whose it is.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use tautline_state::Directory;
+use tautline_state::{Directory, StateError};
 
 use crate::runtime::{self, Room};
 use crate::sys::unix::Credentials;
@@ -150,36 +149,44 @@ impl Number {
     }
 }
 
+impl From<StateError> for ClaimError {
+    fn from(error: StateError) -> Self {
+        Self::Io(error.into())
+    }
+}
+
 impl Claim {
     /// Claims a number for this process. Waits a moment for one that is just being given up.
     pub(crate) fn new(number: Number) -> Result<Self, ClaimError> {
         let own = Credentials::own();
-        let room = match runtime::make(Room::Claims) {
-            Ok(room) => room,
-            // The node's report says so.
-            Err(_) => return Ok(Self { held: None }),
-        };
-        let held = patiently(io::ErrorKind::WouldBlock, || {
-            lock(&room, &number.file(), own)
+        let made = runtime::make_in(Room::Claims, |room| {
+            patiently(io::ErrorKind::WouldBlock, || {
+                lock(room, &number.file(), own)
+            })
         });
-        claimed(held, &room, &number.file())
+        match made {
+            Ok((room, held)) => claimed(held, &room, &number.file()),
+            // The node's report says so.
+            Err(_) => Ok(Self { held: None }),
+        }
     }
 
     /// Claims a number for another process, which it will be handed to, without waiting.
     pub(crate) fn attempt(number: Number, owner: Credentials) -> Result<Self, ClaimError> {
-        let room = runtime::make(Room::Claims).map_err(|error| ClaimError::Io(error.into()))?;
-        let held = lock(&room, &number.file(), owner);
+        let (room, held) =
+            runtime::make_in(Room::Claims, |room| lock(room, &number.file(), owner))?;
         claimed(held, &room, &number.file())
     }
 
     /// Claims the place of an interface's control process. Waits for a predecessor that was killed.
     pub(crate) fn of_control(interface_index: u32) -> Result<Self, ClaimError> {
-        let room = runtime::make(Room::Claims).map_err(|error| ClaimError::Io(error.into()))?;
         let file = format!("control-{interface_index}");
         let started = Instant::now();
         loop {
             let own = Credentials::own();
-            let held = patiently(io::ErrorKind::WouldBlock, || lock(&room, &file, own));
+            let (room, held) = runtime::make_in(Room::Claims, |room| {
+                patiently(io::ErrorKind::WouldBlock, || lock(room, &file, own))
+            })?;
             let dying =
                 held.is_err() && owner(&room, &file).is_none_or(|owner| is_dying(owner.pid));
             if !dying || started.elapsed() > DEATH_TIME_LIMIT {
@@ -276,4 +283,46 @@ fn is_dying(pid: i32) -> bool {
     // A process whose memory is gone already has no line of it.
     let ending = state.starts_with(['Z', 'X']) || field("VmSize:").is_none();
     ending || has_kill("SigPnd:") || has_kill("ShdPnd:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::namespace;
+
+    const THREADS: usize = 8;
+    const NAMESPACES: usize = 40;
+
+    /// Whoever comes to a fresh namespace sweeps up after others, whose rooms may be empty at that moment.
+    #[test]
+    fn a_sweep_never_costs_a_claim_or_a_socket() {
+        let number = Number {
+            interface_index: 1,
+            ethertype: 0x88b5,
+            port: 7,
+        };
+        let come_often = || {
+            for _ in 0..NAMESPACES {
+                if namespace::enter_fresh().is_err() {
+                    println!("SKIPPED: network namespaces cannot be made here");
+                    return;
+                }
+                let claim = Claim::new(number).unwrap();
+                assert!(claim.held.is_some());
+                assert_eq!(claimant(number).unwrap().pid, Credentials::own().pid);
+                drop(claim);
+                let kind = rustix::net::SocketType::STREAM;
+                let (room, _listener) =
+                    runtime::listen(Room::Nodes, "test", kind, 0o600, 1).unwrap();
+                // Sweeping threads may fill its queue, which shows as well that it is there.
+                let found = runtime::connect(&room, "test", kind, Instant::now());
+                assert!(!matches!(found, Ok(None)));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(come_often);
+            }
+        });
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::net::SocketType;
@@ -20,8 +21,12 @@ const USERS: &str = "/run/user";
 /// Directories of network namespaces that are looked through for what is left of them, by whoever makes one. Lower:
 /// they are taken away later. Higher: the first node of a network namespace opens later.
 const SWEPT_MAX: usize = 64;
-/// Attempts to make a file whose directory somebody takes away as empty at the same moment.
-const ATTEMPTS: u32 = 8;
+/// Attempts to make a file whose directory somebody takes away as empty at the same moment. Lower: where many network
+/// namespaces begin at once, a start can fail. Higher: no difference, as each sweeps once.
+const ATTEMPTS: u32 = 32;
+/// Time between attempts to connect where too many wait already. Lower: more of a busy machine goes into trying.
+/// Higher: whoever connects is served later than it could be.
+const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
 
 /// Rooms of a namespace's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,22 @@ pub(crate) fn make(room: Room) -> Result<Directory, StateError> {
         match of_namespace.make_below(room, mode, Owner::SelfOrRoot) {
             Err(error) if error.is_absent() && attempt < ATTEMPTS => {}
             made => return made.map(|(directory, _)| directory),
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// Makes something in a room of this user's. Until it is there, a sweep may take the room away as empty; then it is done
+/// again in a fresh one. Returns the room too.
+pub(crate) fn make_in<T>(
+    room: Room,
+    make_it: impl Fn(&Directory) -> io::Result<T>,
+) -> Result<(Directory, io::Result<T>), StateError> {
+    for attempt in 1.. {
+        let directory = make(room)?;
+        match make_it(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
+            made => return Ok((directory, made)),
         }
     }
     unreachable!("the last attempt returns")
@@ -115,9 +136,19 @@ fn namespace_name() -> io::Result<String> {
 }
 
 /// Listens in a room under a name, which is there as soon as somebody answers, in place of what had that name. The
-/// caller
-/// has made sure that nobody else has it.
+/// caller has made sure that nobody else has it. Returns the room too.
 pub(crate) fn listen(
+    room: Room,
+    name: &str,
+    kind: SocketType,
+    mode: u32,
+    backlog: i32,
+) -> io::Result<(Directory, OwnedFd)> {
+    let (room, listener) = make_in(room, |room| Ok(listen_in(room, name, kind, mode, backlog)?))?;
+    Ok((room, listener?))
+}
+
+fn listen_in(
     room: &Directory,
     name: &str,
     kind: SocketType,
@@ -141,18 +172,25 @@ pub(crate) fn listen(
     Ok(listener)
 }
 
-/// Connects to a socket in a room. Never waits. `None` if nobody listens there.
+/// Connects to a socket in a room. While too many others wait to be accepted there, it waits until `deadline`; then the
+/// error is `ErrorKind::WouldBlock`. `None` if nobody listens there.
 pub(crate) fn connect(
     room: &Directory,
     name: &str,
     kind: SocketType,
+    deadline: Instant,
 ) -> io::Result<Option<OwnedFd>> {
-    match unix::connect_path(&room.reachable(name)?, kind) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(None),
-            _ => Err(error),
-        },
+    loop {
+        match unix::connect_path(&room.reachable(name)?, kind) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => return Ok(None),
+                io::ErrorKind::WouldBlock if Instant::now() < deadline => {
+                    std::thread::sleep(BETWEEN_CONNECTS);
+                }
+                _ => return Err(error),
+            },
+        }
     }
 }
 
@@ -205,7 +243,8 @@ fn sweep_rooms(directory: &Directory) -> Option<()> {
                     rustix::fs::flock(&file, exclusive).is_ok() && room.remove(name).is_ok()
                 }),
                 EntryKind::Socket => {
-                    let answered = connect(&room, name, SocketType::STREAM);
+                    let without_waiting = Instant::now();
+                    let answered = connect(&room, name, SocketType::STREAM, without_waiting);
                     matches!(answered, Ok(None)) && room.remove(name).is_ok()
                 }
                 _ => false,

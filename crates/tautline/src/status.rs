@@ -31,10 +31,6 @@ const ANSWER_BYTES_MAX: u64 = 8 << 20;
 /// Pause where there is no descriptor for one who asks.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 
-/// Pause before another attempt to join the queue of those who ask a node. Lower: more attempts. Higher: a place that
-/// became free goes to somebody else.
-const QUEUE_PAUSE: Duration = Duration::from_millis(5);
-
 thread_local! {
     /// Whether this thread answers for a node.
     static IS_STATUS_THREAD: Cell<bool> = const { Cell::new(false) };
@@ -54,9 +50,9 @@ pub(crate) struct StatusServer {
 impl StatusServer {
     /// Starts to answer for a node.
     pub(crate) fn start(node: Weak<NodeInner>) -> io::Result<Self> {
-        let room = runtime::make(Room::Nodes)?;
         let name = own_name();
-        let listener = runtime::listen(&room, &name, SocketType::STREAM, 0o600, ASKERS_MAX)?;
+        let kind = SocketType::STREAM;
+        let (room, listener) = runtime::listen(Room::Nodes, &name, kind, 0o600, ASKERS_MAX)?;
         let mut server = Self {
             room,
             name,
@@ -163,7 +159,7 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
                 continue;
             }
             let deadline = Instant::now() + TIME_LIMIT;
-            match connect(&room, &name, deadline) {
+            match runtime::connect(&room, &name, SocketType::STREAM, deadline) {
                 Ok(Some(socket)) => match ask(socket, deadline) {
                     Ok(state) => states.push(state),
                     Err(_) => silent.push(name),
@@ -181,20 +177,6 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
 
 /// How the names of sockets begin that tell no status.
 const CLIENTS: &str = "clients-";
-
-/// Connects to a node; waits while those who asked before fill its queue.
-fn connect(room: &Directory, name: &str, deadline: Instant) -> io::Result<Option<OwnedFd>> {
-    loop {
-        match runtime::connect(room, name, SocketType::STREAM) {
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
-            {
-                std::thread::sleep(QUEUE_PAUSE);
-            }
-            result => return result,
-        }
-    }
-}
 
 fn ask(socket: OwnedFd, deadline: Instant) -> io::Result<serde_json::Value> {
     let mut stream = UnixStream::from(socket);

@@ -11,7 +11,6 @@ use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
-use tautline_state::Directory;
 
 use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
 use super::table;
@@ -29,10 +28,6 @@ use crate::sys::{interface, unix, wait};
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// Time between attempts to connect to a control process where too many wait already. Lower: more of a busy machine
-/// goes
-/// into trying. Higher: a node opens later than it could.
-const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
 /// Attempts to open a port that is taken, and the time between them: whoever has just given it up may
 /// be a moment from gone.
 const ATTEMPTS: u32 = 10;
@@ -211,7 +206,9 @@ impl Hello {
     pub(super) fn connect(&self) -> io::Result<Option<Control>> {
         let name = super::socket_name(self.interface_index);
         for room in runtime::find(Room::Control) {
-            let Some(socket) = connect_soon(&room, &name)? else {
+            let deadline = Instant::now() + TIME_LIMIT;
+            let Some(socket) = runtime::connect(&room, &name, SocketType::SEQPACKET, deadline)?
+            else {
                 continue;
             };
             let peer = unix::peer(socket.as_fd())?;
@@ -240,21 +237,6 @@ impl Hello {
             }
             Answer::Refused(refusal) => Err(refusal.why),
             other => Err(format!("it answered {other:?}")),
-        }
-    }
-}
-
-/// Connects, and waits while too many others wait to be accepted.
-fn connect_soon(room: &Directory, name: &str) -> io::Result<Option<OwnedFd>> {
-    let deadline = Instant::now() + TIME_LIMIT;
-    loop {
-        match runtime::connect(room, name, SocketType::SEQPACKET) {
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
-            {
-                std::thread::sleep(BETWEEN_CONNECTS);
-            }
-            result => return result,
         }
     }
 }

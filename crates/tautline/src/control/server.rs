@@ -533,17 +533,14 @@ fn claim_place(name: &str, index: u32) -> Result<Claim, OpenError> {
 
 /// Listens in the room of control sockets, to which everybody may connect.
 fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
-    let room = runtime::make(Room::Control);
-    let listener = room.and_then(|room| runtime::listen(&room, name, kind, 0o666, BACKLOG));
-    match listener {
-        Ok(listener) => Ok(ForeignListener::new(listener)),
-        Err(error) => Err(refused("listening for clients", error.into())),
+    match runtime::listen(Room::Control, name, kind, 0o666, BACKLOG) {
+        Ok((_room, listener)) => Ok(ForeignListener::new(listener)),
+        Err(error) => Err(refused("listening for clients", error)),
     }
 }
 
 /// The demux that runs, or a fresh one in the best mode that works, with why not a better one. What a predecessor's
-/// last
-/// client held may be on its way out, and is waited for.
+/// last client held may be on its way out, and is waited for.
 fn own_demux(
     setup: &Setup,
     asked: Option<XdpMode>,

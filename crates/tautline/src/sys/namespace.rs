@@ -38,8 +38,7 @@ impl PrivateNamespace {
     /// A fresh one, with nothing in it. Needs CAP_SYS_ADMIN.
     pub(crate) fn new() -> io::Result<Self> {
         on_own_thread(|| {
-            // SAFETY: this thread ends with this closure and has neither files nor a file system of its own.
-            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+            enter_fresh()?;
             // A tap would ask for routers otherwise, and whoever has its descriptor could read that.
             let _absent_without_ipv6 =
                 std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
@@ -59,6 +58,12 @@ impl PrivateNamespace {
             work()
         })
     }
+}
+
+/// Moves this thread into a fresh network namespace. Needs CAP_SYS_ADMIN.
+pub(crate) fn enter_fresh() -> io::Result<()> {
+    // SAFETY: a network namespace is a thread's own, and no memory or descriptor goes with it.
+    Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
 }
 
 /// Runs `work` on a thread of its own, since a namespace is a thread's.
