@@ -84,7 +84,9 @@ test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in Q
 	@scripts/setup.sh --for test
 	@! command -v rustup >/dev/null || rustup --quiet target add $(KERNEL_TEST_TARGETS)
 	cargo build --locked --workspace --bin kernel-tests
-	$(TARGET)/debug/kernel-tests --out $(TARGET)/kernel-tests $(KERNEL_TEST_ARGS)
+	rm -rf $(TARGET)/bpf-objects
+	scripts/bpf-objects.sh $(TARGET)/bpf-objects
+	$(TARGET)/debug/kernel-tests --bpf-objects $(TARGET)/bpf-objects --out $(TARGET)/kernel-tests $(KERNEL_TEST_ARGS)
 
 xsk-zero-copy: ## link xsk with drivers that have zero-copy: a part of test-kernels
 	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only amd64@trixie-backports --part cards"

@@ -16,7 +16,7 @@ use crate::kernels::{DRIVERS, Driver, Kernel, MODULES};
 use crate::libtest::{self, Counts};
 use crate::orders::{self, Answer, Orders, Outcome};
 use crate::plan::{Cell, Part, cells};
-use crate::programs::{Programs, add_tools};
+use crate::programs::{BPF_OBJECTS, Programs, add_bpf_objects, add_tools};
 use crate::report::{CellResult, KernelResult};
 
 /// CPUs of a guest: two, since sender and receiver run at once in many tests.
@@ -30,6 +30,9 @@ const MEMORY_MIB: u32 = 1536;
 /// told later.
 const BOOT_SECONDS_MAX: u64 = 600;
 
+/// Variable that names a directory of further BPF objects to the test `bpf_load`.
+const BPF_OBJECTS_VARIABLE: &str = "TAUTLINE_BPF_OBJECTS";
+
 /// Properties that all guests share.
 pub(crate) struct Bench<'a> {
     pub(crate) cache: &'a Path,
@@ -39,6 +42,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) emulator: &'a Emulator,
     /// Whether the guests get Debian's programs too.
     pub(crate) with_tools: bool,
+    /// Directory of further BPF objects, which the guests load too.
+    pub(crate) bpf_objects: Option<&'a Path>,
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -54,7 +59,13 @@ impl Bench<'_> {
         let image = archive::kernel_image(job, self.cache)?;
         let qemu = self.emulator.qemu(arch);
         let has_driver = |driver: &Driver| self.emulator.has_device(arch, driver.model());
-        let cells = cells(kernel, self.parts, &has_driver);
+        let mut cells = cells(kernel, self.parts, &has_driver);
+        if self.bpf_objects.is_some() {
+            let variable = (BPF_OBJECTS_VARIABLE.to_owned(), BPF_OBJECTS.to_owned());
+            for cell in &mut cells {
+                cell.step.environment.push(variable.clone());
+            }
+        }
         let (files, orders) = self.orders(&packages, &cells)?;
         let devices: Vec<String> = DRIVERS
             .iter()
@@ -140,6 +151,9 @@ impl Bench<'_> {
             add_tools(&mut initramfs, kernel.job.arch, suite(kernel), self.cache)?;
         }
         programs.add_to(&mut initramfs, scratch).map_err(failed)?;
+        if let Some(objects) = self.bpf_objects {
+            add_bpf_objects(&mut initramfs, objects).map_err(KernelsError::file(objects))?;
+        }
         for module in modules {
             let content = fs::read(&module).map_err(KernelsError::file(&module))?;
             initramfs.add(place(&module), content);

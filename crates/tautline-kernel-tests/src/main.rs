@@ -59,6 +59,9 @@ struct Arguments {
     /// Use the static programs of this directory instead of building them: the tests, taut and kernel-tests
     #[arg(long, value_name = "DIR", conflicts_with = "quick")]
     programs: Option<PathBuf>,
+    /// Load the BPF objects below this directory too, as scripts/bpf-objects.sh makes them
+    #[arg(long, value_name = "DIR")]
+    bpf_objects: Option<PathBuf>,
     /// Print the kernels and end
     #[arg(long)]
     list: bool,
@@ -201,6 +204,7 @@ fn run_all(
             parts,
             emulator: &emulator,
             with_tools: !arguments.quick,
+            bpf_objects: arguments.bpf_objects.as_deref(),
             stop: &stop,
         };
         for kernel in kernels.iter().filter(|kernel| kernel.job.arch == arch) {

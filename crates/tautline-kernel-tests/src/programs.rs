@@ -29,6 +29,9 @@ const PACKAGES: [&str; 3] = ["iproute2", "ethtool", "iperf3"];
 /// The programs of those packages.
 const TOOLS: [&str; 3] = ["ip", "ethtool", "iperf3"];
 
+/// Place of further BPF objects in a guest.
+pub(crate) const BPF_OBJECTS: &str = "/bpf-objects";
+
 /// This very program, which is a guest's first process too.
 const INIT: &str = "kernel-tests";
 
@@ -179,6 +182,20 @@ fn strip<'a>(program: &Path, to: &'a Path) -> io::Result<Option<&'a Path>> {
         .stderr(Stdio::null())
         .status()?;
     Ok(status.success().then_some(to))
+}
+
+/// Puts the BPF objects of several compilers into a guest: a directory for each, as on the host.
+pub(crate) fn add_bpf_objects(initramfs: &mut Initramfs, from: &Path) -> io::Result<()> {
+    for compiler in fs::read_dir(from)? {
+        let compiler = compiler?.path();
+        let place = Path::new(BPF_OBJECTS).join(compiler.file_name().unwrap_or_default());
+        for object in fs::read_dir(&compiler)? {
+            let object = object?.path();
+            let name = object.file_name().unwrap_or_default();
+            initramfs.add(place.join(name), fs::read(&object)?);
+        }
+    }
+    Ok(())
 }
 
 /// Puts Debian's programs for an architecture into a guest, out of the suite that its kernel is of.
