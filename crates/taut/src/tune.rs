@@ -16,7 +16,7 @@ use tautline_state::journal::{Change, Journal, JournalError};
 use tautline_state::setting::{Setting, Thread};
 
 use tautline_report::table;
-use tautline_testbed::netdev::{Netdev, Poll};
+use tautline_testbed::interface::{self, Polls};
 
 /// Real-time priority of the threads that poll, unless another is asked for: above everything ordinary, and below what
 /// applications take. Lower is not possible with room below; higher would put it above some application.
@@ -77,7 +77,7 @@ impl TuneError {
             Self::Refused { .. } => {
                 "give a value that exists on this machine; what was set is put back"
             }
-            Self::NotTold { .. } => "use Linux 6.8 or later; the settings of threads need it",
+            Self::NotTold { .. } => "mount /proc and /sys; the settings of threads need them",
             Self::Journal(JournalError::Busy { .. }) => {
                 "end that process: it puts back what it set"
             }
@@ -98,7 +98,7 @@ pub struct Tuned {
 impl Tuned {
     /// Begins, first putting back what somebody left who did not do that.
     pub fn begin(interface: &str) -> Result<Tuned, TuneError> {
-        index(interface)?;
+        must_exist(interface)?;
         let (journal, recovered) = Journal::open(&journal_name(interface), "taut node")?;
         Ok(Tuned {
             interface: interface.to_owned(),
@@ -146,7 +146,7 @@ impl Tuned {
         ];
         let threads =
             wanted.threaded == Some(true) || wanted.priority.is_some() || wanted.cpu.is_some();
-        if threads && polls(&self.interface)?.is_empty() {
+        if threads && polls(&self.interface)?.count == Some(0) {
             return Err(TuneError::NoPoll(self.interface.clone()));
         }
         for (setting, value) in of_interface {
@@ -164,8 +164,7 @@ impl Tuned {
     }
 
     fn schedule_threads(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
-        let polls = polls(&self.interface)?;
-        let threads: Vec<u32> = polls.iter().filter_map(|poll| poll.thread).collect();
+        let threads = polls(&self.interface)?.threads;
         if threads.is_empty() {
             return Err(TuneError::NoThreads(self.interface.clone()));
         }
@@ -193,8 +192,7 @@ impl Tuned {
     }
 
     fn place_interrupts(&mut self, cpu: u32) -> Result<(), TuneError> {
-        let polls = polls(&self.interface)?;
-        let interrupts: Vec<u32> = polls.iter().filter_map(|poll| poll.interrupt).collect();
+        let interrupts = polls(&self.interface)?.interrupts;
         if interrupts.is_empty() {
             let note = format!("`{}` has no interrupts of its own to place", self.interface);
             self.notes.push(note);
@@ -279,7 +277,7 @@ fn journal_name(interface: &str) -> String {
 
 /// Settings of an interface and of the machine that are in force: name and value.
 pub fn current(interface: &str) -> Result<Vec<(String, String)>, TuneError> {
-    index(interface)?;
+    must_exist(interface)?;
     let mut settings = Vec::new();
     for attribute in ["threaded", "napi_defer_hard_irqs", "gro_flush_timeout"] {
         settings.push(Setting::OfInterface {
@@ -289,11 +287,12 @@ pub fn current(interface: &str) -> Result<Vec<(String, String)>, TuneError> {
     }
     settings.extend([BUSY_POLL, BUSY_READ].map(|path| Setting::File(path.into())));
     // Where the kernel does not tell, the rest is worth showing.
-    for poll in polls(interface).unwrap_or_default() {
-        if let Some(thread) = poll.thread.and_then(|number| Thread::now(number).ok()) {
+    if let Ok(polls) = polls(interface) {
+        let threads = polls.threads.into_iter();
+        for thread in threads.filter_map(|number| Thread::now(number).ok()) {
             settings.extend([Setting::ThreadPolicy(thread), Setting::ThreadCpus(thread)]);
         }
-        if let Some(interrupt) = poll.interrupt {
+        for interrupt in polls.interrupts {
             let path = format!("/proc/irq/{interrupt}/smp_affinity_list");
             settings.push(Setting::File(Path::new(&path).to_owned()));
         }
@@ -323,17 +322,17 @@ fn lines(list: &[String]) -> String {
     list.iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn index(interface: &str) -> Result<u32, TuneError> {
-    nix::net::if_::if_nametoindex(interface)
-        .map_err(|_| TuneError::NoInterface(interface.to_owned()))
+fn must_exist(interface: &str) -> Result<(), TuneError> {
+    match interface::index(interface) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(TuneError::NoInterface(interface.to_owned())),
+    }
 }
 
-fn polls(interface: &str) -> Result<Vec<Poll>, TuneError> {
-    let index = index(interface)?;
-    Netdev::open()
-        .and_then(|netdev| netdev.polls(index))
-        .map_err(|source| TuneError::NotTold {
-            interface: interface.to_owned(),
-            source,
-        })
+fn polls(interface: &str) -> Result<Polls, TuneError> {
+    must_exist(interface)?;
+    Polls::of(interface).map_err(|source| TuneError::NotTold {
+        interface: interface.to_owned(),
+        source,
+    })
 }

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::Signal;
 use tautline_testbed::hosts::clear_stale;
+use tautline_testbed::sys;
 
 mod common;
 use common::{Scratch, skipped_without_privilege};
@@ -92,14 +92,14 @@ fn an_interrupted_run_clears_up_itself() {
     if skipped_without_privilege() {
         return;
     }
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::INT, Signal::TERM] {
         let mut child = endless_benchmark();
         let made = namespaces_of(child.id());
-        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        sys::signal_process(child.id(), signal);
         let status = child.wait().unwrap();
         assert_eq!(
             status.code(),
-            Some(128 + signal as i32),
+            Some(128 + signal.as_raw()),
             "{status} {:?}",
             status.signal()
         );

@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::Signal;
 use serde_json::Value;
 use tautline_report::plot::latency_text;
+use tautline_testbed::sys;
 
 mod common;
 use common::{browse, skipped_without_privilege};
@@ -214,9 +214,9 @@ fn an_interrupted_demo_leaves_nothing() {
     }
     thread::sleep(Duration::from_millis(800));
     let children = children_of(child.id());
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    sys::signal_process(child.id(), Signal::INT);
     let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(128 + Signal::SIGINT as i32), "{status}");
+    assert_eq!(status.code(), Some(128 + Signal::INT.as_raw()), "{status}");
     assert!(!made.iter().any(|path| path.exists()));
     let start = Instant::now();
     // Killed with their parent, but it is another process that reaps them.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::Signal;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::sys;
 
 mod common;
 use common::{Scratch, skipped_without_privilege};
@@ -76,7 +76,7 @@ impl Control {
     }
 
     fn end(&mut self, signal: Signal) -> Option<i32> {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        sys::signal_process(self.child.id(), signal);
         self.child.wait().unwrap().code()
     }
 }
@@ -118,12 +118,12 @@ fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
     assert_eq!(status, Some(1));
     let pid = format!("process {}", control.child.id());
     assert!(error.contains(&pid), "{error}");
-    assert_eq!(control.end(Signal::SIGTERM), Some(0));
+    assert_eq!(control.end(Signal::TERM), Some(0));
     assert_eq!(in_force(&hosts), UNTUNED);
 
     // Killed, the veth is not polled any more, and the kernel takes no such setting for it.
     let mut control = Control::start(&hosts, &config);
-    control.end(Signal::SIGKILL);
+    control.end(Signal::KILL);
     assert_eq!(in_force(&hosts)[..2], tuned[..2]);
     let (status, out, error) = run(&hosts, &["node", "untune"]);
     assert_eq!(status, Some(0), "{error}");
@@ -132,7 +132,7 @@ fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
 
     // Or its successor does, which wants nothing of the kind.
     let mut control = Control::start(&hosts, &config);
-    control.end(Signal::SIGKILL);
+    control.end(Signal::KILL);
     let plain = Config::new("run-plain", "");
     let _successor = Control::start(&hosts, &plain);
     assert_eq!(in_force(&hosts), UNTUNED);
@@ -257,7 +257,7 @@ fn the_service_manager_is_told_when_clients_can_come() {
     let mut control = Control { child };
     let _gone = fs::remove_file(&path);
     assert_eq!(&buffer[..told.unwrap()], b"READY=1");
-    assert_eq!(control.end(Signal::SIGINT), Some(0));
+    assert_eq!(control.end(Signal::INT), Some(0));
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn neighbours_are_entered_solicited_and_shown_until_a_port_opens() {
         error.contains("no neighbour `nobody` (there are: drive \"1\", arm, late)"),
         "{error}"
     );
-    assert_eq!(echo.end(Signal::SIGTERM), Some(0));
+    assert_eq!(echo.end(Signal::TERM), Some(0));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tautline_testbed::sys;
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -306,7 +307,7 @@ fn top_shows_rates_and_what_waits() {
     };
     await_that(|| top()["rows"][0]["published"] == 1);
     // Stopped, the receiver takes nothing.
-    let pid = nix::unistd::Pid::from_raw(receiver.0.id() as i32);
+    let receiver_pid = receiver.0.id();
     let one = json(&run(&["vbus", "list", "--bus", &bus, "--json"]));
     assert_eq!(
         one["buses"][0]["ports"][0]["producers"][0]["from"],
@@ -329,13 +330,13 @@ fn top_shows_rates_and_what_waits() {
     ]));
     assert!(table.contains("messages/s"), "{table}");
     assert!(table.contains("motor.7"), "{table}");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    sys::signal_process(receiver_pid, rustix::process::Signal::STOP);
     // A port whose process is stopped is named, after a second, and the rest is shown.
     let stopped = top();
     assert_eq!(stopped["rows"], Value::Array(Vec::new()));
     let silent = stopped["silent"][0].as_str().unwrap();
     assert!(silent.contains("motor.7"), "{silent}");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    sys::signal_process(receiver_pid, rustix::process::Signal::CONT);
 }
 
 #[test]

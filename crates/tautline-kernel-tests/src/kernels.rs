@@ -146,8 +146,9 @@ impl Driver {
 }
 
 /// Modules of the cards, of virtual cables, and of what the tests make beside.
-pub(crate) const MODULES: [&str; 12] = [
+pub(crate) const MODULES: [&str; 13] = [
     "veth",
+    "tun",
     "macvlan",
     "bridge",
     "xsk_diag",

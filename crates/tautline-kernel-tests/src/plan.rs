@@ -90,7 +90,8 @@ pub(crate) fn cells(
 
 /// Link `xdp` says which kernel has what it needs, and a node takes `packet`.
 fn without_xdp() -> Vec<Cell> {
-    let suites = ["conformance", "packet::", "udp::", "packet_to_udp::"];
+    let both = ["--skip", "xdp_to_", "--skip", "xsk_to_"];
+    let suites = [&["conformance", "packet::", "udp::"], &both[..]].concat();
     vec![
         test("veth", "", "xdp refused, packet taken", &["old_kernel"]),
         test("veth", "", "conformance of packet and udp", &suites),

@@ -1,4 +1,4 @@
-//! Programs for the guests: this project's, built here, and Debian's `ip`, `ethtool` and `iperf3`.
+//! Programs for the guests: this project's, built here, and Debian's `ip`, `ethtool`, `iperf3` and `sh`.
 
 use std::fs;
 use std::io;
@@ -23,11 +23,16 @@ const TESTS: [&str; 6] = [
 /// Test programs of `--quick`.
 const QUICK_TESTS: [&str; 1] = ["bpf_load"];
 
-/// Debian's packages with the programs that tests and demo run.
-const PACKAGES: [&str; 3] = ["iproute2", "ethtool", "iperf3"];
+/// Debian's packages with the programs that tests and demo run: the demo writes a setting of a host through a shell.
+const PACKAGES: [&str; 4] = ["iproute2", "ethtool", "iperf3", "dash"];
 
-/// The programs of those packages.
-const TOOLS: [&str; 3] = ["ip", "ethtool", "iperf3"];
+/// The programs of those packages, and their names in the guest.
+const TOOLS: [(&str, &str); 4] = [
+    ("ip", "ip"),
+    ("ethtool", "ethtool"),
+    ("iperf3", "iperf3"),
+    ("dash", "sh"),
+];
 
 /// Place of further BPF objects in a guest.
 pub(crate) const BPF_OBJECTS: &str = "/bpf-objects";
@@ -210,27 +215,29 @@ pub(crate) fn add_tools(
         suite.unwrap_or("system"),
         arch.debian_name()
     ));
-    if !root.join("complete").exists() {
+    // Says what was unpacked there.
+    let marker = root.join("complete");
+    let content = PACKAGES.join(" ");
+    if fs::read_to_string(&marker).ok().as_deref() != Some(&content) {
         let packages = Apt::new(arch, suite, cache)?.fetch_with_dependencies(&PACKAGES)?;
         fs::create_dir_all(&root).map_err(KernelsError::file(&root))?;
         for package in packages {
             unpack(&package, &root, &[])?;
         }
-        let marker = root.join("complete");
-        fs::write(&marker, "").map_err(KernelsError::file(&marker))?;
+        fs::write(&marker, &content).map_err(KernelsError::file(&marker))?;
     }
     add_root(initramfs, &root, arch).map_err(KernelsError::file(&root))
 }
 
 /// The tools of an unpacked root, all libraries, and the loader where programs look for it.
 fn add_root(initramfs: &mut Initramfs, root: &Path, arch: Arch) -> io::Result<()> {
-    for tool in TOOLS {
+    for (tool, name) in TOOLS {
         let file = ["usr/bin", "usr/sbin", "bin", "sbin"]
             .map(|directory| root.join(directory).join(tool))
             .into_iter()
             .find_map(|path| resolve(root, path))
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, tool))?;
-        initramfs.add(format!("/usr/bin/{tool}"), fs::read(file)?);
+        initramfs.add(format!("/usr/bin/{name}"), fs::read(file)?);
     }
     let (triple, loader) = match arch {
         Arch::X86_64 => ("x86_64-linux-gnu", "/lib64/ld-linux-x86-64.so.2"),

@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle,
+};
 
 /// Lines above, below and under the heading only: figures are compared down a column.
 const STYLE: TableStyle = TableStyle::new()
@@ -13,9 +15,37 @@ const STYLE: TableStyle = TableStyle::new()
 /// A table whose first column names the row and whose others are figures, aligned to the right. On a terminal that
 /// is too narrow for all columns, the rest of them follow in further tables, each with the first column.
 pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    figures_within(header, rows, terminal_width().map(usize::from))
+}
+
+/// Columns of the terminal that the output goes to, if it goes to one.
+fn terminal_width() -> Option<u16> {
     let terminal = std::io::stdout().is_terminal();
-    let width = terminal.then(terminal_size::terminal_size).flatten();
-    figures_within(header, rows, width.map(|(width, _)| usize::from(width.0)))
+    let size = terminal.then(terminal_size::terminal_size).flatten();
+    size.map(|(width, _)| width.0)
+}
+
+/// Rows of words without borders, aligned to the left. On a terminal, the last column is broken into lines that fit.
+pub fn words(rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    words_within(rows, terminal_width())
+}
+
+fn words_within(rows: impl IntoIterator<Item = Vec<String>>, width: Option<u16>) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new());
+    for row in rows {
+        table.add_row(row);
+    }
+    if let Some(width) = width {
+        table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width);
+        let whole = table.column_count().saturating_sub(1);
+        for column in table.column_iter_mut().take(whole) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    text_of(&table)
 }
 
 fn figures_within(
@@ -94,6 +124,25 @@ pub fn microseconds(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_broken_where_the_terminal_ends() {
+        let rows = || {
+            let row = |words: [&str; 3]| words.map(str::to_owned).to_vec();
+            [
+                row(["good", "a name of six words, kept whole", "there"]),
+                row(["limited", "short", "one two three four five six\n-> seven"]),
+            ]
+        };
+        let wide = words_within(rows(), None);
+        let lines: Vec<&str> = wide.lines().collect();
+        assert_eq!(lines.len(), 3, "{wide}");
+        assert_eq!(lines[1].find("one"), lines[0].find("there"));
+        assert_eq!(lines[2].find("-> seven"), lines[0].find("there"));
+        let narrow = words_within(rows(), Some(60));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 60));
+        assert!(narrow.lines().count() > 3 && narrow.contains("kept whole"));
+    }
 
     #[test]
     fn figures_stand_right_aligned_below_each_other() {

@@ -12,6 +12,7 @@
 pub mod capability;
 pub mod child;
 pub mod hosts;
+pub mod interface;
 pub mod interrupt;
 pub mod netdev;
 pub mod sys;

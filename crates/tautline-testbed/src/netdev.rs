@@ -130,16 +130,9 @@ impl Netdev {
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The kernel's threads that poll an interface of the caller's network namespace, by number; none where its poll
-    /// is not in threads.
-    pub fn poll_threads(&self, interface_index: u32) -> io::Result<Vec<u32>> {
-        let polls = self.polls(interface_index)?;
-        Ok(polls.into_iter().filter_map(|poll| poll.thread).collect())
-    }
-
     /// The polls (NAPI instances) of an interface of the caller's network namespace that is up. A veth has none without
     /// an XDP program.
-    pub fn polls(&self, interface_index: u32) -> io::Result<Vec<Poll>> {
+    pub(crate) fn polls(&self, interface_index: u32) -> io::Result<Vec<Poll>> {
         let request = message(
             self.family,
             NETDEV_CMD_NAPI_GET,
@@ -176,11 +169,11 @@ impl Netdev {
 
 /// One poll of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Poll {
+pub(crate) struct Poll {
     /// The kernel thread that it runs in, if it does.
-    pub thread: Option<u32>,
+    pub(crate) thread: Option<u32>,
     /// The interrupt that sets it off, if the driver told.
-    pub interrupt: Option<u32>,
+    pub(crate) interrupt: Option<u32>,
 }
 
 /// A generic netlink request with one attribute.

@@ -13,6 +13,7 @@ use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
+use tautline_testbed::interface;
 
 /// Arguments of `taut neigh`.
 #[derive(Debug, Args)]
@@ -136,17 +137,15 @@ impl ShowArguments {
         if let Some(name) = &self.interface {
             return Ok(name.clone());
         }
-        let names = nix::net::if_::if_nameindex().map_err(|error| {
+        let names = interface::names().map_err(|error| {
             CommandError::failed(
                 format!("cannot list the interfaces: {error}"),
                 "name one with --interface",
             )
         })?;
         let mut served: Vec<String> = names
-            .iter()
-            .filter_map(|found| found.name().to_str().ok())
+            .into_iter()
             .filter(|name| control::look(name).is_some())
-            .map(str::to_owned)
             .collect();
         match (served.pop(), served.is_empty()) {
             (Some(only), true) => Ok(only),

@@ -7,10 +7,7 @@ mod interfaces;
 use std::fs;
 use std::path::Path;
 
-use aya::maps::MapType;
-use aya::programs::ProgramType;
-use aya::sys::{is_map_supported, is_program_supported};
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use tautline::OpenError;
 use tautline::kernel::{FEATURES, Feature};
@@ -18,9 +15,10 @@ use tautline::link::XdpMode;
 use tautline::link::xdp::{Verified, try_demux};
 use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
-
+use tautline_lab::other_work::OtherWork;
+use tautline_report::table;
 use tautline_testbed::capability;
-use tautline_testbed::hosts;
+use tautline_testbed::{hosts, interface};
 
 /// Memory that a node with a few ports of default depth locks (2 MiB a port) with room to spare.
 const MEMLOCK_BYTES_WANTED: u64 = 64 << 20;
@@ -149,21 +147,15 @@ impl Examination {
     /// The lines for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.machine.summary());
-        let mut area = "";
-        for line in &self.lines {
-            if line.area != area {
-                area = line.area;
-                text += &format!("\n{area}\n");
-            }
-            text += &format!(
-                "  {:<8} {:<26} {}\n",
-                line.grade.word(),
-                line.name,
-                line.found
-            );
-            if let Some(remedy) = &line.remedy {
-                text += &format!("  {:<8} {:<26} -> {remedy}\n", "", "");
-            }
+        for lines in self.lines.chunk_by(|one, next| one.area == next.area) {
+            text += &format!("\n{}\n", lines[0].area);
+            text += &table::words(lines.iter().map(|line| {
+                let result = match &line.remedy {
+                    Some(remedy) => format!("{}\n-> {remedy}", line.found),
+                    None => line.found.clone(),
+                };
+                vec![line.grade.word().to_owned(), line.name.clone(), result]
+            }));
         }
         let count = |grade| self.lines.iter().filter(|line| line.grade == grade).count();
         text += &format!(
@@ -301,43 +293,25 @@ fn kernel_lines(machine: &Machine, demux: &[(XdpMode, TriedDemux)]) -> Vec<Line>
     let tried = demux.iter();
     lines.extend(tried.map(|(mode, tried)| demux_line(AREA, *mode, tried)));
     lines.extend(FEATURES.iter().map(|feature| feature_line(AREA, feature)));
-    lines.push(probe_line(
-        AREA,
-        "XDP programs",
-        is_program_supported(ProgramType::Xdp).map_err(|e| e.to_string()),
-        "use a kernel with CONFIG_BPF_SYSCALL",
-    ));
-    for (name, map, option) in [
-        (
-            "BPF mapped array",
-            MapType::Array,
-            "use a kernel with CONFIG_BPF_SYSCALL",
-        ),
-        (
-            "AF_XDP socket map",
-            MapType::XskMap,
-            "only the xsk link needs it: CONFIG_XDP_SOCKETS",
-        ),
-    ] {
-        lines.push(probe_line(
-            AREA,
-            name,
-            is_map_supported(map).map_err(|e| e.to_string()),
-            option,
-        ));
-    }
-    lines.push(protocol_line(
-        AREA,
-        "AF_XDP sockets",
-        "XDP",
-        "only the xsk link needs them: CONFIG_XDP_SOCKETS",
-    ));
     lines.push(protocol_line(
         AREA,
         "packet sockets",
         "PACKET",
         "load them with `modprobe af_packet` (CONFIG_PACKET)",
     ));
+    lines.push(match fs::metadata("/dev/net/tun") {
+        Ok(_) => Line::good(
+            AREA,
+            "/dev/net/tun",
+            "there; clients of a control process send through it",
+        ),
+        Err(_) => Line::limited(
+            AREA,
+            "/dev/net/tun",
+            "not there; a control process cannot serve clients",
+            "modprobe tun, or give that device to the container",
+        ),
+    });
     lines.push(match text("/proc/sys/net/core/bpf_jit_enable").as_deref() {
         Some("0") => Line::limited(
             AREA,
@@ -375,19 +349,6 @@ fn kernel_lines(machine: &Machine, demux: &[(XdpMode, TriedDemux)]) -> Vec<Line>
         ),
     });
     lines
-}
-
-fn probe_line(area: &'static str, name: &str, result: Result<bool, String>, remedy: &str) -> Line {
-    match result {
-        Ok(true) => Line::good(area, name, "supported (tried)"),
-        Ok(false) => Line::missing(area, name, "not supported by this kernel", remedy),
-        Err(error) => Line::limited(
-            area,
-            name,
-            format!("could not be tried: {error}"),
-            "run `taut doctor` as root, or with CAP_BPF, to know",
-        ),
-    }
 }
 
 /// Whether the kernel has registered a socket family, by the name in `/proc/net/protocols`.
@@ -469,11 +430,9 @@ fn privilege_lines() -> Vec<Line> {
 
 /// The control processes of this network namespace's interfaces, through which a process needs no privilege.
 fn control_lines(area: &'static str) -> Vec<Line> {
-    let interfaces = nix::net::if_::if_nameindex();
-    let interfaces = interfaces.iter().flat_map(|list| list.iter());
-    let found = interfaces.filter_map(|interface| {
-        let name = interface.name().to_str().ok()?;
-        let found = tautline::control::look(name)?;
+    let interfaces = interface::names().unwrap_or_default().into_iter();
+    let found = interfaces.filter_map(|name| {
+        let found = tautline::control::look(&name)?;
         let process = format!("process {} serves `{name}`", found.pid);
         Some(match found.refused {
             None => Line::good(
@@ -494,52 +453,42 @@ fn control_lines(area: &'static str) -> Vec<Line> {
 
 fn memlock_line(area: &'static str) -> Line {
     let unlimited = holds("CAP_IPC_LOCK") == Some(true);
-    match getrlimit(Resource::RLIMIT_MEMLOCK) {
-        Ok((RLIM_INFINITY, _)) => Line::good(area, "locked memory", "unlimited"),
-        Ok((soft, _)) if unlimited => Line::good(
+    match getrlimit(Resource::Memlock).current {
+        None => Line::good(area, "locked memory", "unlimited"),
+        Some(bytes) if unlimited => Line::good(
             area,
             "locked memory",
-            format!("limit {} KiB, which CAP_IPC_LOCK passes over", soft / 1024),
+            format!("limit {} KiB, which CAP_IPC_LOCK passes over", bytes / 1024),
         ),
-        Ok((soft, _)) if soft >= MEMLOCK_BYTES_WANTED => {
-            Line::good(area, "locked memory", format!("limit {} MiB", soft >> 20))
+        Some(bytes) if bytes >= MEMLOCK_BYTES_WANTED => {
+            Line::good(area, "locked memory", format!("limit {} MiB", bytes >> 20))
         }
-        Ok((soft, _)) => Line::limited(
+        Some(bytes) => Line::limited(
             area,
             "locked memory",
-            format!("limit {} KiB", soft / 1024),
+            format!("limit {} KiB", bytes / 1024),
             "raise it: `ulimit -l unlimited`, /etc/security/limits.conf, or LimitMEMLOCK= in a unit",
-        ),
-        Err(error) => Line::limited(
-            area,
-            "locked memory",
-            format!("{UNKNOWN}: {error}"),
-            "allow getrlimit",
         ),
     }
 }
 
 fn priority_line(area: &'static str) -> Line {
-    match getrlimit(Resource::RLIMIT_RTPRIO) {
+    /// The highest of SCHED_FIFO.
+    const HIGHEST: u64 = 99;
+    match getrlimit(Resource::Rtprio).current {
         _ if holds("CAP_SYS_NICE") == Some(true) => {
             Line::good(area, "real-time priority", "any, by CAP_SYS_NICE")
         }
-        Ok((0, _)) => Line::limited(
+        Some(0) => Line::limited(
             area,
             "real-time priority",
             "none allowed",
             "raise it: `ulimit -r 98`, rtprio in /etc/security/limits.conf, or LimitRTPRIO= in a unit",
         ),
-        Ok((soft, _)) => Line::good(
+        limit => Line::good(
             area,
             "real-time priority",
-            format!("up to {}", soft.min(99)),
-        ),
-        Err(error) => Line::limited(
-            area,
-            "real-time priority",
-            format!("{UNKNOWN}: {error}"),
-            "allow getrlimit",
+            format!("up to {}", limit.unwrap_or(HIGHEST).min(HIGHEST)),
         ),
     }
 }
@@ -612,6 +561,15 @@ fn timing_lines(machine: &Machine) -> Vec<Line> {
             ),
         },
     );
+    lines.push(match OtherWork::measure().warning() {
+        None => Line::good(AREA, "other work", "little: the machine is quiet"),
+        Some(warning) => Line::limited(
+            AREA,
+            "other work",
+            warning,
+            "measure when nothing else runs; `top` shows who does",
+        ),
+    });
     lines.push(match machine.is_virtual.known() {
         Some(false) => Line::good(AREA, "hardware", "not a virtual machine"),
         Some(true) => Line::limited(

@@ -11,7 +11,7 @@ use tautline_testbed::child;
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::ExperimentError;
-use tautline_testbed::netdev::Netdev;
+use tautline_testbed::interface::Polls;
 
 /// Steers the protocol stack's part to a CPU, where it runs in soft interrupts: receive packet steering
 /// (Documentation/networking/scaling.rst). For an end without a poll of its own.
@@ -47,13 +47,11 @@ pub(super) fn in_thread(
     hosts.set_interface(host, cable, "threaded", "1")?;
     let interface = hosts.end(host, cable).interface();
     let threads = hosts
-        .inside(host, || {
-            let index = nix::net::if_::if_nametoindex(interface.as_str())?;
-            Netdev::open()?.poll_threads(index)
-        })?
+        .inside(host, || Polls::of(&interface))?
         .map_err(ExperimentError::io(format!(
             "find the poll threads of {interface}"
-        )))?;
+        )))?
+        .threads;
     if threads.is_empty() {
         return Err(ExperimentError::Io {
             operation: format!("put the poll of {interface} into a thread"),
