@@ -129,7 +129,7 @@ fn node_text(node: &Value) -> String {
     text += &neighbours_text(node);
     text += &ports_text(list(&node["ports"]));
     text += &lost_to_deaths(list(&node["ports"]));
-    text += &peers_text(list(&node["ports"]));
+    text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
     text += &send_pool_text(&node["send_pool"]);
     text
@@ -406,23 +406,24 @@ fn lost_to_deaths(ports: &[Value]) -> String {
     ports.iter().filter_map(line).collect()
 }
 
-fn peers_text(ports: &[Value]) -> String {
+/// A peer's name in the node's neighbour table, or its address.
+fn peer_name(peer: &Value, neighbours: &[Value]) -> String {
+    let address = &peer["address"];
+    let is_it = |entry: &&Value| entry["mac"] == *address || entry["ip"] == *address;
+    match neighbours.iter().find(is_it) {
+        Some(entry) => plain(&entry["name"]),
+        None => plain(address),
+    }
+}
+
+fn peers_text(ports: &[Value], neighbours: &[Value]) -> String {
     let rows: Vec<Vec<String>> = ports
         .iter()
         .flat_map(|port| {
             list(&port["peers"]).iter().map(|peer| {
-                let mut cells = vec![plain(&port["number"])];
-                cells.extend(
-                    [
-                        "address",
-                        "port",
-                        "received",
-                        "lost",
-                        "duplicates",
-                        "restarts",
-                    ]
-                    .map(|key| plain(&peer[key])),
-                );
+                let mut cells = vec![plain(&port["number"]), peer_name(peer, neighbours)];
+                let counts = ["port", "received", "lost", "duplicates", "restarts"];
+                cells.extend(counts.map(|key| plain(&peer[key])));
                 cells
             })
         })
@@ -442,4 +443,25 @@ fn peers_text(ports: &[Value]) -> String {
         ],
         rows,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn peers_have_the_names_of_neighbours() {
+        let neighbours = [json!({"name": "arm", "mac": "02:00:00:00:00:02", "ip": "10.0.0.2"})];
+        let peer = |address: &str| peer_name(&json!({ "address": address }), &neighbours);
+        assert_eq!(peer("02:00:00:00:00:02"), "arm");
+        assert_eq!(peer("10.0.0.2"), "arm");
+        assert_eq!(peer("02:00:00:00:00:03"), "02:00:00:00:00:03");
+        let text = peers_text(
+            &[json!({"number": 7, "peers": [{"address": "10.0.0.2", "port": 9, "received": 1}]})],
+            &neighbours,
+        );
+        assert!(text.contains("arm"), "{text}");
+    }
 }

@@ -7,6 +7,7 @@ mod interfaces;
 use std::fs;
 use std::path::Path;
 
+use console::Style;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use tautline::OpenError;
@@ -43,6 +44,26 @@ impl Grade {
             Grade::Missing => "missing",
         }
     }
+}
+
+/// The lines with their grades, which stand first, in colour: where the output is a terminal that has some and
+/// `NO_COLOR` is not set.
+fn coloured(lines: &str) -> String {
+    let coloured = |line: &str| {
+        let word = line.split_whitespace().next().unwrap_or("");
+        let style = match word {
+            "good" => Style::new().green(),
+            "limited" => Style::new().yellow(),
+            "missing" => Style::new().red().bold(),
+            _ => return format!("{line}\n"),
+        };
+        match line.strip_prefix(&format!(" {word}")) {
+            Some(rest) => format!(" {}{rest}\n", style.apply_to(word)),
+            // A line that goes on below another.
+            None => format!("{line}\n"),
+        }
+    };
+    lines.lines().map(coloured).collect()
 }
 
 /// One thing that was looked at.
@@ -149,13 +170,13 @@ impl Examination {
         let mut text = format!("{}\n", self.machine.summary());
         for lines in self.lines.chunk_by(|one, next| one.area == next.area) {
             text += &format!("\n{}\n", lines[0].area);
-            text += &table::words(lines.iter().map(|line| {
+            text += &coloured(&table::words(lines.iter().map(|line| {
                 let result = match &line.remedy {
                     Some(remedy) => format!("{}\n-> {remedy}", line.found),
                     None => line.found.clone(),
                 };
                 vec![line.grade.word().to_owned(), line.name.clone(), result]
-            }));
+            })));
         }
         let count = |grade| self.lines.iter().filter(|line| line.grade == grade).count();
         text += &format!(

@@ -67,6 +67,9 @@ fn looks_like_a_kernel(image: &[u8], arch: Arch) -> bool {
     arch != Arch::X86_64 || image.get(0x202..0x206) == Some(b"HdrS")
 }
 
+/// Places of the image in packages: the second from Debian's Linux 7 on.
+const IMAGES: [&str; 2] = ["./boot/vmlinuz-*", "./usr/lib/modules/*/vmlinuz"];
+
 /// Unpacks the kernel of a package; the file's name carries version and architecture, so it names the copy.
 fn unpack_image(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
     let stem = package.file_stem().unwrap_or_default();
@@ -75,8 +78,8 @@ fn unpack_image(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
         return Ok(image);
     }
     let partial = partial(&directory)?;
-    // Only boot/: the modules are twenty times its size and few guests need them.
-    let unpacked = unpack(package, &partial, &["./boot/vmlinuz-*"]);
+    // Not the modules: they are twenty times its size and few guests need them.
+    let unpacked = unpack(package, &partial, &IMAGES);
     let image = unpacked.and_then(|()| {
         image_below(&partial).ok_or(KernelsError::NoKernelInPackage {
             package: package.to_owned(),
@@ -151,17 +154,19 @@ pub fn unpack(package: &Path, into: &Path, patterns: &[&str]) -> Result<(), Kern
 }
 
 fn image_below(directory: &Path) -> Option<PathBuf> {
-    let mut images: Vec<PathBuf> = fs::read_dir(directory.join("boot"))
-        .ok()?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-        })
-        .collect();
-    images.sort();
-    images.pop()
+    let entries = |directory: &str, below: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(below.join(directory)).into_iter().flatten();
+        entries.flatten().map(|entry| entry.path()).collect()
+    };
+    let in_boot = entries("boot", directory).into_iter().filter(|path| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+    });
+    let beside_modules = entries("usr/lib/modules", directory)
+        .into_iter()
+        .map(|path| path.join("vmlinuz"))
+        .filter(|path| path.is_file());
+    in_boot.chain(beside_modules).max()
 }
 
 /// apt with lists and archives of its own, for one architecture, and for one suite if that is not the system's.
@@ -535,6 +540,26 @@ fn tail(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_image_is_found_in_both_places() {
+        for place in [
+            "boot/vmlinuz-6.1.0-56-amd64",
+            "usr/lib/modules/7.3.4/vmlinuz",
+        ] {
+            let directory = std::env::temp_dir().join(format!(
+                "taut-image-{}-{}",
+                std::process::id(),
+                place.len()
+            ));
+            let image = directory.join(place);
+            fs::create_dir_all(image.parent().unwrap()).unwrap();
+            assert_eq!(image_below(&directory), None);
+            fs::write(&image, "").unwrap();
+            assert_eq!(image_below(&directory), Some(image));
+            fs::remove_dir_all(&directory).unwrap();
+        }
+    }
 
     #[test]
     fn dependencies_and_sources_are_understood() {

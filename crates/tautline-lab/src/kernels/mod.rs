@@ -274,7 +274,7 @@ pub enum KernelsError {
         reason: String,
     },
     /// A package without a kernel in it.
-    #[error("{package} has no boot/vmlinuz-* in it: it is not a kernel package")]
+    #[error("{package} has no kernel image (vmlinuz) in it: it is not a kernel package")]
     NoKernelInPackage {
         /// The package.
         package: PathBuf,
