@@ -25,13 +25,14 @@ pub(crate) fn compile_all(programs: &[&str]) {
         println!("cargo:rerun-if-changed={}", header.display());
     }
     for program in programs {
-        let source = sources.join(format!("{program}.bpf.c"));
-        println!("cargo:rerun-if-changed={}", source.display());
-        compile(&source, &out.join(format!("{program}.bpf.o")));
+        let source = format!("{program}.bpf.c");
+        println!("cargo:rerun-if-changed={}", sources.join(&source).display());
+        compile(&sources, &source, &out.join(format!("{program}.bpf.o")));
     }
 }
 
-fn compile(source: &Path, object: &Path) {
+/// The same compiler makes the same bytes wherever the sources lie: their directory is not in the object.
+fn compile(sources: &Path, source: &str, object: &Path) {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     // For another architecture its own headers may not be installed; the types in asm/ are the same.
     let archs = ["CARGO_CFG_TARGET_ARCH"]
@@ -39,9 +40,11 @@ fn compile(source: &Path, object: &Path) {
         .into_iter()
         .chain([std::env::consts::ARCH.to_owned()]);
     let status = Command::new(&clang)
+        .current_dir(sources)
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
         ])
+        .arg("-fdebug-compilation-dir=.")
         // Debian keeps asm/ under the multiarch triple, which the BPF target does not search.
         .args(archs.map(|arch| format!("-I/usr/include/{arch}-linux-gnu")))
         .arg("-c")
@@ -53,7 +56,7 @@ fn compile(source: &Path, object: &Path) {
         Ok(status) if status.success() => {}
         Ok(_) => panic!(
             "clang could not compile {}; if a header is missing: apt-get install libbpf-dev linux-libc-dev",
-            source.display()
+            sources.join(source).display()
         ),
         Err(error) => panic!(
             "cannot run {clang}: {error}; Tautline compiles its kernel side with it: apt-get install clang libbpf-dev"

@@ -12,7 +12,8 @@ set -eu
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-directory=$1
+mkdir -p "$1"
+directory=$(cd "$1" && pwd)
 shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 triple=$(uname -m)-linux-gnu
@@ -30,10 +31,12 @@ fi
 for clang in "$@"; do
     to=$directory/$(basename "$clang")
     mkdir -p "$to"
-    for source in "$root"/bpf/*.bpf.c; do
+    # The directory of the sources is not in the objects: the same compiler makes the same bytes anywhere.
+    cd "$root/bpf"
+    for source in *.bpf.c; do
         # Debian keeps asm/ under the multiarch triple, which the BPF target does not search.
-        "$clang" -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror "-I/usr/include/$triple" \
-            -c "$source" -o "$to/$(basename "$source" .c).o"
+        "$clang" -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -fdebug-compilation-dir=. \
+            "-I/usr/include/$triple" -c "$source" -o "$to/${source%.c}.o"
     done
     echo "$to"
 done
