@@ -12,6 +12,7 @@ FUZZ_ITERATIONS := 200000000
 FLOOD_SECONDS := 60
 SIM_SEEDS := 100000
 SIM_SECONDS_MAX := 86400
+TASK_SETS := 1000000
 VBUS_KILLS := 10000
 BENCH_PATHS := sampling,queuing,udp-poll,floor
 BENCH_SIZES := 16,1400
@@ -24,7 +25,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim vbus-kills flood test-kernels xsk-zero-copy test-fresh-root clean
+.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim task-sets vbus-kills flood test-kernels xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -71,6 +72,10 @@ fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,000) seeds
 	@scripts/setup.sh --for build
 	@TAUTLINE_SIM_SEEDS=$(SIM_SEEDS) TAUTLINE_STAGE_SECONDS_MAX=$(SIM_SECONDS_MAX) scripts/test.sh sim
+
+task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that is admitted may miss a deadline
+	@scripts/setup.sh --for build
+	TAUTLINE_TASK_SETS=$(TASK_SETS) cargo test --release --locked -p tautline-exec --test simulation -- --show-output
 
 flood: ## long, root: ten unprivileged clients under a flood, killed at random for FLOOD_SECONDS (60)
 	@scripts/setup.sh --for build

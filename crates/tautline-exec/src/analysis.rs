@@ -1,0 +1,227 @@
+//! Admission: whether every task of a mode holds its deadline, by which bound, and with how much to spare.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::error::SetError;
+use crate::response::fixed_priority;
+use crate::table::{Table, table_responses};
+use crate::task::{Scheduling, TaskSet, ns};
+
+/// Largest factor that headroom tells, in thousandths. Lower: tiny tasks look as if they had less room. Higher: more
+/// steps for a number that nobody needs.
+const HEADROOM_MAX: u64 = 100_000;
+const PPM: u64 = 1_000_000;
+
+/// Bound of the response time of one task, and its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskResponse {
+    /// Index in the set.
+    pub task: usize,
+    /// Its priority; `None` in a table.
+    pub priority: Option<u8>,
+    /// Budget or worst case, with the machine's overhead.
+    pub charged: Duration,
+    /// Release jitter of the task and the machine.
+    pub jitter: Duration,
+    /// Longest wait for a less urgent task or the kernel.
+    pub blocking: Duration,
+    /// Receive processing within the response time.
+    pub receive: Duration,
+    /// Other tasks within the response time; in a table, the wait for the window.
+    pub interference: Duration,
+    /// Time from an activation until the job is done, at most. `None` if there is no bound, or no window.
+    pub response: Option<Duration>,
+    /// Time by which it must be done.
+    pub deadline: Duration,
+}
+
+impl TaskResponse {
+    /// Whether every job is done by its deadline.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.slack().is_some()
+    }
+
+    /// Time between the latest end of a job and its deadline; `None` if it can miss it.
+    #[must_use]
+    pub fn slack(&self) -> Option<Duration> {
+        self.deadline.checked_sub(self.response?)
+    }
+
+    /// Time by which a job can miss its deadline at the least; `None` if it holds, or if there is no bound.
+    #[must_use]
+    pub fn excess(&self) -> Option<Duration> {
+        let excess = self.response?.checked_sub(self.deadline)?;
+        (!excess.is_zero()).then_some(excess)
+    }
+}
+
+/// Analysis of one mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Analysis {
+    /// Name of the mode; empty if the set declares none.
+    pub mode: String,
+    /// Least common multiple of the periods: the major frame of a table.
+    pub hyperperiod: Duration,
+    /// Share of the CPU that the tasks take, in millionths, rounded up.
+    pub utilisation_ppm: u64,
+    /// Bounds, the most urgent task first; in a table in the order of declaration.
+    pub responses: Vec<TaskResponse>,
+    /// Windows, where the scheduling is a table.
+    pub table: Option<Table>,
+}
+
+impl Analysis {
+    /// Analyses a mode of a set.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use tautline_exec::{Analysis, Task, TaskSet};
+    ///
+    /// let us = Duration::from_micros;
+    /// let set = TaskSet::new(vec![
+    ///     Task::periodic("fast", us(1_000), us(400)),
+    ///     Task::periodic("slow", us(2_000), us(700)),
+    /// ])?;
+    /// let analysis = Analysis::of(&set, "")?;
+    /// assert_eq!(analysis.responses[1].response, Some(us(1_500)));
+    /// assert!(analysis.is_admitted(&set));
+    /// # Ok::<(), tautline_exec::SetError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A window of a table that is declared wrongly.
+    pub fn of(set: &TaskSet, mode: &str) -> Result<Analysis, SetError> {
+        let (responses, table) = responses(set, mode)?;
+        Ok(Analysis {
+            mode: mode.to_owned(),
+            hyperperiod: set.hyperperiod(mode),
+            utilisation_ppm: utilisation_ppm(set, mode),
+            responses,
+            table,
+        })
+    }
+
+    /// Analyses all modes.
+    ///
+    /// # Errors
+    /// A window of a table that is declared wrongly.
+    pub fn of_all(set: &TaskSet) -> Result<Vec<Analysis>, SetError> {
+        set.mode_names()
+            .map(|mode| Analysis::of(set, mode))
+            .collect()
+    }
+
+    /// Whether the set may run in this mode: each task holds its deadline, or says why it need not.
+    #[must_use]
+    pub fn is_admitted(&self, set: &TaskSet) -> bool {
+        self.refusals(set).next().is_none()
+    }
+
+    /// Tasks that can miss their deadline without a reason to accept that.
+    pub fn refusals<'a>(&'a self, set: &'a TaskSet) -> impl Iterator<Item = &'a TaskResponse> {
+        let missed = self.responses.iter().filter(|one| !one.holds());
+        missed.filter(|one| set.tasks()[one.task].accept.is_none())
+    }
+
+    /// Longest time from the request of another mode until its tasks start: the jobs that run then come to their end
+    /// first. `None` if one of them has no bound.
+    #[must_use]
+    pub fn switch_time(&self) -> Option<Duration> {
+        let longest = |longest: Duration, one: &TaskResponse| Some(longest.max(one.response?));
+        self.responses.iter().try_fold(Duration::ZERO, longest)
+    }
+
+    /// Factor in thousandths by which all worst cases and budgets together could be longer with every deadline still
+    /// held; below 1,000, by which they must be shorter. Found by bisection: some twenty analyses.
+    #[must_use]
+    pub fn headroom_permille(&self, set: &TaskSet) -> u64 {
+        let holds = |permille| {
+            let scaled = set.scaled(permille);
+            let found = responses(&scaled, &self.mode);
+            found.is_ok_and(|(all, _)| all.iter().all(TaskResponse::holds))
+        };
+        let (mut held, mut missed) = (0, HEADROOM_MAX + 1);
+        while missed - held > 1 {
+            let middle = held.midpoint(missed);
+            if holds(middle) {
+                held = middle;
+            } else {
+                missed = middle;
+            }
+        }
+        held
+    }
+}
+
+/// Bounds of a mode, the most urgent task first, and the table if there is one.
+fn responses(set: &TaskSet, mode: &str) -> Result<(Vec<TaskResponse>, Option<Table>), SetError> {
+    if set.scheduling() == Scheduling::Table {
+        let (table, responses) = table_responses(set, mode)?;
+        return Ok((responses, Some(table)));
+    }
+    let mut responses: Vec<TaskResponse> = set
+        .members(mode)
+        .map(|task| fixed_priority(set, mode, task))
+        .collect();
+    responses.sort_by_key(|one| core::cmp::Reverse(one.priority));
+    Ok((responses, None))
+}
+
+fn utilisation_ppm(set: &TaskSet, mode: &str) -> u64 {
+    let share = |task: usize| {
+        let declared = &set.tasks()[task];
+        let charged = ns(declared.charged() + set.machine().overhead);
+        (charged * PPM).div_ceil(ns(declared.period))
+    };
+    set.members(mode).map(share).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Task;
+    use alloc::vec;
+
+    fn us(number: u64) -> Duration {
+        Duration::from_micros(number)
+    }
+
+    #[test]
+    fn headroom_is_where_the_first_deadline_is_missed() {
+        // Harmonic periods: deadline-monotonic priorities use the whole CPU.
+        let set = TaskSet::new(vec![
+            Task::periodic("a", us(1_000), us(250)),
+            Task::periodic("b", us(2_000), us(500)),
+        ])
+        .unwrap();
+        let analysis = Analysis::of(&set, "").unwrap();
+        assert_eq!(analysis.headroom_permille(&set), 2_000);
+        assert_eq!(analysis.utilisation_ppm, 500_000);
+        assert_eq!(analysis.hyperperiod, us(2_000));
+        assert_eq!(analysis.switch_time(), Some(us(750)));
+    }
+
+    #[test]
+    fn a_refusal_names_the_task_and_by_how_much_and_a_reason_lifts_it() {
+        let mut tasks = vec![
+            Task::periodic("a", us(1_000), us(500)),
+            Task::periodic("b", us(1_500), us(600)),
+        ];
+        tasks[1].deadline = us(900);
+        tasks[0].deadline = us(500);
+        let set = TaskSet::new(tasks.clone()).unwrap();
+        let analysis = Analysis::of(&set, "").unwrap();
+        let refused: Vec<&TaskResponse> = analysis.refusals(&set).collect();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].task, 1);
+        assert_eq!(refused[0].excess(), Some(us(700)));
+        assert!(analysis.headroom_permille(&set) < 1_000);
+        tasks[1].accept = Some("a late picture is no harm".into());
+        let set = TaskSet::new(tasks).unwrap();
+        assert!(Analysis::of(&set, "").unwrap().is_admitted(&set));
+    }
+}

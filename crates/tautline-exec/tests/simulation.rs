@@ -1,0 +1,670 @@
+//! Random task sets in a discrete-event simulation: no set that the analysis admits misses a deadline, and no job
+//! takes longer than its bound.
+//!
+//! The simulation knows one CPU, preemption, first in first out within a priority, critical sections under an
+//! immediate priority ceiling, sections of the kernel without preemption, release jitter, receive processing in
+//! bursts, and tasks that exceed their budgets. It asks the executive when jobs begin and what an overrun leads to,
+//! and shares no code with the analysis.
+//!
+//! `TAUTLINE_TASK_SETS=1000000` simulates more sets than the usual 20,000 (`make task-sets`);
+//! `TAUTLINE_TASK_SEED=17` simulates one again.
+
+use std::env;
+use std::panic;
+use std::time::Duration;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline_exec::{
+    Action, Activation, Analysis, Executive, Machine, OverrunPolicy, Receive, Scheduling, Task,
+    TaskSet,
+};
+
+const SETS_DEFAULT: u64 = 20_000;
+/// Periods in microseconds. Their least common multiple is 40 ms, so a run sees all of their phases.
+const PERIODS_US: [u64; 8] = [1_000, 2_000, 4_000, 5_000, 8_000, 10_000, 20_000, 40_000];
+/// Two hyperperiods: the first begins with the phases, the second repeats.
+const SPAN_US: u64 = 80_000;
+/// Priority of critical sections and of the kernel's: above all tasks.
+const CEILING: u32 = 200;
+/// Priority of receive processing in interrupts.
+const INTERRUPT: u32 = 300;
+/// Priority of what runs in the background.
+const BACKGROUND: u32 = 0;
+
+#[test]
+fn no_admitted_set_misses_a_deadline() {
+    let number = |name| {
+        let text = env::var(name).ok()?;
+        Some(text.parse().expect("a number"))
+    };
+    let seeds = match number("TAUTLINE_TASK_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TAUTLINE_TASK_SETS").unwrap_or(SETS_DEFAULT),
+    };
+    let mut tally = Tally::default();
+    for seed in seeds.clone() {
+        let run = panic::catch_unwind(|| one_set(seed));
+        let one = run.unwrap_or_else(|cause| {
+            let cause = cause.downcast_ref::<String>().cloned();
+            panic!(
+                "set {seed}: {}\nagain: TAUTLINE_TASK_SEED={seed} cargo test -p tautline-exec --test simulation",
+                cause.unwrap_or_else(|| "panic".to_owned())
+            )
+        });
+        tally.add(&one);
+    }
+    println!("sets {seeds:?}: {tally:?}");
+    if seeds.end - seeds.start >= SETS_DEFAULT {
+        tally.assert_that_everything_happened();
+    }
+}
+
+/// Tables that were found, run window by window: each job has windows of its own between release and deadline, long
+/// enough for all that may delay it.
+#[test]
+fn no_admitted_table_misses_a_deadline() {
+    const TABLES: u64 = 5_000;
+    let mut admitted = 0;
+    for seed in 0..TABLES {
+        let mut random = Random(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let set = random_table(&mut random);
+        let analysis = Analysis::of(&set, "").unwrap();
+        if analysis.is_admitted(&set) {
+            admitted += 1;
+            run_table(&set, &analysis, seed);
+        }
+    }
+    println!("{admitted} of {TABLES} tables admitted");
+    assert!((TABLES / 10..TABLES).contains(&admitted), "{admitted}");
+}
+
+fn random_table(random: &mut Random) -> TaskSet {
+    let set = random_set(random, false);
+    let mut tasks = set.tasks().to_vec();
+    for task in &mut tasks {
+        task.priority = None;
+        let phase = us(1_000 * random.to(ns(task.period) / 1_000_000 - 1));
+        task.activation = Activation::Time { phase };
+        // Tables use less of a CPU: whole jobs go into frames of a millisecond.
+        task.worst_case = (task.worst_case / 4).max(us(1));
+        task.budget = None;
+        task.critical_section = Duration::ZERO;
+    }
+    let (machine, receive) = (*set.machine(), set.receive().to_vec());
+    TaskSet::declare(Scheduling::Table, machine, receive, Vec::new(), tasks).unwrap()
+}
+
+fn run_table(set: &TaskSet, analysis: &Analysis, seed: u64) {
+    let table = analysis.table.as_ref().expect("a table");
+    let (major, minor) = (ns(table.major_frame), ns(table.minor_frame));
+    let mut until = 0;
+    for window in &table.windows {
+        let (start, end) = (ns(window.offset), ns(window.end()));
+        assert!(
+            start >= until && start / minor == (end - 1) / minor,
+            "table {seed}"
+        );
+        until = end;
+    }
+    assert!(until <= major, "table {seed}");
+    for (task, declared) in set.tasks().iter().enumerate() {
+        let own = || {
+            table
+                .windows
+                .iter()
+                .filter(move |window| window.task == task)
+        };
+        let jobs = major / ns(declared.period);
+        assert_eq!(
+            own().count() as u64,
+            jobs,
+            "table {seed}: a window for each job"
+        );
+        let bound = bounds(set, analysis)[task].unwrap();
+        assert!(bound <= ns(declared.deadline));
+        for job in 0..jobs {
+            let release = ns(declared.phase()) + job * ns(declared.period);
+            let again = own().flat_map(|window| [(window, 0), (window, major)]);
+            let within = again.filter(|(window, shift)| {
+                ns(window.offset) + shift >= release && ns(window.end()) + shift <= release + bound
+            });
+            assert!(within.count() >= 1, "table {seed}: task {task}, job {job}");
+        }
+        for window in own() {
+            let frames = set.receive().iter().map(|one| {
+                let meanwhile = ns(window.duration) / (1_000_000_000 / u64::from(one.rate));
+                (u64::from(one.burst) + meanwhile) * ns(one.worst_case)
+            });
+            let machine = set.machine();
+            let delays = machine.release_jitter + declared.release_jitter + machine.blocking;
+            let needed = ns(delays + machine.overhead + declared.charged()) + frames.sum::<u64>();
+            assert!(ns(window.duration) >= needed, "table {seed}: task {task}");
+        }
+    }
+}
+
+/// Events of the runs, so that no promise holds only because nothing happened.
+#[derive(Debug, Default)]
+struct Tally {
+    admitted: u64,
+    refused: u64,
+    jobs: u64,
+    preemptions: u64,
+    /// Jobs that took their whole bound, to the nanosecond.
+    at_the_bound: u64,
+    /// Refused sets that missed a deadline in simulation.
+    refused_rightly: u64,
+    demoted: u64,
+    overruns: u64,
+    in_background: u64,
+    blocked: u64,
+    frames: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.admitted += other.admitted;
+        self.refused += other.refused;
+        self.jobs += other.jobs;
+        self.preemptions += other.preemptions;
+        self.at_the_bound += other.at_the_bound;
+        self.refused_rightly += other.refused_rightly;
+        self.demoted += other.demoted;
+        self.overruns += other.overruns;
+        self.in_background += other.in_background;
+        self.blocked += other.blocked;
+        self.frames += other.frames;
+    }
+
+    fn assert_that_everything_happened(&self) {
+        let thousand = 1_000;
+        for (name, count) in [
+            ("admitted", self.admitted),
+            ("refused", self.refused),
+            ("preemptions", self.preemptions),
+            ("jobs at the bound", self.at_the_bound),
+            ("refused sets that missed", self.refused_rightly),
+            ("demoted", self.demoted),
+            ("overruns", self.overruns),
+            ("in the background", self.in_background),
+            ("blocked", self.blocked),
+            ("frames", self.frames),
+        ] {
+            assert!(count >= thousand, "{name}: {count} of {thousand}");
+        }
+    }
+}
+
+fn one_set(seed: u64) -> Tally {
+    let mut random = Random(Xoshiro256PlusPlus::seed_from_u64(seed));
+    // Every fourth set is as bad as it can be, without jitter, blocking and frames: there the bounds are exact.
+    let is_exact = seed.is_multiple_of(4);
+    let set = random_set(&mut random, is_exact);
+    let analysis = Analysis::of(&set, "").unwrap();
+    let mut tally = Tally::default();
+    if analysis.is_admitted(&set) {
+        tally.admitted = 1;
+        let bounds = bounds(&set, &analysis);
+        let missed =
+            Simulation::new(&set, &mut random, is_exact, &mut tally).run(&bounds, is_exact);
+        assert!(!missed, "an admitted set missed a deadline: {set:#?}");
+    } else {
+        tally.refused = 1;
+        if is_exact {
+            let mut ignored = Tally::default();
+            let none = vec![None; set.tasks().len()];
+            let missed = Simulation::new(&set, &mut random, true, &mut ignored).run(&none, true);
+            assert!(
+                missed,
+                "a set without jitter and blocking was refused and holds: {set:#?}"
+            );
+            tally.refused_rightly = 1;
+        }
+    }
+    tally
+}
+
+fn bounds(set: &TaskSet, analysis: &Analysis) -> Vec<Option<u64>> {
+    let mut bounds = vec![None; set.tasks().len()];
+    for one in &analysis.responses {
+        bounds[one.task] = one.response.map(ns);
+    }
+    bounds
+}
+
+struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    /// From 0 to `max`.
+    fn to(&mut self, max: u64) -> u64 {
+        self.0.next_u64() % (max + 1)
+    }
+
+    fn one_in(&mut self, number: u64) -> bool {
+        self.to(number - 1) == 0
+    }
+
+    fn share(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+fn us(number: u64) -> Duration {
+    Duration::from_micros(number)
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap()
+}
+
+fn random_set(random: &mut Random, is_exact: bool) -> TaskSet {
+    let count = match random.to(49) {
+        0 => 9 + random.to(55),
+        _ => 1 + random.to(7),
+    };
+    let scheduling = match random.to(2) {
+        0 => Scheduling::RateMonotonic,
+        1 => Scheduling::DeadlineMonotonic,
+        _ => Scheduling::Declared,
+    };
+    let mut left = 0.3 + 0.7 * random.share();
+    let tasks = (0..count).map(|index| {
+        // UUniFast (Bini and Buttazzo): shares of a given sum, equally likely.
+        let rest = count - index - 1;
+        let next = if rest == 0 {
+            0.0
+        } else {
+            left * random.share().powf(1.0 / rest as f64)
+        };
+        let share = left - next;
+        left = next;
+        random_task(random, index, share, scheduling, is_exact)
+    });
+    let tasks: Vec<Task> = tasks.collect();
+    let machine = if is_exact {
+        Machine::default()
+    } else {
+        Machine {
+            release_jitter: us(random.to(50)),
+            blocking: us(random.to(30)),
+            overhead: us(random.to(3)),
+        }
+    };
+    let has_receive = !is_exact && random.one_in(2);
+    let receive = Receive {
+        name: "eth0".to_owned(),
+        rate: 1 + random.to(9_999) as u32,
+        burst: 1 + random.to(7) as u32,
+        worst_case: us(1 + random.to(9)),
+        priority: random.one_in(2).then(|| 60 + random.to(38) as u8),
+    };
+    let receive = if has_receive {
+        vec![receive]
+    } else {
+        Vec::new()
+    };
+    TaskSet::declare(scheduling, machine, receive, Vec::new(), tasks).unwrap()
+}
+
+fn random_task(
+    random: &mut Random,
+    index: u64,
+    share: f64,
+    scheduling: Scheduling,
+    is_exact: bool,
+) -> Task {
+    let period = PERIODS_US[random.to(7) as usize];
+    let worst_case = ((period as f64 * share) as u64).clamp(1, period);
+    let mut task = Task::periodic(&format!("task-{index}"), us(period), us(worst_case));
+    if random.one_in(2) {
+        task.deadline = us(worst_case + random.to(period - worst_case));
+    }
+    if scheduling == Scheduling::Declared {
+        // Distinct in exact sets; elsewhere some are equal.
+        let priority = if is_exact {
+            98 - index
+        } else {
+            60 + random.to(20)
+        };
+        task.priority = Some(priority as u8);
+    }
+    if is_exact {
+        return task;
+    }
+    task.overrun = match random.to(2) {
+        0 => OverrunPolicy::Skip,
+        1 => OverrunPolicy::CatchUp { jobs_max: 3 },
+        _ => OverrunPolicy::Stop,
+    };
+    if random.one_in(3) {
+        let room = ns(task.deadline) / 1_000 - worst_case;
+        task.budget = Some(us(worst_case + random.to(room.min(worst_case))));
+    }
+    if random.one_in(4) {
+        task.critical_section = us(random.to(worst_case / 4));
+    }
+    if random.one_in(4) {
+        task.release_jitter = us(random.to(100)).min(task.deadline);
+    }
+    match random.to(4) {
+        0 => {
+            task.activation = Activation::Message {
+                port: "command".to_owned(),
+            }
+        }
+        1 => {
+            let phase = us(random.to(period - 1));
+            task.activation = Activation::Time { phase };
+        }
+        _ => {}
+    }
+    task
+}
+
+/// Work on the CPU: a job, a frame, or a section of the kernel.
+#[derive(Clone, Debug)]
+struct Work {
+    /// Task of a job.
+    task: Option<usize>,
+    priority: u32,
+    /// Time from which it competes for the CPU, and its place among equals.
+    ready: u64,
+    order: u64,
+    release: u64,
+    deadline: u64,
+    done: u64,
+    total: u64,
+    /// Part of the execution under the priority ceiling.
+    critical: (u64, u64),
+    is_background: bool,
+}
+
+impl Work {
+    fn effective_priority(&self) -> u32 {
+        if (self.critical.0..self.critical.1).contains(&self.done) {
+            CEILING
+        } else if self.is_background {
+            BACKGROUND
+        } else {
+            self.priority
+        }
+    }
+}
+
+struct Simulation<'a> {
+    set: &'a TaskSet,
+    random: &'a mut Random,
+    tally: &'a mut Tally,
+    executive: Executive,
+    /// Tasks that exceed their budgets, and are promised nothing.
+    misbehaves: Vec<bool>,
+    is_worst: bool,
+    /// Time of the next arrival of each task's message.
+    messages: Vec<u64>,
+    /// Time from which the next frame of each receive entry may come, and frames left of its burst.
+    frames: Vec<(u64, u32)>,
+    work: Vec<Work>,
+    order: u64,
+    now: u64,
+    missed: bool,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(set: &'a TaskSet, random: &'a mut Random, is_exact: bool, tally: &'a mut Tally) -> Self {
+        let count = set.tasks().len();
+        // In half of the sets everything takes as long as it may.
+        let is_worst = is_exact || random.one_in(2);
+        let misbehaves = set
+            .tasks()
+            .iter()
+            .map(|task| task.budget.is_some() && random.one_in(3));
+        Simulation {
+            misbehaves: misbehaves.collect(),
+            is_worst,
+            messages: (0..count)
+                .map(|_| if is_worst { 0 } else { random.to(5_000_000) })
+                .collect(),
+            frames: set.receive().iter().map(|one| (0, one.burst)).collect(),
+            executive: Executive::new(set, Duration::ZERO),
+            set,
+            random,
+            tally,
+            work: Vec::new(),
+            order: 0,
+            now: 0,
+            missed: false,
+        }
+    }
+
+    /// Returns whether a task that behaves missed a deadline. `bounds` are asserted where they are given.
+    fn run(mut self, bounds: &[Option<u64>], is_exact: bool) -> bool {
+        let mut last = None;
+        while self.now < SPAN_US * 1_000 {
+            self.arrive();
+            let next = self.next_arrival();
+            let Some(index) = self.chosen() else {
+                last = None;
+                // Linux runs, and sometimes is in a section without preemption when the next job arrives.
+                let blocking = ns(self.set.machine().blocking);
+                if blocking > 0 && self.random.one_in(3) {
+                    self.now = next - 1;
+                    let total = 1 + self.random.to(blocking - 1);
+                    self.push_work(None, CEILING, self.now, total);
+                } else {
+                    self.now = next;
+                }
+                continue;
+            };
+            let order = self.work[index].order;
+            self.tally.preemptions += u64::from(last.is_some_and(|last| last != order));
+            last = self.execute(index, next).then_some(order);
+            if last.is_none() {
+                self.end(index, bounds, is_exact);
+            }
+        }
+        self.missed
+    }
+
+    /// Lets everything arrive that is due.
+    fn arrive(&mut self) {
+        for task in 0..self.set.tasks().len() {
+            let Some(due) = self.due(task) else { continue };
+            if due <= self.now {
+                self.begin(task);
+            }
+        }
+        for index in 0..self.frames.len() {
+            let one = self.set.receive()[index].clone();
+            while self.frames[index].0 <= self.now {
+                let (time, left) = self.frames[index];
+                let distance = 1_000_000_000 / u64::from(one.rate);
+                let (from, burst) = match left.saturating_sub(1) {
+                    0 => (self.now.max(time) + distance, 1),
+                    left => (time, left),
+                };
+                self.frames[index] = (from, burst);
+                let priority = one.priority.map_or(INTERRUPT, u32::from);
+                self.push_work(None, priority, self.now, ns(one.worst_case));
+                self.tally.frames += 1;
+            }
+        }
+    }
+
+    /// Time of the next activation of a task.
+    fn due(&self, task: usize) -> Option<u64> {
+        let earliest = ns(self.executive.next_release(task)?);
+        Some(match self.set.tasks()[task].activation {
+            Activation::Message { .. } => earliest.max(self.messages[task]),
+            Activation::Time { .. } => earliest,
+        })
+    }
+
+    fn next_arrival(&self) -> u64 {
+        let tasks = (0..self.set.tasks().len()).filter_map(|task| self.due(task));
+        let frames = self.frames.iter().map(|(time, _)| *time);
+        let ready = self
+            .work
+            .iter()
+            .map(|work| work.ready)
+            .filter(|ready| *ready > self.now);
+        let next = tasks.chain(frames).chain(ready).min();
+        next.unwrap_or(u64::MAX)
+            .min(SPAN_US * 1_000)
+            .max(self.now + 1)
+    }
+
+    fn begin(&mut self, task: usize) {
+        let now = Duration::from_nanos(self.now);
+        let job = self.executive.begin(task, now).expect("it is due");
+        let declared = &self.set.tasks()[task];
+        let up_to = |most: u64, random: &mut Random, is_worst| {
+            if is_worst { most } else { random.to(most) }
+        };
+        let jitter = ns(declared.release_jitter + self.set.machine().release_jitter);
+        // Jitter at its worst: late the first time, and in time from then on.
+        let jitter = match self.is_worst {
+            true if job.number > 1 => 0,
+            worst => up_to(jitter, self.random, worst),
+        };
+        let overhead = ns(self.set.machine().overhead);
+        let total = if self.misbehaves[task] {
+            let budget = ns(declared.charged());
+            budget + self.random.to(2 * ns(declared.period))
+        } else {
+            up_to(ns(declared.worst_case), self.random, self.is_worst)
+        };
+        self.push_work(
+            Some(task),
+            u32::from(self.set.priority(task).unwrap()),
+            self.now + jitter,
+            total + overhead,
+        );
+        let section = ns(declared.critical_section);
+        let room = ns(declared.worst_case).min(total).saturating_sub(section);
+        // A job takes a lock by running, so not before it has run.
+        let from = 1 + self.random.to(room);
+        let work = self.work.last_mut().expect("just pushed");
+        work.release = ns(job.release);
+        work.deadline = ns(job.deadline);
+        work.is_background = job.is_background;
+        work.critical = (from, (from + section).min(total));
+        self.tally.in_background += u64::from(job.is_background);
+        if matches!(declared.activation, Activation::Message { .. }) {
+            let pause = if self.is_worst {
+                0
+            } else {
+                self.random.to(3_000_000)
+            };
+            self.messages[task] = self.now + ns(declared.period) + pause;
+        }
+    }
+
+    fn push_work(&mut self, task: Option<usize>, priority: u32, ready: u64, total: u64) {
+        self.order += 1;
+        self.work.push(Work {
+            task,
+            priority,
+            ready,
+            order: self.order,
+            release: ready,
+            deadline: u64::MAX,
+            done: 0,
+            total: total.max(1),
+            critical: (0, 0),
+            is_background: false,
+        });
+    }
+
+    /// The most urgent ready work; among equals the one that was ready first. A section of the kernel that has
+    /// begun is not preempted by anything but interrupts.
+    fn chosen(&self) -> Option<usize> {
+        let ready = self
+            .work
+            .iter()
+            .enumerate()
+            .filter(|(_, work)| work.ready <= self.now);
+        let key = |work: &Work| {
+            (
+                work.effective_priority(),
+                std::cmp::Reverse((work.ready, work.order)),
+            )
+        };
+        ready
+            .max_by_key(|(_, work)| key(work))
+            .map(|(index, _)| index)
+    }
+
+    /// Runs work until something may change. Returns whether it is not done.
+    fn execute(&mut self, index: usize, next: u64) -> bool {
+        let others: Vec<u32> = self
+            .work
+            .iter()
+            .filter(|work| work.ready <= self.now)
+            .map(|work| work.priority)
+            .collect();
+        let work = &mut self.work[index];
+        let is_critical = work.effective_priority() == CEILING;
+        self.tally.blocked += u64::from(
+            is_critical
+                && others
+                    .iter()
+                    .any(|other| *other > work.priority && work.priority < CEILING),
+        );
+        let mut until = (next - self.now).min(work.total - work.done);
+        for edge in [work.critical.0, work.critical.1] {
+            if edge > work.done {
+                until = until.min(edge - work.done);
+            }
+        }
+        // The overhead comes first, and counts for no budget.
+        let overhead = ns(self.set.machine().overhead);
+        let budget = work.task.and_then(|task| self.set.tasks()[task].budget);
+        let limit = budget
+            .map(|budget| ns(budget) + overhead)
+            .filter(|limit| *limit > work.done && !work.is_background);
+        until = limit.map_or(until, |limit| until.min(limit - work.done));
+        work.done += until;
+        self.now += until;
+        if limit == Some(work.done) && work.done < work.total {
+            let task = work.task.expect("only tasks have budgets");
+            let used = Duration::from_nanos(work.done - overhead);
+            let action = self
+                .executive
+                .check(task, Duration::from_nanos(self.now), used);
+            if action == Some(Action::Demoted) {
+                work.is_background = true;
+                self.tally.demoted += 1;
+            }
+        }
+        self.work[index].done < self.work[index].total
+    }
+
+    fn end(&mut self, index: usize, bounds: &[Option<u64>], is_exact: bool) {
+        let work = self.work.remove(index);
+        let Some(task) = work.task else { return };
+        self.tally.jobs += 1;
+        let now = Duration::from_nanos(self.now);
+        let action = self
+            .executive
+            .finish(task, now, Duration::from_nanos(work.done));
+        self.tally.overruns += u64::from(action.is_some());
+        if self.misbehaves[task] {
+            return;
+        }
+        self.missed |= self.now > work.deadline;
+        if let Some(bound) = bounds[task] {
+            let response = self.now - work.release;
+            assert!(
+                response <= bound,
+                "task {task}: a job took {response}, bound {bound}: {:#?}",
+                self.set
+            );
+            self.tally.at_the_bound += u64::from(is_exact && response == bound);
+            assert!(
+                !is_exact || work.release > 0 || response == bound,
+                "task {task}: all released together, and the bound {bound} is not reached: {response}"
+            );
+        }
+    }
+}
