@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     bench, completions, demo, doctor, echo, experiment, init, neigh, node, ping, recv, send,
-    status, vbus,
+    status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -60,6 +60,8 @@ pub enum Command {
     Recv(recv::Arguments),
     /// Show the buses of this machine: ports between its processes.
     Vbus(vbus::Arguments),
+    /// Analyse real-time tasks before they run.
+    Task(task::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -165,6 +167,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Send(arguments) => send::run(arguments),
         Command::Recv(arguments) => recv::run(arguments),
         Command::Vbus(arguments) => vbus::run(arguments),
+        Command::Task(arguments) => task::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -6,5 +6,6 @@ pub mod cli;
 pub mod commands;
 pub mod doctor;
 pub mod lab;
+pub mod task;
 pub mod tune;
 pub mod units;

@@ -36,6 +36,7 @@ const CRATES: [(&str, &[&str]); 10] = [
         &[
             "tautline",
             "tautline-bench",
+            "tautline-exec",
             "tautline-lab",
             "tautline-proto",
             "tautline-report",

@@ -42,7 +42,8 @@ impl DrawnJob {
     /// Whether it misses its deadline within a time line of this length.
     #[must_use]
     pub fn is_late(&self, span: Duration) -> bool {
-        self.end.unwrap_or(span) > self.deadline
+        self.end
+            .map_or(self.deadline <= span, |end| end > self.deadline)
     }
 }
 

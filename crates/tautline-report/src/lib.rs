@@ -2,7 +2,7 @@
 //!
 //! * [`histogram`]: many latencies in fixed memory.
 //! * [`table`]: figures in columns; [`text`]: what others wrote, made fit to be shown.
-//! * [`plot`], [`chart`], [`bars`], [`surface`] and [`timeline`]: drawings as SVG.
+//! * [`plot`], [`chart`], [`bars`], [`gantt`], [`surface`] and [`timeline`]: drawings as SVG.
 //! * [`page`]: a self-contained HTML page of them.
 //!
 //! It knows nothing of what was measured.
@@ -10,6 +10,7 @@
 pub mod bars;
 pub mod chart;
 mod date;
+pub mod gantt;
 pub mod histogram;
 pub mod page;
 pub mod plot;

@@ -1,4 +1,6 @@
-//! Text that others wrote, made fit to be shown.
+//! Text that others wrote, made fit to be shown; the room that a terminal has for text.
+
+use std::io::IsTerminal;
 
 /// The text without characters that a terminal or a reader would take for something else than text (control
 /// characters, line breaks, changes of direction), each replaced by `�`, and cut after `chars_max` characters.
@@ -25,6 +27,13 @@ pub fn plain_lines(text: &str) -> String {
             }
         })
         .collect()
+}
+
+/// Columns of the terminal that standard output goes to, if it goes to one.
+pub fn terminal_columns() -> Option<usize> {
+    let terminal = std::io::stdout().is_terminal();
+    let size = terminal.then(terminal_size::terminal_size).flatten();
+    size.map(|(width, _)| usize::from(width.0))
 }
 
 /// Neither C0, DEL nor C1 (ISO 6429), nor a line or paragraph separator, nor a change of writing direction (Unicode

@@ -15,4 +15,5 @@ pub mod ping;
 pub mod recv;
 pub mod send;
 pub mod status;
+pub mod task;
 pub mod vbus;

@@ -1,0 +1,393 @@
+//! `taut task`: real-time tasks of one CPU, analysed before they run.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
+use tautline_report::page::{self, Level, Page, Table};
+use tautline_report::plot::latency_text;
+use tautline_report::{table, text};
+
+use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::task::file;
+use crate::task::picture::Picture;
+
+/// Width of a picture that goes to no terminal, in columns.
+const COLUMNS_DEFAULT: usize = 100;
+
+/// Characters of a reason that are shown. Lower: sentences are cut. Higher: one task fills the screen.
+const REASON_CHARS_MAX: usize = 200;
+
+/// Arguments of `taut task`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Analyse a task set: response times, slack, and a picture of a hyperperiod. Exit status 1 if it is refused.
+    Check(CheckArguments),
+}
+
+/// Arguments of `taut task check`.
+#[derive(Debug, Args)]
+struct CheckArguments {
+    /// File with the task set.
+    file: PathBuf,
+    #[command(flatten)]
+    json: JsonArguments,
+    /// Write a page with the analysis and the picture.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs the action.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Action::Check(arguments) => check(&arguments),
+    }
+}
+
+fn check(arguments: &CheckArguments) -> Result<(), CommandError> {
+    let name = arguments.file.display().to_string();
+    let set = file::read(&arguments.file)
+        .map_err(|error| CommandError::failed(error.message, error.remedy))?;
+    let modes = Analysis::of_all(&set)
+        .map_err(|error| CommandError::failed(format!("{name}: {error}"), error.remedy()))?;
+    let report = Report {
+        name,
+        set: &set,
+        modes,
+    };
+    if let Some(path) = &arguments.html {
+        cli::write_file(path, &report.page().html())?;
+    }
+    arguments.json.print(|| report.json(), || report.text())?;
+    if report.is_admitted() {
+        Ok(())
+    } else {
+        Err(CommandError::answer_is_no())
+    }
+}
+
+/// A set with the analysis of its modes.
+struct Report<'a> {
+    name: String,
+    set: &'a TaskSet,
+    modes: Vec<Analysis>,
+}
+
+const HEADER: [&str; 10] = [
+    "task", "priority", "period", "deadline", "charged", "blocking", "jitter", "others",
+    "response", "slack",
+];
+
+impl Report<'_> {
+    fn is_admitted(&self) -> bool {
+        self.modes.iter().all(|mode| mode.is_admitted(self.set))
+    }
+
+    fn text(&self) -> String {
+        let columns = text::terminal_columns().unwrap_or(COLUMNS_DEFAULT);
+        let mut text = format!("{}: {}\n{}\n", self.name, self.summary(), self.machine());
+        for mode in &self.modes {
+            let picture = Picture::of(self.set, mode);
+            let _ = writeln!(text, "\n{}", self.mode_line(mode));
+            text += &table::figures(&HEADER, mode.responses.iter().map(|one| self.row(one)));
+            let _ = writeln!(text, "{}", picture.caption());
+            text += &picture.text(columns);
+        }
+        text.push('\n');
+        for line in self.verdicts() {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    fn summary(&self) -> String {
+        let scheduling = match self.set.scheduling() {
+            Scheduling::RateMonotonic => "rate-monotonic priorities",
+            Scheduling::DeadlineMonotonic => "deadline-monotonic priorities",
+            Scheduling::Declared => "fixed priorities",
+            Scheduling::Table => "a static cyclic table",
+        };
+        format!("{} tasks on one CPU, {scheduling}", self.set.tasks().len())
+    }
+
+    fn machine(&self) -> String {
+        let machine = self.set.machine();
+        let mut text = format!(
+            "machine: release jitter {}, blocking {}, overhead {} a job",
+            time(machine.release_jitter),
+            time(machine.blocking),
+            time(machine.overhead)
+        );
+        for one in self.set.receive() {
+            let priority = one.priority.map_or_else(
+                || "in interrupts".to_owned(),
+                |priority| format!("at priority {priority}"),
+            );
+            let _ = write!(
+                text,
+                "\nreceive processing of {}: {} frames at once, {} a second, {} each, {priority}",
+                one.name,
+                one.burst,
+                one.rate,
+                time(one.worst_case)
+            );
+        }
+        text
+    }
+
+    fn mode_line(&self, mode: &Analysis) -> String {
+        let mut line = match mode.mode.as_str() {
+            "" => String::new(),
+            name => format!("mode {name}: "),
+        };
+        let _ = write!(
+            line,
+            "utilisation {:.1} %, hyperperiod {}",
+            mode.utilisation_ppm as f64 / 1e4,
+            time(mode.hyperperiod)
+        );
+        if let Some(table) = &mode.table {
+            let _ = write!(
+                line,
+                " (major frame), minor frame {}, {} windows",
+                time(table.minor_frame),
+                table.windows.len()
+            );
+        }
+        match mode.switch_time() {
+            Some(longest) if self.modes.len() > 1 => {
+                let _ = write!(line, ", left within {}", time(longest));
+            }
+            _ => {}
+        }
+        line
+    }
+
+    fn row(&self, one: &TaskResponse) -> Vec<String> {
+        let task = &self.set.tasks()[one.task];
+        let slack = match (one.slack(), one.excess()) {
+            (Some(slack), _) => time(slack),
+            (None, Some(excess)) => format!("-{}", time(excess)),
+            (None, None) => "none".to_owned(),
+        };
+        vec![
+            task.name.clone(),
+            one.priority
+                .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+            time(task.period),
+            time(one.deadline),
+            time(one.charged),
+            time(one.blocking),
+            time(one.jitter),
+            time(one.interference + one.receive),
+            one.response.map_or_else(|| "no bound".to_owned(), time),
+            slack,
+        ]
+    }
+
+    /// The answer, and what follows from it.
+    fn verdicts(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for mode in &self.modes {
+            let place = match mode.mode.as_str() {
+                "" => String::new(),
+                name => format!("mode {name}: "),
+            };
+            let mut is_held = true;
+            for one in mode.responses.iter().filter(|one| !one.holds()) {
+                is_held = false;
+                lines.push(format!("{place}{}", self.miss(mode, one)));
+            }
+            let permille = mode.headroom_permille(self.set);
+            let factor = permille as f64 / 1e3;
+            lines.push(match (is_held, permille) {
+                (true, _) => format!(
+                    "{place}holds: every deadline, and also if all execution times were {factor:.2} times as long"
+                ),
+                (false, 0) => format!("{place}shorter execution times alone would not help"),
+                (false, _) => format!(
+                    "{place}every deadline would hold if all execution times were {factor:.2} times as long"
+                ),
+            });
+        }
+        lines.extend(self.needless_reasons());
+        lines
+    }
+
+    fn miss(&self, mode: &Analysis, one: &TaskResponse) -> String {
+        let task = &self.set.tasks()[one.task];
+        let (name, deadline) = (&task.name, time(one.deadline));
+        let miss = match (one.response, one.excess(), &mode.table) {
+            (Some(response), Some(excess), _) => format!(
+                "`{name}` can miss its deadline of {deadline} by {} or more (response time {})",
+                time(excess),
+                time(response)
+            ),
+            (_, _, Some(_)) => format!(
+                "`{name}` has a job without room in any window by its deadline of {deadline}"
+            ),
+            _ => format!(
+                "`{name}` has no bound: more urgent work leaves it no time within eight periods"
+            ),
+        };
+        match &task.accept {
+            Some(reason) => format!(
+                "accepted: {miss}: {}",
+                text::plain(reason, REASON_CHARS_MAX)
+            ),
+            None => format!("refused: {miss}"),
+        }
+    }
+
+    /// Reasons that stand in the file although the task holds its deadline in all modes.
+    fn needless_reasons(&self) -> Vec<String> {
+        let tasks = self.set.tasks().iter().enumerate();
+        let needless = tasks.filter(|(index, task)| {
+            let all = self.modes.iter().flat_map(|mode| &mode.responses);
+            task.accept.is_some()
+                && all
+                    .filter(|one| one.task == *index)
+                    .all(TaskResponse::holds)
+        });
+        needless
+            .map(|(_, task)| {
+                format!(
+                    "note: `{}` holds its deadline and needs no `accept`",
+                    task.name
+                )
+            })
+            .collect()
+    }
+
+    fn page(&self) -> Page {
+        let mut page = Page::new(format!("Task set {}", self.name), self.summary());
+        let (level, answer) = if !self.is_admitted() {
+            (Level::Bad, "Refused: a deadline can be missed")
+        } else if self
+            .modes
+            .iter()
+            .all(|mode| mode.responses.iter().all(TaskResponse::holds))
+        {
+            (Level::Good, "Every task holds its deadline")
+        } else {
+            (
+                Level::Limited,
+                "Admitted, with deadlines that may be missed",
+            )
+        };
+        page.verdict(level, answer, &self.verdicts());
+        for mode in &self.modes {
+            let mut rows = Table::new(HEADER);
+            for one in &mode.responses {
+                if one.holds() {
+                    rows.row(self.row(one));
+                } else {
+                    rows.strong_row(self.row(one));
+                }
+            }
+            let heading = match mode.mode.as_str() {
+                "" => "Response times".to_owned(),
+                name => format!("Mode {name}"),
+            };
+            let picture = Picture::of(self.set, mode).chart().html();
+            page.section(
+                &heading,
+                [page::paragraph(&self.mode_line(mode)), rows.html(), picture],
+            );
+        }
+        page.section("Machine", [page::verbatim(&self.machine())]);
+        page
+    }
+
+    fn json(&self) -> Value {
+        let machine = self.set.machine();
+        json!({
+            "file": self.name,
+            "admitted": self.is_admitted(),
+            "scheduling": match self.set.scheduling() {
+                Scheduling::RateMonotonic => "rate-monotonic",
+                Scheduling::DeadlineMonotonic => "deadline-monotonic",
+                Scheduling::Declared => "fixed",
+                Scheduling::Table => "table",
+            },
+            "machine": {
+                "release_jitter_ns": ns(machine.release_jitter),
+                "blocking_ns": ns(machine.blocking),
+                "overhead_ns": ns(machine.overhead),
+            },
+            "modes": self.modes.iter().map(|mode| self.mode_json(mode)).collect::<Value>(),
+        })
+    }
+
+    fn mode_json(&self, mode: &Analysis) -> Value {
+        let windows = |table: &tautline_exec::Table| {
+            let windows = table.windows.iter().map(|window| {
+                json!({
+                    "task": self.set.tasks()[window.task].name,
+                    "offset_ns": ns(window.offset),
+                    "duration_ns": ns(window.duration),
+                })
+            });
+            json!({
+                "major_frame_ns": ns(table.major_frame),
+                "minor_frame_ns": ns(table.minor_frame),
+                "windows": windows.collect::<Value>(),
+            })
+        };
+        json!({
+            "mode": mode.mode,
+            "admitted": mode.is_admitted(self.set),
+            "utilisation": mode.utilisation_ppm as f64 / 1e6,
+            "hyperperiod_ns": ns(mode.hyperperiod),
+            "switch_ns_max": mode.switch_time().map(ns),
+            "headroom": mode.headroom_permille(self.set) as f64 / 1e3,
+            "tasks": mode.responses.iter().map(|one| self.task_json(one)).collect::<Value>(),
+            "table": mode.table.as_ref().map(windows),
+        })
+    }
+
+    fn task_json(&self, one: &TaskResponse) -> Value {
+        let task = &self.set.tasks()[one.task];
+        let port = match &task.activation {
+            Activation::Message { port } => Some(port),
+            Activation::Time { .. } => None,
+        };
+        json!({
+            "name": task.name,
+            "priority": one.priority,
+            "period_ns": ns(task.period),
+            "phase_ns": ns(task.phase()),
+            "port": port,
+            "deadline_ns": ns(one.deadline),
+            "charged_ns": ns(one.charged),
+            "blocking_ns": ns(one.blocking),
+            "release_jitter_ns": ns(one.jitter),
+            "receive_ns": ns(one.receive),
+            "interference_ns": ns(one.interference),
+            "response_ns": one.response.map(ns),
+            "slack_ns": one.slack().map(ns),
+            "excess_ns": one.excess().map(ns),
+            "holds": one.holds(),
+            "accept": task.accept,
+        })
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn time(time: Duration) -> String {
+    latency_text(ns(time))
+}

@@ -1,0 +1,523 @@
+//! The file format of task sets (`docs/executive.md`). Mistakes are reported with file, line, column, key and remedy.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer};
+use tautline_exec::{
+    Activation, Machine, OverrunPolicy, Place, Receive, Scheduling, SetError, TablePlan, Task,
+    TaskSet, Window,
+};
+use toml::de::{DeTable, DeValue};
+
+use crate::units;
+
+/// Longest file. Lower: a table of thousands of windows does not fit. Higher: a file that is none, such as a disk
+/// image, is read before it is refused.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Remedy where the file says what is missing or too much by itself.
+const SEE_DOCUMENTATION: &str = "docs/executive.md lists every key with its limits";
+
+/// A mistake in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// File, place and mistake.
+    pub message: String,
+    /// Remedy, in a sentence.
+    pub remedy: String,
+}
+
+/// Reads a task set from a file.
+pub fn read(path: &Path) -> Result<TaskSet, FileError> {
+    let unreadable = |reason: String| FileError {
+        message: format!("cannot read {}: {reason}", path.display()),
+        remedy: "name a file with a task set, such as examples/three_rates.toml".to_owned(),
+    };
+    let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if !length.is_file() {
+        return Err(unreadable("it is not a regular file".to_owned()));
+    }
+    if length.len() > FILE_BYTES_MAX {
+        return Err(unreadable(format!(
+            "it has more than {FILE_BYTES_MAX} bytes"
+        )));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    parse(&text, &path.display().to_string())
+}
+
+/// Reads a task set from text. `name` is the file's in messages.
+pub fn parse(text: &str, name: &str) -> Result<TaskSet, FileError> {
+    let document: Document = toml::from_str(text).map_err(|error| FileError {
+        message: at(
+            text,
+            name,
+            error.span().unwrap_or_default(),
+            &error.message().trim().replace('\n', ", "),
+        ),
+        remedy: SEE_DOCUMENTATION.to_owned(),
+    })?;
+    document.declare().map_err(|error| FileError {
+        message: at(text, name, span(text, &error.place), &error.to_string()),
+        remedy: error.remedy,
+    })
+}
+
+/// `FILE:LINE:COLUMN: MESSAGE`.
+fn at(text: &str, name: &str, span: Range<usize>, message: &str) -> String {
+    let before = text.get(..span.start).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    let column = before[line_start..].chars().count() + 1;
+    format!("{name}:{line}:{column}: {message}")
+}
+
+/// Range of the value of a key; that of the section if the key is not there.
+fn span(text: &str, place: &Place) -> Range<usize> {
+    let Ok(document) = DeTable::parse(text) else {
+        return 0..0;
+    };
+    let value = |table: &DeTable<'_>, key: &str| table.get(key).map(toml::Spanned::span);
+    let entry = |section: &str, index: usize, key: &str| {
+        let DeValue::Array(entries) = document.get_ref().get(section)?.get_ref() else {
+            return None;
+        };
+        let entry = entries.get(index)?;
+        let table = entry.get_ref().as_table()?;
+        Some(value(table, key).unwrap_or(entry.span()))
+    };
+    let found = match *place {
+        Place::Set(key) => value(document.get_ref(), key),
+        Place::Machine(key) => document.get_ref().get("machine").and_then(|machine| {
+            let table = machine.get_ref().as_table()?;
+            Some(value(table, key).unwrap_or(machine.span()))
+        }),
+        Place::Receive(index, key) => entry("receive", index, key),
+        Place::Task(index, key) => entry("task", index, key),
+        Place::Window(index, key) => entry("window", index, key),
+    };
+    found.unwrap_or_default()
+}
+
+/// A mistake, before its place in the text is known.
+struct Mistake {
+    place: Place,
+    subject: String,
+    message: String,
+    remedy: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.place.key();
+        write!(formatter, "{}`{key}`: {}", self.subject, self.message)
+    }
+}
+
+/// A time with its unit, such as `"250us"`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Time(Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Time;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(
+                    formatter,
+                    "a time with its unit, such as \"1ms\" or \"250us\""
+                )
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
+                units::with_unit(text).map(Time).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// A priority or number that may be written wrongly: its range is checked with the set, which names the limits.
+fn small<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    let fits = u8::try_from(number);
+    fits.map(Some)
+        .map_err(|_| D::Error::custom(format!("{number} is out of range (1 to 98)")))
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Schedule {
+    RateMonotonic,
+    DeadlineMonotonic,
+    Fixed,
+    Table,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    schedule: Option<Schedule>,
+    #[serde(default)]
+    modes: Vec<String>,
+    minor_frame: Option<Time>,
+    #[serde(default)]
+    machine: MachineSection,
+    #[serde(default)]
+    receive: Vec<ReceiveEntry>,
+    #[serde(default)]
+    task: Vec<TaskEntry>,
+    #[serde(default)]
+    window: Vec<WindowEntry>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineSection {
+    #[serde(default)]
+    release_jitter: Time,
+    #[serde(default)]
+    blocking: Time,
+    #[serde(default)]
+    overhead: Time,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReceiveEntry {
+    name: String,
+    rate: u32,
+    burst: Option<u32>,
+    worst_case: Time,
+    #[serde(default, deserialize_with = "small")]
+    priority: Option<u8>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskEntry {
+    name: String,
+    period: Time,
+    phase: Option<Time>,
+    port: Option<String>,
+    deadline: Option<Time>,
+    worst_case: Time,
+    budget: Option<Time>,
+    #[serde(default, deserialize_with = "small")]
+    priority: Option<u8>,
+    #[serde(default)]
+    critical_section: Time,
+    #[serde(default)]
+    release_jitter: Time,
+    #[serde(default)]
+    modes: Vec<String>,
+    accept: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowEntry {
+    task: String,
+    offset: Time,
+    duration: Time,
+}
+
+/// Frames of a burst where none are named: the burst of a policed port.
+const BURST_DEFAULT: u32 = 16;
+
+impl Document {
+    fn declare(self) -> Result<TaskSet, Mistake> {
+        let scheduling = match self.schedule {
+            None | Some(Schedule::DeadlineMonotonic) => Scheduling::DeadlineMonotonic,
+            Some(Schedule::RateMonotonic) => Scheduling::RateMonotonic,
+            Some(Schedule::Fixed) => Scheduling::Declared,
+            Some(Schedule::Table) => Scheduling::Table,
+        };
+        self.check_table(scheduling)?;
+        let names: Vec<String> = self.task.iter().map(|task| task.name.clone()).collect();
+        let plan = TablePlan {
+            minor_frame: self.minor_frame.map(|time| time.0),
+            windows: windows(self.window, &names)?,
+        };
+        let machine = Machine {
+            release_jitter: self.machine.release_jitter.0,
+            blocking: self.machine.blocking.0,
+            overhead: self.machine.overhead.0,
+        };
+        let receive = self.receive.into_iter().map(|entry| Receive {
+            name: entry.name,
+            rate: entry.rate,
+            burst: entry.burst.unwrap_or(BURST_DEFAULT),
+            worst_case: entry.worst_case.0,
+            priority: entry.priority,
+        });
+        let tasks = self.task.into_iter().enumerate();
+        let tasks: Vec<Task> = tasks.map(task).collect::<Result<_, _>>()?;
+        TaskSet::declare(scheduling, machine, receive.collect(), self.modes, tasks)
+            .and_then(|set| set.with_table(plan))
+            .and_then(|set| {
+                // Windows are checked against the frames of each mode.
+                tautline_exec::Analysis::of_all(&set).map(|_| set)
+            })
+            .map_err(|error| mistake(&error, &names))
+    }
+
+    /// Keys of tables have no meaning elsewhere.
+    fn check_table(&self, scheduling: Scheduling) -> Result<(), Mistake> {
+        let place = match (&self.minor_frame, self.window.first()) {
+            (Some(_), _) => Place::Set("minor_frame"),
+            (None, Some(_)) => Place::Window(0, "task"),
+            (None, None) => return Ok(()),
+        };
+        if scheduling == Scheduling::Table {
+            return Ok(());
+        }
+        Err(Mistake {
+            place,
+            subject: String::new(),
+            message: "has no effect without a table".to_owned(),
+            remedy: "remove it, or write schedule = \"table\"".to_owned(),
+        })
+    }
+}
+
+fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
+    let activation = match (entry.port, entry.phase) {
+        (None, phase) => Activation::Time {
+            phase: phase.unwrap_or_default().0,
+        },
+        (Some(port), None) => Activation::Message { port },
+        (Some(_), Some(_)) => {
+            return Err(Mistake {
+                place: Place::Task(index, "phase"),
+                subject: format!("task `{}`, ", entry.name),
+                message: "a task that messages activate has no phase".to_owned(),
+                remedy: "remove either `phase` or `port`".to_owned(),
+            });
+        }
+    };
+    Ok(Task {
+        name: entry.name,
+        activation,
+        period: entry.period.0,
+        deadline: entry.deadline.unwrap_or(entry.period).0,
+        worst_case: entry.worst_case.0,
+        budget: entry.budget.map(|time| time.0),
+        priority: entry.priority,
+        critical_section: entry.critical_section.0,
+        release_jitter: entry.release_jitter.0,
+        modes: entry.modes,
+        overrun: OverrunPolicy::Skip,
+        accept: entry.accept,
+    })
+}
+
+fn windows(entries: Vec<WindowEntry>, names: &[String]) -> Result<Vec<Window>, Mistake> {
+    let entries = entries.into_iter().enumerate();
+    let windows = entries.map(|(index, entry)| {
+        let found = names.iter().position(|name| *name == entry.task);
+        let task = found.ok_or_else(|| Mistake {
+            place: Place::Window(index, "task"),
+            subject: String::new(),
+            message: format!("no task is called `{}`", entry.task.escape_debug()),
+            remedy: "name a task of the file".to_owned(),
+        })?;
+        Ok(Window {
+            task,
+            offset: entry.offset.0,
+            duration: entry.duration.0,
+        })
+    });
+    windows.collect()
+}
+
+fn mistake(error: &SetError, names: &[String]) -> Mistake {
+    let subject = match error.place {
+        Place::Task(index, _) => format!("task `{}`, ", names[index].escape_debug()),
+        _ => String::new(),
+    };
+    Mistake {
+        place: error.place,
+        subject,
+        message: error.fault.to_string(),
+        remedy: error.remedy().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse(text, "f.toml").unwrap_err().message
+    }
+
+    const TASK: &str = "[[task]]\nname = \"a\"\nperiod = \"1ms\"\nworst_case = \"100us\"\n";
+
+    #[test]
+    fn reads_every_key() {
+        let text = "schedule = \"fixed\"\nmodes = [\"ground\", \"flight\"]\n\
+             [machine]\nrelease_jitter = \"20us\"\nblocking = \"5us\"\noverhead = \"1.5us\"\n\
+             [[receive]]\nname = \"eth0\"\nrate = 10000\nburst = 4\nworst_case = \"2us\"\npriority = 50\n\
+             [[task]]\nname = \"a\"\nperiod = \"1ms\"\nphase = \"100us\"\ndeadline = \"800us\"\n\
+             worst_case = \"100us\"\nbudget = \"120us\"\npriority = 90\ncritical_section = \"3us\"\n\
+             release_jitter = \"1us\"\nmodes = [\"flight\"]\naccept = \"why not\"\n\
+             [[task]]\nname = \"b\"\nperiod = \"2ms\"\nport = \"command\"\nworst_case = \"100us\"\npriority = 80\n";
+        let set = parse(text, "f.toml").unwrap();
+        let a = &set.tasks()[0];
+        assert_eq!(a.phase(), Duration::from_micros(100));
+        assert_eq!(a.deadline, Duration::from_micros(800));
+        assert_eq!(a.budget, Some(Duration::from_micros(120)));
+        assert_eq!(a.accept.as_deref(), Some("why not"));
+        assert_eq!(set.priority(1), Some(80));
+        assert_eq!(set.machine().overhead, Duration::from_nanos(1_500));
+        assert_eq!(set.receive()[0].burst, 4);
+        assert_eq!(set.mode_names().collect::<Vec<_>>(), ["ground", "flight"]);
+        assert_eq!(set.members("ground").collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn mistakes_have_file_line_key_and_remedy() {
+        let with = |line: &str| error(&format!("{TASK}{line}\n"));
+        let period = |value: &str| {
+            error(&format!(
+                "[[task]]\nname = \"a\"\nperiod = {value}\nworst_case = \"1us\"\n"
+            ))
+        };
+        assert_eq!(
+            period("\"0us\""),
+            "f.toml:3:10: task `a`, `period`: 0ns is out of range (10µs to 3600s)"
+        );
+        assert_eq!(
+            period("1000"),
+            "f.toml:3:10: invalid type: integer `1000`, expected a time with its unit, such as \"1ms\" or \"250us\""
+        );
+        assert_eq!(
+            period("\"soon\""),
+            "f.toml:3:10: expected a time with its unit, such as \"1ms\" or \"250us\""
+        );
+        assert!(period("\"400 years\"").contains("expected a time"));
+        assert!(period("\"2h\"").contains("out of range"));
+        assert_eq!(
+            with("deadline = \"2ms\""),
+            "f.toml:5:12: task `a`, `deadline`: 2ms is out of range (1ns to 1ms)"
+        );
+        assert_eq!(
+            with("budget = \"50us\""),
+            "f.toml:5:10: task `a`, `budget`: 50µs is out of range (100µs to 1ms)"
+        );
+        assert_eq!(
+            with("priority = 5"),
+            "f.toml:5:12: task `a`, `priority`: has no effect unless priorities are declared"
+        );
+        for priority in ["0", "99"] {
+            assert_eq!(
+                error(&format!(
+                    "schedule = \"fixed\"\n{TASK}priority = {priority}\n"
+                )),
+                format!("f.toml:6:12: task `a`, `priority`: {priority} is out of range (1 to 98)")
+            );
+        }
+        for priority in ["-1", "1000", "9223372036854775807"] {
+            let message = with(&format!("priority = {priority}"));
+            assert_eq!(
+                message,
+                format!("f.toml:5:12: {priority} is out of range (1 to 98)")
+            );
+        }
+        assert_eq!(
+            error(&format!("schedule = \"fixed\"\n{TASK}")),
+            "f.toml:2:1: task `a`, `priority`: declared priorities, and this task has none"
+        );
+        assert_eq!(
+            with("modes = [\"flight\"]"),
+            "f.toml:5:9: task `a`, `modes`: no mode is called `flight`"
+        );
+        assert_eq!(
+            with("port = \"p\"\nphase = \"1us\""),
+            "f.toml:6:9: task `a`, `phase`: a task that messages activate has no phase"
+        );
+        assert_eq!(
+            error(&format!("{TASK}{TASK}")),
+            "f.toml:6:8: task `a`, `name`: this name is taken already"
+        );
+        assert_eq!(
+            error(&format!("minor_frame = \"1ms\"\n{TASK}")),
+            "f.toml:1:15: `minor_frame`: has no effect without a table"
+        );
+        let missing = error("[[task]]\nname = \"a\"\nperiod = \"1ms\"\n");
+        assert_eq!(missing, "f.toml:1:1: missing field `worst_case`");
+        assert!(with("wcet = \"1us\"").contains("unknown field `wcet`, expected one of `name`"));
+        assert_eq!(
+            error("schedule = \"edf\"\n"),
+            "f.toml:1:12: unknown variant `edf`, expected one of `rate-monotonic`, `deadline-monotonic`, `fixed`, \
+             `table`"
+        );
+        assert_eq!(error(""), "f.toml:1:1: `task`: at least one is needed");
+        assert!(error("task = [").starts_with("f.toml:1:"));
+    }
+
+    #[test]
+    fn a_hyperperiod_of_years_is_refused_in_a_sentence() {
+        let periods = ["99991us", "99989us", "99971us"];
+        let tasks = periods.iter().enumerate().map(|(index, period)| {
+            format!("[[task]]\nname = \"t{index}\"\nperiod = \"{period}\"\nworst_case = \"1us\"\n")
+        });
+        let wrong = parse(&tasks.collect::<String>(), "f.toml").unwrap_err();
+        assert_eq!(
+            wrong.message,
+            "f.toml:7:10: task `t1`, `period`: the hyperperiod, the least common multiple of the periods, is longer \
+             than 60s"
+        );
+        assert_eq!(
+            wrong.remedy,
+            "choose periods that divide each other, such as 1, 2, 5 and 10 ms"
+        );
+    }
+
+    #[test]
+    fn tables_are_read_and_checked() {
+        let table = |rest: &str| parse(&format!("schedule = \"table\"\n{rest}"), "f.toml");
+        let window = "[[window]]\ntask = \"a\"\noffset = \"0us\"\nduration = \"200us\"\n";
+        let set = table(&format!("{TASK}{window}")).unwrap();
+        assert_eq!(set.plan().windows.len(), 1);
+        let wrong = |rest: &str| table(rest).unwrap_err().message;
+        assert_eq!(
+            wrong(&format!(
+                "{TASK}[[window]]\ntask = \"b\"\noffset = \"0us\"\nduration = \"1us\"\n"
+            )),
+            "f.toml:7:8: `task`: no task is called `b`"
+        );
+        assert_eq!(
+            wrong(&format!("{TASK}{window}{window}")),
+            "f.toml:12:10: `offset`: the window before lasts until 200µs"
+        );
+        assert_eq!(
+            wrong(&format!("minor_frame = \"300us\"\n{TASK}")),
+            "f.toml:2:15: `minor_frame`: does not divide the hyperperiod, which is 1ms"
+        );
+        assert!(wrong(&format!("{TASK}port = \"p\"\n")).contains("a table has fixed windows"));
+    }
+
+    #[test]
+    fn hostile_files_are_refused_quickly() {
+        let many: String = (0..10_000)
+            .map(|index| {
+                format!("[[task]]\nname = \"t{index}\"\nperiod = \"1ms\"\nworst_case = \"1us\"\n")
+            })
+            .collect();
+        assert!(error(&many).contains("10000 are too many (at most 64)"));
+        assert!(error(&TASK.replace("\"a\"", "\"\\u001b[2J\"")).contains("not a name"));
+        assert!(error(&"[".repeat(100_000)).starts_with("f.toml:"));
+        let jobs = format!("{TASK}[[task]]\nname = \"b\"\nperiod = \"1h\"\nworst_case = \"1us\"\n");
+        assert!(error(&jobs).contains("hyperperiod"), "{}", error(&jobs));
+    }
+}
