@@ -153,8 +153,8 @@ impl Address {
                 ip: None,
                 form: Form::Ethernet,
             },
-            Self::Udp(address) => crate::neighbour(&self.to_string(), *address.ip()),
-            Self::Bus(node) => crate::bus_neighbour(node),
+            Self::Udp(address) => neighbour(&self.to_string(), *address.ip()),
+            Self::Bus(node) => bus_neighbour(node),
         }
     }
 
@@ -166,6 +166,69 @@ impl Address {
             // Frames do not come from a bus.
             Self::Bus(_) => source_word([0; 6], source_form::VOID),
         }
+    }
+}
+
+/// A port on a bus: its node and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortName {
+    /// The node.
+    pub node: NodeName,
+    /// The port.
+    pub port: PortNumber,
+}
+
+impl std::fmt::Display for PortName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.pad(&format!("{}.{}", self.node, self.port))
+    }
+}
+
+impl std::str::FromStr for PortName {
+    type Err = BadPortName;
+
+    fn from_str(text: &str) -> Result<Self, BadPortName> {
+        let parts = text.rsplit_once('.').and_then(|(node, port)| {
+            let port = PortNumber::new(port.parse().ok()?)?;
+            let node = node.parse().ok()?;
+            Some(PortName { node, port })
+        });
+        parts.ok_or_else(|| BadPortName(text.to_owned()))
+    }
+}
+
+impl Serialize for PortName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The text does not name a port on a bus.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` does not name a port: a node's name, a dot, and a number from 1 to 4095, such as motor.7"
+)]
+pub struct BadPortName(String);
+
+/// A neighbour that is reached by its IPv4 address, in the UDP form.
+#[must_use]
+pub fn neighbour(name: &str, ip: Ipv4Addr) -> Neighbour {
+    Neighbour {
+        name: name.to_owned(),
+        mac: MacAddress::UNSPECIFIED,
+        ip: Some(ip),
+        form: Form::Udp,
+    }
+}
+
+/// A neighbour on a bus, which is reached by the name of its node.
+#[must_use]
+pub fn bus_neighbour(node: NodeName) -> Neighbour {
+    Neighbour {
+        name: node.to_string(),
+        mac: MacAddress::UNSPECIFIED,
+        ip: None,
+        form: Form::Bus,
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
     const THREADS: usize = 8;
     const NAMESPACES: usize = 40;
 
-    /// Whoever comes to a fresh namespace sweeps up after others, whose rooms may be empty at that moment.
+    /// The first process in a fresh namespace sweeps up after others, whose rooms may be empty at that moment.
     #[test]
     fn a_sweep_never_costs_a_claim_or_a_socket() {
         let number = Number {

@@ -81,204 +81,53 @@
 mod allow;
 mod bus;
 mod port;
+mod rule;
 mod send_pool;
 mod tune;
 
-use std::fmt;
-use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
-use tautline_proto::wire::{
-    ETHERTYPE_DEFAULT, MacAddress, PortNumber, ethernet::is_usable_ethertype,
-};
+use tautline_proto::neighbour::{Form, Neighbour};
+use tautline_proto::wire::{MacAddress, ethernet::is_usable_ethertype};
 use toml::Spanned;
 
-pub use bus::{BusConfig, BusRule};
+pub use rule::{MEMORY_BYTES_DEFAULT, Rule, Who};
 pub use tune::TuneConfig;
 
-use crate::control::policy::Rule;
 use crate::error::OpenError;
-use crate::link::{LinkKind, XdpMode};
-use crate::port::{QueuingOptions, SamplingOptions};
-use crate::send_pool::SendPoolConfig;
+use crate::kind::{LinkKind, XdpMode};
 
-/// Configuration of a node.
+pub use crate::error::ConfigError;
+pub use crate::link::vbus::config::{BusConfig, BusRule};
+pub use crate::node::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
+
+/// Configuration of a control process: its node, and what concerns that process alone.
 #[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// The interface; may be left out with link `udp` and an address.
-    pub interface: Option<String>,
-    /// The link; `None` takes the best that works.
-    pub link: Option<LinkKind>,
-    /// Mode of link `xdp`; `None` takes native, and generic where the driver has no native one.
-    pub xdp_mode: Option<XdpMode>,
-    /// On link `xsk`, the time for which a look polls the driver itself; `None` leaves that to the
-    /// kernel's interrupt processing.
-    pub busy_poll: Option<Duration>,
-    /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it
-    /// cannot.
-    pub zero_copy: Option<bool>,
-    /// EtherType of the Ethernet form.
-    pub ethertype: u16,
-    /// This node's IPv4 address; `None` takes the interface's first.
-    pub address: Option<Ipv4Addr>,
-    /// The bus, for link `vbus`.
-    pub bus: Option<BusConfig>,
-    /// The peers that ports of this node can send to.
-    pub neighbours: NeighbourTable,
-    /// The router's address on this network, a neighbour: the way of plain UDP to other networks.
-    pub gateway: Option<Ipv4Addr>,
-    /// Ports that can be opened by name.
-    pub ports: Vec<PortConfig>,
-    /// Rules of the node's control process for other processes. Of no meaning elsewhere.
+pub struct ServiceConfig {
+    /// The node.
+    pub node: NodeConfig,
+    /// Rules for other processes.
     pub allow: Vec<Rule>,
-    /// Scheduling of receive processing while that process runs. Of no meaning elsewhere.
+    /// Scheduling of receive processing while the process runs.
     pub tune: Option<TuneConfig>,
-    /// Ports of plain UDP that can be opened by name.
-    pub udp_ports: Vec<UdpPortConfig>,
-    /// Send buffers that the node lends.
-    pub send_pool: SendPoolConfig,
-    /// Whether `taut status` lists the node; true unless configured. It takes a thread, which sleeps.
-    pub publish_status: bool,
 }
 
-/// A port of plain UDP that can be opened by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UdpPortConfig {
-    /// Its name, unique among the node's ports of plain UDP.
-    pub name: String,
-    /// Its UDP port number, unique in the node.
-    pub number: u16,
-    /// Options of the port.
-    pub options: QueuingOptions,
-}
-
-/// A port that can be opened by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortConfig {
-    /// Its name, unique in the node.
-    pub name: String,
-    /// Its number, unique in the node.
-    pub number: PortNumber,
-    /// Kind and options of the port.
-    pub kind: PortOptions,
-}
-
-/// Kind and options of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PortOptions {
-    /// A queuing port.
-    Queuing(QueuingOptions),
-    /// A sampling port.
-    Sampling(SamplingOptions),
-}
-
-impl PortOptions {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Queuing(_) => "queuing",
-            Self::Sampling(_) => "sampling",
-        }
-    }
-}
-
-/// Something in a configuration file is wrong, and where.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    /// The file, if the text came from one.
-    pub file: Option<String>,
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// Description of the mistake, and the values that were expected.
-    pub message: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            line,
-            column,
-            message,
-        } = self;
-        match file {
-            Some(file) => write!(formatter, "{file}:{line}:{column}: {message}"),
-            None => write!(formatter, "line {line}, column {column}: {message}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl NodeConfig {
-    /// A node on an interface, on the best link that works, without neighbours and named ports.
+impl ServiceConfig {
+    /// A control process for root and its own user only.
     #[must_use]
-    pub fn on(interface: &str) -> Self {
+    pub fn new(node: NodeConfig) -> Self {
         Self {
-            interface: Some(interface.to_owned()),
-            link: None,
-            xdp_mode: None,
-            busy_poll: None,
-            zero_copy: None,
-            ethertype: ETHERTYPE_DEFAULT,
-            address: None,
-            bus: None,
-            neighbours: NeighbourTable::new(),
-            gateway: None,
-            ports: Vec::new(),
+            node,
             allow: Vec::new(),
             tune: None,
-            udp_ports: Vec::new(),
-            send_pool: SendPoolConfig::default(),
-            publish_status: true,
         }
     }
 
-    /// A node on the `udp` link, bound to an address of this host.
-    #[must_use]
-    pub fn udp(address: Ipv4Addr) -> Self {
-        Self {
-            interface: None,
-            link: Some(LinkKind::Udp),
-            address: Some(address),
-            ..Self::on("")
-        }
-    }
-
-    /// A node on the `vbus` link.
-    #[must_use]
-    pub fn vbus(bus: BusConfig) -> Self {
-        Self {
-            interface: None,
-            link: Some(LinkKind::Vbus),
-            bus: Some(bus),
-            ..Self::on("")
-        }
-    }
-
-    /// The same on the given link.
-    #[must_use]
-    pub fn with_link(mut self, link: LinkKind) -> Self {
-        self.link = Some(link);
-        self
-    }
-
-    /// The same with one more neighbour.
-    ///
-    /// # Errors
-    /// [`NeighbourError`].
-    pub fn with_neighbour(mut self, neighbour: Neighbour) -> Result<Self, NeighbourError> {
-        self.neighbours.add(neighbour)?;
-        Ok(self)
-    }
-
-    /// Reads a configuration file.
+    /// Reads a configuration file, of which a node takes its part ([`NodeConfig::from_file`]).
     ///
     /// # Errors
     /// [`OpenError::ConfigUnreadable`], [`OpenError::Config`].
@@ -297,7 +146,25 @@ impl NodeConfig {
     }
 }
 
+impl NodeConfig {
+    /// Reads a configuration file. Of a control process's file, what concerns the node.
+    ///
+    /// # Errors
+    /// [`OpenError::ConfigUnreadable`], [`OpenError::Config`].
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        ServiceConfig::from_file(path).map(|service| service.node)
+    }
+}
+
 impl FromStr for NodeConfig {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        text.parse().map(|service: ServiceConfig| service.node)
+    }
+}
+
+impl FromStr for ServiceConfig {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
@@ -368,7 +235,7 @@ struct NeighbourEntry {
 }
 
 impl Document {
-    fn check(self) -> Result<NodeConfig, Wrong> {
+    fn check(self) -> Result<ServiceConfig, Wrong> {
         let mut config = NodeConfig::on("");
         config.interface = self.interface;
         config.link = self.link.map(link).transpose()?;
@@ -420,13 +287,15 @@ impl Document {
             let port = port::udp_port(entry, &config.udp_ports)?;
             config.udp_ports.push(port);
         }
-        let rules = self.allow.into_iter().map(allow::rule);
-        config.allow = rules.collect::<Result<_, _>>()?;
-        config.tune = self.tune.map(tune::tune).transpose()?;
         if let Some(section) = self.send_pool {
             config.send_pool = send_pool::send_pool(section)?;
         }
-        Ok(config)
+        let rules = self.allow.into_iter().map(allow::rule);
+        Ok(ServiceConfig {
+            node: config,
+            allow: rules.collect::<Result<_, _>>()?,
+            tune: self.tune.map(tune::tune).transpose()?,
+        })
     }
 }
 
@@ -494,6 +363,7 @@ fn neighbour(entry: Spanned<NeighbourEntry>, link: Option<LinkKind>) -> Result<N
 mod tests {
     use super::*;
     use crate::policing::Policing;
+    use crate::send_pool::SendPoolConfig;
 
     fn error(text: &str) -> String {
         text.parse::<NodeConfig>().unwrap_err().to_string()
@@ -509,14 +379,15 @@ mod tests {
             .take_while(|line| *line != "//! ```")
             .map(|line| line.trim_start_matches("//!").trim_start().to_owned() + "\n")
             .collect();
-        let config: NodeConfig = example.parse().unwrap();
+        let service: ServiceConfig = example.parse().unwrap();
+        assert_eq!(service.allow.len(), 1);
+        assert_eq!(service.allow[0].ports, [7..=7, 10..=19]);
+        assert_eq!(service.tune.unwrap().priority, Some(10));
+        let config = service.node;
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));
         assert_eq!(config.neighbours.len(), 1);
         assert_eq!(config.ports.len(), 2);
-        assert_eq!(config.allow.len(), 1);
-        assert_eq!(config.allow[0].ports, [7..=7, 10..=19]);
-        assert_eq!(config.tune.unwrap().priority, Some(10));
         assert_eq!(config.gateway, Some([10, 0, 0, 254].into()));
         assert_eq!(config.udp_ports[0].number, 5000);
         assert_eq!(config.send_pool, SendPoolConfig::default());

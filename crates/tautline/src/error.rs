@@ -1,7 +1,11 @@
 //! Errors, by family of operations. Each message says what happened; [`OpenError::remedy`]
 //! and its like say what to do. A program that returns one of them from `main` prints both ([`Error`]).
 
+mod config;
+mod neighbours;
+mod observe;
 mod report;
+mod undelivered;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -9,13 +13,14 @@ use std::path::PathBuf;
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber, Priority};
 
-use crate::link::XdpMode;
+use crate::kind::XdpMode;
 
 pub use crate::claim::Holder;
-pub use crate::config::ConfigError;
-pub use crate::link::plain_udp::Undelivered;
-pub use crate::neighbours::NeighbourTableError;
+pub use config::ConfigError;
+pub use neighbours::NeighbourTableError;
+pub use observe::ObserveError;
 pub use report::Error;
+pub use undelivered::Undelivered;
 
 /// A node could not be opened.
 #[derive(thiserror::Error)]
@@ -326,7 +331,7 @@ pub enum PortError {
         configured: &'static str,
     },
     /// The depth is not one that a port can have.
-    #[error("depth {depth} is not a power of two from 2 to {max}", max = crate::port::DEPTH_MAX)]
+    #[error("depth {depth} is not a power of two from 2 to {max}", max = crate::limits::DEPTH_MAX)]
     BadDepth {
         /// The depth asked for.
         depth: u32,
@@ -340,7 +345,7 @@ pub enum PortError {
         why: &'static str,
     },
     /// A sampling port cannot keep values of so many sources.
-    #[error("{sources} sources are out of range (1 to {max})", max = crate::port::SOURCES_MAX)]
+    #[error("{sources} sources are out of range (1 to {max})", max = crate::limits::SOURCES_MAX)]
     BadSources {
         /// The number asked for.
         sources: usize,
@@ -438,7 +443,7 @@ pub enum PortError {
         gateway: Option<Ipv4Addr>,
     },
     /// The port has as many destinations as it can hold.
-    #[error("the port has {max} destinations already", max = crate::port::DESTINATIONS_MAX)]
+    #[error("the port has {max} destinations already", max = crate::limits::DESTINATIONS_MAX)]
     TooManyDestinations,
     /// The calling thread is in another network namespace than the node's interface.
     #[error("the calling thread is in another network namespace than the node was opened in")]

@@ -30,13 +30,17 @@
 
 mod address;
 mod claim;
+mod client;
 pub mod config;
 pub mod control;
 pub mod cycle;
 pub mod error;
 pub mod kernel;
+mod kind;
+mod limits;
 pub mod link;
 mod memory;
+mod message;
 pub mod neighbours;
 mod node;
 mod policing;
@@ -47,54 +51,32 @@ pub mod send_pool;
 mod statistics;
 pub mod status;
 mod sys;
-mod udp_statistics;
+mod table_state;
 
-pub use address::{Address, BadNodeName, NodeName, Source};
-pub use config::{BusConfig, BusRule, NodeConfig};
+pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
+pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
 pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError};
-pub use link::LinkKind;
+pub use kind::{LinkKind, PortKind};
 pub use link::vbus::observe as vbus;
 pub use neighbours::{NeighbourTableError, TableState};
-pub use node::{
-    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus, Node,
-    NodeStatus, NotBetter, OpenReport, RuleStatus, now,
-};
+pub use node::{Node, now};
 pub use policing::Policing;
 pub use port::{
     Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan, Message,
     Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, UdpPort,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
-pub use statistics::{PeerCounters, PortKind, PortStatus};
+pub use status::{
+    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus,
+    NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus, ReassemblyStatus, RuleStatus,
+    UdpPortStatus,
+};
 pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 pub use tautline_proto::time::Instant;
 pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
-pub use udp_statistics::{ReassemblyStatus, UdpPortStatus};
-
-/// A neighbour that is reached by its IPv4 address, in the UDP form.
-#[must_use]
-pub fn neighbour(name: &str, ip: std::net::Ipv4Addr) -> Neighbour {
-    Neighbour {
-        name: name.to_owned(),
-        mac: MacAddress::UNSPECIFIED,
-        ip: Some(ip),
-        form: Form::Udp,
-    }
-}
-
-/// A neighbour on a bus, which is reached by the name of its node.
-#[must_use]
-pub fn bus_neighbour(node: NodeName) -> Neighbour {
-    Neighbour {
-        name: node.to_string(),
-        mac: MacAddress::UNSPECIFIED,
-        ip: None,
-        form: Form::Bus,
-    }
-}
 
 /// MAC address and first IPv4 address of an interface, in the network namespace of the calling thread.
 ///

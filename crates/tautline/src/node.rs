@@ -1,34 +1,39 @@
 //! A node: one participant on a network, with an interface, an address, neighbours and ports.
 
+mod config;
 mod neighbours;
+mod owner;
+mod simulated;
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use serde::Serialize;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
-use crate::config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
+use crate::client::{Connection, DemuxWanted};
 use crate::error::{OpenError, PortError, SendError};
+use crate::kind::{LinkKind, XdpMode};
+use crate::link::Link;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
 use crate::link::vbus::{BusLink, place_of_bus};
+use crate::link::xdp::XdpLink;
 use crate::link::xdp::demux::Setup;
-use crate::link::xdp::{Asked, XdpLink};
 use crate::link::xsk::XskLink;
-use crate::link::{Capabilities, Link, LinkKind, NodeCounters, XdpMode};
-use crate::neighbours::{Neighbours, Origin, Own, TableState};
+use crate::neighbours::{Neighbours, Own};
+use crate::port::list::Ports;
+use crate::port::owner::PortOwner;
+use crate::port::udp_list::UdpPorts;
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
 use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
-use crate::statistics::{PortStatus, Ports};
-use crate::status::StatusServer;
+use crate::status::{NodeStatus, NotBetter, OpenReport, StatusServer};
 use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
-use crate::udp_statistics::{UdpPortStatus, UdpPorts};
 
+pub use config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
 pub(crate) use neighbours::neighbours_status;
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
@@ -55,11 +60,11 @@ pub struct Node {
 /// State that ports share with their node.
 #[derive(Debug)]
 pub(crate) struct NodeInner {
-    pub(crate) link: Box<dyn Link>,
-    pub(crate) neighbours: Mutex<Neighbours>,
-    pub(crate) ports: Ports,
-    pub(crate) udp_ports: UdpPorts,
-    pub(crate) send_pool: Arc<SendPool>,
+    link: Box<dyn Link>,
+    neighbours: Mutex<Neighbours>,
+    ports: Ports,
+    udp_ports: UdpPorts,
+    send_pool: Arc<SendPool>,
     configured: Vec<PortConfig>,
     configured_udp: Vec<UdpPortConfig>,
     gateway: Option<Ipv4Addr>,
@@ -69,207 +74,6 @@ pub(crate) struct NodeInner {
     namespace: Option<Namespace>,
     report: OpenReport,
     status: OnceLock<StatusServer>,
-}
-
-/// Result of opening a node: its link, why not a better one, and the settings that took effect.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct OpenReport {
-    /// The link that carries the frames.
-    pub link: LinkKind,
-    /// The control process of the interface, if the node is open through one.
-    pub control_process: Option<i32>,
-    /// The interface.
-    pub interface: Option<String>,
-    /// Its MAC address, which peers send the Ethernet form to.
-    pub mac: Option<String>,
-    /// This node's IPv4 address, which peers send the UDP form to.
-    pub ip: Option<Ipv4Addr>,
-    /// The directory of the bus, on link `vbus`.
-    pub bus: Option<String>,
-    /// This node's name on the bus, which peers send to.
-    pub node: Option<String>,
-    /// Capabilities of the link here.
-    pub capabilities: Capabilities,
-    /// Better links that were tried, and why each did not work.
-    pub not_better: Vec<NotBetter>,
-    /// Settings beyond the link that could not be had.
-    pub limits: Vec<String>,
-}
-
-/// A better link that did not work.
-#[derive(Clone, Debug, Serialize)]
-pub struct NotBetter {
-    /// The link, with its mode.
-    pub link: String,
-    /// Why it did not work.
-    pub why: String,
-}
-
-impl std::fmt::Display for OpenReport {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "link {}", self.link)?;
-        if let Some(mode) = self.capabilities.xdp_mode {
-            write!(formatter, " ({}", mode.name())?;
-            match self.capabilities.zero_copy {
-                Some(true) => write!(formatter, ", zero-copy")?,
-                Some(false) => write!(formatter, ", copy mode")?,
-                None => {}
-            }
-            write!(formatter, ")")?;
-        }
-        if let Some(interface) = &self.interface {
-            write!(formatter, " on {interface}")?;
-        }
-        if let Some(mac) = &self.mac {
-            write!(formatter, ", {mac}")?;
-        }
-        if let Some(ip) = self.ip {
-            write!(formatter, ", {ip}")?;
-        }
-        if let Some(pid) = self.control_process {
-            write!(formatter, ", through control process {pid}")?;
-        }
-        if let (Some(bus), Some(node)) = (&self.bus, &self.node) {
-            write!(formatter, " at {bus}, node {node}")?;
-        }
-        for better in &self.not_better {
-            write!(formatter, "\n  not {}: {}", better.link, better.why)?;
-        }
-        for limit in &self.limits {
-            write!(formatter, "\n  limited: {limit}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A node's state, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct NodeStatus {
-    /// The process that the node is in.
-    pub pid: u32,
-    /// Its command's name.
-    pub command: Option<String>,
-    /// Result of opening it.
-    #[serde(flatten)]
-    pub report: OpenReport,
-    /// Whether its interface is up at the moment; `None` without an interface, and where the asking
-    /// thread is in another network namespace.
-    pub interface_up: Option<bool>,
-    /// Its neighbours.
-    pub neighbours: Vec<NeighbourStatus>,
-    /// Whether more can be entered.
-    pub neighbour_table: NeighbourTableStatus,
-    /// Frames that were ours and reached no port.
-    pub counters: NodeCounters,
-    /// Its open ports.
-    pub ports: Vec<PortStatus>,
-    /// Its open ports of plain UDP.
-    pub udp_ports: Vec<UdpPortStatus>,
-    /// Its send buffers; a control process has none.
-    pub send_pool: Option<SendPoolStatus>,
-    /// Of a control process: whom it serves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control: Option<ControlStatus>,
-}
-
-/// Clients of a control process, as `taut status` shows them.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct ControlStatus {
-    /// Its `[[allow]]` entries, in order.
-    pub rules: Vec<RuleStatus>,
-    /// Processes that are connected, and those that have ports of a control process that ended.
-    pub clients: Vec<ClientStatus>,
-}
-
-/// An `[[allow]]` entry, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct RuleStatus {
-    /// User or group that the rule is for.
-    pub who: String,
-    /// The ports that it gives.
-    pub ports: String,
-    /// The UDP ports that it gives for plain UDP.
-    pub udp_ports: String,
-    /// The priorities that it gives.
-    pub priorities: String,
-    /// Bytes that the ports of one user may take.
-    pub memory_bytes_max: u64,
-    /// Whether it lets the neighbour table be changed.
-    pub neighbours: bool,
-}
-
-/// A client of a control process, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct ClientStatus {
-    /// Its process id; 0 if it is outside the control process's process namespace.
-    pub pid: i32,
-    /// Its command's name.
-    pub command: Option<String>,
-    /// Its user.
-    pub user: String,
-    /// Whether it is connected; otherwise it was a predecessor's.
-    pub connected: bool,
-    /// Its ports.
-    pub ports: Vec<ClientPortStatus>,
-    /// Its ports of plain UDP.
-    pub udp_ports: Vec<ClientPortStatus>,
-}
-
-/// A port of a client, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct ClientPortStatus {
-    /// Its number.
-    pub number: u16,
-    /// Bytes of its memory.
-    pub memory_bytes: u64,
-    /// The entry that gives it, from 1; `None` for root's.
-    pub rule: Option<usize>,
-    /// Frames that its client tried to send and may not. Not those of a predecessor's time.
-    pub frames_refused: u64,
-}
-
-/// A neighbour, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct NeighbourStatus {
-    /// Its name.
-    pub name: String,
-    /// Its MAC address.
-    pub mac: Option<String>,
-    /// Its IPv4 address.
-    pub ip: Option<Ipv4Addr>,
-    /// The form it is sent.
-    pub form: String,
-    /// Where the entry comes from.
-    pub origin: Origin,
-}
-
-/// Whether a neighbour table takes entries, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct NeighbourTableStatus {
-    /// `open`, `locked` or `unlocked`.
-    pub state: &'static str,
-    /// Cause of the lock.
-    pub locked_by: Option<String>,
-}
-
-impl From<TableState> for NeighbourTableStatus {
-    fn from(state: TableState) -> Self {
-        Self {
-            state: state.name(),
-            locked_by: match state {
-                TableState::Locked(by) => Some(by.to_string()),
-                TableState::Open | TableState::Unlocked => None,
-            },
-        }
-    }
 }
 
 impl Node {
@@ -397,7 +201,8 @@ impl Node {
     /// If there is no directory for the socket, or the kernel refuses the socket or the thread.
     pub fn publish_status(&self) -> std::io::Result<()> {
         if self.inner.status.get().is_none() {
-            let server = StatusServer::start(Arc::downgrade(&self.inner))?;
+            let node = Arc::downgrade(&self.inner);
+            let server = StatusServer::start(node, NodeInner::status)?;
             // Two callers at once: one server stays, the other ends here.
             let _ = self.inner.status.set(server);
         }
@@ -425,7 +230,7 @@ impl Node {
         number: PortNumber,
         options: &QueuingOptions,
     ) -> Result<QueuingPort, PortError> {
-        QueuingPort::open(&self.inner, number, None, options)
+        QueuingPort::open(&self.owner(), number, None, options)
     }
 
     /// Opens a sampling port.
@@ -437,7 +242,7 @@ impl Node {
         number: PortNumber,
         options: &SamplingOptions,
     ) -> Result<SamplingPort, PortError> {
-        SamplingPort::open(&self.inner, number, None, options)
+        SamplingPort::open(&self.owner(), number, None, options)
     }
 
     /// Opens a queuing port as the configuration describes it.
@@ -448,7 +253,7 @@ impl Node {
         let port = self.configured(name)?;
         match &port.kind {
             PortOptions::Queuing(options) => {
-                QueuingPort::open(&self.inner, port.number, Some(name), options)
+                QueuingPort::open(&self.owner(), port.number, Some(name), options)
             }
             other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
         }
@@ -462,7 +267,7 @@ impl Node {
         let port = self.configured(name)?;
         match &port.kind {
             PortOptions::Sampling(options) => {
-                SamplingPort::open(&self.inner, port.number, Some(name), options)
+                SamplingPort::open(&self.owner(), port.number, Some(name), options)
             }
             other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
         }
@@ -474,7 +279,7 @@ impl Node {
     /// # Errors
     /// [`PortError::UdpTaken`] names the process that has a socket there; else [`PortError`].
     pub fn udp_port(&self, number: u16, options: &QueuingOptions) -> Result<UdpPort, PortError> {
-        UdpPort::open(&self.inner, number, None, options)
+        UdpPort::open(&self.owner(), number, None, options)
     }
 
     /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`].
@@ -501,7 +306,11 @@ impl Node {
         let port = port.ok_or_else(|| PortError::UnknownName {
             name: name.to_owned(),
         })?;
-        UdpPort::open(&self.inner, port.number, Some(name), &port.options)
+        UdpPort::open(&self.owner(), port.number, Some(name), &port.options)
+    }
+
+    fn owner(&self) -> Arc<dyn PortOwner> {
+        Arc::clone(&self.inner) as Arc<dyn PortOwner>
     }
 
     fn configured(&self, name: &str) -> Result<&PortConfig, PortError> {
@@ -552,15 +361,6 @@ impl NodeInner {
             send_pool: Some(self.send_pool.status()),
             control: None,
         }
-    }
-
-    /// Sockets belong to the network namespace of the thread that opens them, so a port must be
-    /// opened where its node was.
-    pub(crate) fn check_namespace(&self) -> Result<(), PortError> {
-        if self.namespace.is_some() && self.namespace != namespace::current() {
-            return Err(PortError::OtherNamespace);
-        }
-        Ok(())
     }
 }
 
@@ -670,11 +470,16 @@ fn open_link(
         }
         LinkKind::Xdp => {
             let setup = setup()?;
-            let asked = Asked {
+            let wanted = DemuxWanted {
                 ip: config.address,
                 mode: config.xdp_mode,
             };
-            Ok(Box::new(XdpLink::new(setup, asked)?))
+            let Some(connection) = Connection::open(&setup, wanted)? else {
+                return Ok(Box::new(XdpLink::attach(setup)?));
+            };
+            let (demux, pid) = ((connection.ip(), connection.mode()), connection.pid());
+            let owner = Arc::new(connection);
+            Ok(Box::new(XdpLink::of(setup, demux, Some(pid), owner)))
         }
         LinkKind::Packet => {
             let (_, interface) = interface()?;

@@ -71,8 +71,8 @@ pub(crate) fn make(room: Room) -> Result<Directory, StateError> {
     unreachable!("the last attempt returns")
 }
 
-/// Makes something in a room of this user's. Until it is there, a sweep may take the room away as empty; then it is done
-/// again in a fresh one. Returns the room too.
+/// Makes something in a room of this user's. Until it is there, a sweep may take the room away as empty; then it is
+/// done again in a fresh one. Returns the room too.
 pub(crate) fn make_in<T>(
     room: Room,
     make_it: impl Fn(&Directory) -> io::Result<T>,

@@ -213,7 +213,10 @@ fn a_second_control_process_is_refused() {
     let Some(hosts) = hosts() else { return };
     let control = start_control(&hosts, TEST, "");
     let second = hosts.inside(Host::B, || {
-        tautline::control::Server::open(tautline::NodeConfig::on("taut0")).unwrap_err()
+        tautline::control::Server::open(tautline::ServiceConfig::new(tautline::NodeConfig::on(
+            "taut0",
+        )))
+        .unwrap_err()
     });
     let error = second.unwrap().to_string();
     let expected = format!("`taut0` has a control process: process {} (", control.pid());
@@ -223,7 +226,10 @@ fn a_second_control_process_is_refused() {
     eventually("the demux is detached", || !attached(&hosts));
     let _own = open(&hosts, Host::B, XDP);
     let refused = hosts.inside(Host::B, || {
-        tautline::control::Server::open(tautline::NodeConfig::on("taut0")).unwrap_err()
+        tautline::control::Server::open(tautline::ServiceConfig::new(tautline::NodeConfig::on(
+            "taut0",
+        )))
+        .unwrap_err()
     });
     let error = refused.unwrap().to_string();
     assert!(error.contains("single process's own"), "{error}");

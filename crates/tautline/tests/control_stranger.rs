@@ -16,7 +16,7 @@ use common::control::{NOBODY, STRANGER, allow, client_node, served, start_client
 use common::unprivileged::become_user;
 use common::{hosts, port, stranger};
 use tautline::control::Server;
-use tautline::{Node, NodeConfig, OpenError, QueuingOptions};
+use tautline::{Node, NodeConfig, OpenError, QueuingOptions, ServiceConfig};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{fork, signal_process, wait_for};
 
@@ -222,7 +222,7 @@ fn without_descriptors_a_control_process_waits_and_does_not_spin() {
 /// Starts a control process, and says what came of it; it serves until it is killed.
 fn fork_control() -> (u32, String) {
     let (mut said, says) = UnixStream::pair().unwrap();
-    let serve = || match Server::open(NodeConfig::on("taut0")) {
+    let serve = || match Server::open(ServiceConfig::new(NodeConfig::on("taut0"))) {
         Ok(mut server) => {
             (&says).write_all(b"open\n").unwrap();
             server.run(&says).unwrap();

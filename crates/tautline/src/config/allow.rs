@@ -7,7 +7,7 @@ use tautline_proto::wire::{PORT_MAX, Priority};
 use toml::{Spanned, Value};
 
 use super::Wrong;
-use crate::control::policy::{MEMORY_BYTES_DEFAULT, Rule, Who};
+use super::rule::{MEMORY_BYTES_DEFAULT, Rule, Who};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,25 +7,14 @@
 //! [`Node::open`](crate::Node::open) goes through the control process of its interface where there is
 //! one. `docs/control.md` has the whole protocol.
 
-pub(crate) mod client;
-pub(crate) mod entry;
 pub mod policy;
 mod server;
-mod table;
 
-mod message;
-
-pub use client::{Found, look};
 pub use server::Server;
-pub use table::{SharedTable, TableContent};
 
-/// Name of the socket on which the control process of an interface serves clients, in the room of control sockets of
-/// the network namespace. That belongs to root, or to the user who looks, so that no stranger can take the name.
-fn socket_name(interface_index: u32) -> String {
-    format!("clients-{interface_index}")
-}
+pub use crate::client::{Found, SharedTable, TableContent, look};
 
-/// Name of the socket on which it tells its status, beside that.
+/// Name of the socket on which the control process tells its status, beside that for its clients.
 fn status_name(interface_index: u32) -> String {
     format!("status-{interface_index}")
 }

@@ -16,18 +16,19 @@ use rustix::net::SocketType;
 use self::clients::{Client, Clients};
 use self::neighbours::Asked;
 use self::ports::OpenPort;
-use super::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
 use super::policy::{AnyPort, Asker, Policy};
 use crate::claim::{Claim, ClaimError};
-use crate::config::NodeConfig;
+use crate::client::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
+use crate::config::ServiceConfig;
 use crate::error::OpenError;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::demux::{Demux, Setup};
 use crate::link::xdp::taps::Taps;
 use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{Neighbours, Own};
-use crate::node::{OpenReport, Place};
+use crate::node::Place;
 use crate::runtime::{self, Room};
+use crate::status::OpenReport;
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
@@ -68,10 +69,10 @@ const ASKING: u64 = 1 << 63;
 /// The control process of an interface: owns its demux, and hands out what ports consist of.
 ///
 /// ```no_run
-/// use tautline::NodeConfig;
+/// use tautline::ServiceConfig;
 /// use tautline::control::Server;
 ///
-/// let mut server = Server::open(NodeConfig::from_file("node.toml")?)?;
+/// let mut server = Server::open(ServiceConfig::from_file("node.toml")?)?;
 /// println!("{}", server.report());
 /// let (_until_closed, stop) = std::os::unix::net::UnixStream::pair()?;
 /// server.run(&stop)?;
@@ -126,7 +127,12 @@ impl Server {
     /// [`OpenError::ControlTaken`] if the interface has a control process, [`OpenError::NotShared`],
     /// [`OpenError::RuleUnknown`], [`OpenError::InterfaceMissing`], and as
     /// [`Node::open`](crate::Node::open) of link `xdp`.
-    pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
+    pub fn open(config: ServiceConfig) -> Result<Self, OpenError> {
+        let ServiceConfig {
+            node: config,
+            allow,
+            ..
+        } = config;
         if let Some(other) = config.link.filter(|link| *link != LinkKind::Xdp) {
             return Err(OpenError::NotShared { link: other.name() });
         }
@@ -134,7 +140,7 @@ impl Server {
         let (Some(name), Some(interface)) = (place.name.clone(), place.interface.clone()) else {
             return Err(OpenError::InterfaceMissing { link: "xdp" });
         };
-        let policy = Policy::new(&config.allow)?;
+        let policy = Policy::new(&allow)?;
         let neighbours = Neighbours::new(config.neighbours, Own::of(Some(&interface), place.ip));
         let claim = claim_place(&name, interface.index)?;
         let index = interface.index;
@@ -156,7 +162,7 @@ impl Server {
         let taps = Taps::new(demux.setup(), demux.id())?;
         let report = report::opened(&demux, place, not_better);
         // From here on requests are answered soon.
-        let listener = listen(&super::socket_name(index), SocketType::SEQPACKET)?;
+        let listener = listen(&crate::client::socket_name(index), SocketType::SEQPACKET)?;
         let status = listen(&super::status_name(index), SocketType::STREAM)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
         let mut server = Self {

@@ -8,10 +8,11 @@ use std::fmt;
 use tautline_proto::neighbour::NeighbourError;
 use tautline_proto::wire::ValueError;
 
-use super::{ConfigError, NeighbourTableError, OpenError, PortError, ReceiveError, SendError};
-use crate::address::BadNodeName;
+use super::{
+    ConfigError, NeighbourTableError, ObserveError, OpenError, PortError, ReceiveError, SendError,
+};
+use crate::address::{BadNodeName, BadPortName};
 use crate::cycle::CycleError;
-use crate::link::vbus::observe::{BadPortName, ObserveError};
 
 /// Any error of the library, for a function that does several things, such as `main`.
 ///

@@ -28,74 +28,14 @@ use tautline_shm::region::Shape;
 
 pub use frame::{OutFrame, PlacedPayload, Route};
 pub use plain_udp::{PlainUdp, UdpPortLink, Undelivered, WholeDatagram};
+
+pub use crate::kind::{LinkKind, XdpMode};
 use vbus::BusPort;
 
 use crate::address::Source;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::error::{NeighbourTableError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::neighbours::NeighbourTableError;
 use crate::sys::clock;
-
-/// The links that there are, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum LinkKind {
-    /// BPF demux in the driver's poll, straight into the port's memory.
-    Xdp,
-    /// AF_XDP sockets: frames of an interface's queues in this process's own memory.
-    Xsk,
-    /// Packet sockets: past the protocol stack, without BPF.
-    Packet,
-    /// Ordinary UDP sockets: no privilege.
-    Udp,
-    /// Memory shared with other processes of this machine.
-    Vbus,
-    /// A network in memory, on virtual time.
-    Sim,
-}
-
-impl LinkKind {
-    /// The name in configuration and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Xdp => "xdp",
-            Self::Xsk => "xsk",
-            Self::Packet => "packet",
-            Self::Udp => "udp",
-            Self::Vbus => "vbus",
-            Self::Sim => "sim",
-        }
-    }
-}
-
-impl std::fmt::Display for LinkKind {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-/// Where in the driver the demux runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum XdpMode {
-    /// In the driver's poll, before the kernel makes a packet of the frame.
-    Native,
-    /// After that: works with every driver, costs the allocation of a packet.
-    Generic,
-}
-
-impl XdpMode {
-    /// The name in configuration and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-        }
-    }
-}
 
 /// Origin of the arrival time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

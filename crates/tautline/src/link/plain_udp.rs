@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
-use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
@@ -21,6 +21,8 @@ use crate::address::ipv4_word;
 use crate::error::{PortError, SendError};
 use crate::memory::MappedPort;
 
+pub use crate::error::Undelivered;
+
 /// How a link carries plain UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,22 +34,6 @@ pub enum PlainUdp {
     KernelSocket,
     /// Not at all.
     None,
-}
-
-/// A datagram that did not arrive, as a router or the peer told. Anybody can write that: it is news, not
-/// proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Undelivered {
-    /// Where it should have gone.
-    pub destination: SocketAddrV4,
-    /// Why it did not.
-    pub reason: Reason,
-}
-
-impl std::fmt::Display for Undelivered {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}: {}", self.destination, self.reason)
-    }
 }
 
 /// A datagram that travels in one frame, to be sent with others from where its bytes lie.

@@ -23,10 +23,8 @@ use super::{
     PortLink, PortRequest, Route,
 };
 use crate::address::Address;
-use crate::config::NodeConfig;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::node::Node;
 
 /// A simulated network, on which nodes can be opened.
 #[derive(Clone, Debug)]
@@ -52,21 +50,21 @@ impl Network {
         }
     }
 
-    /// Opens a node on this network. Of the configuration, EtherType, neighbours and ports count.
-    ///
-    /// # Errors
-    /// [`SimError`] if the address is taken or the network is full.
-    pub fn open(&self, mac: MacAddress, config: NodeConfig) -> Result<Node, SimError> {
+    /// Link of a node on this network.
+    pub(crate) fn attach(
+        &self,
+        mac: MacAddress,
+        ethertype: u16,
+    ) -> Result<Box<dyn Link>, SimError> {
         let node = self.lock().network.attach(mac)?;
-        let link = SimLink {
+        Ok(Box::new(SimLink {
             network: self.clone(),
             node,
             mac,
-            ethertype: config.ethertype,
+            ethertype,
             ports: Arc::default(),
             counters: Arc::default(),
-        };
-        Ok(Node::on_link(Box::new(link), mac, config))
+        }))
     }
 
     /// Virtual time.

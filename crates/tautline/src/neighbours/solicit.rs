@@ -9,12 +9,9 @@ use tautline_proto::ip::arp;
 use tautline_proto::wire::MacAddress;
 
 use super::{NeighbourTableError, Own};
+use crate::limits::SOLICIT_TIME_MAX;
 use crate::sys::interface::{self, Interface};
 use crate::sys::{packet, socket, wait};
-
-/// Longest time that an answer is waited for. Lower: a network with sleeping bridges seems empty. Higher:
-/// whoever asks through a control process can occupy it for longer.
-pub const SOLICIT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Shortest. Lower: zero, and nobody can answer.
 const SOLICIT_TIME_MIN: Duration = Duration::from_millis(1);

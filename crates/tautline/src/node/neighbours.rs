@@ -7,14 +7,15 @@ use std::time::Duration;
 use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
 use tautline_proto::wire::MacAddress;
 
-use super::{NeighbourStatus, Node, NodeInner};
+use super::{Node, NodeInner};
 use crate::address::Address;
-use crate::error::PortError;
+use crate::error::{NeighbourTableError, PortError};
 use crate::link::frame;
-use crate::neighbours::{
-    LockedBy, NeighbourTableError, Neighbours, Origin, Place, TableState, ask,
-};
+use crate::neighbours::{Neighbours, Place, ask};
+use crate::port::owner::PortOwner;
+use crate::status::NeighbourStatus;
 use crate::sys::interface;
+use crate::table_state::{Origin, TableState};
 
 impl Node {
     /// The neighbours at this moment, with those of the control process that the node is open through.
@@ -117,11 +118,6 @@ impl NodeInner {
         }
     }
 
-    /// A port has been opened.
-    pub(crate) fn port_opened(&self, by: LockedBy) {
-        self.neighbours().port_opened(by);
-    }
-
     fn station(&self, ip: Ipv4Addr, timeout: Duration) -> Result<MacAddress, NeighbourTableError> {
         if let Some(answer) = self.link.solicit(ip, timeout) {
             return answer;
@@ -144,7 +140,7 @@ impl NodeInner {
     }
 
     /// The neighbour of this name; also one that the control process was given meanwhile.
-    pub(crate) fn neighbour_named(&self, name: &str) -> Result<Neighbour, PortError> {
+    pub(super) fn find_named(&self, name: &str) -> Result<Neighbour, PortError> {
         let find = || {
             let neighbours = self.neighbours();
             let table = neighbours.table();
@@ -165,8 +161,8 @@ impl NodeInner {
     }
 
     /// The IPv4 address of a neighbour by its name, or the address that the text is.
-    pub(crate) fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
-        match (self.neighbour_named(peer), peer.parse()) {
+    pub(super) fn resolve_address(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
+        match (self.find_named(peer), peer.parse()) {
             (Ok(neighbour), _) => frame::ip_of(self.link.kind(), &neighbour),
             (Err(_), Ok(ip)) => Ok(ip),
             (Err(unknown), Err(_)) => Err(unknown),
@@ -174,7 +170,7 @@ impl NodeInner {
     }
 
     /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
-    pub(crate) fn station_of(
+    pub(super) fn resolve_station(
         &self,
         ip: Ipv4Addr,
         ask_kernel: bool,
@@ -221,7 +217,7 @@ impl NodeInner {
     }
 
     /// The neighbour with this address.
-    pub(crate) fn neighbour_of(&self, address: Address) -> Option<Neighbour> {
+    pub(super) fn find_by_address(&self, address: Address) -> Option<Neighbour> {
         let neighbours = self.neighbours();
         let table = neighbours.table();
         let index = match address {

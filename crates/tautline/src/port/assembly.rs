@@ -8,10 +8,10 @@ use tautline_proto::ip::reassembly::{self, Config, Fragment, Outcome, Part, Reas
 use tautline_proto::time::Instant;
 use tautline_shm::layout::{RecordHead, Slot};
 
+use super::udp_list::UdpStatistics;
 use crate::address::ipv4_of_word;
 use crate::link::plain_udp::UdpPortLink;
 use crate::sys::memory::lock_slice;
-use crate::udp_statistics::UdpStatistics;
 
 /// Datagrams in fragments that a port can have under way at once, half of them of one peer. Lower: peers that
 /// send long ones at the same time lose some, and a flood in eight names loses all. Higher: 64 KiB each, of a port

@@ -10,19 +10,21 @@ use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::lent::{LentMessage, Loan};
+use super::list::{OpenMemory, Registration};
 use super::outbox::Outbox;
-use super::queuing::Message;
+use super::owner::PortOwner;
 use super::waiting::{Bell, Waiter, wait_for};
-use super::{Destination, Outgoing, VALUE_BYTES_DEFAULT};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::limits::VALUE_BYTES_DEFAULT;
 use crate::link::vbus::Found;
 use crate::link::{ArrivalClock, PortHalf, PortRequest};
-use crate::neighbours::LockedBy;
-use crate::node::NodeInner;
+use crate::message::{Destination, Message, Outgoing};
 use crate::policing::Policing;
-use crate::statistics::{OpenMemory, Registration, Statistics};
+use crate::send_pool::SendPool;
+use crate::statistics::Statistics;
 use crate::sys::clock;
+use crate::table_state::LockedBy;
 
 /// Common parts of both kinds of port: a number, a link, destinations.
 #[derive(Debug)]
@@ -35,13 +37,14 @@ pub(super) struct Endpoint {
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
     _registration: Registration,
+    send_pool: Arc<SendPool>,
     // Last: the demux must outlive the port's place in it.
-    node: Arc<NodeInner>,
+    node: Arc<dyn PortOwner>,
 }
 
 impl Endpoint {
     pub(super) fn open(
-        node: &Arc<NodeInner>,
+        node: &Arc<dyn PortOwner>,
         number: PortNumber,
         name: Option<&str>,
         (shape, message_bytes_max): (Shape, usize),
@@ -50,10 +53,10 @@ impl Endpoint {
     ) -> Result<Self, PortError> {
         let bucket = policing.map(|policing| policing.bucket()).transpose()?;
         node.check_namespace()?;
-        let reservation = node.ports.reserve(number)?;
-        let capabilities = node.link.capabilities();
+        let reservation = node.ports().reserve(number)?;
+        let capabilities = node.link().capabilities();
         let lacking = |what| PortError::NotOnLink {
-            link: node.link.kind().name(),
+            link: node.link().kind().name(),
             what,
         };
         if bucket.is_some() && !capabilities.polices {
@@ -63,7 +66,7 @@ impl Endpoint {
         if matches!(shape, Shape::Sampling { .. }) && message_bytes_max > value_bytes_max {
             return Err(lacking("values of more than one frame"));
         }
-        let link = node.link.open_port(PortRequest {
+        let link = node.link().open_port(PortRequest {
             number,
             shape,
             message_bytes_max,
@@ -87,6 +90,7 @@ impl Endpoint {
             spin,
             notify: false,
             _registration: registration,
+            send_pool: Arc::clone(node.send_pool()),
             node: Arc::clone(node),
         })
     }
@@ -113,7 +117,7 @@ impl Endpoint {
     ) -> Result<Destination, PortError> {
         let destination = self.resolve(name, to)?;
         if let PortHalf::Bus(bus) = &self.link {
-            bus.wait_for_peer(destination.place(), deadline)?;
+            bus.wait_for_peer(destination.0, deadline)?;
         }
         Ok(destination)
     }
@@ -127,7 +131,7 @@ impl Endpoint {
             let place = bus.add(name, to, &self.statistics)?;
             return Ok(Destination(place));
         }
-        let route = self.node.link.route(&neighbour, to, self.number)?;
+        let route = self.node.link().route(&neighbour, to, self.number)?;
         self.outbox.add(name.to_owned(), to, route)
     }
 
@@ -148,7 +152,10 @@ impl Endpoint {
             let place = bus.add(&name, source.port, &self.statistics)?;
             return Ok(Destination(place));
         }
-        let route = self.node.link.route(&neighbour, source.port, self.number)?;
+        let route = self
+            .node
+            .link()
+            .route(&neighbour, source.port, self.number)?;
         self.outbox.add(name, source.port, route)
     }
 
@@ -196,10 +203,10 @@ impl Endpoint {
     ) -> Result<Loan<'_>, SendError> {
         let statistics = &self.statistics;
         match &mut self.link {
-            PortHalf::Bus(bus) => bus.lend(statistics, to.0, priority, length),
+            PortHalf::Bus(bus) => Loan::on_bus(bus.outlet(to.0), statistics, priority, length),
             PortHalf::Frames(frames) => {
                 let (outbox, link) = (&mut self.outbox, frames.link.as_mut());
-                let pool = (&self.node.send_pool, length);
+                let pool = (&self.send_pool, length);
                 Loan::of_pool(pool, outbox, link, statistics, (to, priority))
             }
         }

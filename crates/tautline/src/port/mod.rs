@@ -7,61 +7,22 @@
 mod assembly;
 mod endpoint;
 mod lent;
+pub(crate) mod list;
 mod outbox;
+pub(crate) mod owner;
 mod queuing;
 mod sampling;
 mod udp;
+pub(crate) mod udp_list;
 mod waiting;
 
-use std::time::Duration;
-
-use tautline_proto::wire::Priority;
-
-pub use lent::{LentBytes, LentMessage, LentSample, Loan};
-pub use queuing::{Message, QueuingOptions, QueuingPort};
-pub use sampling::{Sample, SamplingOptions, SamplingPort};
+pub use lent::{LentMessage, Loan};
+pub use queuing::{QueuingOptions, QueuingPort};
+pub use sampling::{SamplingOptions, SamplingPort};
 pub use udp::{Datagram, LentDatagram, UdpPort};
 
-/// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at
-/// 1 Gbit/s are 0.8 ms of line rate: what a reader may sleep through. Eight classes of 64 slots take
-/// 768 KiB.
-pub const DEPTH_DEFAULT: u32 = 64;
-/// Most slots in a class. Higher: one port may pin more than 48 MiB.
-pub const DEPTH_MAX: u32 = 4096;
-/// Most sources that a sampling port keeps a value of. Lower: a fleet needs several ports. Higher: the
-/// words about them no longer fit the port's control element (`docs/memory.md`).
-pub const SOURCES_MAX: usize = tautline_shm::layout::PEER_COUNT;
-/// Bytes of the largest value of a sampling port, unless configured: a full frame, as every link carries.
-pub const VALUE_BYTES_DEFAULT: usize = tautline_proto::wire::WHOLE_BYTES_MAX_ETHERNET;
-/// Destinations of one port. Lower: a publisher cannot reach a fleet. Higher: memory of every port
-/// grows (80 bytes each).
-pub const DESTINATIONS_MAX: usize = 64;
-/// Frames of a batch that are handed to the link at once, and leave with one system call where it can do that.
-/// Lower: more system calls. Higher: more stack, about 64 bytes each in the port and 200 in the link.
-pub const BATCH_FRAMES: usize = 32;
-/// How long a receive until a deadline spins before it sleeps, unless configured. About what going
-/// to sleep and being woken costs, so a message that comes soon is not slowed by it, and a thread
-/// that waits for long burns no more than that.
-pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
-
-/// A destination of one port: [`QueuingPort::destination`], [`SamplingPort::destination`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Destination(usize);
-
-impl Destination {
-    /// Its place among the port's destinations.
-    pub(crate) fn place(self) -> usize {
-        self.0
-    }
-}
-
-/// One message of a batch: [`QueuingPort::send_batch`], [`SamplingPort::send_batch`], [`UdpPort::send_batch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing<'a> {
-    /// Where to.
-    pub to: Destination,
-    /// How urgent.
-    pub priority: Priority,
-    /// Its bytes.
-    pub message: &'a [u8],
-}
+pub use crate::limits::{
+    BATCH_FRAMES, DEPTH_DEFAULT, DEPTH_MAX, DESTINATIONS_MAX, SOURCES_MAX, SPIN_DEFAULT,
+    VALUE_BYTES_DEFAULT,
+};
+pub use crate::message::{Destination, LentBytes, LentSample, Message, Outgoing, Sample};

@@ -6,9 +6,10 @@ use tautline_proto::wire::{
     FLAG_BUNDLE, Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
 };
 
-use super::{BATCH_FRAMES, DESTINATIONS_MAX, Destination, Outgoing};
 use crate::error::{PortError, SendError};
+use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
 use crate::link::{OutFrame, PortLink, Route};
+use crate::message::{Destination, Outgoing};
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 

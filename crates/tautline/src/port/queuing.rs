@@ -15,13 +15,14 @@ use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::lent::{LentBytes, LentMessage, Loan};
-use super::{DEPTH_DEFAULT, DEPTH_MAX, Destination, Outgoing, SPIN_DEFAULT};
+use super::lent::{LentMessage, Loan};
+use super::owner::PortOwner;
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX, SPIN_DEFAULT};
 use crate::link::{FramePort, PortHalf};
 use crate::memory::MappedPort;
-use crate::node::NodeInner;
+use crate::message::{Destination, LentBytes, Message, Outgoing};
 use crate::policing::Policing;
 use crate::restarts::Restarts;
 use crate::statistics::Statistics;
@@ -92,21 +93,6 @@ impl QueuingOptions {
     }
 }
 
-/// A message that was received; its bytes are in the caller's buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Bytes of the message, from the start of the buffer.
-    pub length: usize,
-    /// Its priority.
-    pub priority: Priority,
-    /// Sender of the message.
-    pub source: Source,
-    /// When its last frame arrived, on the link's arrival clock.
-    pub arrival: Instant,
-    /// Sequence number of its first frame.
-    pub sequence: u32,
-}
-
 /// A port that keeps every message, and hands out the most urgent first.
 ///
 /// Eight classes, one for each priority, each of a fixed depth and first in, first out. A full class drops and
@@ -166,7 +152,7 @@ impl Large {
 
 impl QueuingPort {
     pub(crate) fn open(
-        node: &Arc<NodeInner>,
+        node: &Arc<dyn PortOwner>,
         number: PortNumber,
         name: Option<&str>,
         options: &QueuingOptions,

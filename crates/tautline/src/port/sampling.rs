@@ -12,12 +12,13 @@ use tautline_shm::sample::Reader;
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
 
 use super::endpoint::{Endpoint, check_buffer};
-use super::lent::{LentBytes, LentSample, Loan};
-use super::{Destination, Outgoing, SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
+use super::lent::Loan;
+use super::owner::PortOwner;
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::limits::{SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
 use crate::link::{FramePort, PortHalf};
-use crate::node::NodeInner;
+use crate::message::{Destination, LentBytes, LentSample, Outgoing, Sample};
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 
@@ -76,29 +77,6 @@ impl SamplingOptions {
     }
 }
 
-/// A value that was read; its bytes are in the caller's buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// Bytes of the value, from the start of the buffer.
-    pub length: usize,
-    /// Its priority.
-    pub priority: Priority,
-    /// Sender of the value.
-    pub source: Source,
-    /// When it arrived, on the link's arrival clock.
-    pub arrival: Instant,
-    /// How long ago that was.
-    pub age: Duration,
-    /// Whether the age is within the port's refresh period.
-    pub valid: bool,
-    /// Sequence number of its frame.
-    pub sequence: u32,
-    /// Values of this source that came and were replaced since the last that was read.
-    pub overwritten: u64,
-    /// Whether this read is the first to see it.
-    pub new: bool,
-}
-
 /// A port that keeps the last value only, with its arrival time, age and validity; of all senders or,
 /// if [`SamplingOptions::sources`] says so, of each.
 ///
@@ -147,7 +125,7 @@ impl SamplingPort {
     pub const VALUE_BYTES_MAX: usize = VALUE_BYTES_DEFAULT;
 
     pub(crate) fn open(
-        node: &Arc<NodeInner>,
+        node: &Arc<dyn PortOwner>,
         number: PortNumber,
         name: Option<&str>,
         options: &SamplingOptions,

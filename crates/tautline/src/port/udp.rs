@@ -16,20 +16,22 @@ use tautline_shm::police;
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
+use super::QueuingOptions;
 use super::assembly::Assembly;
 use super::endpoint::check_buffer;
-use super::lent::{LentBytes, LentSlot};
+use super::lent::LentSlot;
+use super::owner::PortOwner;
+use super::udp_list::{UdpRegistration, UdpStatistics};
 use super::waiting::{Bell, Waiter, wait_for};
-use super::{BATCH_FRAMES, DESTINATIONS_MAX, Destination, Outgoing, QueuingOptions};
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
 use crate::link::ArrivalClock;
 use crate::link::plain_udp::{UdpPortLink, WholeDatagram};
-use crate::neighbours::LockedBy;
-use crate::node::NodeInner;
+use crate::message::{Destination, LentBytes, Outgoing};
 use crate::send_pool::LentBuffer;
 use crate::sys::memory::lock_slice;
-use crate::udp_statistics::{UdpRegistration, UdpStatistics};
+use crate::table_state::LockedBy;
 
 /// A datagram that was received; its bytes are in the caller's buffer, or [lent](LentDatagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub struct UdpPort {
     routes: Vec<Route>,
     buffer: SendBuffer,
     // Last: the demux must outlive the port's place in it.
-    node: Arc<NodeInner>,
+    node: Arc<dyn PortOwner>,
 }
 
 /// The link's half, and what is received with.
@@ -111,7 +113,7 @@ impl UdpPort {
     }
 
     pub(crate) fn open(
-        node: &Arc<NodeInner>,
+        node: &Arc<dyn PortOwner>,
         number: u16,
         name: Option<&str>,
         options: &QueuingOptions,
@@ -125,13 +127,13 @@ impl UdpPort {
             .map(|policing| policing.bucket())
             .transpose()?;
         node.check_namespace()?;
-        let reservation = node.udp_ports.reserve(number)?;
+        let reservation = node.udp_ports().reserve(number)?;
         let shape = Shape::Queuing {
             depth: options.depth,
         };
-        let link = node.link.open_udp_port(number, shape)?;
+        let link = node.link().open_udp_port(number, shape)?;
         police::set(link.memory().port().control, bucket);
-        let spin = match node.link.capabilities().arrival_clock {
+        let spin = match node.link().capabilities().arrival_clock {
             // Spinning does not move virtual time.
             ArrivalClock::Virtual => Duration::ZERO,
             _ => options.spin,
@@ -340,7 +342,7 @@ impl UdpPort {
     #[inline]
     pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
         self.node
-            .send_pool
+            .send_pool()
             .lend(length)
             .inspect_err(|_| self.receiver.statistics.send_errors.add(1))
     }

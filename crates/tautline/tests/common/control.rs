@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline::control::Server;
-use tautline::{Node, NodeConfig, Priority, QueuingOptions, status};
+use tautline::{Node, NodeConfig, Priority, QueuingOptions, ServiceConfig, status};
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
@@ -25,7 +25,7 @@ pub fn served(role: &str) -> bool {
     let Some(config) = role.strip_prefix(CONTROL) else {
         return false;
     };
-    let config: NodeConfig = config.parse().unwrap();
+    let config: ServiceConfig = config.parse().unwrap();
     match Server::open(config) {
         Ok(mut server) => {
             println!("taken over: {}", server.taken_over());
@@ -51,7 +51,9 @@ impl Thread {
     pub fn start(hosts: &Hosts, side: Side) -> Self {
         let config = super::config(hosts, Host::B, side);
         let mut server = hosts
-            .inside(Host::B, || Server::open(config).unwrap())
+            .inside(Host::B, || {
+                Server::open(ServiceConfig::new(config)).unwrap()
+            })
             .unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let namespace = hosts.namespace(Host::B);

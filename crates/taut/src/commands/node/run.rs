@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use tautline::config::TuneConfig;
 use tautline::control::Server;
-use tautline::{NodeConfig, OpenError};
+use tautline::{OpenError, ServiceConfig};
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 
 /// Serves until told to end.
 pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let config = NodeConfig::from_file(&arguments.config).map_err(peer::open_error)?;
+    let config = ServiceConfig::from_file(&arguments.config).map_err(peer::open_error)?;
     let rules = config.allow.len();
     let stop = interrupt::descriptor().map_err(|error| {
         CommandError::failed(
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
             "raise the limit of open files (ulimit -n)",
         )
     })?;
-    let (interface, wanted) = (config.interface.clone(), config.tune.clone());
+    let (interface, wanted) = (config.node.interface.clone(), config.tune.clone());
     let mut server = Server::open(config).map_err(not_opened)?;
     // After the demux is attached, without which a veth has no poll. Undone before it may be detached.
     let tuned = tune(interface.as_deref().unwrap_or_default(), wanted)?;

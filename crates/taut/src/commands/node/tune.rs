@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
-use tautline::NodeConfig;
 use tautline::config::TuneConfig;
+use tautline::{NodeConfig, ServiceConfig};
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
@@ -74,10 +74,10 @@ impl TuneArguments {
     /// The interface, and what to set on it.
     fn wanted(&self) -> Result<(String, TuneConfig), CommandError> {
         let config = match &self.config {
-            Some(file) => NodeConfig::from_file(file).map_err(peer::open_error)?,
-            None => NodeConfig::on(""),
+            Some(file) => ServiceConfig::from_file(file).map_err(peer::open_error)?,
+            None => ServiceConfig::new(NodeConfig::on("")),
         };
-        let interface = self.interface.clone().or(config.interface);
+        let interface = self.interface.clone().or(config.node.interface);
         let interface = interface.filter(|name| !name.is_empty()).ok_or_else(|| {
             CommandError::usage(
                 "the configuration names no interface",

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 
-use super::super::entry;
-use super::super::message::{Answer, Reason, Refusal};
 use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
+use crate::client::message::{Answer, Reason, Refusal};
+use crate::link::xdp::entry;
 use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
 use crate::sys::unix;
 

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 
 use tautline_shm::region::Shape;
 
-use super::super::message::{Answer, Reason, Refusal};
 use super::super::policy::{AnyPort, Asker, Taken};
 use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
+use crate::client::message::{Answer, Reason, Refusal};
 use crate::error::PortError;
 use crate::link::plain_udp::reserve_for_another;
 use crate::link::xdp::DemuxOwner;

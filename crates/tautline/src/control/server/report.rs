@@ -10,9 +10,9 @@ use crate::error::OpenError;
 use crate::link::xdp::DemuxOwner;
 use crate::link::xdp::{capabilities, demux::Demux};
 use crate::link::{LinkKind, XdpMode};
-use crate::node::{
-    ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, Place,
-    RuleStatus, candidate_name, limits, neighbours_status,
+use crate::node::{Place, candidate_name, limits, neighbours_status};
+use crate::status::{
+    ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
 use crate::sys::interface;
 

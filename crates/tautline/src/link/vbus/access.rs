@@ -6,8 +6,8 @@ use nix::unistd::{Group, User};
 use tautline_proto::wire::PortNumber;
 
 use super::closer::is_trusted;
+use super::config::{BusConfig, BusRule};
 use crate::address::NodeName;
-use crate::config::{BusConfig, BusRule};
 
 /// Entries of a port that another user than the port's may hold, unless configured. Lower: a user with many senders is
 /// refused. Higher: fewer are left for others.

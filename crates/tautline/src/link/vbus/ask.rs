@@ -7,7 +7,8 @@ use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
 
 use super::closer::is_trusted;
-use super::observe::{ObserveError, PortName};
+use crate::address::PortName;
+use crate::error::ObserveError;
 use crate::sys::seqpacket::{self, Received};
 use crate::sys::{unix, wait as poll};
 

@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
 
 use super::access::{group_id, user_id};
+use super::config::BusConfig;
 use super::place::{
     denied, is_open_to_others, is_same, look, make_one, open, open_path, own_user, path_through,
     set_mode, walk,
 };
 use crate::address::NodeName;
 use crate::claim::Holder;
-use crate::config::BusConfig;
 use crate::sys::seqpacket::{self, Listener};
 use crate::sys::unix;
 
@@ -99,17 +99,6 @@ fn user_base() -> PathBuf {
         _ => PathBuf::from(format!("/run/user/{}", own_user())),
     };
     runtime.join("tautline").join("vbus")
-}
-
-/// The name of a port: of a node, for people to read.
-pub(crate) fn port_name(node: NodeName, port: PortNumber) -> String {
-    format!("{node}.{port}")
-}
-
-/// The node and the port in a port's name.
-pub(crate) fn parse_port_name(name: &str) -> Option<(NodeName, PortNumber)> {
-    let (node, port) = name.rsplit_once('.')?;
-    Some((node.parse().ok()?, parse_socket_name(port)?))
 }
 
 /// The port in the name of its socket, if it is one.
@@ -590,6 +579,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::address::PortName;
 
     fn config(test: &str) -> BusConfig {
         let name = std::env::temp_dir().join(format!("taut-bus-{test}-{}", std::process::id()));
@@ -667,12 +657,13 @@ mod tests {
     #[test]
     fn names_in_a_bus_are_ports_or_presences() {
         let node: NodeName = "arm.left".parse().unwrap();
-        let name = port_name(node, PortNumber::MIN);
-        assert_eq!(name, "arm.left.1");
-        assert_eq!(parse_port_name(&name), Some((node, PortNumber::MIN)));
+        let port = PortNumber::MIN;
+        let name = PortName { node, port };
+        assert_eq!(name.to_string(), "arm.left.1");
+        assert_eq!("arm.left.1".parse(), Ok(name));
         assert_eq!(parse_presence_name(".12.3"), Some(12));
         for other in ["motor", "motor.", "motor.0", "motor.x", ".motor.1", "4096"] {
-            assert_eq!(parse_port_name(other), None, "{other}");
+            assert!(other.parse::<PortName>().is_err(), "{other}");
             assert_eq!(parse_socket_name(other), None, "{other}");
             assert_eq!(parse_presence_name(other), None, "{other}");
         }

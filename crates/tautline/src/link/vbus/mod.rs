@@ -11,6 +11,7 @@
 mod access;
 mod ask;
 mod closer;
+pub(crate) mod config;
 mod directory;
 mod entry;
 mod handover;
@@ -34,6 +35,7 @@ use tautline_shm::vbus::layout::{MESSAGE_BYTES_MAX, PRODUCERS_MAX};
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
 use self::access::Access;
+use self::config::BusConfig;
 use self::directory::{BindError, Directory};
 pub(crate) use self::incoming::{InletShared, PeerFigures, wrapping_sum};
 pub(crate) use self::inlet::{Found, FoundAt, Inlet};
@@ -44,9 +46,9 @@ use super::{
     PortRequest, Route,
 };
 use crate::address::NodeName;
-use crate::config::BusConfig;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
-use crate::port::{DESTINATIONS_MAX, LentSample, Loan, Message, Outgoing, Sample};
+use crate::limits::DESTINATIONS_MAX;
+use crate::message::{LentSample, Message, Outgoing, Sample};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
@@ -333,7 +335,7 @@ impl BusPort {
     ) -> Result<usize, SendError> {
         let mut sent = 0;
         for run in batch.chunk_by(|one, next| (one.to, one.priority) == (next.to, next.priority)) {
-            let flow = &mut self.flows[run[0].to.place()];
+            let flow = &mut self.flows[run[0].to.0];
             let messages = run.iter().map(|outgoing| outgoing.message);
             let (count, result) =
                 flow.outlet
@@ -352,23 +354,11 @@ impl BusPort {
         Ok(sent)
     }
 
-    /// Lends the place of the next message.
+    /// Outlet to a destination and the number of its next message, for a message that is filled where it will lie.
     #[inline(always)]
-    pub(crate) fn lend<'p>(
-        &'p mut self,
-        statistics: &'p Statistics,
-        to: usize,
-        priority: Priority,
-        length: usize,
-    ) -> Result<Loan<'p>, SendError> {
+    pub(crate) fn outlet(&mut self, to: usize) -> (&mut Outlet, &mut u32) {
         let flow = &mut self.flows[to];
-        Loan::on_bus(
-            &mut flow.outlet,
-            &mut flow.sequence,
-            statistics,
-            priority,
-            length,
-        )
+        (&mut flow.outlet, &mut flow.sequence)
     }
 
     /// The most urgent message, if there is one; if there is none and `notify` is set, the descriptor is armed.

@@ -23,14 +23,12 @@ use tautline_shm::vbus::layout::{
     ROLE_PRODUCER, Slot,
 };
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
-use tautline_shm::vbus::shape::{self, Kind, LayoutError, Shape, consumer_bytes};
+use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
 
 use super::ask::ask;
-use super::directory::{
-    bases, connect_in, nodes, open_to_watch, parse_port_name, path_of, port_name,
-};
+use super::directory::{bases, connect_in, nodes, open_to_watch, path_of};
 use crate::address::{Address, NodeName, Source};
-use crate::statistics::PortKind;
+use crate::kind::PortKind;
 use crate::sys::clock;
 use crate::sys::seqpacket;
 use crate::sys::shared::PeerMemory;
@@ -38,6 +36,9 @@ use crate::sys::shared::PeerMemory;
 /// Attempts to copy a value that is being replaced all the time. Each that fails means that at least one newer value
 /// has come, so a few suffice.
 const VALUE_ATTEMPTS: u32 = 8;
+
+pub use crate::address::{BadPortName, PortName};
+pub use crate::error::ObserveError;
 
 /// A bus that there is.
 #[derive(Clone, Debug, Serialize)]
@@ -67,108 +68,6 @@ pub struct Member {
     pub node: String,
     /// Its process.
     pub process: u32,
-}
-
-/// A port on a bus: its node and its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PortName {
-    /// The node.
-    pub node: NodeName,
-    /// The port.
-    pub port: PortNumber,
-}
-
-impl std::fmt::Display for PortName {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.pad(&port_name(self.node, self.port))
-    }
-}
-
-impl std::str::FromStr for PortName {
-    type Err = BadPortName;
-
-    fn from_str(text: &str) -> Result<Self, BadPortName> {
-        let (node, port) = parse_port_name(text).ok_or_else(|| BadPortName(text.to_owned()))?;
-        Ok(PortName { node, port })
-    }
-}
-
-impl Serialize for PortName {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// The text does not name a port on a bus.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` does not name a port: a node's name, a dot, and a number from 1 to 4095, such as motor.7"
-)]
-pub struct BadPortName(String);
-
-/// Why a port cannot be watched.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum ObserveError {
-    /// Nobody has opened this port on this bus.
-    #[error("there is no port {port} on bus {bus}")]
-    NoPort {
-        /// The port.
-        port: PortName,
-        /// The bus's path.
-        bus: String,
-    },
-    /// The bus does not let this user in.
-    #[error("port {port} on bus {bus}: permission denied")]
-    Denied {
-        /// The port.
-        port: PortName,
-        /// The bus's path.
-        bus: String,
-    },
-    /// Its process does not answer: it may be stopped.
-    #[error("port {port} does not answer")]
-    Silent {
-        /// The port.
-        port: PortName,
-    },
-    /// It shows something that is no port's memory of this version.
-    #[error("port {port} shows a memory that makes no sense: {source}")]
-    Layout {
-        /// The port.
-        port: PortName,
-        /// Cause.
-        source: LayoutError,
-    },
-    /// It breaks the rules of the handshake.
-    #[error("port {port} answers what makes no sense")]
-    Nonsense {
-        /// The port.
-        port: PortName,
-    },
-    /// The kernel refused.
-    #[error("cannot watch port {port}: {source}")]
-    Io {
-        /// The port.
-        port: PortName,
-        /// Cause.
-        source: io::Error,
-    },
-}
-
-impl ObserveError {
-    /// Remedy, in a sentence.
-    #[must_use]
-    pub fn remedy(&self) -> &'static str {
-        match self {
-            Self::NoPort { .. } => "`taut vbus list` shows the ports that there are",
-            Self::Denied { .. } => {
-                "run as the bus's user or in its group; `taut vbus list` shows them"
-            }
-            Self::Silent { .. } => "its process may be stopped: look at it with ps, and try again",
-            _ => "check that the port's process is of the same version as this command",
-        }
-    }
 }
 
 /// The buses that there are: of the system, and of this user; `also` is the path of one more.

@@ -19,10 +19,10 @@ use tautline_shm::region::Shape;
 
 use super::counters::Counters;
 use super::early::EarlyFragments;
+use super::entry::ENTRY_BYTES;
 use super::sender::Sender;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders, verifier};
-use crate::control::entry::ENTRY_BYTES;
 use crate::error::{OpenError, PortError, Priorities};
 use crate::kernel;
 use crate::link::packet::claim;

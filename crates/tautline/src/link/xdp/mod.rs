@@ -3,12 +3,13 @@
 //!
 //! The demux is attached with a BPF link, which the kernel takes away with the last process that has to
 //! do with it, however those end: nothing stays on the interface. It belongs to this process, or to a
-//! control process that hands ports to several ([`crate::control`]).
+//! control process that hands ports to several (`control`).
 
 pub(in crate::link) mod counters;
 pub(crate) mod demux;
 mod doorbell;
 pub(in crate::link) mod early;
+pub(crate) mod entry;
 mod holders;
 mod port;
 mod running;
@@ -40,10 +41,8 @@ use super::{
     PortRequest, Route, UdpPortLink, XdpMode,
 };
 use crate::claim::Claim;
-use crate::control::client::Connection;
-use crate::error::{OpenError, PortError, Priorities};
+use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::memory::MappedPort;
-use crate::neighbours::NeighbourTableError;
 use crate::sys::interface::Interface;
 
 /// Maker of ports that the demux delivers to.
@@ -113,13 +112,6 @@ pub(crate) struct PortParts {
     pub(crate) priorities: Priorities,
 }
 
-/// Settings of the demux from a configuration. `None` accepts any value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) ip: Option<Ipv4Addr>,
-    pub(crate) mode: Option<XdpMode>,
-}
-
 /// The node's half.
 #[derive(Debug)]
 pub struct XdpLink {
@@ -132,32 +124,31 @@ pub struct XdpLink {
 }
 
 impl XdpLink {
-    /// A link through the control process of the interface where there is one; otherwise with a demux
-    /// of this process's own, attached as `setup` says. A control process's must be as it was `asked` for.
+    /// A link with a demux of this process's own.
     ///
     /// # Errors
-    /// [`OpenError::ControlRefused`], [`OpenError::XdpTaken`], [`OpenError::NotPermitted`],
-    /// [`OpenError::Refused`].
-    pub(crate) fn new(setup: Setup, asked: Asked) -> Result<Self, OpenError> {
-        if let Some(connection) = Connection::open(&setup, asked)? {
-            let (ip, mode, pid) = (connection.ip(), connection.mode(), connection.pid());
-            return Ok(Self {
-                ip,
-                mode,
-                control_process: Some(pid),
-                interface: setup.interface,
-                ethertype: setup.ethertype,
-                owner: Arc::new(connection),
-            });
-        }
-        Ok(Self {
-            interface: setup.interface.clone(),
-            ip: setup.ip,
+    /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
+    pub(crate) fn attach(setup: Setup) -> Result<Self, OpenError> {
+        let (ip, mode) = (setup.ip, setup.mode);
+        let demux = Demux::attach(setup.clone())?;
+        Ok(Self::of(setup, (ip, mode), None, Arc::new(demux)))
+    }
+
+    /// A link with the demux of `owner`, which has this address and mode, in `control_process` if that is another one.
+    pub(crate) fn of(
+        setup: Setup,
+        (ip, mode): (Option<Ipv4Addr>, XdpMode),
+        control_process: Option<i32>,
+        owner: Arc<dyn DemuxOwner>,
+    ) -> Self {
+        Self {
+            interface: setup.interface,
+            ip,
             ethertype: setup.ethertype,
-            mode: setup.mode,
-            control_process: None,
-            owner: Arc::new(Demux::attach(setup)?),
-        })
+            mode,
+            control_process,
+            owner,
+        }
     }
 }
 

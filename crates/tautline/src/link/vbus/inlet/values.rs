@@ -7,7 +7,7 @@ use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead};
 
 use super::{Connection, Incoming, Inlet, InletShared};
 use crate::address::NodeName;
-use crate::port::LentBytes;
+use crate::message::LentBytes;
 
 /// Bytes of the largest value that is copied when it is found, and not left where it lies. Lower: more values ask for
 /// a cell of the reader's own, for which two lines and a barrier go between the sides. Higher: the copy takes as long

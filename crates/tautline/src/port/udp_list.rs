@@ -3,16 +3,15 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
 use tautline_proto::ip::reassembly::Counters;
 use tautline_shm::deliver::frames;
-use tautline_shm::layout::CLASS_COUNT;
 use tautline_shm::region::{PortMemory, Shape};
 
 use crate::error::PortError;
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::Counter;
+use crate::status::{ReassemblyStatus, UdpPortStatus};
 
 /// Counters of the port's thread.
 #[derive(Debug, Default)]
@@ -68,81 +67,6 @@ impl ReassemblyStatistics {
             condemned: self.condemned.read(),
         }
     }
-}
-
-/// Results of the datagrams that came for a port in IP fragments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ReassemblyStatus {
-    /// Datagrams put together.
-    pub completed: u64,
-    /// Datagrams given up because a fragment was missing at the time limit.
-    pub expired: u64,
-    /// Fragments whose bytes had come before.
-    pub duplicates: u64,
-    /// Datagrams given up because their peer had its share of the collectors and sent another one.
-    pub quota_reached: u64,
-    /// Datagrams given up because all collectors were taken.
-    pub crowded_out: u64,
-    /// Datagrams dropped because their fragments, or their length, contradicted each other.
-    pub inconsistent: u64,
-    /// Datagrams dropped because fragments overlapped.
-    pub overlaps: u64,
-    /// Datagrams dropped because they are longer than the port takes.
-    pub too_long: u64,
-    /// Fragments of datagrams that had been dropped.
-    pub condemned: u64,
-}
-
-/// One open port of plain UDP, at the moment of asking.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct UdpPortStatus {
-    /// Its UDP port number.
-    pub number: u16,
-    /// Its name in the configuration.
-    pub name: Option<String>,
-    /// Bytes of its memory.
-    pub memory_bytes: usize,
-    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
-    pub memory_resident: bool,
-    /// Slots of each class.
-    pub depth: u32,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Sends that failed.
-    pub send_errors: u64,
-    /// Datagrams and fragments that were for this port, delivered or dropped.
-    pub frames: u64,
-    /// Datagrams handed to the application.
-    pub received: u64,
-    /// Datagrams and fragments waiting, per priority 0 to 7.
-    pub queued: [u64; CLASS_COUNT],
-    /// Datagrams and fragments dropped because their class was full, per priority.
-    pub dropped_full: [u64; CLASS_COUNT],
-    /// Datagrams given up because several CPUs delivered at once.
-    pub contended: u64,
-    /// Limits of the port, if it is policed.
-    pub policing: Option<Policing>,
-    /// Datagrams and fragments dropped because more came than that.
-    pub policed: u64,
-    /// Datagrams in frames that are longer than a slot.
-    pub unfit: u64,
-    /// Datagrams longer than the port takes.
-    pub too_large: u64,
-    /// Datagrams dropped for a wrong checksum.
-    pub bad_checksum: u64,
-    /// Datagrams taken although their sender's kernel had left the checksum to a network card and none was
-    /// on the way: between the ends of a virtual link.
-    pub partial_checksum: u64,
-    /// News that a datagram of this port did not arrive.
-    pub undelivered: u64,
-    /// Datagrams in fragments.
-    pub reassembly: ReassemblyStatus,
-    /// Slots without a datagram, and datagrams whose first fragment came twice with two ports.
-    pub void: u64,
-    /// Times that the reader was woken.
-    pub doorbells: u64,
 }
 
 /// The open ports of plain UDP of a node.

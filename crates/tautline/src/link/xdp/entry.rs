@@ -1,12 +1,12 @@
-//! A neighbour as it lies in messages, and in the map in which a control process leaves its table to its
-//! successor. `docs/control.md` has the bytes.
+//! A neighbour as it lies in the map in which a control process leaves its table to its successor.
+//! `docs/control.md` has the bytes.
 
 use std::net::Ipv4Addr;
 
 use tautline_proto::neighbour::{Form, NAME_BYTES_MAX, Neighbour};
 use tautline_proto::wire::MacAddress;
 
-use crate::neighbours::Origin;
+use crate::table_state::Origin;
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 80;

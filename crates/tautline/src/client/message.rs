@@ -16,26 +16,26 @@ use tautline_proto::wire::{MacAddress, ParseError, PortNumber};
 use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
 
-use super::entry::{self, ENTRY_BYTES};
+use crate::limits::{DEPTH_MAX, SOLICIT_TIME_MAX};
+use crate::link::xdp::entry::{self, ENTRY_BYTES};
 use crate::link::{NodeCounters, XdpMode};
-use crate::neighbours::{LockedBy, Origin, SOLICIT_TIME_MAX, TableState};
-use crate::port::DEPTH_MAX;
+use crate::table_state::{LockedBy, Origin, TableState};
 
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same.
 const VERSION: u16 = 3;
 /// Bytes of a request.
-pub(super) const REQUEST_BYTES: usize = 128;
+pub(crate) const REQUEST_BYTES: usize = 128;
 /// Bytes of an answer.
-pub(super) const ANSWER_BYTES: usize = 320;
+pub(crate) const ANSWER_BYTES: usize = 320;
 /// Where an answer's text begins, and the bytes that it can have.
 const TEXT: usize = 64;
 const TEXT_BYTES_MAX: usize = ANSWER_BYTES - TEXT;
 
 /// Not a message of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Malformed {
+pub(crate) enum Malformed {
     /// Of another version.
     Version(u16),
     /// Anything else.
@@ -44,7 +44,7 @@ pub(super) enum Malformed {
 
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// To be a client, if the demux is the one that it can use. What is `None`, or an EtherType of 0, may be as
     /// it is.
     Hello {
@@ -77,7 +77,7 @@ pub(super) enum Request {
 
 /// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// Descriptor: the keeper of the demux.
     Welcome {
         demux: u32,
@@ -112,17 +112,17 @@ pub(super) enum Answer {
 
 /// Why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) reason: Reason,
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
     /// The process that has the port, with [`Reason::Taken`].
-    pub(super) holder: i32,
+    pub(crate) holder: i32,
     /// In words, for whoever asked.
-    pub(super) why: String,
+    pub(crate) why: String,
 }
 
 /// The kinds of refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(crate) enum Reason {
     /// No rule gives it to this user.
     NotAllowed,
     /// Another process has the port.
@@ -192,7 +192,7 @@ const NATIVE: u8 = 1;
 const GENERIC: u8 = 2;
 
 impl Request {
-    pub(super) fn encode(&self, serial: u32) -> [u8; REQUEST_BYTES] {
+    pub(crate) fn encode(&self, serial: u32) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         put(&mut bytes, SERIAL, serial.to_ne_bytes());
         match self {
@@ -240,7 +240,7 @@ impl Request {
     }
 
     /// How long answering may take beside what answering takes.
-    pub(super) fn time_of_its_own(&self) -> Duration {
+    pub(crate) fn time_of_its_own(&self) -> Duration {
         match self {
             Self::Solicit { timeout, .. } => (*timeout).min(SOLICIT_TIME_MAX),
             _ => Duration::ZERO,
@@ -248,7 +248,7 @@ impl Request {
     }
 
     /// The request and its number.
-    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
         // The version first: it may be the reason why the length is another.
         let kind = kind_of(bytes)?;
         let bytes: &[u8; REQUEST_BYTES] = bytes.try_into().map_err(|_| Malformed::Rubbish)?;
@@ -333,7 +333,7 @@ fn put_open(bytes: &mut [u8; REQUEST_BYTES], request: u16, port: u16, shape: Sha
 
 impl Answer {
     /// Descriptors that go with it.
-    pub(super) fn descriptor_count(&self) -> usize {
+    pub(crate) fn descriptor_count(&self) -> usize {
         match self {
             Self::Welcome { .. } => 1,
             Self::Opened { .. } => 4,
@@ -348,7 +348,7 @@ impl Answer {
         }
     }
 
-    pub(super) fn encode(&self, serial: u32) -> [u8; ANSWER_BYTES] {
+    pub(crate) fn encode(&self, serial: u32) -> [u8; ANSWER_BYTES] {
         let mut bytes = [0; ANSWER_BYTES];
         put(&mut bytes, SERIAL, serial.to_ne_bytes());
         match self {
@@ -412,7 +412,7 @@ impl Answer {
     }
 
     /// The answer and the number of its request.
-    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
         let bytes: &[u8; ANSWER_BYTES] = bytes.try_into().map_err(|_| Malformed::Rubbish)?;
         let serial = u32::from_ne_bytes(take(bytes, SERIAL));
         Self::of(kind_of(bytes)?, bytes).map(|answer| (answer, serial))

@@ -1,4 +1,7 @@
-//! The client's side: what a node needs of the control process of its interface.
+//! A node as a client of the control process of its interface: the connection, and the messages on it.
+
+pub(crate) mod message;
+mod table;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,16 +15,14 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
-use super::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
-use super::table;
+use self::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
 use crate::claim::{Claim, Holder};
-use crate::error::{OpenError, PortError, Priorities};
+use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::xdp::demux::Setup;
 use crate::link::xdp::sender::Sender;
-use crate::link::xdp::{Asked, DemuxOwner, PortParts, UdpPortParts};
+use crate::link::xdp::{DemuxOwner, PortParts, UdpPortParts};
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
-use crate::neighbours::NeighbourTableError;
 use crate::runtime::{self, Room};
 use crate::sys::{interface, unix, wait};
 
@@ -32,6 +33,21 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// be a moment from gone.
 const ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
+
+pub use table::{SharedTable, TableContent};
+
+/// Name of the socket on which the control process of an interface serves clients, in the room of control sockets of
+/// the network namespace. That belongs to root, or to the user who looks, so that no stranger can take the name.
+pub(crate) fn socket_name(interface_index: u32) -> String {
+    format!("clients-{interface_index}")
+}
+
+/// Properties that a node's configuration wants of the demux. `None` accepts any value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DemuxWanted {
+    pub(crate) ip: Option<Ipv4Addr>,
+    pub(crate) mode: Option<XdpMode>,
+}
 
 /// A control process, as whoever asks finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,14 +87,14 @@ pub(crate) struct Connection {
 
 /// Needs of this node.
 #[derive(Clone, Debug)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     interface_index: u32,
     request: Request,
 }
 
 /// The process at the other end.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     socket: OwnedFd,
     pid: i32,
     /// Number of the last request.
@@ -86,7 +102,7 @@ pub(super) struct Control {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Welcome {
+pub(crate) struct Welcome {
     demux: u32,
     ip: Option<Ipv4Addr>,
     mode: XdpMode,
@@ -97,13 +113,13 @@ impl Connection {
     ///
     /// # Errors
     /// [`OpenError::ControlRefused`].
-    pub(crate) fn open(setup: &Setup, asked: Asked) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn open(setup: &Setup, wanted: DemuxWanted) -> Result<Option<Self>, OpenError> {
         let hello = Hello {
             interface_index: setup.interface.index,
             request: Request::Hello {
                 ethertype: setup.ethertype,
-                ip: asked.ip,
-                mode: asked.mode,
+                ip: wanted.ip,
+                mode: wanted.mode,
             },
         };
         let connected = hello
@@ -191,7 +207,7 @@ fn refused(pid: i32, why: String) -> OpenError {
 
 impl Hello {
     /// To the control process of an interface, whatever its demux is like.
-    pub(super) fn to_any(interface_index: u32) -> Self {
+    pub(crate) fn to_any(interface_index: u32) -> Self {
         Self {
             interface_index,
             request: Request::Hello {
@@ -203,8 +219,8 @@ impl Hello {
     }
 
     /// Nothing where no control process listens.
-    pub(super) fn connect(&self) -> io::Result<Option<Control>> {
-        let name = super::socket_name(self.interface_index);
+    pub(crate) fn connect(&self) -> io::Result<Option<Control>> {
+        let name = socket_name(self.interface_index);
         for room in runtime::find(Room::Control) {
             let deadline = Instant::now() + TIME_LIMIT;
             let Some(socket) = runtime::connect(&room, &name, SocketType::SEQPACKET, deadline)?
@@ -225,7 +241,7 @@ impl Hello {
         Ok(None)
     }
 
-    pub(super) fn say(&self, control: &mut Control) -> Result<(Welcome, OwnedFd), String> {
+    pub(crate) fn say(&self, control: &mut Control) -> Result<(Welcome, OwnedFd), String> {
         let (answer, descriptors) = control
             .ask(&self.request)
             .map_err(|error| format!("it does not answer: {error}"))?;
@@ -242,11 +258,11 @@ impl Hello {
 }
 
 impl Control {
-    pub(super) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    pub(super) fn ask(&mut self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    pub(crate) fn ask(&mut self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
         self.serial = self.serial.wrapping_add(1);
         match unix::send(self.socket.as_fd(), &request.encode(self.serial), &[]) {
             // It may have said why before it closed.

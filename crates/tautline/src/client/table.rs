@@ -7,10 +7,11 @@ use std::time::Duration;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
 
-use super::client::{Control, Hello};
 use super::message::{Answer, Reason, Refusal, Request};
-use crate::neighbours::{NeighbourTableError, Origin, TableState};
+use super::{Control, Hello};
+use crate::error::NeighbourTableError;
 use crate::sys::interface;
+use crate::table_state::{Origin, TableState};
 
 /// A connection to the control process of an interface, for its neighbour table. Whoever that process takes as a
 /// client may look at it and ask the network; changing it needs `neighbours = true` in an `[[allow]]` entry, or

@@ -1,0 +1,178 @@
+//! The error of a neighbour that was not entered, or not found on the network.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use tautline_proto::neighbour::NeighbourError;
+
+use crate::limits::SOLICIT_TIME_MAX;
+
+/// A neighbour was not entered, or not found on the network.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum NeighbourTableError {
+    /// The table takes no entries any more.
+    #[error("the neighbour table is locked: {by}")]
+    Locked {
+        /// Cause of the lock, in words.
+        by: String,
+    },
+    /// Another neighbour has the same name or address.
+    #[error("neighbour `{name}` has the same {what} as neighbour `{other}`")]
+    Duplicate {
+        /// The new one.
+        name: String,
+        /// Part that is the same.
+        what: &'static str,
+        /// The one that is there.
+        other: String,
+    },
+    /// The table has no room, or the entry lacks what its form needs.
+    #[error("neighbour `{}`: {why}", name.escape_debug())]
+    Entry {
+        /// The new one.
+        name: String,
+        /// Reason of the refusal.
+        why: NeighbourError,
+    },
+    /// The address is this node's own.
+    #[error("{address} is this node's own address")]
+    OwnAddress {
+        /// The MAC or IPv4 address.
+        address: String,
+    },
+    /// The address is for several stations: broadcast or multicast.
+    #[error("{address} is the address of a group, not of one neighbour")]
+    GroupAddress {
+        /// The MAC or IPv4 address.
+        address: String,
+    },
+    /// Nobody can have the address.
+    #[error("{address} is an address that no neighbour can have")]
+    UnusableAddress {
+        /// The MAC or IPv4 address.
+        address: String,
+    },
+    /// The address is outside the interface's network, where nobody hears the question.
+    #[error("{ip} is outside the network of `{interface}`, where ARP does not reach")]
+    OutsideNetwork {
+        /// The address.
+        ip: Ipv4Addr,
+        /// The interface.
+        interface: String,
+    },
+    /// Nobody answered in time.
+    #[error("nobody on the network of `{interface}` answered for {ip} within {waited:?}")]
+    NoAnswer {
+        /// The address asked for.
+        ip: Ipv4Addr,
+        /// The interface.
+        interface: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The time to wait is zero or beyond the limit.
+    #[error("{timeout:?} is no time to wait for an answer (1 ms to {SOLICIT_TIME_MAX:?})")]
+    BadTimeout {
+        /// The time asked for.
+        timeout: Duration,
+    },
+    /// There is no interface that could be asked through.
+    #[error("{what}, so nobody can be asked by ARP")]
+    NoArp {
+        /// State that was found instead.
+        what: String,
+    },
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface `{name}` here (there are: {})", known.join(", "))]
+    NoSuchInterface {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// Asking needs a privilege that this process lacks.
+    #[error("asking by ARP needs CAP_NET_RAW")]
+    NotPermitted,
+    /// The calling thread is in another network namespace than the node's interface.
+    #[error("the calling thread is in another network namespace than the node was opened in")]
+    OtherNamespace,
+    /// The control process does not let this user do that.
+    #[error("control process {pid}: {why}")]
+    NotAllowed {
+        /// The control process.
+        pid: i32,
+        /// Which entry would be needed, in words.
+        why: String,
+    },
+    /// The control process did not enter it, or could not ask.
+    #[error("control process {pid}: {why}")]
+    ControlRefused {
+        /// The control process.
+        pid: i32,
+        /// Why not.
+        why: String,
+    },
+    /// The control process does not answer.
+    #[error("control process {pid} does not answer: {source}")]
+    ControlGone {
+        /// The control process; 0 if none was reached.
+        pid: i32,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("{doing}: {source}")]
+    Refused {
+        /// Operation that failed.
+        doing: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl NeighbourTableError {
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Locked { .. } => {
+                "write it into the configuration and start again, or unlock the table for maintenance (taut neigh unlock), without guarantees until it is locked again"
+            }
+            Self::Duplicate { .. } => {
+                "use the neighbour that is there, or correct it in the configuration and start again"
+            }
+            Self::Entry { why, .. } => match why {
+                NeighbourError::TableFull => "leave neighbours out that nobody sends to",
+                _ => "correct the entry",
+            },
+            Self::OwnAddress { .. } => "name a peer",
+            Self::GroupAddress { .. } => {
+                "name a single station; groups are written into the configuration"
+            }
+            Self::UnusableAddress { .. } => "correct the address",
+            Self::OutsideNetwork { .. } => {
+                "solicit the router, and set it as `gateway` or enter the peer with the router's MAC address"
+            }
+            Self::NoAnswer { .. } => {
+                "check that the peer is up and on this network, or enter its MAC address by hand"
+            }
+            Self::BadTimeout { .. } => "wait a second or so",
+            Self::NoArp { .. } => "enter the MAC address by hand, or name an Ethernet interface",
+            Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
+            Self::NotPermitted => {
+                "run as root or grant the capability (setcap), or start a control process (taut node run)"
+            }
+            Self::OtherNamespace => "ask on a thread in the node's network namespace",
+            Self::NotAllowed { .. } => {
+                "run as root, or have `neighbours = true` set in an [[allow]] entry of the control process"
+            }
+            Self::ControlRefused { .. } => "`taut neigh show` shows what the table has",
+            Self::ControlGone { .. } => {
+                "start it again (taut node run); ports that are open work on meanwhile"
+            }
+            Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The errors of looking at a port on a bus without taking part.
+
+use std::io;
+
+use tautline_shm::vbus::shape::LayoutError;
+
+use crate::address::PortName;
+
+/// Why a port cannot be watched.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// Nobody has opened this port on this bus.
+    #[error("there is no port {port} on bus {bus}")]
+    NoPort {
+        /// The port.
+        port: PortName,
+        /// The bus's path.
+        bus: String,
+    },
+    /// The bus does not let this user in.
+    #[error("port {port} on bus {bus}: permission denied")]
+    Denied {
+        /// The port.
+        port: PortName,
+        /// The bus's path.
+        bus: String,
+    },
+    /// Its process does not answer: it may be stopped.
+    #[error("port {port} does not answer")]
+    Silent {
+        /// The port.
+        port: PortName,
+    },
+    /// It shows something that is no port's memory of this version.
+    #[error("port {port} shows a memory that makes no sense: {source}")]
+    Layout {
+        /// The port.
+        port: PortName,
+        /// Cause.
+        source: LayoutError,
+    },
+    /// It breaks the rules of the handshake.
+    #[error("port {port} answers what makes no sense")]
+    Nonsense {
+        /// The port.
+        port: PortName,
+    },
+    /// The kernel refused.
+    #[error("cannot watch port {port}: {source}")]
+    Io {
+        /// The port.
+        port: PortName,
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+impl ObserveError {
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoPort { .. } => "`taut vbus list` shows the ports that there are",
+            Self::Denied { .. } => {
+                "run as the bus's user or in its group; `taut vbus list` shows them"
+            }
+            Self::Silent { .. } => "its process may be stopped: look at it with ps, and try again",
+            _ => "check that the port's process is of the same version as this command",
+        }
+    }
+}

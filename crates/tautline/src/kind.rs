@@ -1,0 +1,85 @@
+//! Kinds: of links, of ports, and the modes of a demux, with their names in configuration and reports.
+
+use serde::{Deserialize, Serialize};
+
+/// The links that there are, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LinkKind {
+    /// BPF demux in the driver's poll, straight into the port's memory.
+    Xdp,
+    /// AF_XDP sockets: frames of an interface's queues in this process's own memory.
+    Xsk,
+    /// Packet sockets: past the protocol stack, without BPF.
+    Packet,
+    /// Ordinary UDP sockets: no privilege.
+    Udp,
+    /// Memory shared with other processes of this machine.
+    Vbus,
+    /// A network in memory, on virtual time.
+    Sim,
+}
+
+impl LinkKind {
+    /// The name in configuration and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Xsk => "xsk",
+            Self::Packet => "packet",
+            Self::Udp => "udp",
+            Self::Vbus => "vbus",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+impl std::fmt::Display for LinkKind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Where in the driver the demux runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum XdpMode {
+    /// In the driver's poll, before the kernel makes a packet of the frame.
+    Native,
+    /// After that: works with every driver, costs the allocation of a packet.
+    Generic,
+}
+
+impl XdpMode {
+    /// The name in configuration and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+/// The kind of a port, as reports name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// Keeps every message.
+    Queuing,
+    /// Keeps the last value.
+    Sampling,
+}
+
+impl PortKind {
+    /// The name in tables and result files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queuing => "queuing",
+            Self::Sampling => "sampling",
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Messages and values: what is handed to a port to be sent, and what a port hands out.
+
+mod lent;
+
+use std::time::Duration;
+
+use tautline_proto::time::Instant;
+use tautline_proto::wire::Priority;
+
+use crate::address::Source;
+
+pub(crate) use lent::DetachedBytes;
+pub use lent::{LentBytes, LentSample};
+
+/// A destination of one port: [`QueuingPort::destination`](crate::QueuingPort::destination),
+/// [`SamplingPort::destination`](crate::SamplingPort::destination).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Destination(pub(crate) usize);
+
+/// One message of a batch: [`QueuingPort::send_batch`](crate::QueuingPort::send_batch),
+/// [`SamplingPort::send_batch`](crate::SamplingPort::send_batch),
+/// [`UdpPort::send_batch`](crate::UdpPort::send_batch).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// Where to.
+    pub to: Destination,
+    /// How urgent.
+    pub priority: Priority,
+    /// Its bytes.
+    pub message: &'a [u8],
+}
+
+/// A message that was received; its bytes are in the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Bytes of the message, from the start of the buffer.
+    pub length: usize,
+    /// Its priority.
+    pub priority: Priority,
+    /// Sender of the message.
+    pub source: Source,
+    /// When its last frame arrived, on the link's arrival clock.
+    pub arrival: Instant,
+    /// Sequence number of its first frame.
+    pub sequence: u32,
+}
+
+/// A value that was read; its bytes are in the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Bytes of the value, from the start of the buffer.
+    pub length: usize,
+    /// Its priority.
+    pub priority: Priority,
+    /// Sender of the value.
+    pub source: Source,
+    /// When it arrived, on the link's arrival clock.
+    pub arrival: Instant,
+    /// How long ago that was.
+    pub age: Duration,
+    /// Whether the age is within the port's refresh period.
+    pub valid: bool,
+    /// Sequence number of its frame.
+    pub sequence: u32,
+    /// Values of this source that came and were replaced since the last that was read.
+    pub overwritten: u64,
+    /// Whether this read is the first to see it.
+    pub new: bool,
+}

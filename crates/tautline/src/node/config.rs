@@ -1,0 +1,148 @@
+//! Configuration of a node and of the ports that it opens by name.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
+
+use crate::kind::{LinkKind, XdpMode};
+use crate::link::vbus::config::BusConfig;
+use crate::port::{QueuingOptions, SamplingOptions};
+use crate::send_pool::SendPoolConfig;
+
+/// Configuration of a node.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The interface; may be left out with link `udp` and an address.
+    pub interface: Option<String>,
+    /// The link; `None` takes the best that works.
+    pub link: Option<LinkKind>,
+    /// Mode of link `xdp`; `None` takes native, and generic where the driver has no native one.
+    pub xdp_mode: Option<XdpMode>,
+    /// On link `xsk`, the time for which a look polls the driver itself; `None` leaves that to the
+    /// kernel's interrupt processing.
+    pub busy_poll: Option<Duration>,
+    /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it
+    /// cannot.
+    pub zero_copy: Option<bool>,
+    /// EtherType of the Ethernet form.
+    pub ethertype: u16,
+    /// This node's IPv4 address; `None` takes the interface's first.
+    pub address: Option<Ipv4Addr>,
+    /// The bus, for link `vbus`.
+    pub bus: Option<BusConfig>,
+    /// The peers that ports of this node can send to.
+    pub neighbours: NeighbourTable,
+    /// The router's address on this network, a neighbour: the way of plain UDP to other networks.
+    pub gateway: Option<Ipv4Addr>,
+    /// Ports that can be opened by name.
+    pub ports: Vec<PortConfig>,
+    /// Ports of plain UDP that can be opened by name.
+    pub udp_ports: Vec<UdpPortConfig>,
+    /// Send buffers that the node lends.
+    pub send_pool: SendPoolConfig,
+    /// Whether `taut status` lists the node; true unless configured. It takes a thread, which sleeps.
+    pub publish_status: bool,
+}
+
+/// A port of plain UDP that can be opened by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpPortConfig {
+    /// Its name, unique among the node's ports of plain UDP.
+    pub name: String,
+    /// Its UDP port number, unique in the node.
+    pub number: u16,
+    /// Options of the port.
+    pub options: QueuingOptions,
+}
+
+/// A port that can be opened by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its name, unique in the node.
+    pub name: String,
+    /// Its number, unique in the node.
+    pub number: PortNumber,
+    /// Kind and options of the port.
+    pub kind: PortOptions,
+}
+
+/// Kind and options of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortOptions {
+    /// A queuing port.
+    Queuing(QueuingOptions),
+    /// A sampling port.
+    Sampling(SamplingOptions),
+}
+
+impl PortOptions {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Queuing(_) => "queuing",
+            Self::Sampling(_) => "sampling",
+        }
+    }
+}
+
+impl NodeConfig {
+    /// A node on an interface, on the best link that works, without neighbours and named ports.
+    #[must_use]
+    pub fn on(interface: &str) -> Self {
+        Self {
+            interface: Some(interface.to_owned()),
+            link: None,
+            xdp_mode: None,
+            busy_poll: None,
+            zero_copy: None,
+            ethertype: ETHERTYPE_DEFAULT,
+            address: None,
+            bus: None,
+            neighbours: NeighbourTable::new(),
+            gateway: None,
+            ports: Vec::new(),
+            udp_ports: Vec::new(),
+            send_pool: SendPoolConfig::default(),
+            publish_status: true,
+        }
+    }
+
+    /// A node on the `udp` link, bound to an address of this host.
+    #[must_use]
+    pub fn udp(address: Ipv4Addr) -> Self {
+        Self {
+            interface: None,
+            link: Some(LinkKind::Udp),
+            address: Some(address),
+            ..Self::on("")
+        }
+    }
+
+    /// A node on the `vbus` link.
+    #[must_use]
+    pub fn vbus(bus: BusConfig) -> Self {
+        Self {
+            interface: None,
+            link: Some(LinkKind::Vbus),
+            bus: Some(bus),
+            ..Self::on("")
+        }
+    }
+
+    /// The same on the given link.
+    #[must_use]
+    pub fn with_link(mut self, link: LinkKind) -> Self {
+        self.link = Some(link);
+        self
+    }
+
+    /// The same with one more neighbour.
+    ///
+    /// # Errors
+    /// [`NeighbourError`].
+    pub fn with_neighbour(mut self, neighbour: Neighbour) -> Result<Self, NeighbourError> {
+        self.neighbours.add(neighbour)?;
+        Ok(self)
+    }
+}

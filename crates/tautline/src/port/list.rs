@@ -1,0 +1,247 @@
+//! The list of a node's open ports, and the status of each.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tautline_proto::wire::PortNumber;
+use tautline_shm::deliver::{PortRef, frames};
+use tautline_shm::layout::peer_key_parts;
+use tautline_shm::peer::load_loss;
+use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::vbus::shape::Kind;
+
+use crate::address::Address;
+use crate::error::PortError;
+use crate::kind::PortKind;
+use crate::link::PortHalf;
+use crate::link::vbus::{InletShared, PeerFigures, wrapping_sum};
+use crate::memory::MappedPort;
+use crate::policing::Policing;
+use crate::statistics::Statistics;
+use crate::status::{PeerCounters, PortStatus};
+
+/// The open ports of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: PortNumber,
+    /// `None` while the port is being opened.
+    port: Option<OpenPort>,
+}
+
+#[derive(Debug)]
+struct OpenPort {
+    name: Option<String>,
+    memory: OpenMemory,
+    statistics: Arc<Statistics>,
+}
+
+/// Where what a port receives lies, for the status page.
+#[derive(Debug)]
+pub(crate) enum OpenMemory {
+    Frames(Arc<MappedPort>),
+    Bus(Arc<InletShared>),
+}
+
+impl OpenMemory {
+    pub(crate) fn of(half: &PortHalf) -> Self {
+        match half {
+            PortHalf::Frames(frames) => Self::Frames(Arc::clone(&frames.memory)),
+            PortHalf::Bus(bus) => Self::Bus(Arc::clone(&bus.inlet.shared)),
+        }
+    }
+}
+
+/// Keeps a number until the port is open, or failed to.
+pub(crate) struct Reservation {
+    registration: Registration,
+}
+
+/// Keeps a port in its node's list.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    number: PortNumber,
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+impl Ports {
+    pub(crate) fn reserve(&self, number: PortNumber) -> Result<Reservation, PortError> {
+        let mut open = lock(&self.open);
+        if open.iter().any(|entry| entry.number == number) {
+            return Err(PortError::OpenHere { port: number });
+        }
+        open.push(Entry { number, port: None });
+        Ok(Reservation {
+            registration: Registration {
+                number,
+                open: Arc::clone(&self.open),
+            },
+        })
+    }
+
+    pub(crate) fn status(&self) -> Vec<PortStatus> {
+        let open = lock(&self.open);
+        open.iter()
+            .filter_map(|entry| Some(status(entry.number, entry.port.as_ref()?)))
+            .collect()
+    }
+}
+
+impl Reservation {
+    pub(crate) fn fill(
+        self,
+        name: Option<&str>,
+        memory: OpenMemory,
+        statistics: &Arc<Statistics>,
+    ) -> Registration {
+        let Self { registration } = self;
+        let port = OpenPort {
+            name: name.map(str::to_owned),
+            memory,
+            statistics: Arc::clone(statistics),
+        };
+        for entry in lock(&registration.open).iter_mut() {
+            if entry.number == registration.number {
+                entry.port = Some(port);
+                break;
+            }
+        }
+        registration
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        lock(&self.open).retain(|entry| entry.number != self.number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The list stays whole at every step, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
+    match &port.memory {
+        OpenMemory::Frames(memory) => frame_status(number, port, memory),
+        OpenMemory::Bus(inlet) => bus_status(number, port, inlet),
+    }
+}
+
+fn bus_status(number: PortNumber, port: &OpenPort, inlet: &InletShared) -> PortStatus {
+    let figures = inlet.figures();
+    let counted = &port.statistics;
+    let dropped = wrapping_sum(&figures.totals.dropped_full);
+    let (kind, depth, sources) = match inlet.shape.kind {
+        Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
+        Kind::Sampling => (PortKind::Sampling, None, Some(inlet.sources_max() as u32)),
+    };
+    let peer = |peer: &PeerFigures| PeerCounters {
+        address: Address::Bus(peer.node),
+        port: peer.port,
+        received: peer.received,
+        lost: peer.lost,
+        duplicates: 0,
+        restarts: peer.restarts,
+    };
+    PortStatus {
+        number,
+        name: port.name.clone(),
+        kind,
+        memory_bytes: figures.memory_bytes,
+        memory_resident: inlet.is_resident(),
+        depth,
+        sent: counted.sent.read(),
+        send_errors: counted.send_errors.read(),
+        frames: figures.totals.published.wrapping_add(dropped),
+        received: counted.received.read(),
+        queued: figures.queued,
+        dropped_full: figures.totals.dropped_full,
+        overwritten: counted.overwritten.read(),
+        policing: None,
+        policed: 0,
+        contended: 0,
+        unfit: 0,
+        sources,
+        sources_refused: figures.refused,
+        too_large: 0,
+        expired: 0,
+        incomplete_dropped: 0,
+        void: figures.totals.corrupt,
+        bad_bundles: 0,
+        merged: 0,
+        peers_evicted: 0,
+        doorbells: figures.totals.kicks,
+        abandoned: figures.totals.abandoned,
+        undelivered: counted.undelivered.read(),
+        peers: figures.peers.iter().map(peer).collect(),
+    }
+}
+
+fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> PortStatus {
+    let memory = mapped.port();
+    let control = memory.control;
+    let (kind, depth, sources) = match mapped.shape() {
+        Shape::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
+        Shape::Sampling { sources } => (PortKind::Sampling, None, Some(sources)),
+    };
+    let queued = |class: usize| {
+        let head = control.class[class].head.load(Relaxed);
+        head.saturating_sub(control.taken.taken[class].load(Relaxed))
+    };
+    let counted = &port.statistics;
+    PortStatus {
+        number,
+        name: port.name.clone(),
+        kind,
+        memory_bytes: mapped.shape().bytes(),
+        memory_resident: mapped.is_resident(),
+        depth,
+        sent: counted.sent.read(),
+        send_errors: counted.send_errors.read(),
+        merged: counted.merged.read(),
+        frames: frames(memory),
+        received: counted.received.read(),
+        queued: std::array::from_fn(queued),
+        dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),
+        overwritten: counted.overwritten.read(),
+        policing: Policing::of(control),
+        policed: control.police.policed.load(Relaxed),
+        contended: control.producer.contended.load(Relaxed),
+        unfit: control.producer.unfit.load(Relaxed),
+        sources,
+        sources_refused: control.producer.sources_refused.load(Relaxed),
+        too_large: counted.too_large.read(),
+        bad_bundles: counted.bad_bundles.read(),
+        expired: counted.expired.read(),
+        incomplete_dropped: counted.incomplete_dropped.read(),
+        void: counted.void.read(),
+        peers_evicted: control.producer.peers_evicted.load(Relaxed),
+        doorbells: control.producer.doorbells.load(Relaxed),
+        abandoned: 0,
+        undelivered: 0,
+        peers: peers(&memory),
+    }
+}
+
+fn peers(port: &PortRef<'_>) -> Vec<PeerCounters> {
+    let places = port.control.keys.key.iter().zip(port.peers);
+    places
+        .filter_map(|(key, peer)| {
+            let (source, number) = peer_key_parts(key.load(Relaxed));
+            let losses = load_loss(peer);
+            Some(PeerCounters {
+                address: Address::from_word(source)?,
+                port: PortNumber::new(number)?,
+                received: losses.received(),
+                lost: losses.lost(),
+                duplicates: losses.duplicates(),
+                restarts: losses.restarts(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! The node of a port, as its ports see it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::MacAddress;
+
+use super::list::Ports;
+use super::udp_list::UdpPorts;
+use crate::address::Address;
+use crate::error::PortError;
+use crate::link::Link;
+use crate::send_pool::SendPool;
+use crate::table_state::LockedBy;
+
+/// Owner of ports: their link, their list, and the table by which they resolve peers. Asked when a port or a
+/// destination is opened, never on the way of a message.
+pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
+    /// The link.
+    fn link(&self) -> &dyn Link;
+
+    /// Ports that are open.
+    fn ports(&self) -> &Ports;
+
+    /// Ports of plain UDP that are open.
+    fn udp_ports(&self) -> &UdpPorts;
+
+    /// Send buffers.
+    fn send_pool(&self) -> &Arc<SendPool>;
+
+    /// Refuses a thread in another network namespace than the node's: sockets belong to the namespace of the thread
+    /// that opens them.
+    fn check_namespace(&self) -> Result<(), PortError>;
+
+    /// A port has been opened.
+    fn port_opened(&self, by: LockedBy);
+
+    /// The neighbour of this name; also one that the control process was given meanwhile.
+    fn neighbour_named(&self, name: &str) -> Result<Neighbour, PortError>;
+
+    /// The neighbour with this address.
+    fn neighbour_of(&self, address: Address) -> Option<Neighbour>;
+
+    /// The IPv4 address of a neighbour by its name, or the address that the text is.
+    fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError>;
+
+    /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
+    fn station_of(&self, ip: Ipv4Addr, ask_kernel: bool) -> Result<MacAddress, PortError>;
+}

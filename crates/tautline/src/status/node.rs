@@ -1,0 +1,212 @@
+//! Status of a node and of a control process.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+
+use super::{PortStatus, UdpPortStatus};
+use crate::kind::LinkKind;
+use crate::link::{Capabilities, NodeCounters};
+use crate::send_pool::SendPoolStatus;
+use crate::table_state::{Origin, TableState};
+
+/// Result of opening a node: its link, why not a better one, and the settings that took effect.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct OpenReport {
+    /// The link that carries the frames.
+    pub link: LinkKind,
+    /// The control process of the interface, if the node is open through one.
+    pub control_process: Option<i32>,
+    /// The interface.
+    pub interface: Option<String>,
+    /// Its MAC address, which peers send the Ethernet form to.
+    pub mac: Option<String>,
+    /// This node's IPv4 address, which peers send the UDP form to.
+    pub ip: Option<Ipv4Addr>,
+    /// The directory of the bus, on link `vbus`.
+    pub bus: Option<String>,
+    /// This node's name on the bus, which peers send to.
+    pub node: Option<String>,
+    /// Capabilities of the link here.
+    pub capabilities: Capabilities,
+    /// Better links that were tried, and why each did not work.
+    pub not_better: Vec<NotBetter>,
+    /// Settings beyond the link that could not be had.
+    pub limits: Vec<String>,
+}
+
+/// A better link that did not work.
+#[derive(Clone, Debug, Serialize)]
+pub struct NotBetter {
+    /// The link, with its mode.
+    pub link: String,
+    /// Why it did not work.
+    pub why: String,
+}
+
+impl std::fmt::Display for OpenReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "link {}", self.link)?;
+        if let Some(mode) = self.capabilities.xdp_mode {
+            write!(formatter, " ({}", mode.name())?;
+            match self.capabilities.zero_copy {
+                Some(true) => write!(formatter, ", zero-copy")?,
+                Some(false) => write!(formatter, ", copy mode")?,
+                None => {}
+            }
+            write!(formatter, ")")?;
+        }
+        if let Some(interface) = &self.interface {
+            write!(formatter, " on {interface}")?;
+        }
+        if let Some(mac) = &self.mac {
+            write!(formatter, ", {mac}")?;
+        }
+        if let Some(ip) = self.ip {
+            write!(formatter, ", {ip}")?;
+        }
+        if let Some(pid) = self.control_process {
+            write!(formatter, ", through control process {pid}")?;
+        }
+        if let (Some(bus), Some(node)) = (&self.bus, &self.node) {
+            write!(formatter, " at {bus}, node {node}")?;
+        }
+        for better in &self.not_better {
+            write!(formatter, "\n  not {}: {}", better.link, better.why)?;
+        }
+        for limit in &self.limits {
+            write!(formatter, "\n  limited: {limit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A node's state, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// The process that the node is in.
+    pub pid: u32,
+    /// Its command's name.
+    pub command: Option<String>,
+    /// Result of opening it.
+    #[serde(flatten)]
+    pub report: OpenReport,
+    /// Whether its interface is up at the moment; `None` without an interface, and where the asking
+    /// thread is in another network namespace.
+    pub interface_up: Option<bool>,
+    /// Its neighbours.
+    pub neighbours: Vec<NeighbourStatus>,
+    /// Whether more can be entered.
+    pub neighbour_table: NeighbourTableStatus,
+    /// Frames that were ours and reached no port.
+    pub counters: NodeCounters,
+    /// Its open ports.
+    pub ports: Vec<PortStatus>,
+    /// Its open ports of plain UDP.
+    pub udp_ports: Vec<UdpPortStatus>,
+    /// Its send buffers; a control process has none.
+    pub send_pool: Option<SendPoolStatus>,
+    /// Of a control process: whom it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlStatus>,
+}
+
+/// Clients of a control process, as `taut status` shows them.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ControlStatus {
+    /// Its `[[allow]]` entries, in order.
+    pub rules: Vec<RuleStatus>,
+    /// Processes that are connected, and those that have ports of a control process that ended.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// An `[[allow]]` entry, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RuleStatus {
+    /// User or group that the rule is for.
+    pub who: String,
+    /// The ports that it gives.
+    pub ports: String,
+    /// The UDP ports that it gives for plain UDP.
+    pub udp_ports: String,
+    /// The priorities that it gives.
+    pub priorities: String,
+    /// Bytes that the ports of one user may take.
+    pub memory_bytes_max: u64,
+    /// Whether it lets the neighbour table be changed.
+    pub neighbours: bool,
+}
+
+/// A client of a control process, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ClientStatus {
+    /// Its process id; 0 if it is outside the control process's process namespace.
+    pub pid: i32,
+    /// Its command's name.
+    pub command: Option<String>,
+    /// Its user.
+    pub user: String,
+    /// Whether it is connected; otherwise it was a predecessor's.
+    pub connected: bool,
+    /// Its ports.
+    pub ports: Vec<ClientPortStatus>,
+    /// Its ports of plain UDP.
+    pub udp_ports: Vec<ClientPortStatus>,
+}
+
+/// A port of a client, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ClientPortStatus {
+    /// Its number.
+    pub number: u16,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// The entry that gives it, from 1; `None` for root's.
+    pub rule: Option<usize>,
+    /// Frames that its client tried to send and may not. Not those of a predecessor's time.
+    pub frames_refused: u64,
+}
+
+/// A neighbour, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NeighbourStatus {
+    /// Its name.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: Option<String>,
+    /// Its IPv4 address.
+    pub ip: Option<Ipv4Addr>,
+    /// The form it is sent.
+    pub form: String,
+    /// Where the entry comes from.
+    pub origin: Origin,
+}
+
+/// Whether a neighbour table takes entries, as `taut status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NeighbourTableStatus {
+    /// `open`, `locked` or `unlocked`.
+    pub state: &'static str,
+    /// Cause of the lock.
+    pub locked_by: Option<String>,
+}
+
+impl From<TableState> for NeighbourTableStatus {
+    fn from(state: TableState) -> Self {
+        Self {
+            state: state.name(),
+            locked_by: match state {
+                TableState::Locked(by) => Some(by.to_string()),
+                TableState::Open | TableState::Unlocked => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Status of ports.
+
+use serde::Serialize;
+use tautline_proto::wire::PortNumber;
+use tautline_shm::layout::CLASS_COUNT;
+
+use crate::address::Address;
+use crate::kind::PortKind;
+use crate::policing::Policing;
+
+/// Messages from one peer's port to this port, and losses on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PeerCounters {
+    /// The peer's address.
+    pub address: Address,
+    /// Its port.
+    #[serde(serialize_with = "number")]
+    pub port: PortNumber,
+    /// Frames that arrived, each once.
+    pub received: u64,
+    /// Frames that the sequence numbers say were sent and that did not arrive.
+    pub lost: u64,
+    /// Frames that arrived more than once.
+    pub duplicates: u64,
+    /// Times that the peer began to count anew.
+    pub restarts: u32,
+}
+
+fn number<S: serde::Serializer>(port: &PortNumber, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(port.get())
+}
+
+/// One open port, at the moment of asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PortStatus {
+    /// Its number.
+    #[serde(serialize_with = "number")]
+    pub number: PortNumber,
+    /// Its name in the configuration.
+    pub name: Option<String>,
+    /// Its kind.
+    pub kind: PortKind,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
+    pub memory_resident: bool,
+    /// Slots of each class (queuing).
+    pub depth: Option<u32>,
+    /// Messages sent.
+    pub sent: u64,
+    /// Sends that failed.
+    pub send_errors: u64,
+    /// Of the messages sent, those that shared a frame with others.
+    pub merged: u64,
+    /// Frames that the demux delivered or dropped here.
+    pub frames: u64,
+    /// Messages handed to the application; values that it saw (sampling).
+    pub received: u64,
+    /// Frames waiting, per priority 0 to 7 (queuing).
+    pub queued: [u64; CLASS_COUNT],
+    /// Frames dropped because their class was full, per priority (queuing).
+    pub dropped_full: [u64; CLASS_COUNT],
+    /// Values replaced before the application looked (sampling).
+    pub overwritten: u64,
+    /// Limits of the port, if it is policed.
+    pub policing: Option<Policing>,
+    /// Frames dropped because they were more than that. They count as lost by their sender's
+    /// numbers too.
+    pub policed: u64,
+    /// Frames given up because several CPUs delivered at once.
+    pub contended: u64,
+    /// Fragments and bundles that came for a sampling port.
+    pub unfit: u64,
+    /// Sources that the port keeps a value of (sampling).
+    pub sources: Option<u32>,
+    /// Frames of sources for which there was no place (sampling).
+    pub sources_refused: u64,
+    /// Messages larger than the port takes.
+    pub too_large: u64,
+    /// Bundles that break the format, dropped whole.
+    pub bad_bundles: u64,
+    /// Messages of which fragments were missing at the time limit, or when their sender began anew.
+    pub expired: u64,
+    /// Fragments dropped for want of a collector, or because they contradict each other.
+    pub incomplete_dropped: u64,
+    /// Slots without a message.
+    pub void: u64,
+    /// Peers that pushed each other out of the list below.
+    pub peers_evicted: u64,
+    /// Times that the reader was woken.
+    pub doorbells: u64,
+    /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
+    pub abandoned: u64,
+    /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
+    pub undelivered: u64,
+    /// Senders.
+    pub peers: Vec<PeerCounters>,
+}
+
+/// Results of the datagrams that came for a port in IP fragments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReassemblyStatus {
+    /// Datagrams put together.
+    pub completed: u64,
+    /// Datagrams given up because a fragment was missing at the time limit.
+    pub expired: u64,
+    /// Fragments whose bytes had come before.
+    pub duplicates: u64,
+    /// Datagrams given up because their peer had its share of the collectors and sent another one.
+    pub quota_reached: u64,
+    /// Datagrams given up because all collectors were taken.
+    pub crowded_out: u64,
+    /// Datagrams dropped because their fragments, or their length, contradicted each other.
+    pub inconsistent: u64,
+    /// Datagrams dropped because fragments overlapped.
+    pub overlaps: u64,
+    /// Datagrams dropped because they are longer than the port takes.
+    pub too_long: u64,
+    /// Fragments of datagrams that had been dropped.
+    pub condemned: u64,
+}
+
+/// One open port of plain UDP, at the moment of asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UdpPortStatus {
+    /// Its UDP port number.
+    pub number: u16,
+    /// Its name in the configuration.
+    pub name: Option<String>,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
+    pub memory_resident: bool,
+    /// Slots of each class.
+    pub depth: u32,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Sends that failed.
+    pub send_errors: u64,
+    /// Datagrams and fragments that were for this port, delivered or dropped.
+    pub frames: u64,
+    /// Datagrams handed to the application.
+    pub received: u64,
+    /// Datagrams and fragments waiting, per priority 0 to 7.
+    pub queued: [u64; CLASS_COUNT],
+    /// Datagrams and fragments dropped because their class was full, per priority.
+    pub dropped_full: [u64; CLASS_COUNT],
+    /// Datagrams given up because several CPUs delivered at once.
+    pub contended: u64,
+    /// Limits of the port, if it is policed.
+    pub policing: Option<Policing>,
+    /// Datagrams and fragments dropped because more came than that.
+    pub policed: u64,
+    /// Datagrams in frames that are longer than a slot.
+    pub unfit: u64,
+    /// Datagrams longer than the port takes.
+    pub too_large: u64,
+    /// Datagrams dropped for a wrong checksum.
+    pub bad_checksum: u64,
+    /// Datagrams taken although their sender's kernel had left the checksum to a network card and none was
+    /// on the way: between the ends of a virtual link.
+    pub partial_checksum: u64,
+    /// News that a datagram of this port did not arrive.
+    pub undelivered: u64,
+    /// Datagrams in fragments.
+    pub reassembly: ReassemblyStatus,
+    /// Slots without a datagram, and datagrams whose first fragment came twice with two ports.
+    pub void: u64,
+    /// Times that the reader was woken.
+    pub doorbells: u64,
+}
