@@ -13,7 +13,7 @@ use crate::sys::memory::{Mapping, page_bytes};
 /// A port's memory. It is shared by its reader, its link and the status page, hence kept in an
 /// [`Arc`](std::sync::Arc).
 #[derive(Debug)]
-pub struct MappedPort {
+pub(crate) struct MappedPort {
     mapping: Mapping,
     shape: Shape,
     resident: bool,

@@ -1,6 +1,7 @@
 //! Messages and values: what is handed to a port to be sent, and what a port hands out.
 
 mod lent;
+mod numbering;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::address::Source;
 
 pub(crate) use lent::DetachedBytes;
 pub use lent::{LentBytes, LentSample};
+pub(crate) use numbering::Numbering;
 
 /// A destination of one port: [`QueuingPort::destination`](crate::QueuingPort::destination),
 /// [`SamplingPort::destination`](crate::SamplingPort::destination).

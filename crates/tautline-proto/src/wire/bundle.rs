@@ -66,7 +66,7 @@ pub fn messages(payload: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Malformed
 
 /// Where a message of a bundle lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Span {
     /// Bytes of the payload before it.
     pub offset: usize,
     /// Its bytes.
@@ -113,7 +113,7 @@ impl Steps {
     pub fn step(
         &mut self,
         read: impl FnOnce(usize) -> Option<u16>,
-    ) -> Result<Option<Place>, MalformedBundle> {
+    ) -> Result<Option<Span>, MalformedBundle> {
         if self.is_at_end() && !self.is_at_start() {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl Steps {
             return Err(MalformedBundle);
         }
         self.next = offset + length;
-        Ok(Some(Place { offset, length }))
+        Ok(Some(Span { offset, length }))
     }
 }
 

@@ -17,7 +17,7 @@ use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
 
 use crate::limits::{DEPTH_MAX, SOLICIT_TIME_MAX};
-use crate::link::xdp::entry::{self, ENTRY_BYTES};
+use crate::link::bpf::entry::{self, ENTRY_BYTES};
 use crate::link::{NodeCounters, XdpMode};
 use crate::table_state::{LockedBy, Origin, TableState};
 

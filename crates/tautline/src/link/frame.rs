@@ -30,7 +30,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = udp::HEADERS_BYTES;
 /// The way to one port of one neighbour: everything of a frame that does not change.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Route {
+pub(crate) enum Route {
     /// The Ethernet form, on a raw link.
     Ethernet {
         /// Ethernet header, and room for ours.
@@ -51,7 +51,7 @@ pub enum Route {
 impl Route {
     /// Largest message that travels in one frame on this way, in bytes.
     #[must_use]
-    pub const fn whole_bytes_max(&self) -> usize {
+    pub(crate) const fn whole_bytes_max(&self) -> usize {
         match self {
             Self::Ethernet { .. } => WHOLE_BYTES_MAX_ETHERNET,
             Self::UdpRaw { .. } | Self::Udp { .. } => WHOLE_BYTES_MAX_UDP,
@@ -215,7 +215,7 @@ impl FrameBuffer {
 
 /// A payload with room before it for the headers of its frame, so that it can be sent from where it lies.
 #[derive(Debug)]
-pub struct PlacedPayload<'b> {
+pub(crate) struct PlacedPayload<'b> {
     bytes: &'b mut [u8],
 }
 
@@ -230,7 +230,7 @@ impl<'b> PlacedPayload<'b> {
     /// Its bytes.
     #[inline]
     #[must_use]
-    pub fn payload(&self) -> &[u8] {
+    pub(crate) fn payload(&self) -> &[u8] {
         &self.bytes[HEAD_BYTES_MAX..]
     }
 
@@ -247,7 +247,7 @@ impl<'b> PlacedPayload<'b> {
 
 /// A frame that is to be sent with others.
 #[derive(Clone, Copy, Debug)]
-pub struct OutFrame<'a> {
+pub(crate) struct OutFrame<'a> {
     /// The way.
     pub route: &'a Route,
     /// Its header.

@@ -5,16 +5,17 @@
 //! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and its [`Inbox`] brings
 //! arriving frames into the port's memory, unless the kernel does that already.
 
+pub(crate) mod bpf;
 mod datagram;
 pub(crate) mod frame;
-pub mod packet;
-pub mod plain_udp;
+pub(crate) mod packet;
+pub(crate) mod plain_udp;
 pub mod sim;
 pub(crate) mod socket;
-pub mod udp;
-pub mod vbus;
+pub(crate) mod udp;
+pub(crate) mod vbus;
 pub mod xdp;
-pub mod xsk;
+pub(crate) mod xsk;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -26,8 +27,9 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
-pub use frame::{OutFrame, PlacedPayload, Route};
-pub use plain_udp::{PlainUdp, UdpPortLink, Undelivered, WholeDatagram};
+pub(crate) use frame::{OutFrame, PlacedPayload, Route};
+pub(crate) use plain_udp::UdpPortLink;
+pub use plain_udp::{PlainUdp, Undelivered};
 
 pub use crate::kind::{LinkKind, XdpMode};
 use vbus::BusPort;
@@ -155,7 +157,7 @@ impl NodeCounters {
 }
 
 /// The node's half of a link.
-pub trait Link: Send + Sync + std::fmt::Debug {
+pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// Which link this is.
     fn kind(&self) -> LinkKind;
 
@@ -223,7 +225,7 @@ pub trait Link: Send + Sync + std::fmt::Debug {
 
 /// Properties of a port to be opened.
 #[derive(Clone, Copy, Debug)]
-pub struct PortRequest {
+pub(crate) struct PortRequest {
     /// Its number.
     pub number: PortNumber,
     /// Its kind, and how much it holds.
@@ -234,7 +236,7 @@ pub struct PortRequest {
 
 /// A port's half of a link, of either sort.
 #[derive(Debug)]
-pub enum PortHalf {
+pub(crate) enum PortHalf {
     /// Frames come into the port's memory.
     Frames(FramePort),
     /// Messages lie in the memories of those who sent them.
@@ -243,7 +245,7 @@ pub enum PortHalf {
 
 /// A port's half of a link whose frames come into the port's memory.
 #[derive(Debug)]
-pub struct FramePort {
+pub(crate) struct FramePort {
     /// The link's part.
     pub(crate) link: Box<dyn PortLink>,
     /// The port's memory: as the link says, but a load and not a call through a table.
@@ -257,34 +259,10 @@ impl PortHalf {
             link: Box::new(link),
         })
     }
-
-    /// As [`Inbox::arm`], for a wait on the descriptor.
-    pub(crate) fn arm_descriptor(&mut self) {
-        match self {
-            Self::Frames(frames) => frames.link.arm(),
-            Self::Bus(bus) => bus.arm(true),
-        }
-    }
-
-    /// As [`Inbox::descriptor`].
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Frames(frames) => frames.link.descriptor(),
-            Self::Bus(bus) => Some(bus.descriptor()),
-        }
-    }
-
-    /// As [`PortLink::neighbour_of`].
-    pub(crate) fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        match self {
-            Self::Frames(frames) => frames.link.neighbour_of(source),
-            Self::Bus(_) => Some(source.address.neighbour()),
-        }
-    }
 }
 
 /// Where a port's messages arrive, and how to wait for them: the receiving side of a port's half of a link.
-pub trait Inbox: Send + std::fmt::Debug {
+pub(crate) trait Inbox: Send + std::fmt::Debug {
     /// The port's memory.
     fn memory(&self) -> &Arc<MappedPort>;
 
@@ -310,11 +288,11 @@ pub trait Inbox: Send + std::fmt::Debug {
     /// [`ReceiveError::Refused`] if the kernel refused to wait.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError>;
 
-    /// Lets the kernel do the receive processing that is due on this CPU. A thread that spins without
+    /// Has the kernel do the receive processing that is due on this CPU. A thread that spins without
     /// a system call keeps it waiting for the next timer tick, milliseconds away, if that processing has
     /// been put off to a kernel thread and the spinner has real-time priority. Nothing to do on links
     /// whose [`Inbox::collect`] makes system calls.
-    fn let_kernel_in(&mut self) {}
+    fn run_due_processing(&mut self) {}
 
     /// A descriptor that becomes readable when something may have arrived after
     /// [`Inbox::arm`]; `None` where there is none.
@@ -322,7 +300,7 @@ pub trait Inbox: Send + std::fmt::Debug {
 }
 
 /// A port's half of a link.
-pub trait PortLink: Inbox {
+pub(crate) trait PortLink: Inbox {
     /// Sends one frame. Never waits.
     ///
     /// # Errors

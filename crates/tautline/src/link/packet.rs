@@ -31,7 +31,7 @@ use crate::sys::{packet, socket, wait};
 
 /// The node's half.
 #[derive(Debug)]
-pub struct PacketLink {
+pub(crate) struct PacketLink {
     interface: Interface,
     ip: Option<Ipv4Addr>,
     ethertype: u16,

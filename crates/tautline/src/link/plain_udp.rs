@@ -38,7 +38,7 @@ pub enum PlainUdp {
 
 /// A datagram that travels in one frame, to be sent with others from where its bytes lie.
 #[derive(Clone, Copy, Debug)]
-pub struct WholeDatagram<'a> {
+pub(crate) struct WholeDatagram<'a> {
     /// The way.
     pub route: &'a Route,
     /// How urgent.
@@ -60,7 +60,7 @@ impl WholeDatagram<'_> {
 }
 
 /// The half of a link that belongs to one port of plain UDP.
-pub trait UdpPortLink: Inbox {
+pub(crate) trait UdpPortLink: Inbox {
     /// Our address and UDP port.
     fn local(&self) -> SocketAddrV4;
 

@@ -23,7 +23,7 @@ use crate::sys::{socket, wait};
 
 /// The node's half.
 #[derive(Debug)]
-pub struct UdpLink {
+pub(crate) struct UdpLink {
     ip: Ipv4Addr,
     counters: Arc<Counters>,
 }

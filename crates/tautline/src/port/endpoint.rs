@@ -4,36 +4,33 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::police;
-use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::region::Shape;
 
-use super::lent::{LentMessage, Loan};
-use super::list::{OpenMemory, Registration};
-use super::outbox::Outbox;
+use super::half::{Core, Half, with_core};
+use super::lent::Loan;
+use super::list::Registration;
 use super::owner::PortOwner;
-use super::waiting::{Bell, Waiter, wait_for};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::VALUE_BYTES_DEFAULT;
-use crate::link::vbus::Found;
-use crate::link::{ArrivalClock, PortHalf, PortRequest};
-use crate::message::{Destination, Message, Outgoing};
+use crate::link::{ArrivalClock, PortRequest};
+use crate::message::{Destination, Outgoing};
 use crate::policing::Policing;
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::table_state::LockedBy;
 
-/// Common parts of both kinds of port: a number, a link, destinations.
+/// Common parts of both kinds of port: a number, a core, destinations. `R` is the receiving state of frames.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct Endpoint<R> {
     pub(super) number: PortNumber,
-    pub(super) link: PortHalf,
-    outbox: Outbox,
+    pub(super) half: Half<R>,
     pub(super) statistics: Arc<Statistics>,
-    spin: Duration,
+    pub(super) spin: Duration,
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
     _registration: Registration,
@@ -42,14 +39,14 @@ pub(super) struct Endpoint {
     node: Arc<dyn PortOwner>,
 }
 
-impl Endpoint {
+impl<R> Endpoint<R> {
     pub(super) fn open(
         node: &Arc<dyn PortOwner>,
-        number: PortNumber,
-        name: Option<&str>,
+        (number, name): (PortNumber, Option<&str>),
         (shape, message_bytes_max): (Shape, usize),
         spin: Duration,
         policing: Option<Policing>,
+        receiver: impl FnOnce() -> R,
     ) -> Result<Self, PortError> {
         let bucket = policing.map(|policing| policing.bucket()).transpose()?;
         node.check_namespace()?;
@@ -66,14 +63,13 @@ impl Endpoint {
         if matches!(shape, Shape::Sampling { .. }) && message_bytes_max > value_bytes_max {
             return Err(lacking("values of more than one frame"));
         }
-        let link = node.link().open_port(PortRequest {
+        let opened = node.link().open_port(PortRequest {
             number,
             shape,
             message_bytes_max,
         })?;
-        if let PortHalf::Frames(frames) = &link {
-            police::set(frames.memory.port().control, bucket);
-        }
+        let half = Half::new(number, opened, receiver);
+        with_core!(&half, core => core.police(bucket));
         let spin = match capabilities.arrival_clock {
             // Spinning does not move virtual time.
             ArrivalClock::Virtual => Duration::ZERO,
@@ -81,11 +77,11 @@ impl Endpoint {
         };
         let statistics = Arc::new(Statistics::default());
         node.port_opened(LockedBy::Port(number.get()));
-        let registration = reservation.fill(name, OpenMemory::of(&link), &statistics);
+        let memory = with_core!(&half, core => core.open_memory());
+        let registration = reservation.fill(name, memory, &statistics);
         Ok(Self {
             number,
-            link,
-            outbox: Outbox::new(number),
+            half,
             statistics,
             spin,
             notify: false,
@@ -100,13 +96,11 @@ impl Endpoint {
         name: &str,
         to: PortNumber,
     ) -> Result<Destination, PortError> {
-        match &self.link {
-            PortHalf::Bus(bus) if !bus.peer_wait().is_zero() => {
-                let deadline = clock::monotonic() + bus.peer_wait();
-                self.destination_until(name, to, deadline)
-            }
-            _ => self.resolve(name, to),
+        let wait = with_core!(&self.half, core => core.peer_wait());
+        if wait.is_zero() {
+            return self.resolve(name, to);
         }
+        self.destination_until(name, to, clock::monotonic() + wait)
     }
 
     pub(super) fn destination_until(
@@ -116,9 +110,7 @@ impl Endpoint {
         deadline: Instant,
     ) -> Result<Destination, PortError> {
         let destination = self.resolve(name, to)?;
-        if let PortHalf::Bus(bus) = &self.link {
-            bus.wait_for_peer(destination.0, deadline)?;
-        }
+        with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
         Ok(destination)
     }
 
@@ -127,12 +119,7 @@ impl Endpoint {
             return Ok(known);
         }
         let neighbour = self.node.neighbour_named(name)?;
-        if let PortHalf::Bus(bus) = &mut self.link {
-            let place = bus.add(name, to, &self.statistics)?;
-            return Ok(Destination(place));
-        }
-        let route = self.node.link().route(&neighbour, to, self.number)?;
-        self.outbox.add(name.to_owned(), to, route)
+        self.add(&neighbour, name, to)
     }
 
     pub(super) fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
@@ -143,27 +130,26 @@ impl Endpoint {
         let neighbour = self
             .node
             .neighbour_of(source.address)
-            .or_else(|| self.link.neighbour_of(source))
+            .or_else(|| with_core!(&self.half, core => core.neighbour_of(source)))
             .ok_or_else(|| PortError::PeerUnknown {
                 name: name.clone(),
                 known: Vec::new(),
             })?;
-        if let PortHalf::Bus(bus) = &mut self.link {
-            let place = bus.add(&name, source.port, &self.statistics)?;
-            return Ok(Destination(place));
-        }
-        let route = self
-            .node
-            .link()
-            .route(&neighbour, source.port, self.number)?;
-        self.outbox.add(name, source.port, route)
+        self.add(&neighbour, &name, source.port)
     }
 
     fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        match &self.link {
-            PortHalf::Frames(_) => self.outbox.known(name, to),
-            PortHalf::Bus(bus) => bus.known(name, to).map(Destination),
-        }
+        with_core!(&self.half, core => core.known(name, to))
+    }
+
+    fn add(
+        &mut self,
+        neighbour: &Neighbour,
+        name: &str,
+        to: PortNumber,
+    ) -> Result<Destination, PortError> {
+        let link = self.node.link();
+        with_core!(&mut self.half, core => core.add(link, neighbour, (name, to), &self.statistics))
     }
 
     #[inline]
@@ -173,24 +159,11 @@ impl Endpoint {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        match &mut self.link {
-            PortHalf::Frames(frames) => {
-                let link = frames.link.as_mut();
-                self.outbox
-                    .send(link, &self.statistics, to, priority, message)
-            }
-            PortHalf::Bus(bus) => bus.send(&self.statistics, to.0, priority, message),
-        }
+        with_core!(&mut self.half, core => core.send(&self.statistics, to, priority, message))
     }
 
     pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        match &mut self.link {
-            PortHalf::Frames(frames) => {
-                let link = frames.link.as_mut();
-                self.outbox.send_batch(link, &self.statistics, batch)
-            }
-            PortHalf::Bus(bus) => bus.send_batch(&self.statistics, batch),
-        }
+        with_core!(&mut self.half, core => core.send_batch(&self.statistics, batch))
     }
 
     /// Lends the place of the next message.
@@ -201,15 +174,8 @@ impl Endpoint {
         priority: Priority,
         length: usize,
     ) -> Result<Loan<'_>, SendError> {
-        let statistics = &self.statistics;
-        match &mut self.link {
-            PortHalf::Bus(bus) => Loan::on_bus(bus.outlet(to.0), statistics, priority, length),
-            PortHalf::Frames(frames) => {
-                let (outbox, link) = (&mut self.outbox, frames.link.as_mut());
-                let pool = (&self.send_pool, length);
-                Loan::of_pool(pool, outbox, link, statistics, (to, priority))
-            }
-        }
+        let (pool, statistics) = (&self.send_pool, &self.statistics);
+        with_core!(&mut self.half, core => core.lend_place(pool, statistics, (to, priority), length))
     }
 
     pub(super) fn merge(
@@ -218,48 +184,11 @@ impl Endpoint {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        match &mut self.link {
-            PortHalf::Frames(frames) => {
-                let link = frames.link.as_mut();
-                self.outbox
-                    .merge(link, &self.statistics, to, priority, message)
-            }
-            PortHalf::Bus(bus) => bus.send(&self.statistics, to.0, priority, message),
-        }
+        with_core!(&mut self.half, core => core.merge(&self.statistics, to, priority, message))
     }
 
     pub(super) fn flush(&mut self) -> Result<(), SendError> {
-        match &mut self.link {
-            PortHalf::Frames(frames) => self.outbox.flush(frames.link.as_mut(), &self.statistics),
-            PortHalf::Bus(_) => Ok(()),
-        }
-    }
-
-    /// Over a bus: the most urgent message, for [`Endpoint::wait_for`].
-    #[inline]
-    pub(super) fn find_on_bus(&mut self) -> Result<Option<Found>, ReceiveError> {
-        match &mut self.link {
-            PortHalf::Bus(bus) => Ok(bus.inlet.find()),
-            PortHalf::Frames(_) => Ok(None),
-        }
-    }
-
-    /// Over a bus: a message that was found, copied.
-    pub(super) fn take_on_bus(&mut self, found: Found, buffer: &mut [u8]) -> Option<Message> {
-        let PortHalf::Bus(bus) = &mut self.link else {
-            return None;
-        };
-        self.statistics.received.add(1);
-        Some(bus.take(found, buffer))
-    }
-
-    /// Over a bus: a message that was found, where it lies.
-    pub(super) fn lend_on_bus(&mut self, found: Found) -> Option<LentMessage<'_>> {
-        let PortHalf::Bus(bus) = &mut self.link else {
-            return None;
-        };
-        self.statistics.received.add(1);
-        Some(LentMessage::on_bus(bus, found))
+        with_core!(&mut self.half, core => core.flush(&self.statistics))
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
@@ -267,35 +196,16 @@ impl Endpoint {
     pub(super) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         if !self.notify {
             self.notify = true;
-            self.link.arm_descriptor();
+            with_core!(&mut self.half, core => core.arm_descriptor());
         }
-        self.link.descriptor()
-    }
-
-    /// See [`wait_for`].
-    pub(super) fn wait_for<T>(
-        &mut self,
-        deadline: Instant,
-        look: impl FnMut(&mut Self) -> Result<Option<T>, ReceiveError>,
-    ) -> Result<Option<T>, ReceiveError> {
-        wait_for(self, deadline, look)
+        with_core!(&self.half, core => core.descriptor())
     }
 }
 
-impl Drop for Endpoint {
+impl<R> Drop for Endpoint<R> {
     fn drop(&mut self) {
         // A merged frame goes out if it can; an application that must know flushes first.
         let _unsent = self.flush();
-    }
-}
-
-impl Waiter for Endpoint {
-    fn inbox(&mut self) -> Bell<'_> {
-        (&mut self.link).into()
-    }
-
-    fn spin(&self) -> Duration {
-        self.spin
     }
 }
 

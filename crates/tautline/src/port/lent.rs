@@ -11,12 +11,12 @@ use tautline_proto::wire::Priority;
 use tautline_shm::layout::Control;
 use tautline_shm::queue::{Consumer, Record};
 
-use super::outbox::Outbox;
+use super::frames::Outbox;
 use crate::address::Source;
 use crate::error::SendError;
 use crate::link::PortLink;
-use crate::link::vbus::{BusPort, Found, FoundAt, Outlet};
-use crate::message::{Destination, DetachedBytes, LentBytes, Message};
+use crate::link::vbus::{BusPort, FoundAt, FoundMessage, Outlet};
+use crate::message::{Destination, DetachedBytes, LentBytes, Message, Numbering};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 
@@ -39,7 +39,7 @@ enum LoanWay<'p> {
     /// A slot that the receiver will look into.
     Bus {
         outlet: &'p mut Outlet,
-        sequence: &'p mut u32,
+        numbering: &'p mut Numbering,
     },
     /// A buffer that frames leave from; it is in the outbox.
     Pool {
@@ -52,7 +52,7 @@ enum LoanWay<'p> {
 impl<'p> Loan<'p> {
     #[inline(always)]
     pub(super) fn on_bus(
-        (outlet, sequence): (&'p mut Outlet, &'p mut u32),
+        (outlet, numbering): (&'p mut Outlet, &'p mut Numbering),
         statistics: &'p Statistics,
         priority: Priority,
         length: usize,
@@ -67,7 +67,7 @@ impl<'p> Loan<'p> {
         Ok(Self {
             start,
             length,
-            way: LoanWay::Bus { outlet, sequence },
+            way: LoanWay::Bus { outlet, numbering },
             statistics,
             priority,
         })
@@ -102,10 +102,8 @@ impl<'p> Loan<'p> {
     pub fn send(mut self) -> Result<(), SendError> {
         let (statistics, priority) = (self.statistics, self.priority);
         let result = match &mut self.way {
-            LoanWay::Bus { outlet, sequence } => {
-                let number = **sequence;
-                **sequence = number.wrapping_add(1);
-                outlet.publish_lent(priority, self.length, number)
+            LoanWay::Bus { outlet, numbering } => {
+                outlet.publish_lent(priority, self.length, numbering.take())
             }
             LoanWay::Pool { outbox, link, to } => {
                 return outbox.send_kept(*link, statistics, *to, priority);
@@ -214,7 +212,7 @@ impl std::fmt::Debug for LentMessage<'_> {
 impl<'p> LentMessage<'p> {
     /// In the memory of its sender on a bus.
     #[inline(always)]
-    pub(crate) fn on_bus(bus: &'p mut BusPort, Found { head, place }: Found) -> Self {
+    pub(crate) fn on_bus(bus: &'p mut BusPort, FoundMessage { head, place }: FoundMessage) -> Self {
         let bytes = LentBytes::on_bus(bus.inlet.slot(place), head.length as usize).detach();
         Self {
             bytes,

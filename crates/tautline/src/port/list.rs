@@ -13,7 +13,6 @@ use tautline_shm::vbus::shape::Kind;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::kind::PortKind;
-use crate::link::PortHalf;
 use crate::link::vbus::{InletShared, PeerFigures, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
@@ -45,15 +44,6 @@ struct OpenPort {
 pub(crate) enum OpenMemory {
     Frames(Arc<MappedPort>),
     Bus(Arc<InletShared>),
-}
-
-impl OpenMemory {
-    pub(crate) fn of(half: &PortHalf) -> Self {
-        match half {
-            PortHalf::Frames(frames) => Self::Frames(Arc::clone(&frames.memory)),
-            PortHalf::Bus(bus) => Self::Bus(Arc::clone(&bus.inlet.shared)),
-        }
-    }
 }
 
 /// Keeps a number until the port is open, or failed to.

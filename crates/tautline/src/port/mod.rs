@@ -5,10 +5,12 @@
 //! allocates, locks or logs after the port is open.
 
 mod assembly;
+mod bus;
 mod endpoint;
+mod frames;
+mod half;
 mod lent;
 pub(crate) mod list;
-mod outbox;
 pub(crate) mod owner;
 mod queuing;
 mod sampling;

@@ -4,34 +4,23 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::fragment::{Outcome, Reassembler, ReassemblerConfig, SourceId};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::bundle::{self, Place, Steps};
 use tautline_proto::wire::{
-    FRAGMENT_BYTES, Header, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
+    FRAGMENT_BYTES, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
 };
-use tautline_shm::layout::{CLASS_COUNT, RecordHead, SLOT_PAYLOAD_BYTES};
-use tautline_shm::queue::{Consumer, Record};
-use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::region::Shape;
 
 use super::endpoint::{Endpoint, check_buffer};
+use super::frames::queue::Receiver;
+use super::half::{QueueCore, with_core};
 use super::lent::{LentMessage, Loan};
 use super::owner::PortOwner;
-use crate::address::{Address, Source};
+use super::waiting::wait_for;
+use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX, SPIN_DEFAULT};
-use crate::link::{FramePort, PortHalf};
-use crate::memory::MappedPort;
-use crate::message::{Destination, LentBytes, Message, Outgoing};
+use crate::message::{Destination, Message, Outgoing};
 use crate::policing::Policing;
-use crate::restarts::Restarts;
-use crate::statistics::Statistics;
-
-/// Messages under way that a port of large messages can reassemble at once. Lower: two peers that
-/// send large messages at the same time lose one. Higher: 64 KiB each.
-const COLLECTORS: usize = 4;
-/// How long a message in fragments may take. At 100 Mbit/s 64 KiB take 5.4 ms; ten times that.
-const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
 
 /// Options of a queuing port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +77,7 @@ impl QueuingOptions {
         Ok(())
     }
 
-    fn is_fragmenting(&self) -> bool {
+    pub(super) fn is_fragmenting(&self) -> bool {
         self.message_bytes_max > WHOLE_BYTES_MAX_ETHERNET
     }
 }
@@ -99,55 +88,8 @@ impl QueuingOptions {
 /// counts its further messages, and takes no room from the others.
 #[derive(Debug)]
 pub struct QueuingPort {
-    endpoint: Endpoint,
-    receiver: Receiver,
-}
-
-/// Receiving side of a port: takes messages out of its memory.
-#[derive(Debug)]
-struct Receiver {
-    consumer: Consumer,
-    /// How far the bundle at the head of each class has been taken apart.
-    opened: [Steps; CLASS_COUNT],
+    endpoint: Endpoint<Receiver>,
     message_bytes_max: usize,
-    /// Boxed: a port of small messages does without, and stays small itself.
-    large: Option<Box<Large>>,
-}
-
-/// A message, and where it lies. Its place is the port's until the message is taken or lent.
-struct Found {
-    message: Message,
-    at: FoundAt,
-}
-
-enum FoundAt {
-    /// In the oldest slot of a class.
-    Slot {
-        class: usize,
-        offset: usize,
-        /// Whether the slot holds no more messages.
-        is_last: bool,
-    },
-    /// Where its fragments were put together.
-    Collector,
-}
-
-/// State that only a port of large messages needs.
-#[derive(Debug)]
-struct Large {
-    reassembler: Reassembler,
-    restarts: Restarts,
-}
-
-impl Large {
-    /// Sees every frame before it is used: a sender that began anew numbers its messages as the
-    /// old ones, and must not be mixed up with them.
-    fn notice(&mut self, source: u64, header: &Header) {
-        if self.restarts.begins_anew(source, header) {
-            self.reassembler
-                .forget_flow(SourceId(source), header.source, header.destination);
-        }
-    }
 }
 
 impl QueuingPort {
@@ -161,31 +103,17 @@ impl QueuingPort {
         let shape = Shape::Queuing {
             depth: options.depth,
         };
-        let large = options.is_fragmenting().then(|| {
-            Box::new(Large {
-                reassembler: Reassembler::new(ReassemblerConfig {
-                    collector_count: COLLECTORS,
-                    message_bytes_max: options.message_bytes_max,
-                    time_limit: REASSEMBLY_LIMIT,
-                }),
-                restarts: Restarts::default(),
-            })
-        });
+        let endpoint = Endpoint::open(
+            node,
+            (number, name),
+            (shape, options.message_bytes_max),
+            options.spin,
+            options.policing,
+            || Receiver::new(options),
+        )?;
         Ok(Self {
-            endpoint: Endpoint::open(
-                node,
-                number,
-                name,
-                (shape, options.message_bytes_max),
-                options.spin,
-                options.policing,
-            )?,
-            receiver: Receiver {
-                consumer: Consumer::new(options.depth as usize),
-                opened: [Steps::default(); CLASS_COUNT],
-                message_bytes_max: options.message_bytes_max,
-                large,
-            },
+            endpoint,
+            message_bytes_max: options.message_bytes_max,
         })
     }
 
@@ -337,18 +265,9 @@ impl QueuingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn receive_lent(&mut self) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let Self { endpoint, receiver } = self;
+        let endpoint = &mut self.endpoint;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        match &mut endpoint.link {
-            PortHalf::Bus(bus) => match bus.find(notify) {
-                Some(found) => {
-                    statistics.received.add(1);
-                    Ok(Some(LentMessage::on_bus(bus, found)))
-                }
-                None => Ok(None),
-            },
-            PortHalf::Frames(frames) => receiver.lend_next(frames, statistics, notify),
-        }
+        with_core!(&mut endpoint.half, core => core.lend_next(statistics, notify))
     }
 
     /// As [`QueuingPort::receive_lent`]; waits for a message until `deadline`, spinning first and then
@@ -360,19 +279,12 @@ impl QueuingPort {
         &mut self,
         deadline: Instant,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let Self { endpoint, receiver } = self;
-        if let PortHalf::Bus(_) = endpoint.link {
-            let found = endpoint.wait_for(deadline, Endpoint::find_on_bus)?;
-            return Ok(found.and_then(|found| endpoint.lend_on_bus(found)));
-        }
-        let found = endpoint.wait_for(deadline, |endpoint| match &mut endpoint.link {
-            PortHalf::Frames(frames) => receiver.seek(frames, &endpoint.statistics),
-            PortHalf::Bus(_) => Ok(None),
-        })?;
-        Ok(found.and_then(|found| match &endpoint.link {
-            PortHalf::Frames(frames) => receiver.lend(frames, &endpoint.statistics, found),
-            PortHalf::Bus(_) => None,
-        }))
+        let endpoint = &mut self.endpoint;
+        let (statistics, spin) = (&endpoint.statistics, endpoint.spin);
+        with_core!(&mut endpoint.half, core => {
+            let found = wait_for(core, spin, deadline, |core| core.seek(statistics))?;
+            Ok(found.and_then(|found| core.lend_found(statistics, found)))
+        })
     }
 
     /// Copies the most urgent message, if there is one, into `buffer`, which must hold
@@ -382,19 +294,10 @@ impl QueuingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
-        check_buffer(buffer, self.receiver.message_bytes_max)?;
-        let Self { endpoint, receiver } = self;
+        check_buffer(buffer, self.message_bytes_max)?;
+        let endpoint = &mut self.endpoint;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        match &mut endpoint.link {
-            PortHalf::Bus(bus) => match bus.find(notify) {
-                Some(found) => {
-                    statistics.received.add(1);
-                    Ok(Some(bus.take(found, buffer)))
-                }
-                None => Ok(None),
-            },
-            PortHalf::Frames(frames) => receiver.take_next(frames, statistics, notify, buffer),
-        }
+        with_core!(&mut endpoint.half, core => core.take_next(statistics, notify, buffer))
     }
 
     /// Copies the most urgent message into `buffer`; waits for one until `deadline`, spinning first and then
@@ -407,22 +310,18 @@ impl QueuingPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        check_buffer(buffer, self.receiver.message_bytes_max)?;
-        let Self { endpoint, receiver } = self;
-        if let PortHalf::Bus(_) = endpoint.link {
-            let found = endpoint.wait_for(deadline, Endpoint::find_on_bus)?;
-            return Ok(found.and_then(|found| endpoint.take_on_bus(found, buffer)));
-        }
-        endpoint.wait_for(deadline, |endpoint| match &mut endpoint.link {
-            PortHalf::Frames(frames) => receiver.look(frames, &endpoint.statistics, buffer),
-            PortHalf::Bus(_) => Ok(None),
+        check_buffer(buffer, self.message_bytes_max)?;
+        let endpoint = &mut self.endpoint;
+        let (statistics, spin) = (&endpoint.statistics, endpoint.spin);
+        with_core!(&mut endpoint.half, core => {
+            wait_for(core, spin, deadline, |core| core.look(statistics, buffer))
         })
     }
 
     /// Bytes of the largest message that the port can hold.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
-        self.receiver.message_bytes_max
+        self.message_bytes_max
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none.
@@ -433,270 +332,4 @@ impl QueuingPort {
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         self.endpoint.descriptor()
     }
-}
-
-impl Receiver {
-    /// The most urgent message, copied into `buffer`; if there is none and `notify` is set, the descriptor is armed.
-    /// Never inline: beside it, the way over a bus would go through memory.
-    #[inline(never)]
-    fn take_next(
-        &mut self,
-        frames: &mut FramePort,
-        statistics: &Statistics,
-        notify: bool,
-        buffer: &mut [u8],
-    ) -> Result<Option<Message>, ReceiveError> {
-        if let Some(message) = self.look(frames, statistics, buffer)? {
-            return Ok(Some(message));
-        }
-        if !notify {
-            return Ok(None);
-        }
-        frames.link.arm();
-        self.look(frames, statistics, buffer)
-    }
-
-    /// The same where it lies.
-    #[inline(never)]
-    fn lend_next<'p>(
-        &'p mut self,
-        frames: &'p mut FramePort,
-        statistics: &Statistics,
-        notify: bool,
-    ) -> Result<Option<LentMessage<'p>>, ReceiveError> {
-        let mut found = self.seek(frames, statistics)?;
-        if found.is_none() && notify {
-            frames.link.arm();
-            found = self.seek(frames, statistics)?;
-        }
-        Ok(found.and_then(|found| self.lend(frames, statistics, found)))
-    }
-
-    /// Brings in what has arrived, and takes the most urgent message.
-    #[inline]
-    fn look(
-        &mut self,
-        frames: &mut FramePort,
-        statistics: &Statistics,
-        buffer: &mut [u8],
-    ) -> Result<Option<Message>, ReceiveError> {
-        let found = self.seek(frames, statistics)?;
-        let message = found.and_then(|found| self.take(&frames.memory, found, buffer));
-        statistics.received.add(u64::from(message.is_some()));
-        Ok(message)
-    }
-
-    /// Brings in what has arrived, and looks for the most urgent message.
-    #[inline]
-    fn seek(
-        &mut self,
-        frames: &mut FramePort,
-        statistics: &Statistics,
-    ) -> Result<Option<Found>, ReceiveError> {
-        frames.link.collect()?;
-        Ok(self.find(&frames.memory, statistics))
-    }
-
-    /// Looks at records until one is or completes a message. Bounded by the slots of the port.
-    #[inline]
-    fn find(&mut self, memory: &MappedPort, statistics: &Statistics) -> Option<Found> {
-        let port = memory.port();
-        for _ in 0..port.slots.len() {
-            let record = self.consumer.peek(port.slots)?;
-            let found = self.found_in(statistics, &record);
-            if !matches!(found, Some((_, FoundAt::Slot { .. }))) {
-                self.consumer.release(port.control, record);
-            }
-            if let Some((message, at)) = found {
-                return Some(Found { message, at });
-            }
-        }
-        None
-    }
-
-    /// The next message of a record; `None` if the record is done with.
-    #[inline]
-    fn found_in(
-        &mut self,
-        statistics: &Statistics,
-        record: &Record<'_>,
-    ) -> Option<(Message, FoundAt)> {
-        let head = record.slot.head();
-        let class = record.class();
-        let (address, header) = match (
-            Address::from_word(head.source),
-            Header::from_bytes(&head.header),
-        ) {
-            (Some(address), Ok(header)) if usize::from(header.length) <= SLOT_PAYLOAD_BYTES => {
-                (address, header)
-            }
-            // A slot that the demux claimed and could not fill, or that somebody scribbled on.
-            _ => {
-                statistics.void.add(1);
-                return None;
-            }
-        };
-        let (length, at) = if header.is_bundle() {
-            let steps = &mut self.opened[class];
-            let place = unpack(statistics, record, &header, steps, self.message_bytes_max);
-            let is_last = place.is_none() || steps.is_at_end();
-            if is_last {
-                *steps = Steps::default();
-            }
-            // Otherwise the record stays, and its class with it, until all are taken.
-            let Place { offset, length } = place?;
-            let at = FoundAt::Slot {
-                class,
-                offset,
-                is_last,
-            };
-            (length, at)
-        } else {
-            if let Some(large) = &mut self.large {
-                large.notice(head.source, &header);
-            }
-            let length = usize::from(header.length);
-            if header.is_whole() && length <= self.message_bytes_max {
-                let at = FoundAt::Slot {
-                    class,
-                    offset: 0,
-                    is_last: true,
-                };
-                (length, at)
-            } else {
-                let large = self.large.as_deref_mut();
-                let length = reassemble(statistics, large, record, head, &header)?;
-                (length, FoundAt::Collector)
-            }
-        };
-        Some((message_of(address, &header, head, length), at))
-    }
-
-    /// Copies a message that was found into `buffer`, and gives its place back.
-    #[inline]
-    fn take(&mut self, memory: &MappedPort, found: Found, buffer: &mut [u8]) -> Option<Message> {
-        let Found { message, at } = found;
-        let bytes = &mut buffer[..message.length];
-        match at {
-            FoundAt::Slot {
-                class,
-                offset,
-                is_last,
-            } => {
-                let port = memory.port();
-                let record = self.consumer.oldest(port.slots, class)?;
-                record.slot.read_payload_at(offset, bytes);
-                if is_last {
-                    self.consumer.release(port.control, record);
-                }
-            }
-            FoundAt::Collector => bytes.copy_from_slice(self.collected()?),
-        }
-        Some(message)
-    }
-
-    /// Lends a message that was found.
-    #[inline]
-    fn lend<'p>(
-        &'p mut self,
-        frames: &'p FramePort,
-        statistics: &Statistics,
-        found: Found,
-    ) -> Option<LentMessage<'p>> {
-        let Found { message, at } = found;
-        let lent = match at {
-            FoundAt::Slot {
-                class,
-                offset,
-                is_last,
-            } => {
-                let port = frames.memory.port();
-                let record = self.consumer.oldest(port.slots, class)?;
-                let rest = (offset, is_last);
-                LentMessage::in_slot(&mut self.consumer, port.control, record, rest, &message)
-            }
-            FoundAt::Collector => LentMessage::collected(self.collected()?, &message),
-        };
-        statistics.received.add(1);
-        Some(lent)
-    }
-
-    /// The message that was put together last.
-    fn collected(&self) -> Option<&[u8]> {
-        self.large.as_ref()?.reassembler.latest()
-    }
-}
-
-#[inline]
-fn message_of(address: Address, header: &Header, head: RecordHead, length: usize) -> Message {
-    Message {
-        length,
-        priority: header.priority,
-        source: Source {
-            address,
-            port: header.source,
-        },
-        arrival: Instant::from_nanos(head.arrival_ns),
-        sequence: header.message_sequence(),
-    }
-}
-
-/// Takes the next message out of a bundle that lies in its record; its place. `None` if there is none
-/// that the port takes: then the record is done with. Bounded by the bytes of the bundle.
-fn unpack(
-    statistics: &Statistics,
-    record: &Record<'_>,
-    header: &Header,
-    steps: &mut Steps,
-    message_bytes_max: usize,
-) -> Option<Place> {
-    let read = |offset: usize| {
-        let mut field = [0; bundle::LENGTH_BYTES];
-        record.slot.read_payload_at(offset, &mut field);
-        Some(u16::from_be_bytes(field))
-    };
-    if steps.is_at_start() {
-        *steps = Steps::new(usize::from(header.length));
-        // All or nothing: a bundle that does not end where it should is dropped whole.
-        let mut ahead = *steps;
-        while let Some(found) = ahead.step(read).transpose() {
-            if found.is_err() {
-                statistics.bad_bundles.add(1);
-                return None;
-            }
-        }
-    }
-    while let Ok(Some(place)) = steps.step(read) {
-        if place.length <= message_bytes_max {
-            return Some(place);
-        }
-        statistics.too_large.add(1);
-    }
-    None
-}
-
-/// Adds a frame to its message; the message's length if that completes it.
-#[cold]
-fn reassemble(
-    statistics: &Statistics,
-    large: Option<&mut Large>,
-    record: &Record<'_>,
-    head: RecordHead,
-    header: &Header,
-) -> Option<usize> {
-    let Some(large) = large else {
-        statistics.too_large.add(1);
-        return None;
-    };
-    let part = LentBytes::of_slot(record.slot, 0, usize::from(header.length)).slice()?;
-    let now = Instant::from_nanos(head.arrival_ns);
-    let outcome = large
-        .reassembler
-        .push(now, SourceId(head.source), header, part);
-    let length = match outcome {
-        Outcome::Complete(message) => Some(message.len()),
-        _ => None,
-    };
-    statistics.reassembly(large.reassembler.counters());
-    length
 }

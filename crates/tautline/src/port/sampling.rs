@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, MESSAGE_BYTES_MAX, PortNumber, Priority};
-use tautline_shm::peer;
-use tautline_shm::region::{PortMemory, Shape};
-use tautline_shm::sample::Reader;
-use tautline_shm::vbus::layout::PRODUCERS_MAX;
+use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
+use tautline_shm::region::Shape;
 
 use super::endpoint::{Endpoint, check_buffer};
+use super::frames::values::Readers;
+use super::half::{Order, ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
-use crate::address::{Address, Source};
+use super::waiting::wait_for;
+use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
-use crate::link::{FramePort, PortHalf};
-use crate::message::{Destination, LentBytes, LentSample, Outgoing, Sample};
+use crate::message::{Destination, LentSample, Outgoing, Sample};
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 
@@ -104,21 +103,12 @@ impl SamplingOptions {
 /// ```
 #[derive(Debug)]
 pub struct SamplingPort {
-    endpoint: Endpoint,
-    /// One for each source; none over a bus, where each sender has its cells.
-    readers: Box<[Reader]>,
+    endpoint: Endpoint<Readers>,
     /// Whether the port keeps one value for all.
     is_single: bool,
     value_bytes_max: usize,
     refresh_period: Duration,
 }
-
-/// Most places of values in a port, on any link.
-const PLACES_MAX: usize = if PRODUCERS_MAX > SOURCES_MAX {
-    PRODUCERS_MAX
-} else {
-    SOURCES_MAX
-};
 
 impl SamplingPort {
     /// Bytes of the largest value, unless configured: one frame.
@@ -136,19 +126,14 @@ impl SamplingPort {
         };
         let endpoint = Endpoint::open(
             node,
-            number,
-            name,
+            (number, name),
             (shape, options.value_bytes_max),
             options.spin,
             options.policing,
+            || Readers::new(options.sources),
         )?;
-        let readers = match endpoint.link {
-            PortHalf::Frames(_) => options.sources,
-            PortHalf::Bus(_) => 0,
-        };
         Ok(Self {
             endpoint,
-            readers: (0..readers).map(Reader::new).collect(),
             is_single: options.sources == 1,
             value_bytes_max: options.value_bytes_max,
             refresh_period: options.refresh_period,
@@ -241,47 +226,17 @@ impl SamplingPort {
     /// [`ReceiveError`].
     #[inline]
     pub fn read_lent(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
-        if let PortHalf::Frames(_) = self.endpoint.link {
-            return self.read_lent_here();
-        }
-        let Endpoint {
-            link,
-            statistics,
-            notify,
-            ..
-        } = &mut self.endpoint;
-        let PortHalf::Bus(bus) = link else {
-            return Ok(None);
-        };
-        let Some(place) = bus.find_value(*notify) else {
-            return Ok(None);
-        };
-        let sample = bus.lend_value(place);
-        if let Some(sample) = &sample {
-            statistics.received.add(u64::from(sample.new));
-            statistics.overwritten.add(sample.overwritten);
-        }
-        Ok(sample)
-    }
-
-    /// As [`SamplingPort::read_lent`], of a port whose values come into its own memory.
-    #[inline(always)]
-    fn read_lent_here(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
-        self.bring_in()?;
-        let Some(place) = self.newest() else {
-            return Ok(None);
-        };
-        let PortHalf::Frames(frames) = &mut self.endpoint.link else {
-            return Ok(None);
-        };
-        let statistics = &self.endpoint.statistics;
-        let reader = &mut self.readers[place];
-        let sample = lend_cell(frames, reader, statistics, self.value_bytes_max);
-        if let Some(sample) = &sample {
-            statistics.received.add(u64::from(sample.new));
-            statistics.overwritten.add(sample.overwritten);
-        }
-        Ok(sample)
+        let (endpoint, bytes_max) = (&mut self.endpoint, self.value_bytes_max);
+        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        with_core!(&mut endpoint.half, core => {
+            core.bring_in(notify)?;
+            let place = core.newest();
+            let sample = place.and_then(|place| core.lend(statistics, place, bytes_max));
+            if let Some(sample) = &sample {
+                count(statistics, sample.new, sample.overwritten);
+            }
+            Ok(sample)
+        })
     }
 
     /// Copies the last value, seen before or not, into `buffer`, which must hold
@@ -294,32 +249,17 @@ impl SamplingPort {
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
-        let Endpoint {
-            link,
-            statistics,
-            notify,
-            ..
-        } = &mut self.endpoint;
-        let PortHalf::Bus(bus) = link else {
-            return self.read_here(buffer);
-        };
-        let Some(place) = bus.find_value(*notify) else {
-            return Ok(None);
-        };
-        let Some(sample) = bus.take_value(place, buffer, self.refresh_period) else {
-            return Ok(None);
-        };
-        statistics.received.add(u64::from(sample.new));
-        statistics.overwritten.add(sample.overwritten);
-        Ok(Some(sample))
-    }
-
-    /// As [`SamplingPort::read`], of a port whose values come into its own memory.
-    #[inline(always)]
-    fn read_here(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
-        self.bring_in()?;
-        let last = self.newest();
-        Ok(last.and_then(|place| self.take(place, buffer)))
+        let (endpoint, period) = (&mut self.endpoint, self.refresh_period);
+        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        with_core!(&mut endpoint.half, core => {
+            core.bring_in(notify)?;
+            let place = core.newest();
+            let sample = place.and_then(|place| core.take(statistics, place, buffer, period));
+            if let Some(sample) = &sample {
+                count(statistics, sample.new, sample.overwritten);
+            }
+            Ok(sample)
+        })
     }
 
     /// The last value of one source, as [`SamplingPort::read`]; `None` if it has never sent one. On a port
@@ -333,21 +273,11 @@ impl SamplingPort {
         buffer: &mut [u8],
     ) -> Result<Option<Sample>, ReceiveError> {
         self.look(buffer)?;
-        let is_asked = |of: &Source| *of == source;
-        let place = match &self.endpoint.link {
-            _ if self.is_single => self
-                .newest()
-                .filter(|place| self.source_of(*place).as_ref().is_some_and(is_asked)),
-            PortHalf::Frames(frames) => peer::source_known(
-                frames.memory.port().control,
-                source.address.word(),
-                source.port.get(),
-                self.readers.len(),
-            ),
-            PortHalf::Bus(bus) => (0..bus.inlet.value_count())
-                .filter(|place| self.source_of(*place).as_ref().is_some_and(is_asked))
-                .max_by_key(|place| bus.inlet.value(*place)),
-        };
+        let is_single = self.is_single;
+        let place = with_core!(&mut self.endpoint.half, core => match is_single {
+            true => core.newest().filter(|place| core.source_of(*place) == Some(source)),
+            false => core.place_of(source),
+        });
         Ok(place.and_then(|place| self.take(place, buffer)))
     }
 
@@ -408,7 +338,7 @@ impl SamplingPort {
         if !self.wait_for_new(deadline)? {
             return Ok(None);
         }
-        self.refresh();
+        with_core!(&mut self.endpoint.half, core => core.refresh());
         let (order, count) = self.unread();
         let first = order[..count].iter().min();
         Ok(first.and_then(|(_, place)| self.take(*place, buffer)))
@@ -419,19 +349,15 @@ impl SamplingPort {
     #[inline]
     #[must_use]
     pub fn fresh(&self) -> bool {
-        match &self.endpoint.link {
-            PortHalf::Frames(frames) => {
-                let control = frames.memory.port().control;
-                self.readers.iter().any(|reader| reader.fresh(control))
-            }
-            PortHalf::Bus(bus) => bus.inlet.fresh(),
-        }
+        with_core!(&self.endpoint.half, core => core.fresh())
     }
 
     /// The sources whose values the port keeps, in no order. A port that keeps one value for all
     /// has at most the one who sent it.
     pub fn sources(&self) -> impl Iterator<Item = Source> {
-        (0..self.place_count()).filter_map(|place| self.source_of(place))
+        let half = &self.endpoint.half;
+        let places = 0..with_core!(half, core => core.place_count());
+        places.filter_map(move |place| with_core!(half, core => core.source_of(place)))
     }
 
     /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a
@@ -440,222 +366,38 @@ impl SamplingPort {
         self.endpoint.descriptor()
     }
 
-    /// Brings in what has arrived, and makes each source's newest value the reader's own.
+    /// Brings in what has arrived, for a read into `buffer`.
     #[inline]
     fn look(&mut self, buffer: &[u8]) -> Result<(), ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
-        self.bring_in()
-    }
-
-    /// As [`SamplingPort::look`], without a buffer.
-    #[inline]
-    fn bring_in(&mut self) -> Result<(), ReceiveError> {
-        self.collect()?;
-        if self.endpoint.notify && !self.finds_new() {
-            self.endpoint.link.arm_descriptor();
-            self.collect()?;
-        }
-        self.refresh();
-        Ok(())
-    }
-
-    /// As [`SamplingPort::fresh`], but over a bus a peer's word alone does not count.
-    fn finds_new(&mut self) -> bool {
-        if let PortHalf::Bus(bus) = &mut self.endpoint.link {
-            return bus.inlet.refresh_values();
-        }
-        self.fresh()
-    }
-
-    #[inline]
-    fn collect(&mut self) -> Result<(), ReceiveError> {
-        match &mut self.endpoint.link {
-            PortHalf::Frames(frames) => frames.link.collect(),
-            PortHalf::Bus(_) => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn refresh(&mut self) {
-        match &mut self.endpoint.link {
-            PortHalf::Frames(frames) => {
-                let port = frames.memory.port();
-                for reader in &mut self.readers {
-                    reader.refresh(port.control, port.slots);
-                }
-            }
-            PortHalf::Bus(bus) => {
-                bus.inlet.refresh_values();
-            }
-        }
+        let notify = self.endpoint.notify;
+        with_core!(&mut self.endpoint.half, core => core.bring_in(notify))
     }
 
     fn wait_for_new(&mut self, deadline: Instant) -> Result<bool, ReceiveError> {
-        let Self {
-            endpoint, readers, ..
-        } = self;
-        let fresh = endpoint.wait_for(deadline, |endpoint| {
-            let fresh = match &mut endpoint.link {
-                PortHalf::Frames(frames) => {
-                    frames.link.collect()?;
-                    let control = frames.memory.port().control;
-                    readers.iter().any(|reader| reader.fresh(control))
-                }
-                PortHalf::Bus(bus) => bus.inlet.refresh_values(),
-            };
-            Ok(fresh.then_some(()))
+        let spin = self.endpoint.spin;
+        let fresh = with_core!(&mut self.endpoint.half, core => {
+            wait_for(core, spin, deadline, |core| Ok(core.finds_new()?.then_some(())))
         })?;
         Ok(fresh.is_some())
     }
 
-    /// Places where a value can be.
-    fn place_count(&self) -> usize {
-        match &self.endpoint.link {
-            PortHalf::Frames(_) => self.readers.len(),
-            PortHalf::Bus(bus) => bus.inlet.value_count(),
-        }
-    }
-
-    /// When the value in a place arrived, and whether it is unread.
-    fn arrival_of(&self, place: usize) -> Option<(u64, bool)> {
-        match &self.endpoint.link {
-            PortHalf::Frames(frames) => {
-                let reader = &self.readers[place];
-                let cell = reader.current(frames.memory.port().slots)?;
-                Some((cell.head().arrival_ns, reader.holds_new()))
-            }
-            PortHalf::Bus(bus) => bus.inlet.value(place),
-        }
-    }
-
-    /// The place of the value that arrived last.
-    #[inline]
-    fn newest(&mut self) -> Option<usize> {
-        if let [_] = *self.readers {
-            return Some(0);
-        }
-        if let PortHalf::Bus(bus) = &mut self.endpoint.link {
-            return bus.inlet.newest();
-        }
-        let arrivals =
-            (0..self.place_count()).filter_map(|place| Some((self.arrival_of(place)?.0, place)));
-        arrivals.max().map(|(_, place)| place)
-    }
-
-    /// Arrival and place of the values that have not been read, in no order; on a port that keeps one
-    /// for all, of the last.
-    fn unread(&mut self) -> ([(u64, usize); PLACES_MAX], usize) {
-        let mut order = [(0, 0); PLACES_MAX];
-        let only = if self.is_single { self.newest() } else { None };
-        let unread = (0..self.place_count())
-            .filter(|place| !self.is_single || only == Some(*place))
-            .filter_map(|place| {
-                let (arrival, unread) = self.arrival_of(place)?;
-                unread.then_some((arrival, place))
-            });
-        let mut count = 0;
-        for (slot, found) in order.iter_mut().zip(unread) {
-            *slot = found;
-            count += 1;
-        }
-        (order, count)
-    }
-
-    /// Sender of the value in a place.
-    fn source_of(&self, place: usize) -> Option<Source> {
-        match &self.endpoint.link {
-            PortHalf::Frames(frames) => {
-                let slots = frames.memory.port().slots;
-                let head = self.readers[place].current(slots)?.head();
-                Some(Source {
-                    address: Address::from_word(head.source)?,
-                    port: Header::from_bytes(&head.header).ok()?.source,
-                })
-            }
-            PortHalf::Bus(bus) => {
-                bus.inlet.value(place)?;
-                let (node, port) = bus.inlet.source(place)?;
-                let address = Address::Bus(node);
-                Some(Source { address, port })
-            }
-        }
+    fn unread(&mut self) -> Order {
+        with_core!(&mut self.endpoint.half, core => core.unread(self.is_single))
     }
 
     #[inline]
     fn take(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
-        let period = self.refresh_period;
-        let statistics = &self.endpoint.statistics;
-        let sample = match &mut self.endpoint.link {
-            PortHalf::Frames(frames) => {
-                let now = frames.link.now();
-                let reader = &mut self.readers[place];
-                let sample = take_frame(frames, reader, statistics, buffer)?;
-                let age = now.saturating_duration_since(sample.arrival);
-                Sample {
-                    age,
-                    valid: age <= period,
-                    ..sample
-                }
-            }
-            PortHalf::Bus(bus) => bus.take_value(place, buffer, period)?,
-        };
-        statistics.received.add(u64::from(sample.new));
-        statistics.overwritten.add(sample.overwritten);
+        let (statistics, period) = (&self.endpoint.statistics, self.refresh_period);
+        let sample = with_core!(&mut self.endpoint.half, core => core.take(statistics, place, buffer, period))?;
+        count(statistics, sample.new, sample.overwritten);
         Some(sample)
     }
 }
 
-/// Reads the value of one source; its age is not known yet.
-#[inline]
-fn take_frame(
-    frames: &FramePort,
-    reader: &mut Reader,
-    statistics: &Statistics,
-    buffer: &mut [u8],
-) -> Option<Sample> {
-    let lent = lend_cell(frames, reader, statistics, buffer.len())?;
-    Some(Sample {
-        length: lent.bytes.copy_out(0, buffer),
-        priority: lent.priority,
-        source: lent.source,
-        arrival: lent.arrival,
-        age: Duration::ZERO,
-        valid: false,
-        sequence: lent.sequence,
-        overwritten: lent.overwritten,
-        new: lent.new,
-    })
-}
-
-/// The value of one source in its cell, cut off at `bytes_max`.
-#[inline]
-fn lend_cell<'p>(
-    frames: &'p FramePort,
-    reader: &mut Reader,
-    statistics: &Statistics,
-    bytes_max: usize,
-) -> Option<LentSample<'p>> {
-    let port = frames.memory.port();
-    let sample = reader.hand(port.slots)?;
-    let head = sample.cell.head();
-    let (Some(address), Ok(header)) = (
-        Address::from_word(head.source),
-        Header::from_bytes(&head.header),
-    ) else {
-        statistics.void.add(1);
-        return None;
-    };
-    let length = usize::from(header.length).min(VALUE_BYTES_DEFAULT);
-    Some(LentSample {
-        bytes: LentBytes::of_slot(sample.cell, 0, length.min(bytes_max)),
-        priority: header.priority,
-        source: Source {
-            address,
-            port: header.source,
-        },
-        arrival: Instant::from_nanos(head.arrival_ns),
-        sequence: header.sequence,
-        overwritten: sample.overwritten,
-        new: sample.new,
-    })
+/// Counts a value that was read.
+#[inline(always)]
+fn count(statistics: &Statistics, is_new: bool, overwritten: u64) {
+    statistics.received.add(u64::from(is_new));
+    statistics.overwritten.add(overwritten);
 }

@@ -22,7 +22,7 @@ use super::endpoint::check_buffer;
 use super::lent::LentSlot;
 use super::owner::PortOwner;
 use super::udp_list::{UdpRegistration, UdpStatistics};
-use super::waiting::{Bell, Waiter, wait_for};
+use super::waiting::{Bell, wait_for};
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
@@ -400,7 +400,8 @@ impl UdpPort {
     ) -> Result<Option<Datagram>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
         let routes = &self.routes;
-        wait_for(&mut self.receiver, deadline, |receiver| {
+        let spin = self.receiver.spin;
+        wait_for(&mut self.receiver, spin, deadline, |receiver| {
             receiver.look(routes, buffer)
         })
     }
@@ -440,7 +441,8 @@ impl UdpPort {
         deadline: Instant,
     ) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
         let routes = &self.routes;
-        let found = wait_for(&mut self.receiver, deadline, |receiver| {
+        let spin = self.receiver.spin;
+        let found = wait_for(&mut self.receiver, spin, deadline, |receiver| {
             receiver.seek(routes)
         })?;
         Ok(found.and_then(|found| self.receiver.lend(found)))
@@ -479,13 +481,21 @@ fn placed<'b>(buffer: &'b mut SendBuffer, bytes: &[u8]) -> Result<OutDatagram<'b
     buffer.datagram(bytes.len()).ok_or(too_large)
 }
 
-impl Waiter for Receiver {
-    fn inbox(&mut self) -> Bell<'_> {
-        Bell::Inbox(self.link.as_mut())
+impl Bell for Receiver {
+    fn now(&self) -> Instant {
+        self.link.now()
     }
 
-    fn spin(&self) -> Duration {
-        self.spin
+    fn arm(&mut self) {
+        self.link.arm();
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        self.link.wait(timeout)
+    }
+
+    fn run_due_processing(&mut self) {
+        self.link.run_due_processing();
     }
 }
 

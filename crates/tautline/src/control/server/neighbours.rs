@@ -10,7 +10,7 @@ use tautline_proto::neighbour::Neighbour;
 use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
 use crate::client::message::{Answer, Reason, Refusal};
-use crate::link::xdp::entry;
+use crate::link::bpf::entry;
 use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
 use crate::sys::unix;
 

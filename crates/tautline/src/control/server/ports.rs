@@ -11,10 +11,10 @@ use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::client::message::{Answer, Reason, Refusal};
 use crate::error::PortError;
+use crate::link::bpf::DemuxOwner;
+use crate::link::bpf::demux::Made;
+use crate::link::bpf::taps::{Form, Permit};
 use crate::link::plain_udp::reserve_for_another;
-use crate::link::xdp::DemuxOwner;
-use crate::link::xdp::demux::Made;
-use crate::link::xdp::taps::{Form, Permit};
 use crate::neighbours::LockedBy;
 use crate::sys::unix::Credentials;
 

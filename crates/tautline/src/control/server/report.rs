@@ -7,8 +7,9 @@ use super::ports::OpenPort;
 use crate::claim::Holder;
 use crate::control::policy::{AnyPort, Numbers};
 use crate::error::OpenError;
-use crate::link::xdp::DemuxOwner;
-use crate::link::xdp::{capabilities, demux::Demux};
+use crate::link::bpf::DemuxOwner;
+use crate::link::bpf::demux::Demux;
+use crate::link::xdp::capabilities;
 use crate::link::{LinkKind, XdpMode};
 use crate::node::{Place, candidate_name, limits, neighbours_status};
 use crate::status::{

@@ -52,7 +52,7 @@ pub(crate) struct Inlet {
 
 /// A message in the slot of a peer: where it is, and what its head said when it was read and checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundMessage {
     pub(crate) head: MessageHead,
     pub(crate) place: FoundAt,
 }
@@ -67,9 +67,9 @@ pub(crate) struct FoundAt {
 impl Connection {
     /// The oldest message of a class. `connection` is which connection this is.
     #[inline(always)]
-    fn look(&self, slots: Slots<'_>, connection: usize, class: usize) -> Option<Found> {
+    fn look(&self, slots: Slots<'_>, connection: usize, class: usize) -> Option<FoundMessage> {
         let slot = self.ring.peek(slots, class)?;
-        Some(Found {
+        Some(FoundMessage {
             head: slot.message(),
             place: FoundAt { connection, class },
         })
@@ -129,15 +129,15 @@ impl Inlet {
     /// The most urgent message; among several peers, each class is served round robin. It stays until
     /// [`Inlet::release`]. At most [`SKIPS_MAX`] slots without sense are skipped.
     #[inline(always)]
-    pub(crate) fn find(&mut self) -> Option<Found> {
+    pub(crate) fn find(&mut self) -> Option<FoundMessage> {
         self.look_for_changes();
         match self.next_ready() {
             Some(found) if self.is_usual(&found.head) => Some(found),
             None if !self.any_dying => None,
             _ => {
                 // Taken apart, so that the usual way need not put it together in memory.
-                let Found { head, place } = self.find_slowly()?;
-                Some(Found { head, place })
+                let FoundMessage { head, place } = self.find_slowly()?;
+                Some(FoundMessage { head, place })
             }
         }
     }
@@ -152,7 +152,7 @@ impl Inlet {
     /// peer that is gone.
     #[cold]
     #[inline(never)]
-    fn find_slowly(&mut self) -> Option<Found> {
+    fn find_slowly(&mut self) -> Option<FoundMessage> {
         for _ in 0..SKIPS_MAX {
             let Some(found) = self.next_ready() else {
                 if self.any_dying {
@@ -177,18 +177,18 @@ impl Inlet {
     }
 
     #[inline(always)]
-    fn next_ready(&self) -> Option<Found> {
+    fn next_ready(&self) -> Option<FoundMessage> {
         if let [only] = &self.connections[..] {
             let slots = only.incoming.memory().slots;
             let mut classes = (0..CLASS_COUNT).rev();
             return classes.find_map(|class| only.look(slots, 0, class));
         }
-        let Found { head, place } = self.next_of_several()?;
-        Some(Found { head, place })
+        let FoundMessage { head, place } = self.next_of_several()?;
+        Some(FoundMessage { head, place })
     }
 
     #[inline(never)]
-    fn next_of_several(&self) -> Option<Found> {
+    fn next_of_several(&self) -> Option<FoundMessage> {
         let count = self.connections.len();
         for class in (0..CLASS_COUNT).rev() {
             let first = usize::from(self.first[class]);

@@ -31,14 +31,15 @@ use std::time::Duration;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::vbus::layout::{MESSAGE_BYTES_MAX, PRODUCERS_MAX};
+use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX;
+pub(crate) use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
 use self::access::Access;
 use self::config::BusConfig;
 use self::directory::{BindError, Directory};
 pub(crate) use self::incoming::{InletShared, PeerFigures, wrapping_sum};
-pub(crate) use self::inlet::{Found, FoundAt, Inlet};
+pub(crate) use self::inlet::{FoundAt, FoundMessage, Inlet};
 pub(crate) use self::outlet::Outlet;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
@@ -48,14 +49,14 @@ use super::{
 use crate::address::NodeName;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
-use crate::message::{LentSample, Message, Outgoing, Sample};
+use crate::message::{LentSample, Message, Numbering, Outgoing, Sample};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
 
 /// The node's half.
 #[derive(Debug)]
-pub struct BusLink {
+pub(crate) struct BusLink {
     node: NodeName,
     wait: Duration,
     // Before the directory: the thread has descriptors there.
@@ -212,12 +213,12 @@ struct Flow {
     name: String,
     to: PortNumber,
     outlet: Outlet,
-    sequence: u32,
+    numbering: Numbering,
 }
 
 /// A port's half: what it receives through, and its ways to others.
 #[derive(Debug)]
-pub struct BusPort {
+pub(crate) struct BusPort {
     pub(crate) inlet: Inlet,
     flows: Vec<Flow>,
     clock: Ticks,
@@ -284,7 +285,7 @@ impl BusPort {
             name: name.to_owned(),
             to,
             outlet,
-            sequence: 0,
+            numbering: Numbering::default(),
         });
         Ok(self.flows.len() - 1)
     }
@@ -316,9 +317,7 @@ impl BusPort {
         message: &[u8],
     ) -> Result<(), SendError> {
         let flow = &mut self.flows[to];
-        let sequence = flow.sequence;
-        flow.sequence = sequence.wrapping_add(1);
-        let result = flow.outlet.send(priority, sequence, message);
+        let result = flow.outlet.send(priority, flow.numbering.take(), message);
         match result {
             Ok(()) => statistics.sent.add(1),
             Err(_) => statistics.send_errors.add(1),
@@ -339,7 +338,7 @@ impl BusPort {
             let messages = run.iter().map(|outgoing| outgoing.message);
             let (count, result) =
                 flow.outlet
-                    .send_batch(run[0].priority, &mut flow.sequence, messages);
+                    .send_batch(run[0].priority, &mut flow.numbering, messages);
             sent += count;
             statistics.sent.add(count as u64);
             match result {
@@ -354,16 +353,16 @@ impl BusPort {
         Ok(sent)
     }
 
-    /// Outlet to a destination and the number of its next message, for a message that is filled where it will lie.
+    /// Outlet to a destination and the numbering of its messages, for a message that is filled where it will lie.
     #[inline(always)]
-    pub(crate) fn outlet(&mut self, to: usize) -> (&mut Outlet, &mut u32) {
+    pub(crate) fn outlet(&mut self, to: usize) -> (&mut Outlet, &mut Numbering) {
         let flow = &mut self.flows[to];
-        (&mut flow.outlet, &mut flow.sequence)
+        (&mut flow.outlet, &mut flow.numbering)
     }
 
     /// The most urgent message, if there is one; if there is none and `notify` is set, the descriptor is armed.
     #[inline(always)]
-    pub(crate) fn find(&mut self, notify: bool) -> Option<Found> {
+    pub(crate) fn find(&mut self, notify: bool) -> Option<FoundMessage> {
         let found = self.inlet.find();
         if found.is_none() && notify {
             return self.find_armed();
@@ -373,14 +372,18 @@ impl BusPort {
 
     #[cold]
     #[inline(never)]
-    fn find_armed(&mut self) -> Option<Found> {
+    fn find_armed(&mut self) -> Option<FoundMessage> {
         self.arm(true);
         self.inlet.find()
     }
 
     /// A message that was found, copied into `buffer`, which holds the port's largest.
     #[inline(always)]
-    pub(crate) fn take(&mut self, Found { head, place }: Found, buffer: &mut [u8]) -> Message {
+    pub(crate) fn take(
+        &mut self,
+        FoundMessage { head, place }: FoundMessage,
+        buffer: &mut [u8],
+    ) -> Message {
         let length = head.length as usize;
         self.inlet.slot(place).copy_out(&mut buffer[..length]);
         let message = Message {
@@ -400,15 +403,13 @@ impl BusPort {
         self.inlet.release(place);
     }
 
-    /// Looks for new values; the place of the newest there is. If there is no new one and `notify` is set, the
-    /// descriptor is armed.
+    /// Looks for new values. If there is none and `notify` is set, the descriptor is armed.
     #[inline(always)]
-    pub(crate) fn find_value(&mut self, notify: bool) -> Option<usize> {
+    pub(crate) fn refresh_values(&mut self, notify: bool) {
         let new = self.inlet.refresh_values();
         if notify && !new {
             self.refresh_armed();
         }
-        self.inlet.newest()
     }
 
     #[cold]

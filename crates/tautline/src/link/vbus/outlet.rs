@@ -21,6 +21,7 @@ use super::service::{Command, ServiceHandle};
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
+use crate::message::Numbering;
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::event::Event;
@@ -279,7 +280,7 @@ impl Outlet {
     pub(crate) fn send_batch<'b>(
         &mut self,
         priority: Priority,
-        sequence: &mut u32,
+        numbering: &mut Numbering,
         messages: impl Iterator<Item = &'b [u8]>,
     ) -> (usize, Result<(), SendError>) {
         // One connection for the whole batch: what is staged belongs to it.
@@ -295,14 +296,13 @@ impl Outlet {
         let mut sent = 0;
         let mut result = Ok(());
         for message in messages {
-            let own = *sequence;
-            *sequence = own.wrapping_add(1);
+            let own = numbering.take();
             result = active
                 .check(message.len())
                 .and_then(|()| active.add(&mut batch, own, message));
             if result.is_err() {
                 // The caller knows, and may send it again.
-                *sequence = own;
+                numbering.give_back();
                 break;
             }
             sent += 1;

@@ -1,28 +1,13 @@
 //! The `xdp` link: the BPF demux (`bpf/demux.bpf.c`) delivers into the port's own memory; frames
 //! leave through a packet socket past the queueing discipline. Reading costs no system call.
-//!
-//! The demux is attached with a BPF link, which the kernel takes away with the last process that has to
-//! do with it, however those end: nothing stays on the interface. It belongs to this process, or to a
-//! control process that hands ports to several (`control`).
+//! The demux belongs to this process, or to a control process that hands ports to several (`control`).
 
-pub(in crate::link) mod counters;
-pub(crate) mod demux;
-mod doorbell;
-pub(in crate::link) mod early;
-pub(crate) mod entry;
-mod holders;
 mod port;
-mod running;
-pub(crate) mod sender;
-pub(crate) mod taps;
 mod udp;
-pub(in crate::link) mod udp_table;
-mod verifier;
 
-pub use self::demux::{Verified, try_demux};
+pub use super::bpf::demux::{Verified, try_demux};
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,91 +15,21 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
-use self::demux::{Demux, Setup};
-use self::early::EarlyFragments;
 use self::port::XdpPort;
-use self::sender::Sender;
 use self::udp::XdpUdpPort;
+use super::bpf::DemuxOwner;
+use super::bpf::demux::{Demux, Setup};
 use super::frame::RawAddress;
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, Route, UdpPortLink, XdpMode,
 };
-use crate::claim::Claim;
-use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
-use crate::memory::MappedPort;
+use crate::error::{NeighbourTableError, OpenError, PortError};
 use crate::sys::interface::Interface;
-
-/// Maker of ports that the demux delivers to.
-pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
-    /// Makes a port and shows it to the demux.
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError>;
-
-    /// Hides it from the demux again.
-    fn close_port(&self, port: PortNumber);
-
-    /// Takes a UDP port, makes a port of plain UDP and shows it to the demux.
-    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError>;
-
-    /// Hides it from the demux again.
-    fn close_udp_port(&self, port: u16);
-
-    /// As [`Link::shared_neighbours`].
-    fn neighbours(&self) -> Option<Vec<Neighbour>> {
-        None
-    }
-
-    /// As [`Link::solicit`].
-    fn solicit(
-        &self,
-        _ip: Ipv4Addr,
-        _timeout: Duration,
-    ) -> Option<Result<MacAddress, NeighbourTableError>> {
-        None
-    }
-
-    /// Frames that reached no port.
-    fn counters(&self) -> NodeCounters;
-}
-
-/// Parts of a port of plain UDP on this link.
-#[derive(Debug)]
-pub(crate) struct UdpPortParts {
-    /// Its memory, which the demux writes.
-    pub(crate) memory: Arc<MappedPort>,
-    /// The ring buffer that wakes its reader.
-    pub(crate) doorbell: OwnedFd,
-    /// Descriptor that it sends through.
-    pub(crate) sender: Sender,
-    /// Fragments that came before the first of their datagram, for all ports. A client of a control process has none:
-    /// others' are among them.
-    pub(crate) early: Option<Arc<EarlyFragments>>,
-    /// Those that may be sent with.
-    pub(crate) priorities: Priorities,
-    /// The socket that has the UDP port.
-    pub(crate) reserved: OwnedFd,
-    /// By which a control process's successor knows who has the port.
-    pub(crate) claim: Option<Claim>,
-}
-
-/// Parts of a port on this link.
-#[derive(Debug)]
-pub(crate) struct PortParts {
-    /// Its memory, which the demux writes.
-    pub(crate) memory: Arc<MappedPort>,
-    /// The ring buffer that wakes its reader.
-    pub(crate) doorbell: OwnedFd,
-    /// Descriptor that it sends through.
-    pub(crate) sender: Sender,
-    /// Its number.
-    pub(crate) claim: Claim,
-    /// Those that may be sent with.
-    pub(crate) priorities: Priorities,
-}
 
 /// The node's half.
 #[derive(Debug)]
-pub struct XdpLink {
+pub(crate) struct XdpLink {
     interface: Interface,
     ip: Option<Ipv4Addr>,
     ethertype: u16,

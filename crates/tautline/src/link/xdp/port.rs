@@ -11,12 +11,12 @@ use tautline_proto::wire::{Header, PortNumber, Priority};
 use tautline_shm::doorbell;
 use tautline_shm::region::PortMemory;
 
-use super::doorbell::Doorbell;
-use super::sender::Sender;
-use super::{DemuxOwner, PortParts};
 use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
+use crate::link::bpf::doorbell::Doorbell;
+use crate::link::bpf::sender::Sender;
+use crate::link::bpf::{DemuxOwner, PortParts};
 use crate::link::frame::{FrameBuffer, learnt_neighbour};
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
@@ -116,7 +116,7 @@ impl Inbox for XdpPort {
 
     /// A look at the reserved UDP socket: leaving its lock runs what is due. Without an address there is
     /// no such socket, and the processing waits as it would without this.
-    fn let_kernel_in(&mut self) {
+    fn run_due_processing(&mut self) {
         if let Some(socket) = &self.reserved {
             socket::look(socket.as_fd());
         }

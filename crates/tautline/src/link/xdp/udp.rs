@@ -14,14 +14,14 @@ use tautline_shm::layout::RecordHead;
 use tautline_shm::news::NewsReader;
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::doorbell::Doorbell;
-use super::early::EarlyFragments;
-use super::sender::Sender;
-use super::{DemuxOwner, UdpPortParts};
 use crate::address::ipv4_of_word;
 use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::Inbox;
+use crate::link::bpf::doorbell::Doorbell;
+use crate::link::bpf::early::EarlyFragments;
+use crate::link::bpf::sender::Sender;
+use crate::link::bpf::{DemuxOwner, UdpPortParts};
 use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
@@ -174,7 +174,7 @@ impl Inbox for XdpUdpPort {
     }
 
     /// A look at the reserved socket: leaving its lock runs what is due.
-    fn let_kernel_in(&mut self) {
+    fn run_due_processing(&mut self) {
         socket::look(self.reserved.as_fd());
     }
 

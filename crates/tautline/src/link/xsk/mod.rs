@@ -28,14 +28,14 @@ use self::port::{Seat, XskPort};
 use self::pump::{COLLECT_FRAMES_MAX, Maps, Shared};
 use self::queues::Opener;
 use self::udp::XskUdpPort;
+use super::bpf::counters::Counters;
+use super::bpf::demux::{Setup, attach};
+use super::bpf::early::EarlyFragments;
+use super::bpf::udp_table::{PLACES, UdpTable};
 use super::frame::RawAddress;
 use super::packet::claim;
 use super::plain_udp::reserve;
 use super::socket::udp_socket;
-use super::xdp::counters::Counters;
-use super::xdp::demux::{Setup, attach};
-use super::xdp::early::EarlyFragments;
-use super::xdp::udp_table::{PLACES, UdpTable};
 use super::{
     ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
     Route, UdpPortLink,
@@ -50,7 +50,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The node's half.
 #[derive(Debug)]
-pub struct XskLink {
+pub(crate) struct XskLink {
     setup: Setup,
     zero_copy: bool,
     shared: Arc<Shared>,

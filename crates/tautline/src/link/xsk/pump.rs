@@ -21,12 +21,12 @@ use tautline_shm::region::PortMemory;
 
 use crate::address::{Address, ipv4_word};
 use crate::link::NodeCounters;
+use crate::link::bpf;
+use crate::link::bpf::early::EarlyFragments;
+use crate::link::bpf::udp_table::{PLACES, UdpTable};
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
 use crate::link::socket::Counters;
-use crate::link::xdp;
-use crate::link::xdp::early::EarlyFragments;
-use crate::link::xdp::udp_table::{PLACES, UdpTable};
 use crate::memory::MappedPort;
 use crate::sys::memory::Mapping;
 use crate::sys::xsk::{NOTE_BYTES, XskSocket};
@@ -43,7 +43,7 @@ pub(super) struct Maps {
     pub(super) udp_ports: UdpTable,
     pub(super) early: EarlyFragments,
     /// Counters of the program.
-    pub(super) counters: xdp::counters::Counters,
+    pub(super) counters: bpf::counters::Counters,
     /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
     pub(super) news: RingBuf<MapData>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     /// Readable when a frame has come on any queue, or an ICMP message.
     arrivals: OwnedFd,
     counters: Counters,
-    program_counters: xdp::counters::Counters,
+    program_counters: bpf::counters::Counters,
     open_ports: Mapping,
     udp_ports: UdpTable,
     early: EarlyFragments,

@@ -6,7 +6,7 @@ use std::io;
 use crate::claim::patiently;
 use crate::error::OpenError;
 use crate::link::XdpMode;
-use crate::link::xdp::demux::Setup;
+use crate::link::bpf::demux::Setup;
 use crate::sys::memory::lock_limit_bytes;
 use crate::sys::xsk::{BusyPoll, Copies, Opening, XskSocket, memory_bytes};
 

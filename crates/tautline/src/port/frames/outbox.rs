@@ -9,7 +9,7 @@ use tautline_proto::wire::{
 use crate::error::{PortError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
 use crate::link::{OutFrame, PortLink, Route};
-use crate::message::{Destination, Outgoing};
+use crate::message::{Destination, Numbering, Outgoing};
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 
@@ -19,24 +19,7 @@ struct Flow {
     name: String,
     to: PortNumber,
     route: Route,
-    sequence: u32,
-}
-
-impl Flow {
-    /// The number of the next frame. A message that could not be sent has used its number too: the peer
-    /// counts it as lost, which it is. A number used twice would pass for a duplicate.
-    #[inline]
-    fn number(&mut self) -> u32 {
-        let sequence = self.sequence;
-        self.sequence = sequence.wrapping_add(1);
-        sequence
-    }
-
-    /// Takes back the number of the last frame, which the link has not taken and the caller will send
-    /// again.
-    fn take_back(&mut self) {
-        self.sequence = self.sequence.wrapping_sub(1);
-    }
+    numbering: Numbering,
 }
 
 /// Messages that wait for being sent in one frame.
@@ -51,7 +34,7 @@ struct Pending {
 
 /// Sending side of a port.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(in crate::port) struct Outbox {
     number: PortNumber,
     flows: Vec<Flow>,
     pending: Pending,
@@ -76,7 +59,7 @@ struct Progress {
 }
 
 impl Outbox {
-    pub(super) fn new(number: PortNumber) -> Self {
+    pub(in crate::port) fn new(number: PortNumber) -> Self {
         Self {
             number,
             flows: Vec::with_capacity(DESTINATIONS_MAX),
@@ -92,19 +75,19 @@ impl Outbox {
     }
 
     /// Keeps the buffer of a loan until that is sent or forgotten; its bytes.
-    pub(super) fn keep_lent(&mut self, buffer: LentBuffer) -> &mut [u8] {
+    pub(in crate::port) fn keep_lent(&mut self, buffer: LentBuffer) -> &mut [u8] {
         self.lent.insert(buffer)
     }
 
     /// Gives the buffer of a loan back, if it has not been sent.
     #[inline(never)]
-    pub(super) fn forget_lent(&mut self) {
+    pub(in crate::port) fn forget_lent(&mut self) {
         self.lent = None;
     }
 
     /// Sends what is in the buffer of a loan, and gives that back.
     #[inline(never)]
-    pub(super) fn send_kept(
+    pub(in crate::port) fn send_kept(
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
@@ -117,7 +100,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
+    pub(in crate::port) fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
         let position = self
             .flows
             .iter()
@@ -125,7 +108,7 @@ impl Outbox {
         position.map(Destination)
     }
 
-    pub(super) fn add(
+    pub(in crate::port) fn add(
         &mut self,
         name: String,
         to: PortNumber,
@@ -138,7 +121,7 @@ impl Outbox {
             name,
             to,
             route,
-            sequence: 0,
+            numbering: Numbering::default(),
         });
         Ok(Destination(self.flows.len() - 1))
     }
@@ -146,7 +129,7 @@ impl Outbox {
     /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it,
     /// the way over a bus would be longer.
     #[inline(never)]
-    pub(super) fn send(
+    pub(in crate::port) fn send(
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
@@ -177,7 +160,13 @@ impl Outbox {
         let flow = &mut self.flows[to.0];
         let result = if message.len() <= flow.route.whole_bytes_max() {
             let length = message.len() as u16;
-            let header = Header::whole(flow.to, self.number, priority, length, flow.number());
+            let header = Header::whole(
+                flow.to,
+                self.number,
+                priority,
+                length,
+                flow.numbering.take(),
+            );
             link.send_placed(&mut flow.route, &header, message.payload())
         } else {
             // Its frames are sent together: the kernel takes headers and payloads from where they are.
@@ -216,7 +205,13 @@ impl Outbox {
         let flow = &mut self.flows[to.0];
         if message.len() <= flow.route.whole_bytes_max() {
             let length = message.len() as u16;
-            let header = Header::whole(flow.to, self.number, priority, length, flow.number());
+            let header = Header::whole(
+                flow.to,
+                self.number,
+                priority,
+                length,
+                flow.numbering.take(),
+            );
             return link.send(&mut flow.route, &header, message);
         }
         let one = [Outgoing {
@@ -228,7 +223,7 @@ impl Outbox {
             None => Ok(()),
             Some(error) => {
                 // Nobody sends it again: what is missing is lost.
-                self.flows[to.0].number();
+                self.flows[to.0].numbering.take();
                 Err(error)
             }
         }
@@ -236,7 +231,7 @@ impl Outbox {
 
     /// Sends messages in their order until the link takes no more; how many it took. An error if it is
     /// none.
-    pub(super) fn send_batch(
+    pub(in crate::port) fn send_batch(
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
@@ -307,7 +302,13 @@ impl Outbox {
             header: Header {
                 fragment_index: part.index,
                 fragment_count: part.count,
-                ..Header::whole(to, self.number, priority, part.length, flow.number())
+                ..Header::whole(
+                    to,
+                    self.number,
+                    priority,
+                    part.length,
+                    flow.numbering.take(),
+                )
             },
             payload: &outgoing.message[part.range()],
             last: part.index + 1 == part.count,
@@ -343,14 +344,14 @@ impl Outbox {
         }
         progress.messages += chunk[..sent].iter().filter(|frame| frame.last).count();
         for planned in &chunk[sent..] {
-            self.flows[planned.flow].take_back();
+            self.flows[planned.flow].numbering.give_back();
         }
     }
 
     /// Puts a message into the bundle, and sends the bundle if that has no room for it or is for
     /// another place or priority. On an error the message has not been taken; what was merged before
     /// stays.
-    pub(super) fn merge(
+    pub(in crate::port) fn merge(
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
@@ -380,7 +381,7 @@ impl Outbox {
     }
 
     /// Sends the bundle, if there is one. On an error it stays.
-    pub(super) fn flush(
+    pub(in crate::port) fn flush(
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
@@ -403,11 +404,11 @@ impl Outbox {
                 self.number,
                 pending.priority,
                 length,
-                flow.number(),
+                flow.numbering.take(),
             )
         };
         if let Err(error) = link.send(&mut flow.route, &header, payload) {
-            flow.take_back();
+            flow.numbering.give_back();
             statistics.send_errors.add(1);
             return Err(error);
         }

@@ -22,7 +22,7 @@ pub(crate) enum Sender {
 impl Sender {
     /// Sends one frame. Never waits.
     #[inline]
-    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
+    pub(in crate::link) fn send(&self, frame: &[u8]) -> io::Result<()> {
         match self {
             Self::Packet(sender) => socket::send(sender.as_fd(), frame),
             Self::Tap(sender) => tap::send(sender.as_fd(), frame),
@@ -30,7 +30,7 @@ impl Sender {
     }
 
     /// Sends frames in two pieces each; how many, from the first on: at least one. Never waits.
-    pub(super) fn send_many(&self, frames: &[Pieces<'_>]) -> io::Result<usize> {
+    pub(in crate::link) fn send_many(&self, frames: &[Pieces<'_>]) -> io::Result<usize> {
         match self {
             Self::Packet(sender) => socket::send_many(sender.as_fd(), frames),
             Self::Tap(sender) => tap::send_many(sender.as_fd(), frames),
@@ -38,7 +38,7 @@ impl Sender {
     }
 
     /// The same with headers that are put together here.
-    pub(super) fn send_frames(&self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+    pub(in crate::link) fn send_frames(&self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
         Ok(with_pieces(frames, |pieces| self.send_many(pieces))?)
     }
 }

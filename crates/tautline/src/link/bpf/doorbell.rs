@@ -10,11 +10,11 @@ use crate::sys::memory::{Mapping, page_bytes};
 
 /// Bytes of a doorbell's ring: a ring for each time that the consumer went to sleep, and it empties it
 /// when it wakes, so one record would do. The kernel wants a power of two and whole pages.
-pub(super) const BYTES: usize = 4096;
+pub(in crate::link) const BYTES: usize = 4096;
 
 /// One end of a doorbell: its reader's.
 #[derive(Debug)]
-pub(super) struct Doorbell {
+pub(in crate::link) struct Doorbell {
     ring: OwnedFd,
     /// The first page: how far has been read.
     consumed: Mapping,
@@ -24,7 +24,7 @@ pub(super) struct Doorbell {
 
 impl Doorbell {
     /// Maps the two positions of a ring buffer (Documentation/bpf/ringbuf.rst).
-    pub(super) fn new(ring: OwnedFd) -> io::Result<Self> {
+    pub(in crate::link) fn new(ring: OwnedFd) -> io::Result<Self> {
         let page = page_bytes();
         Ok(Self {
             consumed: Mapping::shared(ring.as_fd(), page, 0)?,
@@ -35,7 +35,7 @@ impl Doorbell {
 
     /// Forgets what has rung so far. A record that is still being written is forgotten too: whoever
     /// writes it has published a message before, which the look that follows will find.
-    pub(super) fn quiet(&self) {
+    pub(in crate::link) fn quiet(&self) {
         // Acquire: partner is the kernel's release of the position in `bpf_ringbuf_reserve`. Release:
         // partner is the kernel's acquire where it looks for room.
         let produced = self.produced.load(0, Acquire);

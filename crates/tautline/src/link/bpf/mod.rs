@@ -1,0 +1,100 @@
+//! The kernel's side of links `xdp` and `xsk`: loading and attaching the programs, the maps that they share with this
+//! process, and the parts of a port that the demux delivers to.
+//!
+//! The demux is attached with a BPF link, which the kernel takes away with the last process that has to
+//! do with it, however those end: nothing stays on the interface.
+
+pub(super) mod counters;
+pub(crate) mod demux;
+pub(super) mod doorbell;
+pub(super) mod early;
+pub(crate) mod entry;
+mod holders;
+mod running;
+pub(crate) mod sender;
+pub(crate) mod taps;
+pub(super) mod udp_table;
+mod verifier;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::{MacAddress, PortNumber};
+use tautline_shm::region::Shape;
+
+use self::early::EarlyFragments;
+use self::sender::Sender;
+use super::NodeCounters;
+use crate::claim::Claim;
+use crate::error::{NeighbourTableError, PortError, Priorities};
+use crate::memory::MappedPort;
+
+/// Maker of ports that the demux delivers to.
+pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
+    /// Makes a port and shows it to the demux.
+    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError>;
+
+    /// Hides it from the demux again.
+    fn close_port(&self, port: PortNumber);
+
+    /// Takes a UDP port, makes a port of plain UDP and shows it to the demux.
+    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError>;
+
+    /// Hides it from the demux again.
+    fn close_udp_port(&self, port: u16);
+
+    /// As [`super::Link::shared_neighbours`].
+    fn neighbours(&self) -> Option<Vec<Neighbour>> {
+        None
+    }
+
+    /// As [`super::Link::solicit`].
+    fn solicit(
+        &self,
+        _ip: Ipv4Addr,
+        _timeout: Duration,
+    ) -> Option<Result<MacAddress, NeighbourTableError>> {
+        None
+    }
+
+    /// Frames that reached no port.
+    fn counters(&self) -> NodeCounters;
+}
+
+/// Parts of a port of plain UDP on this link.
+#[derive(Debug)]
+pub(crate) struct UdpPortParts {
+    /// Its memory, which the demux writes.
+    pub(crate) memory: Arc<MappedPort>,
+    /// The ring buffer that wakes its reader.
+    pub(crate) doorbell: OwnedFd,
+    /// Descriptor that it sends through.
+    pub(crate) sender: Sender,
+    /// Fragments that came before the first of their datagram, for all ports. A client of a control process has none:
+    /// others' are among them.
+    pub(crate) early: Option<Arc<EarlyFragments>>,
+    /// Those that may be sent with.
+    pub(crate) priorities: Priorities,
+    /// The socket that has the UDP port.
+    pub(crate) reserved: OwnedFd,
+    /// By which a control process's successor knows who has the port.
+    pub(crate) claim: Option<Claim>,
+}
+
+/// Parts of a port on this link.
+#[derive(Debug)]
+pub(crate) struct PortParts {
+    /// Its memory, which the demux writes.
+    pub(crate) memory: Arc<MappedPort>,
+    /// The ring buffer that wakes its reader.
+    pub(crate) doorbell: OwnedFd,
+    /// Descriptor that it sends through.
+    pub(crate) sender: Sender,
+    /// Its number.
+    pub(crate) claim: Claim,
+    /// Those that may be sent with.
+    pub(crate) priorities: Priorities,
+}

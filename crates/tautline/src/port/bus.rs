@@ -1,0 +1,241 @@
+//! The core of a port over a bus: the port's calls as [`BusPort`] takes them.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{PortNumber, Priority};
+use tautline_shm::police::Bucket;
+
+use super::half::{Core, QueueCore, ValueCore};
+use super::lent::{LentMessage, Loan};
+use super::list::OpenMemory;
+use super::waiting::Bell;
+use crate::address::{Address, Source};
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::Link;
+use crate::link::vbus::{BusPort, FoundMessage};
+use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
+use crate::send_pool::SendPool;
+use crate::statistics::Statistics;
+use crate::sys::clock;
+
+impl Bell for Box<BusPort> {
+    fn now(&self) -> Instant {
+        // The kernel's own: a deadline is not to come too early.
+        clock::monotonic()
+    }
+
+    fn arm(&mut self) {
+        (**self).arm(false);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        (**self).wait(timeout)
+    }
+
+    fn run_due_processing(&mut self) {
+        // Nothing on a bus waits for the kernel.
+    }
+}
+
+impl Core for Box<BusPort> {
+    fn open_memory(&self) -> OpenMemory {
+        OpenMemory::Bus(Arc::clone(&self.inlet.shared))
+    }
+
+    fn police(&self, _bucket: Option<Bucket>) {}
+
+    fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
+        (**self).known(name, to).map(Destination)
+    }
+
+    fn add(
+        &mut self,
+        _link: &dyn Link,
+        _neighbour: &Neighbour,
+        (name, to): (&str, PortNumber),
+        statistics: &Arc<Statistics>,
+    ) -> Result<Destination, PortError> {
+        (**self).add(name, to, statistics).map(Destination)
+    }
+
+    fn peer_wait(&self) -> Duration {
+        (**self).peer_wait()
+    }
+
+    fn wait_for_peer(&self, to: Destination, deadline: Instant) -> Result<(), PortError> {
+        (**self).wait_for_peer(to.0, deadline)
+    }
+
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        Some(source.address.neighbour())
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        (**self).send(statistics, to.0, priority, message)
+    }
+
+    fn send_batch(
+        &mut self,
+        statistics: &Statistics,
+        batch: &[Outgoing<'_>],
+    ) -> Result<usize, SendError> {
+        (**self).send_batch(statistics, batch)
+    }
+
+    #[inline(always)]
+    fn lend_place<'p>(
+        &'p mut self,
+        _pool: &Arc<SendPool>,
+        statistics: &'p Statistics,
+        (to, priority): (Destination, Priority),
+        length: usize,
+    ) -> Result<Loan<'p>, SendError> {
+        Loan::on_bus(self.outlet(to.0), statistics, priority, length)
+    }
+
+    fn arm_descriptor(&mut self) {
+        (**self).arm(true);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some((**self).descriptor())
+    }
+}
+
+impl QueueCore for Box<BusPort> {
+    type Found = FoundMessage;
+
+    #[inline(always)]
+    fn take_next(
+        &mut self,
+        statistics: &Statistics,
+        notify: bool,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError> {
+        match self.find(notify) {
+            Some(found) => {
+                statistics.received.add(1);
+                Ok(Some((**self).take(found, buffer)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    #[inline(always)]
+    fn lend_next(
+        &mut self,
+        statistics: &Statistics,
+        notify: bool,
+    ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
+        match self.find(notify) {
+            Some(found) => {
+                statistics.received.add(1);
+                Ok(Some(LentMessage::on_bus(self, found)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn look(
+        &mut self,
+        statistics: &Statistics,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError> {
+        self.take_next(statistics, false, buffer)
+    }
+
+    #[inline]
+    fn seek(&mut self, _statistics: &Statistics) -> Result<Option<FoundMessage>, ReceiveError> {
+        Ok(self.find(false))
+    }
+
+    #[inline]
+    fn lend_found(
+        &mut self,
+        statistics: &Statistics,
+        found: FoundMessage,
+    ) -> Option<LentMessage<'_>> {
+        statistics.received.add(1);
+        Some(LentMessage::on_bus(self, found))
+    }
+}
+
+impl ValueCore for Box<BusPort> {
+    #[inline(always)]
+    fn bring_in(&mut self, notify: bool) -> Result<(), ReceiveError> {
+        self.refresh_values(notify);
+        Ok(())
+    }
+
+    #[inline]
+    fn finds_new(&mut self) -> Result<bool, ReceiveError> {
+        Ok(self.inlet.refresh_values())
+    }
+
+    fn refresh(&mut self) {
+        self.inlet.refresh_values();
+    }
+
+    fn fresh(&self) -> bool {
+        self.inlet.fresh()
+    }
+
+    fn place_count(&self) -> usize {
+        self.inlet.value_count()
+    }
+
+    fn arrival_of(&self, place: usize) -> Option<(u64, bool)> {
+        self.inlet.value(place)
+    }
+
+    #[inline(always)]
+    fn newest(&mut self) -> Option<usize> {
+        self.inlet.newest()
+    }
+
+    fn place_of(&self, source: Source) -> Option<usize> {
+        (0..self.place_count())
+            .filter(|place| self.source_of(*place) == Some(source))
+            .max_by_key(|place| self.inlet.value(*place))
+    }
+
+    fn source_of(&self, place: usize) -> Option<Source> {
+        self.inlet.value(place)?;
+        let (node, port) = self.inlet.source(place)?;
+        let address = Address::Bus(node);
+        Some(Source { address, port })
+    }
+
+    #[inline(always)]
+    fn take(
+        &mut self,
+        _statistics: &Statistics,
+        place: usize,
+        buffer: &mut [u8],
+        period: Duration,
+    ) -> Option<Sample> {
+        self.take_value(place, buffer, period)
+    }
+
+    #[inline(always)]
+    fn lend(
+        &mut self,
+        _statistics: &Statistics,
+        place: usize,
+        _bytes_max: usize,
+    ) -> Option<LentSample<'_>> {
+        self.lend_value(place)
+    }
+}

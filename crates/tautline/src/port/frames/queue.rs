@@ -1,0 +1,349 @@
+//! Receiving side of a queuing port whose frames come into the port's own memory: takes messages out of it.
+
+use std::time::Duration;
+
+use tautline_proto::fragment::{Outcome, Reassembler, ReassemblerConfig, SourceId};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::Header;
+use tautline_proto::wire::bundle::{self, Span, Steps};
+use tautline_shm::layout::{CLASS_COUNT, RecordHead, SLOT_PAYLOAD_BYTES};
+use tautline_shm::queue::{Consumer, Record};
+use tautline_shm::region::PortMemory;
+
+use super::Frames;
+use crate::address::{Address, Source};
+use crate::error::ReceiveError;
+use crate::memory::MappedPort;
+use crate::message::{LentBytes, Message};
+use crate::port::QueuingOptions;
+use crate::port::half::QueueCore;
+use crate::port::lent::LentMessage;
+use crate::restarts::Restarts;
+use crate::statistics::Statistics;
+
+/// Messages under way that a port of large messages can reassemble at once. Lower: two peers that
+/// send large messages at the same time lose one. Higher: 64 KiB each.
+const COLLECTORS: usize = 4;
+/// How long a message in fragments may take. At 100 Mbit/s 64 KiB take 5.4 ms; ten times that.
+const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
+
+/// Receiving side of a port: takes messages out of its memory.
+#[derive(Debug)]
+pub(in crate::port) struct Receiver {
+    consumer: Consumer,
+    /// How far the bundle at the head of each class has been taken apart.
+    opened: [Steps; CLASS_COUNT],
+    message_bytes_max: usize,
+    /// Boxed: a port of small messages does without, and stays small itself.
+    large: Option<Box<Large>>,
+}
+
+/// A message, and where it lies. Its place is the port's until the message is taken or lent.
+pub(in crate::port) struct Located {
+    message: Message,
+    at: Location,
+}
+
+enum Location {
+    /// In the oldest slot of a class.
+    Slot {
+        class: usize,
+        offset: usize,
+        /// Whether the slot holds no more messages.
+        is_last: bool,
+    },
+    /// Where its fragments were put together.
+    Collector,
+}
+
+/// State that only a port of large messages needs.
+#[derive(Debug)]
+struct Large {
+    reassembler: Reassembler,
+    restarts: Restarts,
+}
+
+impl Large {
+    /// Sees every frame before it is used: a sender that began anew numbers its messages as the
+    /// old ones, and must not be mixed up with them.
+    fn notice(&mut self, source: u64, header: &Header) {
+        if self.restarts.begins_anew(source, header) {
+            self.reassembler
+                .forget_flow(SourceId(source), header.source, header.destination);
+        }
+    }
+}
+
+impl QueueCore for Frames<Receiver> {
+    type Found = Located;
+
+    /// Not inlined: inlining makes the compiler spill the bus path's registers.
+    #[inline(never)]
+    fn take_next(
+        &mut self,
+        statistics: &Statistics,
+        notify: bool,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError> {
+        if let Some(message) = self.look(statistics, buffer)? {
+            return Ok(Some(message));
+        }
+        if !notify {
+            return Ok(None);
+        }
+        self.link.arm();
+        self.look(statistics, buffer)
+    }
+
+    /// Not inlined, as [`QueueCore::take_next`].
+    #[inline(never)]
+    fn lend_next(
+        &mut self,
+        statistics: &Statistics,
+        notify: bool,
+    ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
+        let mut found = self.seek(statistics)?;
+        if found.is_none() && notify {
+            self.link.arm();
+            found = self.seek(statistics)?;
+        }
+        Ok(found.and_then(|found| self.lend_found(statistics, found)))
+    }
+
+    #[inline]
+    fn look(
+        &mut self,
+        statistics: &Statistics,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError> {
+        let found = self.seek(statistics)?;
+        let message = found.and_then(|found| self.receiver.take(&self.memory, found, buffer));
+        statistics.received.add(u64::from(message.is_some()));
+        Ok(message)
+    }
+
+    #[inline]
+    fn seek(&mut self, statistics: &Statistics) -> Result<Option<Located>, ReceiveError> {
+        self.link.collect()?;
+        Ok(self.receiver.find(&self.memory, statistics))
+    }
+
+    #[inline]
+    fn lend_found(&mut self, statistics: &Statistics, found: Located) -> Option<LentMessage<'_>> {
+        let Located { message, at } = found;
+        let lent = match at {
+            Location::Slot {
+                class,
+                offset,
+                is_last,
+            } => {
+                let port = self.memory.port();
+                let consumer = &mut self.receiver.consumer;
+                let record = consumer.oldest(port.slots, class)?;
+                let rest = (offset, is_last);
+                LentMessage::in_slot(consumer, port.control, record, rest, &message)
+            }
+            Location::Collector => LentMessage::collected(self.receiver.collected()?, &message),
+        };
+        statistics.received.add(1);
+        Some(lent)
+    }
+}
+
+impl Receiver {
+    pub(in crate::port) fn new(options: &QueuingOptions) -> Self {
+        let large = options.is_fragmenting().then(|| {
+            Box::new(Large {
+                reassembler: Reassembler::new(ReassemblerConfig {
+                    collector_count: COLLECTORS,
+                    message_bytes_max: options.message_bytes_max,
+                    time_limit: REASSEMBLY_LIMIT,
+                }),
+                restarts: Restarts::default(),
+            })
+        });
+        Self {
+            consumer: Consumer::new(options.depth as usize),
+            opened: [Steps::default(); CLASS_COUNT],
+            message_bytes_max: options.message_bytes_max,
+            large,
+        }
+    }
+
+    /// Looks at records until one is or completes a message. Bounded by the slots of the port.
+    #[inline]
+    fn find(&mut self, memory: &MappedPort, statistics: &Statistics) -> Option<Located> {
+        let port = memory.port();
+        for _ in 0..port.slots.len() {
+            let record = self.consumer.peek(port.slots)?;
+            let found = self.found_in(statistics, &record);
+            if !matches!(found, Some((_, Location::Slot { .. }))) {
+                self.consumer.release(port.control, record);
+            }
+            if let Some((message, at)) = found {
+                return Some(Located { message, at });
+            }
+        }
+        None
+    }
+
+    /// The next message of a record; `None` if the record is done with.
+    #[inline]
+    fn found_in(
+        &mut self,
+        statistics: &Statistics,
+        record: &Record<'_>,
+    ) -> Option<(Message, Location)> {
+        let head = record.slot.head();
+        let class = record.class();
+        let (address, header) = match (
+            Address::from_word(head.source),
+            Header::from_bytes(&head.header),
+        ) {
+            (Some(address), Ok(header)) if usize::from(header.length) <= SLOT_PAYLOAD_BYTES => {
+                (address, header)
+            }
+            // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+            _ => {
+                statistics.void.add(1);
+                return None;
+            }
+        };
+        let (length, at) = if header.is_bundle() {
+            let steps = &mut self.opened[class];
+            let span = unpack(statistics, record, &header, steps, self.message_bytes_max);
+            let is_last = span.is_none() || steps.is_at_end();
+            if is_last {
+                *steps = Steps::default();
+            }
+            // Otherwise the record stays, and its class with it, until all are taken.
+            let Span { offset, length } = span?;
+            let at = Location::Slot {
+                class,
+                offset,
+                is_last,
+            };
+            (length, at)
+        } else {
+            if let Some(large) = &mut self.large {
+                large.notice(head.source, &header);
+            }
+            let length = usize::from(header.length);
+            if header.is_whole() && length <= self.message_bytes_max {
+                let at = Location::Slot {
+                    class,
+                    offset: 0,
+                    is_last: true,
+                };
+                (length, at)
+            } else {
+                let large = self.large.as_deref_mut();
+                let length = reassemble(statistics, large, record, head, &header)?;
+                (length, Location::Collector)
+            }
+        };
+        Some((message_of(address, &header, head, length), at))
+    }
+
+    /// Copies a message that was found into `buffer`, and gives its place back.
+    #[inline]
+    fn take(&mut self, memory: &MappedPort, found: Located, buffer: &mut [u8]) -> Option<Message> {
+        let Located { message, at } = found;
+        let bytes = &mut buffer[..message.length];
+        match at {
+            Location::Slot {
+                class,
+                offset,
+                is_last,
+            } => {
+                let port = memory.port();
+                let record = self.consumer.oldest(port.slots, class)?;
+                record.slot.read_payload_at(offset, bytes);
+                if is_last {
+                    self.consumer.release(port.control, record);
+                }
+            }
+            Location::Collector => bytes.copy_from_slice(self.collected()?),
+        }
+        Some(message)
+    }
+
+    /// The message that was put together last.
+    fn collected(&self) -> Option<&[u8]> {
+        self.large.as_ref()?.reassembler.latest()
+    }
+}
+
+#[inline]
+fn message_of(address: Address, header: &Header, head: RecordHead, length: usize) -> Message {
+    Message {
+        length,
+        priority: header.priority,
+        source: Source {
+            address,
+            port: header.source,
+        },
+        arrival: Instant::from_nanos(head.arrival_ns),
+        sequence: header.message_sequence(),
+    }
+}
+
+/// Takes the next message out of a bundle that lies in its record; its span. `None` if there is none
+/// that the port takes: then the record is done with. Bounded by the bytes of the bundle.
+fn unpack(
+    statistics: &Statistics,
+    record: &Record<'_>,
+    header: &Header,
+    steps: &mut Steps,
+    message_bytes_max: usize,
+) -> Option<Span> {
+    let read = |offset: usize| {
+        let mut field = [0; bundle::LENGTH_BYTES];
+        record.slot.read_payload_at(offset, &mut field);
+        Some(u16::from_be_bytes(field))
+    };
+    if steps.is_at_start() {
+        *steps = Steps::new(usize::from(header.length));
+        // All or nothing: a bundle that does not end where it should is dropped whole.
+        let mut ahead = *steps;
+        while let Some(found) = ahead.step(read).transpose() {
+            if found.is_err() {
+                statistics.bad_bundles.add(1);
+                return None;
+            }
+        }
+    }
+    while let Ok(Some(span)) = steps.step(read) {
+        if span.length <= message_bytes_max {
+            return Some(span);
+        }
+        statistics.too_large.add(1);
+    }
+    None
+}
+
+/// Adds a frame to its message; the message's length if that completes it.
+#[cold]
+fn reassemble(
+    statistics: &Statistics,
+    large: Option<&mut Large>,
+    record: &Record<'_>,
+    head: RecordHead,
+    header: &Header,
+) -> Option<usize> {
+    let Some(large) = large else {
+        statistics.too_large.add(1);
+        return None;
+    };
+    let part = LentBytes::of_slot(record.slot, 0, usize::from(header.length)).slice()?;
+    let now = Instant::from_nanos(head.arrival_ns);
+    let outcome = large
+        .reassembler
+        .push(now, SourceId(head.source), header, part);
+    let length = match outcome {
+        Outcome::Complete(message) => Some(message.len()),
+        _ => None,
+    };
+    statistics.reassembly(large.reassembler.counters());
+    length
+}

@@ -1,0 +1,251 @@
+//! The two cores of a port and their common contract. Frames come into the port's own memory ([`Frames`]); over a bus
+//! messages lie in the memories of those who sent them ([`BusPort`]). This file has the only match between the two:
+//! each function of a port is one call into a core, and is compiled for each core by itself.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{PortNumber, Priority};
+use tautline_shm::police::Bucket;
+
+use super::frames::Frames;
+use super::lent::{LentMessage, Loan};
+use super::list::OpenMemory;
+use super::waiting::Bell;
+use crate::address::Source;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::limits::SOURCES_MAX;
+use crate::link::vbus::{BusPort, PRODUCERS_MAX};
+use crate::link::{Link, PortHalf};
+use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
+use crate::send_pool::SendPool;
+use crate::statistics::Statistics;
+
+/// A port's core. `R` is the state of a receiver of frames: of messages, or of values.
+#[derive(Debug)]
+pub(super) enum Half<R> {
+    /// Frames in the port's own memory.
+    Frames(Frames<R>),
+    /// Messages in the memories of others.
+    Bus(Box<BusPort>),
+}
+
+impl<R> Half<R> {
+    /// Core over what a link has opened; `receiver` makes the state of a receiver of frames.
+    pub(super) fn new(number: PortNumber, opened: PortHalf, receiver: impl FnOnce() -> R) -> Self {
+        match opened {
+            PortHalf::Frames(port) => Self::Frames(Frames::new(number, port, receiver())),
+            PortHalf::Bus(port) => Self::Bus(port),
+        }
+    }
+}
+
+/// Evaluates an expression with the core that a half has.
+macro_rules! with_core {
+    ($half:expr, $core:ident => $result:expr) => {
+        match $half {
+            $crate::port::half::Half::Frames($core) => $result,
+            $crate::port::half::Half::Bus($core) => $result,
+        }
+    };
+}
+pub(super) use with_core;
+
+/// Contract of a core, whatever the port receives: destinations, sending, and the descriptor.
+pub(super) trait Core: Bell {
+    /// Where received messages lie, for the status.
+    fn open_memory(&self) -> OpenMemory;
+
+    /// Limits what arrives. Over a bus nothing does: the link reports that it cannot.
+    fn police(&self, bucket: Option<Bucket>);
+
+    /// The destination of a peer's port, if it was added before.
+    fn known(&self, name: &str, to: PortNumber) -> Option<Destination>;
+
+    /// Adds a peer's port as a destination.
+    fn add(
+        &mut self,
+        link: &dyn Link,
+        neighbour: &Neighbour,
+        peer_port: (&str, PortNumber),
+        statistics: &Arc<Statistics>,
+    ) -> Result<Destination, PortError>;
+
+    /// Time for which resolving a peer waits until its port is there.
+    fn peer_wait(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Waits until the port at a destination is there, where the link knows that.
+    fn wait_for_peer(&self, _to: Destination, _deadline: Instant) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    /// The entry by which an answer to `source` can be routed, if the link knows one of itself.
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour>;
+
+    /// Sends one message.
+    fn send(
+        &mut self,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError>;
+
+    /// Sends messages in their order until one cannot be sent; how many were.
+    fn send_batch(
+        &mut self,
+        statistics: &Statistics,
+        batch: &[Outgoing<'_>],
+    ) -> Result<usize, SendError>;
+
+    /// Lends the place of the next message.
+    fn lend_place<'p>(
+        &'p mut self,
+        pool: &Arc<SendPool>,
+        statistics: &'p Statistics,
+        to: (Destination, Priority),
+        length: usize,
+    ) -> Result<Loan<'p>, SendError>;
+
+    /// Merges a message into the next frame, where there are frames.
+    fn merge(
+        &mut self,
+        statistics: &Statistics,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.send(statistics, to, priority, message)
+    }
+
+    /// Sends what is merged.
+    fn flush(&mut self, _statistics: &Statistics) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// Announces a wait on the descriptor.
+    fn arm_descriptor(&mut self);
+
+    /// As [`crate::link::Inbox::descriptor`].
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// Contract of the core of a queuing port.
+pub(super) trait QueueCore: Core {
+    /// A message that was found and has been neither taken nor lent.
+    type Found;
+
+    /// Takes the most urgent message; if there is none and `notify` is set, arms the descriptor and looks again.
+    fn take_next(
+        &mut self,
+        statistics: &Statistics,
+        notify: bool,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError>;
+
+    /// The same where it lies.
+    fn lend_next(
+        &mut self,
+        statistics: &Statistics,
+        notify: bool,
+    ) -> Result<Option<LentMessage<'_>>, ReceiveError>;
+
+    /// Takes the most urgent message, if there is one.
+    fn look(
+        &mut self,
+        statistics: &Statistics,
+        buffer: &mut [u8],
+    ) -> Result<Option<Message>, ReceiveError>;
+
+    /// Finds the most urgent message, if there is one.
+    fn seek(&mut self, statistics: &Statistics) -> Result<Option<Self::Found>, ReceiveError>;
+
+    /// Lends a message that was found.
+    fn lend_found(
+        &mut self,
+        statistics: &Statistics,
+        found: Self::Found,
+    ) -> Option<LentMessage<'_>>;
+}
+
+/// Most places of values in a port, on any link.
+const PLACES_MAX: usize = if PRODUCERS_MAX > SOURCES_MAX {
+    PRODUCERS_MAX
+} else {
+    SOURCES_MAX
+};
+
+/// Arrival and place of values, and how many there are.
+pub(super) type Order = ([(u64, usize); PLACES_MAX], usize);
+
+/// Contract of the core of a sampling port. Each source has a place.
+pub(super) trait ValueCore: Core {
+    /// Brings in what has arrived, and makes each source's newest value the reader's own; if there is no new one and
+    /// `notify` is set, arms the descriptor and looks again.
+    fn bring_in(&mut self, notify: bool) -> Result<(), ReceiveError>;
+
+    /// Brings in what has arrived; whether there is a value that was not seen.
+    fn finds_new(&mut self) -> Result<bool, ReceiveError>;
+
+    /// Makes each source's newest value the reader's own.
+    fn refresh(&mut self);
+
+    /// Whether there is a value that was not seen.
+    fn fresh(&self) -> bool;
+
+    /// Places where a value can be.
+    fn place_count(&self) -> usize;
+
+    /// When the value in a place arrived, and whether it is unread.
+    fn arrival_of(&self, place: usize) -> Option<(u64, bool)>;
+
+    /// The place of the value that arrived last.
+    fn newest(&mut self) -> Option<usize>;
+
+    /// The place of the last value of a source, on a port that keeps one for each.
+    fn place_of(&self, source: Source) -> Option<usize>;
+
+    /// Sender of the value in a place.
+    fn source_of(&self, place: usize) -> Option<Source>;
+
+    /// Copies the value in a place; valid if it is not older than `period`.
+    fn take(
+        &mut self,
+        statistics: &Statistics,
+        place: usize,
+        buffer: &mut [u8],
+        period: Duration,
+    ) -> Option<Sample>;
+
+    /// The value in a place where it lies, cut off at `bytes_max`.
+    fn lend(
+        &mut self,
+        statistics: &Statistics,
+        place: usize,
+        bytes_max: usize,
+    ) -> Option<LentSample<'_>>;
+
+    /// Arrival and place of the values that have not been read, in no order; on a port that keeps one for all, of the
+    /// last.
+    fn unread(&mut self, is_single: bool) -> Order {
+        let mut order = [(0, 0); PLACES_MAX];
+        let only = if is_single { self.newest() } else { None };
+        let unread = (0..self.place_count())
+            .filter(|place| !is_single || only == Some(*place))
+            .filter_map(|place| {
+                let (arrival, unread) = self.arrival_of(place)?;
+                unread.then_some((arrival, place))
+            });
+        let mut count = 0;
+        for (slot, found) in order.iter_mut().zip(unread) {
+            *slot = found;
+            count += 1;
+        }
+        (order, count)
+    }
+}
