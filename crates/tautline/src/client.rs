@@ -1,6 +1,6 @@
 //! A node as a client of the control process of its interface: the connection, and the messages on it.
 
-pub(crate) mod message;
+pub(crate) mod protocol;
 mod table;
 
 use std::io;
@@ -15,7 +15,7 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
-use self::message::{ANSWER_BYTES, Answer, Malformed, Reason, Refusal, Request};
+use self::protocol::{Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::claim::{Claim, Holder};
 use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::bpf::demux::Setup;
@@ -162,13 +162,13 @@ impl Connection {
 
     /// One request and its answer. If the control process is gone and another serves the same demux,
     /// from that one.
-    fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), PortError> {
+    fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
         self.ask_control(request)
             .map_err(|(pid, source)| PortError::ControlGone { pid, source })
     }
 
     /// The same; the error is who did not answer, and why.
-    fn ask_control(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), (i32, io::Error)> {
+    fn ask_control(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), (i32, io::Error)> {
         let mut control = self.control();
         let first = control.ask(request);
         let gone = |error: &io::Error| {
@@ -246,12 +246,12 @@ impl Hello {
             .ask(&self.request)
             .map_err(|error| format!("it does not answer: {error}"))?;
         match answer {
-            Answer::Welcome { demux, ip, mode } => {
+            Reply::Welcome { demux, ip, mode } => {
                 let keeper = descriptors.into_iter().next();
                 let keeper = keeper.ok_or("a descriptor is missing from its answer")?;
                 Ok((Welcome { demux, ip, mode }, keeper))
             }
-            Answer::Refused(refusal) => Err(refusal.why),
+            Reply::Refused(refusal) => Err(refusal.why),
             other => Err(format!("it answered {other:?}")),
         }
     }
@@ -262,7 +262,7 @@ impl Control {
         self.pid
     }
 
-    pub(crate) fn ask(&mut self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    pub(crate) fn ask(&mut self, request: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
         self.serial = self.serial.wrapping_add(1);
         match unix::send(self.socket.as_fd(), &request.encode(self.serial), &[]) {
             // It may have said why before it closed.
@@ -271,12 +271,13 @@ impl Control {
         }
         let deadline = Instant::now() + TIME_LIMIT + request.time_of_its_own();
         loop {
-            let mut bytes = [0; ANSWER_BYTES];
+            // One byte more, so that what is too long is not taken for a reply.
+            let mut bytes = [0; REPLY_BYTES_MAX + 1];
             let (length, descriptors) = receive(self.socket.as_fd(), &mut bytes, deadline)?;
             if length == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let (answer, serial) = Answer::decode(&bytes[..length]).map_err(not_understood)?;
+            let (answer, serial) = Reply::decode(&bytes[..length]).map_err(not_understood)?;
             if serial != self.serial {
                 // To a request that was given up. What came with it is closed here, and free again.
                 continue;
@@ -322,15 +323,15 @@ impl DemuxOwner for Connection {
         for attempt in 1.. {
             let (answer, descriptors) = self.ask(&Request::Open { port, shape })?;
             match answer {
-                Answer::Opened { priorities, entry } => {
+                Reply::Opened { priorities, entry } => {
                     return parts(descriptors, shape, Priorities::of_entry(entry, priorities));
                 }
-                Answer::Refused(refusal)
+                Reply::Refused(refusal)
                     if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
                 {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                Answer::Refused(refusal) => return Err(not_opened(port, refusal)),
+                Reply::Refused(refusal) => return Err(not_opened(port, refusal)),
                 other => return Err(nonsense(&other)),
             }
         }
@@ -342,15 +343,15 @@ impl DemuxOwner for Connection {
         for attempt in 1.. {
             let (answer, descriptors) = self.ask(&Request::OpenUdp { port, shape })?;
             match answer {
-                Answer::UdpOpened { priorities, entry } => {
+                Reply::UdpOpened { priorities, entry } => {
                     return udp_parts(descriptors, shape, Priorities::of_entry(entry, priorities));
                 }
-                Answer::Refused(refusal)
+                Reply::Refused(refusal)
                     if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
                 {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                Answer::Refused(refusal) => return Err(udp_not_opened(local, refusal)),
+                Reply::Refused(refusal) => return Err(udp_not_opened(local, refusal)),
                 other => return Err(nonsense(&other)),
             }
         }
@@ -368,7 +369,7 @@ impl DemuxOwner for Connection {
 
     fn counters(&self) -> NodeCounters {
         match self.ask(&Request::Counters) {
-            Ok((Answer::Counters(counters), _)) => counters,
+            Ok((Reply::Counters(counters), _)) => counters,
             // Not known while there is nobody to ask.
             _ => NodeCounters::default(),
         }
@@ -477,7 +478,7 @@ fn not_opened(port: PortNumber, refusal: Refusal) -> PortError {
     }
 }
 
-fn nonsense(answer: &Answer) -> PortError {
+fn nonsense(answer: &Reply) -> PortError {
     PortError::refused(
         "opening the port in the control process",
         format!("it answered {answer:?}"),

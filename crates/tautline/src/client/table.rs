@@ -7,7 +7,7 @@ use std::time::Duration;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
 
-use super::message::{Answer, Reason, Refusal, Request};
+use super::protocol::{Entry, Reason, Refusal, Reply, Request, is_shareable};
 use super::{Control, Hello};
 use crate::error::NeighbourTableError;
 use crate::sys::interface;
@@ -140,23 +140,31 @@ impl SharedTable {
 
     fn set_lock(&mut self, locked: bool) -> Result<(), NeighbourTableError> {
         match self.ask(&Request::LockNeighbours { locked })? {
-            Answer::LockSet => Ok(()),
+            Reply::LockSet => Ok(()),
             other => Err(self.not_done(other)),
         }
     }
 
     fn enter(&mut self, entry: &Neighbour, origin: Origin) -> Result<(), NeighbourTableError> {
+        if !is_shareable(entry) {
+            let why = "neither neighbours on a bus nor longer names are for others".to_owned();
+            return Err(self.refused(Refusal {
+                reason: Reason::NotEntered,
+                holder: 0,
+                why,
+            }));
+        }
         let request = Request::AddNeighbour {
             neighbour: entry.clone(),
             origin,
         };
         match self.ask(&request)? {
-            Answer::NeighbourAdded => Ok(()),
+            Reply::NeighbourAdded => Ok(()),
             other => Err(self.not_done(other)),
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Answer, NeighbourTableError> {
+    fn ask(&mut self, request: &Request) -> Result<Reply, NeighbourTableError> {
         let answered = self.control.ask(request);
         let pid = self.pid();
         answered
@@ -164,9 +172,9 @@ impl SharedTable {
             .map_err(|source| gone(pid, source))
     }
 
-    fn not_done(&self, answer: Answer) -> NeighbourTableError {
+    fn not_done(&self, answer: Reply) -> NeighbourTableError {
         match answer {
-            Answer::Refused(refusal) => self.refused(refusal),
+            Reply::Refused(refusal) => self.refused(refusal),
             _ => self.refused(nonsense()),
         }
     }
@@ -180,7 +188,7 @@ impl SharedTable {
 /// taken out, so one that comes meanwhile is read too and none is missed.
 pub(super) fn read(
     seen: &mut u32,
-    mut ask: impl FnMut(Request) -> Result<Answer, NeighbourTableError>,
+    mut ask: impl FnMut(Request) -> Result<Reply, NeighbourTableError>,
 ) -> Result<Option<TableContent>, NeighbourTableError> {
     let mut content = TableContent {
         state: TableState::Open,
@@ -188,7 +196,7 @@ pub(super) fn read(
     };
     for index in 0.. {
         let answer = ask(Request::Neighbour { index })?;
-        let Answer::Neighbour {
+        let Reply::Neighbour {
             state,
             changes,
             entry,
@@ -205,7 +213,7 @@ pub(super) fn read(
         }
         content.state = state;
         match entry {
-            Some(entry) => content.entries.push(entry),
+            Some(Entry { neighbour, origin }) => content.entries.push((neighbour, origin)),
             None => break,
         }
     }
@@ -217,7 +225,7 @@ pub(super) fn station(
     pid: i32,
     interface: &str,
     (ip, timeout): (Ipv4Addr, Duration),
-    ask: impl FnOnce(&Request) -> io::Result<Answer>,
+    ask: impl FnOnce(&Request) -> io::Result<Reply>,
 ) -> Result<MacAddress, NeighbourTableError> {
     // In milliseconds on the way; what is no such time is refused at the other end.
     if timeout.as_millis() > u128::from(u32::MAX) {
@@ -225,15 +233,15 @@ pub(super) fn station(
     }
     let answer = ask(&Request::Solicit { ip, timeout }).map_err(|source| gone(pid, source))?;
     match answer {
-        Answer::Station { mac } => Ok(mac),
-        Answer::Refused(refusal) if refusal.reason == Reason::NoAnswer => {
+        Reply::Station { mac } => Ok(mac),
+        Reply::Refused(refusal) if refusal.reason == Reason::NoAnswer => {
             Err(NeighbourTableError::NoAnswer {
                 ip,
                 interface: interface.to_owned(),
                 waited: timeout,
             })
         }
-        Answer::Refused(refusal) => Err(refused(pid, refusal)),
+        Reply::Refused(refusal) => Err(refused(pid, refusal)),
         _ => Err(refused(pid, nonsense())),
     }
 }

@@ -18,7 +18,7 @@ use self::neighbours::Asked;
 use self::ports::OpenPort;
 use super::policy::{AnyPort, Asker, Policy};
 use crate::claim::{Claim, ClaimError};
-use crate::client::message::{Answer, Malformed, REQUEST_BYTES, Reason, Refusal, Request};
+use crate::client::protocol::{Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::config::ServiceConfig;
 use crate::error::OpenError;
 use crate::link::bpf::DemuxOwner;
@@ -318,7 +318,7 @@ impl Server {
         };
         if let Err(refusal) = admitted {
             // Answers the request that it is about to make, which has the client's first number.
-            return client.socket.dismiss(&Answer::Refused(refusal).encode(1));
+            return client.socket.dismiss(&Reply::Refused(refusal).encode(1));
         }
         let number = self.clients.next_number();
         if self.watch(client.socket.as_fd(), number).is_ok() {
@@ -352,7 +352,7 @@ impl Server {
             return;
         };
         // One byte more, so that what is too long is not taken for a request.
-        let mut bytes = [0; REQUEST_BYTES + 1];
+        let mut bytes = [0; REQUEST_BYTES_MAX + 1];
         let length = match client.socket.receive(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) | Ok(0) => return self.forget(number),
@@ -379,7 +379,7 @@ impl Server {
         };
         let (answer, descriptors) = match answer {
             Ok(granted) => granted,
-            Err(refusal) => (Answer::Refused(refusal), Vec::new()),
+            Err(refusal) => (Reply::Refused(refusal), Vec::new()),
         };
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         let stays = self.clients.get(number).is_some_and(|client| {
@@ -403,7 +403,7 @@ impl Server {
             Request::OpenUdp { port, shape } => self.open_port(number, AnyPort::Udp(port), shape),
             Request::Close { port } => Ok(self.close_of(number, AnyPort::Port(port))),
             Request::CloseUdp { port } => Ok(self.close_of(number, AnyPort::Udp(port))),
-            Request::Counters => Ok((Answer::Counters(self.demux.counters()), Vec::new())),
+            Request::Counters => Ok((Reply::Counters(self.demux.counters()), Vec::new())),
             Request::Neighbour { index } => {
                 self.greeted(number).map(|_| self.tell_neighbour(index))
             }
@@ -440,7 +440,7 @@ impl Server {
         }
         let kernel = |error: io::Error| no(Reason::Kernel, error.to_string());
         let keeper = self.keeper.as_fd().try_clone_to_owned().map_err(kernel)?;
-        let answer = Answer::Welcome {
+        let answer = Reply::Welcome {
             demux: self.demux.id(),
             ip: setup.ip,
             mode: setup.mode,
@@ -511,11 +511,11 @@ impl Server {
 }
 
 /// An answer with what goes with it, or why there is none.
-type Granted = (Answer, Vec<OwnedFd>);
+type Granted = (Reply, Vec<OwnedFd>);
 
 /// Whether somebody speaks who cannot be understood.
-fn is_nonsense(answer: &Answer) -> bool {
-    matches!(answer, Answer::Refused(refusal) if refusal.reason == Reason::BadRequest)
+fn is_nonsense(answer: &Reply) -> bool {
+    matches!(answer, Reply::Refused(refusal) if refusal.reason == Reason::BadRequest)
 }
 
 fn no(reason: Reason, why: impl Into<String>) -> Refusal {

@@ -130,7 +130,7 @@ pub struct Capabilities {
 }
 
 /// Frames that were ours and reached no port, since the node opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NodeCounters {
     /// Malformed frames, by [`ParseError::index`].

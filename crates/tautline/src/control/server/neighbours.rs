@@ -9,7 +9,7 @@ use tautline_proto::neighbour::Neighbour;
 
 use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
-use crate::client::message::{Answer, Reason, Refusal};
+use crate::client::protocol::{Entry, Reason, Refusal, Reply};
 use crate::link::bpf::entry;
 use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
 use crate::sys::unix;
@@ -33,14 +33,17 @@ impl Server {
     /// One entry of the table, and how the table is.
     pub(super) fn tell_neighbour(&self, index: u16) -> Granted {
         let table = &self.neighbours;
-        let answer = Answer::Neighbour {
+        let answer = Reply::Neighbour {
             state: table.state(),
             count: table.entries().len() as u16,
             changes: table.changes(),
             entry: table
                 .entries()
                 .nth(index.into())
-                .map(|(entry, origin)| (entry.clone(), origin)),
+                .map(|(entry, origin)| Entry {
+                    neighbour: entry.clone(),
+                    origin,
+                }),
         };
         (answer, Vec::new())
     }
@@ -56,7 +59,7 @@ impl Server {
             .add(neighbour, origin)
             .map_err(|error| not_entered(&error))?;
         self.keep_neighbours();
-        Ok((Answer::NeighbourAdded, Vec::new()))
+        Ok((Reply::NeighbourAdded, Vec::new()))
     }
 
     pub(super) fn set_lock(&mut self, number: u64, locked: bool) -> Result<Granted, Refusal> {
@@ -66,7 +69,7 @@ impl Server {
         } else {
             self.neighbours.unlock();
         }
-        Ok((Answer::LockSet, Vec::new()))
+        Ok((Reply::LockSet, Vec::new()))
     }
 
     fn may_change_neighbours(&self, number: u64) -> Result<(), Refusal> {
@@ -121,12 +124,12 @@ impl Server {
         let mut answered = Vec::new();
         self.asked.retain(|asked| {
             let answer = match asked.question.look() {
-                Ok(Some(mac)) => Answer::Station { mac },
+                Ok(Some(mac)) => Reply::Station { mac },
                 Ok(None) if asked.question.left().is_zero() => {
-                    Answer::Refused(no(Reason::NoAnswer, "nobody answered in time"))
+                    Reply::Refused(no(Reason::NoAnswer, "nobody answered in time"))
                 }
                 Ok(None) => return true,
-                Err(error) => Answer::Refused(no(Reason::Kernel, error.to_string())),
+                Err(error) => Reply::Refused(no(Reason::Kernel, error.to_string())),
             };
             answered.push((asked.client, asked.serial, answer));
             false

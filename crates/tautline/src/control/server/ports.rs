@@ -9,7 +9,7 @@ use tautline_shm::region::Shape;
 use super::super::policy::{AnyPort, Asker, Taken};
 use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
-use crate::client::message::{Answer, Reason, Refusal};
+use crate::client::protocol::{Reason, Refusal, Reply};
 use crate::error::PortError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Made;
@@ -94,11 +94,11 @@ impl Server {
         let (locked_by, answer) = match port {
             AnyPort::Port(port) => (
                 LockedBy::Port(port.get()),
-                Answer::Opened { priorities, entry },
+                Reply::Opened { priorities, entry },
             ),
             AnyPort::Udp(port) => (
                 LockedBy::UdpPort(port),
-                Answer::UdpOpened { priorities, entry },
+                Reply::UdpOpened { priorities, entry },
             ),
         };
         self.neighbours.port_opened(locked_by);
@@ -187,7 +187,7 @@ impl Server {
             self.leaving.remove(&port);
             self.take_away(port);
         }
-        (Answer::Closed, Vec::new())
+        (Reply::Closed, Vec::new())
     }
 
     /// From now on the port is nobody's.

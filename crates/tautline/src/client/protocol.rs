@@ -1,0 +1,602 @@
+//! Messages between clients and the control process: one message a request, one a reply. serde and postcard write
+//! them, after a head with a magic number and a version of their own. Nothing here reads a socket.
+//!
+//! Both carry a number of the client's choice, so that a reply which comes after the client gave up
+//! waiting is not taken for that to its next request.
+//!
+//! The control process believes nothing: a request of another version, with bytes left over, or with a value that no
+//! request can have is [`Malformed`]. Lengths are bounded by the size of a packet. Clients check replies likewise,
+//! though the control process is trusted.
+
+mod remote;
+
+use std::net::Ipv4Addr;
+use std::ops::Deref;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tautline_proto::neighbour::{Form, NAME_BYTES_MAX, Neighbour};
+use tautline_proto::wire::{MacAddress, PortNumber};
+use tautline_shm::layout::PEER_COUNT;
+use tautline_shm::region::Shape;
+
+use crate::kind::XdpMode;
+use crate::limits::{DEPTH_MAX, SOLICIT_TIME_MAX};
+use crate::link::NodeCounters;
+use crate::table_state::{Origin, TableState};
+
+/// "TLC1".
+const MAGIC: u32 = 0x544c_4331;
+/// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
+const VERSION: u16 = 4;
+/// Bytes of magic number and version, which stay as they are in every version.
+const HEAD_BYTES: usize = 6;
+/// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
+/// may make the control process read more.
+pub(crate) const REQUEST_BYTES_MAX: usize = 128;
+/// Most bytes of a reply: that of all counters, at ten bytes each, is the longest. Lower: it does not fit. Higher: more
+/// of each client's stack.
+pub(crate) const REPLY_BYTES_MAX: usize = 384;
+/// Most bytes of a refusal's text; the rest is cut off. Lower: reasons end in the middle. Higher: beyond the reply.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// Not a message of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// Of another version.
+    Version(u16),
+    /// Anything else.
+    Rubbish,
+}
+
+/// Request of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// To be a client, if the demux is the one that it can use. What is `None`, or an EtherType of 0, may be as
+    /// it is.
+    Hello {
+        ethertype: u16,
+        ip: Option<Ipv4Addr>,
+        mode: Option<XdpMode>,
+    },
+    /// A port.
+    Open {
+        #[serde(with = "remote::port")]
+        port: PortNumber,
+        #[serde(with = "remote::ShapeFields")]
+        shape: Shape,
+    },
+    /// To be rid of one.
+    Close {
+        #[serde(with = "remote::port")]
+        port: PortNumber,
+    },
+    /// A port of plain UDP.
+    OpenUdp {
+        port: u16,
+        #[serde(with = "remote::ShapeFields")]
+        shape: Shape,
+    },
+    /// To be rid of one.
+    CloseUdp { port: u16 },
+    /// Counters of the demux for the whole node.
+    Counters,
+    /// An entry of the neighbour table, and how the table is.
+    Neighbour { index: u16 },
+    /// To enter one.
+    AddNeighbour {
+        #[serde(with = "remote::NeighbourFields")]
+        neighbour: Neighbour,
+        origin: Origin,
+    },
+    /// To ask the network which station has an address.
+    Solicit { ip: Ipv4Addr, timeout: Duration },
+    /// To lock the table, or to unlock it.
+    LockNeighbours { locked: bool },
+}
+
+/// Reply to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// Descriptor: the keeper of the demux.
+    Welcome {
+        demux: u32,
+        ip: Option<Ipv4Addr>,
+        mode: XdpMode,
+    },
+    /// Descriptors: memory, doorbell, tap, claim. `priorities` has a bit for each that may be
+    /// sent with; `entry` is the `[[allow]]` entry that gives the port, 0 if none was needed.
+    Opened { priorities: u8, entry: u16 },
+    /// The same of plain UDP; a fifth descriptor is the socket that has the UDP port.
+    UdpOpened { priorities: u8, entry: u16 },
+    /// The port is closed.
+    Closed,
+    /// Counters of the demux.
+    Counters(NodeCounters),
+    /// How the table is, and the entry if there is one.
+    Neighbour {
+        state: TableState,
+        count: u16,
+        changes: u32,
+        entry: Option<Entry>,
+    },
+    /// The neighbour is entered.
+    NeighbourAdded,
+    /// The station that has the address.
+    Station {
+        #[serde(with = "remote::mac")]
+        mac: MacAddress,
+    },
+    /// The table is locked, or unlocked.
+    LockSet,
+    /// The request is refused and the connection stays open.
+    Refused(Refusal),
+}
+
+/// An entry of the neighbour table, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    #[serde(with = "remote::NeighbourFields")]
+    pub(crate) neighbour: Neighbour,
+    pub(crate) origin: Origin,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    /// The process that has the port, with [`Reason::Taken`].
+    pub(crate) holder: i32,
+    /// In words, for whoever asked.
+    pub(crate) why: String,
+}
+
+/// The kinds of refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Reason {
+    /// No rule gives it to this user.
+    NotAllowed,
+    /// Another process has the port.
+    Taken,
+    /// The demux is set up otherwise than the client needs.
+    OtherSettings,
+    /// A limit of the control process is reached.
+    Full,
+    /// The kernel refused.
+    Kernel,
+    /// The request makes no sense.
+    BadRequest,
+    /// The neighbour table is locked; the text says by what.
+    Locked,
+    /// The neighbour cannot be entered, or not be asked for.
+    NotEntered,
+    /// The network did not answer in time.
+    NoAnswer,
+}
+
+/// Bytes of a message, at most `N`.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Deref for Packet<N> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Request {
+    /// # Panics
+    /// If it adds a neighbour that [`is_shareable`] refuses: its name may not fit.
+    pub(crate) fn encode(&self, serial: u32) -> Packet<REQUEST_BYTES_MAX> {
+        encode(serial, self)
+    }
+
+    /// The request and its number.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+        let (serial, request) = decode::<Self, REQUEST_BYTES_MAX>(bytes)?;
+        match request.is_sound() {
+            true => Ok((request, serial)),
+            false => Err(Malformed::Rubbish),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::Open { shape, .. } => is_shape(*shape),
+            Self::OpenUdp { port, shape } => {
+                *port != 0 && matches!(shape, Shape::Queuing { .. }) && is_shape(*shape)
+            }
+            Self::CloseUdp { port } => *port != 0,
+            Self::AddNeighbour { neighbour, origin } => {
+                let origins = [Origin::Added, Origin::Solicited];
+                origins.contains(origin) && is_shareable(neighbour)
+            }
+            Self::Hello { .. }
+            | Self::Close { .. }
+            | Self::Counters
+            | Self::Neighbour { .. }
+            | Self::Solicit { .. }
+            | Self::LockNeighbours { .. } => true,
+        }
+    }
+
+    /// How long answering may take beside what answering takes.
+    pub(crate) fn time_of_its_own(&self) -> Duration {
+        match self {
+            Self::Solicit { timeout, .. } => (*timeout).min(SOLICIT_TIME_MAX),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl Reply {
+    /// Descriptors that go with it.
+    pub(crate) fn descriptor_count(&self) -> usize {
+        match self {
+            Self::Welcome { .. } => 1,
+            Self::Opened { .. } => 4,
+            Self::UdpOpened { .. } => 5,
+            Self::Closed
+            | Self::Counters(_)
+            | Self::Neighbour { .. }
+            | Self::NeighbourAdded
+            | Self::Station { .. }
+            | Self::LockSet
+            | Self::Refused(_) => 0,
+        }
+    }
+
+    pub(crate) fn encode(&self, serial: u32) -> Packet<REPLY_BYTES_MAX> {
+        match self {
+            Self::Refused(refusal) if refusal.why.len() > TEXT_BYTES_MAX => {
+                let why = shortened(&refusal.why, TEXT_BYTES_MAX).to_owned();
+                let refusal = Refusal {
+                    why,
+                    ..refusal.clone()
+                };
+                encode(serial, &Self::Refused(refusal))
+            }
+            _ => encode(serial, self),
+        }
+    }
+
+    /// The reply and the number of its request.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+        let (serial, reply) = decode::<Self, REPLY_BYTES_MAX>(bytes)?;
+        Ok((reply, serial))
+    }
+}
+
+fn encode<T: Serialize, const N: usize>(serial: u32, message: &T) -> Packet<N> {
+    let mut bytes = [0; N];
+    bytes[..4].copy_from_slice(&MAGIC.to_ne_bytes());
+    bytes[4..HEAD_BYTES].copy_from_slice(&VERSION.to_ne_bytes());
+    let rest = &mut bytes[HEAD_BYTES..];
+    let used = postcard::to_slice(&(serial, message), rest).expect("every message of ours fits");
+    let length = HEAD_BYTES + used.len();
+    Packet { bytes, length }
+}
+
+fn decode<T: DeserializeOwned, const N: usize>(bytes: &[u8]) -> Result<(u32, T), Malformed> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+        return Err(Malformed::Rubbish);
+    };
+    let [magic @ .., version_low, version_high] = *head;
+    if u32::from_ne_bytes(magic) != MAGIC {
+        return Err(Malformed::Rubbish);
+    }
+    // The version first: it may be the reason why the length is another.
+    match u16::from_ne_bytes([version_low, version_high]) {
+        VERSION if bytes.len() <= N => {}
+        VERSION => return Err(Malformed::Rubbish),
+        other => return Err(Malformed::Version(other)),
+    }
+    match postcard::take_from_bytes(rest) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(Malformed::Rubbish),
+    }
+}
+
+fn is_shape(shape: Shape) -> bool {
+    match shape {
+        Shape::Queuing { depth } => depth.is_power_of_two() && (2..=DEPTH_MAX).contains(&depth),
+        Shape::Sampling { sources } => (1..=PEER_COUNT as u32).contains(&sources),
+    }
+}
+
+/// Whether a neighbour is one for all clients: not of a bus, and with a name that the table can keep.
+pub(super) fn is_shareable(neighbour: &Neighbour) -> bool {
+    neighbour.form != Form::Bus && neighbour.name.len() <= NAME_BYTES_MAX
+}
+
+/// As much of the text as fits, cut between characters.
+fn shortened(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=text.len().min(bytes_max))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table_state::LockedBy;
+    use tautline_proto::wire::ParseError;
+
+    fn port(number: u16) -> PortNumber {
+        PortNumber::new(number).unwrap()
+    }
+
+    fn neighbour() -> Neighbour {
+        Neighbour {
+            name: "n".repeat(63),
+            mac: MacAddress([2, 0, 0, 0, 0, 7]),
+            ip: Some(Ipv4Addr::new(10, 0, 0, 7)),
+            form: Form::Ethernet,
+        }
+    }
+
+    fn requests() -> Vec<Request> {
+        vec![
+            Request::Hello {
+                ethertype: 0x88b5,
+                ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                mode: Some(XdpMode::Generic),
+            },
+            Request::Hello {
+                ethertype: 0x88b5,
+                ip: None,
+                mode: None,
+            },
+            Request::Open {
+                port: port(4095),
+                shape: Shape::Queuing { depth: 4096 },
+            },
+            Request::Open {
+                port: port(1),
+                shape: Shape::Sampling { sources: 24 },
+            },
+            Request::Close { port: port(7) },
+            Request::OpenUdp {
+                port: 65_535,
+                shape: Shape::Queuing { depth: 2 },
+            },
+            Request::CloseUdp { port: 53 },
+            Request::Counters,
+            Request::Neighbour { index: 255 },
+            Request::AddNeighbour {
+                neighbour: neighbour(),
+                origin: Origin::Solicited,
+            },
+            Request::Solicit {
+                ip: Ipv4Addr::new(10, 0, 0, 2),
+                timeout: Duration::from_millis(1_500),
+            },
+            Request::LockNeighbours { locked: true },
+        ]
+    }
+
+    #[test]
+    fn requests_survive_the_way() {
+        for request in requests() {
+            let bytes = request.encode(7);
+            assert_eq!(Request::decode(&bytes), Ok((request, 7)));
+        }
+    }
+
+    #[test]
+    fn replies_survive_the_way() {
+        let refusal = Refusal {
+            reason: Reason::Taken,
+            holder: 4711,
+            why: "é".repeat(300),
+        };
+        for reply in [
+            Reply::Welcome {
+                demux: 9,
+                ip: None,
+                mode: XdpMode::Native,
+            },
+            Reply::Opened {
+                priorities: 0x0f,
+                entry: 3,
+            },
+            Reply::UdpOpened {
+                priorities: 0x80,
+                entry: 0,
+            },
+            Reply::Closed,
+            Reply::Neighbour {
+                state: TableState::Locked(LockedBy::UdpPort(60_000)),
+                count: 256,
+                changes: 300,
+                entry: Some(Entry {
+                    neighbour: neighbour(),
+                    origin: Origin::Configured,
+                }),
+            },
+            Reply::Neighbour {
+                state: TableState::Unlocked,
+                count: 0,
+                changes: 2,
+                entry: None,
+            },
+            Reply::NeighbourAdded,
+            Reply::Station {
+                mac: neighbour().mac,
+            },
+            Reply::LockSet,
+            Reply::Counters(NodeCounters {
+                malformed: std::array::from_fn(|index| index as u64),
+                no_port: u64::MAX,
+                ..NodeCounters::default()
+            }),
+        ] {
+            assert_eq!(Reply::decode(&reply.encode(8)), Ok((reply, 8)));
+        }
+        let (back, _) = Reply::decode(&Reply::Refused(refusal).encode(9)).unwrap();
+        let Reply::Refused(Refusal { holder, why, .. }) = back else {
+            panic!("{back:?}");
+        };
+        assert_eq!((holder, why), (4711, "é".repeat(128)));
+    }
+
+    #[test]
+    fn a_request_is_laid_out_as_documented() {
+        let request = Request::Open {
+            port: port(0x0102),
+            shape: Shape::Queuing { depth: 64 },
+        };
+        let mut expected = vec![];
+        expected.extend(0x544c_4331u32.to_ne_bytes());
+        expected.extend(4u16.to_ne_bytes());
+        // Number of the request, open, port 258, queuing, depth.
+        expected.extend([5, 1, 0x82, 0x02, 0, 64]);
+        assert_eq!(request.encode(5)[..], expected);
+    }
+
+    #[test]
+    fn the_longest_messages_fit() {
+        let counters = NodeCounters {
+            malformed: [u64::MAX; ParseError::COUNT],
+            no_port: u64::MAX,
+            socket_full: u64::MAX,
+            early_fragments: u64::MAX,
+            displaced_datagrams: u64::MAX,
+        };
+        for reply in [
+            Reply::Counters(counters),
+            Reply::Neighbour {
+                state: TableState::Locked(LockedBy::UdpPort(u16::MAX)),
+                count: u16::MAX,
+                changes: u32::MAX,
+                entry: Some(Entry {
+                    neighbour: neighbour(),
+                    origin: Origin::Solicited,
+                }),
+            },
+        ] {
+            assert_eq!(
+                Reply::decode(&reply.encode(u32::MAX)),
+                Ok((reply, u32::MAX))
+            );
+        }
+        let timeout = Duration::MAX;
+        let ip = Ipv4Addr::BROADCAST;
+        for request in [&requests()[9], &Request::Solicit { ip, timeout }] {
+            assert!(request.encode(u32::MAX).len() <= REQUEST_BYTES_MAX);
+        }
+    }
+
+    #[test]
+    fn rubbish_is_no_request() {
+        assert_eq!(Request::decode(&[]), Err(Malformed::Rubbish));
+        for request in requests() {
+            let good = request.encode(1);
+            for length in 0..good.len() {
+                assert_eq!(Request::decode(&good[..length]), Err(Malformed::Rubbish));
+            }
+            let longer = [&good[..], &[0]].concat();
+            assert_eq!(Request::decode(&longer), Err(Malformed::Rubbish));
+        }
+        let mut other_version = requests()[2].encode(0).to_vec();
+        other_version[4..6].copy_from_slice(&9u16.to_ne_bytes());
+        assert_eq!(Request::decode(&other_version), Err(Malformed::Version(9)));
+        assert_eq!(
+            Request::decode(&other_version[..6]),
+            Err(Malformed::Version(9))
+        );
+    }
+
+    #[test]
+    fn values_that_no_request_can_have_are_refused() {
+        let open = |shape| Request::Open {
+            port: port(1),
+            shape,
+        };
+        let add = |neighbour, origin| Request::AddNeighbour { neighbour, origin };
+        let bus = Neighbour {
+            form: Form::Bus,
+            ..neighbour()
+        };
+        let long = Neighbour {
+            name: "n".repeat(NAME_BYTES_MAX + 1),
+            ..neighbour()
+        };
+        let shape = Shape::Queuing { depth: 64 };
+        let sampling = Shape::Sampling { sources: 1 };
+        for request in [
+            open(Shape::Queuing { depth: 3 }),
+            open(Shape::Queuing { depth: 1 }),
+            open(Shape::Queuing {
+                depth: 2 * DEPTH_MAX,
+            }),
+            open(Shape::Sampling { sources: 0 }),
+            open(Shape::Sampling {
+                sources: PEER_COUNT as u32 + 1,
+            }),
+            Request::OpenUdp { port: 0, shape },
+            Request::OpenUdp {
+                port: 7,
+                shape: sampling,
+            },
+            Request::CloseUdp { port: 0 },
+            add(neighbour(), Origin::Configured),
+            add(neighbour(), Origin::Shared),
+            add(bus, Origin::Added),
+            add(long, Origin::Added),
+        ] {
+            let bytes = request.encode(1);
+            assert_eq!(
+                Request::decode(&bytes),
+                Err(Malformed::Rubbish),
+                "{request:?}"
+            );
+        }
+        // Port 0, which no request can be made with.
+        let mut bytes = Request::Close { port: port(7) }.encode(1).to_vec();
+        *bytes.last_mut().unwrap() = 0;
+        assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
+    }
+
+    /// Every input is refused, or is a message that survives the way.
+    #[test]
+    fn random_and_mutated_bytes_are_survived() {
+        use rand_xoshiro::Xoshiro256PlusPlus;
+        use rand_xoshiro::rand_core::{Rng, SeedableRng};
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(12);
+        let seeds: Vec<Vec<u8>> = requests()
+            .iter()
+            .map(|one| one.encode(3).to_vec())
+            .collect();
+        let mut taken = 0;
+        for round in 0..100_000 {
+            let mut bytes = seeds[round % seeds.len()].clone();
+            for _ in 0..=random.next_u32() % 3 {
+                let place = random.next_u32() as usize % bytes.len();
+                match random.next_u32() % 4 {
+                    0 => bytes.truncate(place.max(1)),
+                    1 => bytes.push(random.next_u32() as u8),
+                    _ => bytes[place] = random.next_u32() as u8,
+                }
+            }
+            if let Ok((request, serial)) = Request::decode(&bytes) {
+                taken += 1;
+                assert_eq!(
+                    Request::decode(&request.encode(serial)),
+                    Ok((request, serial))
+                );
+            }
+            if let Ok((reply, _)) = Reply::decode(&bytes) {
+                let _fits = reply.encode(0);
+            }
+        }
+        assert!(taken > 1_000, "{taken}");
+    }
+}
