@@ -74,7 +74,7 @@ fn check_arrival(frame: &[u8]) {
             assert_eq!(is_first, is_open(head.destination_port));
             assert_eq!(DatagramHead::from_bytes(&head.to_bytes()), Some(head));
         }
-        Ok(Arrival::News { port, .. }) => assert!(is_open(port)),
+        Ok(Arrival::Undelivered { port, .. }) => assert!(is_open(port)),
         Err(_) => {}
     }
 }

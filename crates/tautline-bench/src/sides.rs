@@ -104,12 +104,12 @@ where
     let handover = &Handover::default();
     thread::scope(|scope| {
         let server = scope.spawn(move || {
-            let _farewell = Farewell(handover);
+            let _disconnect = Disconnect(handover);
             Placement::place(placement.server_cpu, placement.fifo_priority)?;
             handover.serve(&mut serve)
         });
         let client = scope.spawn(move || {
-            let _dismissal = Dismissal(handover);
+            let _stop_request = StopRequest(handover);
             Placement::place(placement.client_cpu, placement.fifo_priority)?;
             ask(handover)
         });
@@ -236,18 +236,18 @@ impl<Slice: Copy> Handover<Slice> {
 }
 
 /// Tells the client that the server's thread ends.
-struct Farewell<'a, Slice>(&'a Handover<Slice>);
+struct Disconnect<'a, Slice>(&'a Handover<Slice>);
 
-impl<Slice> Drop for Farewell<'_, Slice> {
+impl<Slice> Drop for Disconnect<'_, Slice> {
     fn drop(&mut self) {
         self.0.gone.store(true, Ordering::Release);
     }
 }
 
 /// Tells the server to end when the client does.
-struct Dismissal<'a, Slice>(&'a Handover<Slice>);
+struct StopRequest<'a, Slice>(&'a Handover<Slice>);
 
-impl<Slice> Drop for Dismissal<'_, Slice> {
+impl<Slice> Drop for StopRequest<'_, Slice> {
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Relaxed);
         self.0.request().quit = true;

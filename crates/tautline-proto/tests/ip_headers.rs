@@ -352,7 +352,7 @@ fn news_is_read_from_what_is_quoted() {
             .write(&mut frame, quoted)
             .unwrap();
         match parse(&frame, &OWN, |port| port == 5000) {
-            Ok(Arrival::News {
+            Ok(Arrival::Undelivered {
                 port: 5000,
                 destination,
                 reason,

@@ -1,4 +1,4 @@
-//! News that a datagram of plain UDP did not arrive: the last few, from the demux to the port's thread.
+//! Reports that datagrams of plain UDP did not arrive: the last few, from the demux to the port's thread.
 //!
 //! A ring that the writer never waits for. Writers on several CPUs take turns by a lock that they try
 //! once: the second gives way and is counted. The count of news grows when an entry is whole. Each entry
@@ -13,7 +13,7 @@ use crate::sync::fence;
 
 /// Fields that the demux has read from an ICMP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct UndeliveredReport {
     /// Source word of the datagram's destination.
     pub destination: u64,
     /// ICMP's code.
@@ -24,15 +24,15 @@ pub struct News {
 
 /// How far the port's thread has read.
 #[derive(Debug, Default)]
-pub struct NewsReader {
+pub struct UndeliveredReader {
     next: u64,
 }
 
-impl NewsReader {
+impl UndeliveredReader {
     /// The next news that can still be read. Bounded by the length of the ring; a look when there is none
     /// is one load.
     #[inline]
-    pub fn next(&mut self, control: &Control) -> Option<News> {
+    pub fn next(&mut self, control: &Control) -> Option<UndeliveredReport> {
         // Acquire: partner is the writer's Release of the count.
         let count = control.producer.news.load(Acquire);
         if count == self.next {
@@ -51,7 +51,7 @@ impl NewsReader {
             fence(Acquire);
             let unchanged = entry.about.load(Relaxed) == about;
             if unchanged && about >> 32 == (number + 1) & 0xFFFF_FFFF {
-                return Some(News {
+                return Some(UndeliveredReport {
                     destination,
                     code: about as u8,
                     mtu_bytes: (about >> 8) as u16,
@@ -66,7 +66,7 @@ impl NewsReader {
 ///
 /// # Errors
 /// [`WriterBusy`], already counted in `control`: another writer was at work.
-pub fn tell(control: &Control, news: &News) -> Result<(), WriterBusy> {
+pub fn tell(control: &Control, news: &UndeliveredReport) -> Result<(), WriterBusy> {
     let producer = &control.producer;
     // Acquire: partner is the Release that ends the previous writer's turn.
     let turn = producer.news_lock.compare_exchange(0, 1, Acquire, Relaxed);

@@ -9,7 +9,7 @@ use tautline_shm::layout::{
     CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, model, source_form,
     source_word,
 };
-use tautline_shm::news::{self, News, NewsReader};
+use tautline_shm::news::{self, UndeliveredReader, UndeliveredReport};
 use tautline_shm::places::Places;
 use tautline_shm::queue::{Consumer, PushError};
 use tautline_shm::sample::Reader;
@@ -405,9 +405,9 @@ fn a_place_has_one_holder_who_sees_what_the_last_one_did() {
     });
 }
 
-/// News whose parts all say the same number, from 1.
-fn news(number: u8) -> News {
-    News {
+/// A report whose parts all say the same number, from 1.
+fn news(number: u8) -> UndeliveredReport {
+    UndeliveredReport {
         destination: u64::from(number),
         code: number,
         mtu_bytes: number.into(),
@@ -415,7 +415,7 @@ fn news(number: u8) -> News {
 }
 
 /// All that the reader finds now, each as its writer told it.
-fn heard(reader: &mut NewsReader, memory: &Memory) -> Vec<u8> {
+fn heard(reader: &mut UndeliveredReader, memory: &Memory) -> Vec<u8> {
     std::iter::from_fn(|| reader.next(&memory.control))
         .inspect(|found| assert_eq!(*found, news(found.code), "torn"))
         .map(|found| found.code)
@@ -430,7 +430,7 @@ fn news_that_are_overwritten_while_they_are_read_are_left_out_whole() {
             let memory = Arc::clone(&memory);
             thread::spawn(move || (1..=3).all(|number| memory.tell(number)))
         };
-        let mut reader = NewsReader::default();
+        let mut reader = UndeliveredReader::default();
         let mut found = heard(&mut reader, &memory);
         thread::yield_now();
         found.extend(heard(&mut reader, &memory));
@@ -456,7 +456,7 @@ fn news_of_two_writers_are_whole_and_counted() {
             thread::spawn(move || memory.tell(1))
         };
         let mut told = vec![memory.tell(2)];
-        let mut reader = NewsReader::default();
+        let mut reader = UndeliveredReader::default();
         let mut found = heard(&mut reader, &memory);
         told.push(memory.tell(3));
         told.push(other.join().unwrap());

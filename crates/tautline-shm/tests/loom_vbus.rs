@@ -12,7 +12,7 @@ use tautline_shm::vbus::layout::{
 };
 use tautline_shm::vbus::ring::{Consumer, Full, Producer};
 use tautline_shm::vbus::shape::{Kind, Shape};
-use tautline_shm::vbus::wait::{Kicker, MANNER, Manner, Sleeper, kicks};
+use tautline_shm::vbus::wait::{Kicker, Sleeper, WAKE_MODE, WakeMode, kicks};
 
 const DEPTH: u32 = 2;
 const URGENT: usize = 7;
@@ -345,7 +345,7 @@ fn no_wake_up_is_lost_and_none_comes_twice() {
                 for value in 1..=2 {
                     connection.push(&mut producer, URGENT, value).unwrap();
                     let wanted = kicker.wanted(&connection.head.kick, &connection.wait);
-                    assert!(matches!(wanted, None | Some(Manner::Futex)));
+                    assert!(matches!(wanted, None | Some(WakeMode::Futex)));
                     woken += u32::from(wanted.is_some());
                 }
                 woken
@@ -353,7 +353,7 @@ fn no_wake_up_is_lost_and_none_comes_twice() {
         };
         let mut consumer = Consumer::new();
         let mut sleeper = Sleeper::new();
-        sleeper.arm(&connection.wait, Manner::Futex);
+        sleeper.arm(&connection.wait, WakeMode::Futex);
         let remembered = kicks(&connection.head.kick);
         let before_sleep = connection.take(&mut consumer);
         // Here the consumer would sleep, for as long as the count is what it remembers.
@@ -371,7 +371,7 @@ fn who_is_awake_is_not_kicked() {
     bounded(3, || {
         let connection = Connection::queuing();
         let mut sleeper = Sleeper::new();
-        sleeper.arm(&connection.wait, Manner::Descriptor);
+        sleeper.arm(&connection.wait, WakeMode::Descriptor);
         sleeper.disarm(&connection.wait);
         let sender = {
             let connection = Arc::clone(&connection);
@@ -384,7 +384,7 @@ fn who_is_awake_is_not_kicked() {
         let mut consumer = Consumer::new();
         let taken = connection.take(&mut consumer);
         assert_eq!(sender.join().unwrap(), None);
-        assert_eq!(MANNER, 3);
+        assert_eq!(WAKE_MODE, 3);
         assert_eq!(taken.or_else(|| connection.take(&mut consumer)), Some(1));
     });
 }

@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 50;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
 /// Repeats `take` while it is refused for a reason that passes, a few times.
-pub(crate) fn patiently<T>(
+pub(crate) fn with_retries<T>(
     passing: io::ErrorKind,
     mut take: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
@@ -160,7 +160,7 @@ impl Claim {
     pub(crate) fn new(number: Number) -> Result<Self, ClaimError> {
         let own = Credentials::own();
         let made = runtime::make_in(Room::Claims, |room| {
-            patiently(io::ErrorKind::WouldBlock, || {
+            with_retries(io::ErrorKind::WouldBlock, || {
                 lock(room, &number.file(), own)
             })
         });
@@ -185,7 +185,7 @@ impl Claim {
         loop {
             let own = Credentials::own();
             let (room, held) = runtime::make_in(Room::Claims, |room| {
-                patiently(io::ErrorKind::WouldBlock, || lock(room, &file, own))
+                with_retries(io::ErrorKind::WouldBlock, || lock(room, &file, own))
             })?;
             let dying =
                 held.is_err() && owner(&room, &file).is_none_or(|owner| is_dying(owner.pid));

@@ -52,7 +52,7 @@ pub(crate) struct DemuxWanted {
 /// A control process, as whoever asks finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Found {
+pub struct ControlProcess {
     /// The control process.
     pub pid: i32,
     /// Why it does not take this process, if it does not.
@@ -62,11 +62,11 @@ pub struct Found {
 /// Looks for the control process of an interface, and whether it takes this process as a client. `None`
 /// if there is no such interface in this network namespace, or no control process.
 #[must_use]
-pub fn look(interface: &str) -> Option<Found> {
+pub fn look(interface: &str) -> Option<ControlProcess> {
     let hello = Hello::to_any(interface::query(interface).ok()?.index);
     let mut control = hello.connect().ok()??;
     let refused = hello.say(&mut control).err();
-    Some(Found {
+    Some(ControlProcess {
         pid: control.pid,
         refused,
     })

@@ -91,7 +91,7 @@ pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
 pub fn interface_addresses(
     name: &str,
 ) -> Result<(MacAddress, Option<std::net::Ipv4Addr>), OpenError> {
-    let place = node::Place::find(&NodeConfig::on(name))?;
+    let place = node::Attachment::find(&NodeConfig::on(name))?;
     let mac = place.interface.map(|interface| interface.mac);
     Ok((mac.unwrap_or(MacAddress::UNSPECIFIED), place.ip))
 }

@@ -84,12 +84,12 @@ impl Node {
     /// # Errors
     /// [`OpenError`].
     pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
-        let place = Place::find(&config)?;
+        let attachment = Attachment::find(&config)?;
         let mut not_better: Vec<NotBetter> = Vec::new();
         let mut refused = None;
-        for (kind, mode) in candidates(&config, &place) {
-            match open_link(kind, mode, &place, &config) {
-                Ok(link) => return Ok(Self::with_link(link, config, place, not_better)),
+        for (kind, mode) in candidates(&config, &attachment) {
+            match open_link(kind, mode, &attachment, &config) {
+                Ok(link) => return Ok(Self::with_link(link, config, attachment, not_better)),
                 // Another link would go around what the control process's policy says.
                 Err(error @ OpenError::ControlRefused { .. }) => return Err(error),
                 Err(error) => {
@@ -115,12 +115,12 @@ impl Node {
 
     /// A node on a link made elsewhere: the simulated one.
     pub(crate) fn on_link(link: Box<dyn Link>, mac: MacAddress, config: NodeConfig) -> Self {
-        let place = Place {
+        let attachment = Attachment {
             name: None,
             interface: None,
             ip: None,
         };
-        let mut node = Self::with_link(link, config, place, Vec::new());
+        let mut node = Self::with_link(link, config, attachment, Vec::new());
         if let Some(inner) = Arc::get_mut(&mut node.inner) {
             inner.report.mac = Some(mac.to_string());
         }
@@ -130,22 +130,22 @@ impl Node {
     fn with_link(
         link: Box<dyn Link>,
         config: NodeConfig,
-        place: Place,
+        attachment: Attachment,
         not_better: Vec<NotBetter>,
     ) -> Self {
-        let mut limits = limits(&place);
+        let mut limits = limits(&attachment);
         limits.extend(no_claims(link.as_ref()));
         let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);
         let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
             link: link.kind(),
             control_process: link.control_process(),
-            interface: place.name,
-            mac: place
+            interface: attachment.name,
+            mac: attachment
                 .interface
                 .as_ref()
                 .map(|interface| interface.mac.to_string()),
-            ip: link.address().or(place.ip),
+            ip: link.address().or(attachment.ip),
             bus: config.bus.as_ref().filter(|_| on_bus).map(place_of_bus),
             node: config
                 .bus
@@ -157,7 +157,7 @@ impl Node {
             limits,
         };
         let link_kind = link.kind();
-        let own = Own::of(place.interface.as_ref(), report.ip);
+        let own = Own::of(attachment.interface.as_ref(), report.ip);
         let inner = Arc::new(NodeInner {
             link,
             neighbours: Mutex::new(Neighbours::new(config.neighbours, own)),
@@ -167,7 +167,7 @@ impl Node {
             configured: config.ports,
             configured_udp: config.udp_ports,
             gateway: config.gateway,
-            interface: place.interface,
+            interface: attachment.interface,
             // A simulated network and a bus are in no network namespace.
             namespace: (!matches!(link_kind, LinkKind::Sim | LinkKind::Vbus))
                 .then(namespace::current)
@@ -364,14 +364,14 @@ impl NodeInner {
     }
 }
 
-/// Where the node is to be.
-pub(crate) struct Place {
+/// Attachment of a node to a network: its interface and its address.
+pub(crate) struct Attachment {
     pub(crate) name: Option<String>,
     pub(crate) interface: Option<Interface>,
     pub(crate) ip: Option<Ipv4Addr>,
 }
 
-impl Place {
+impl Attachment {
     pub(crate) fn find(config: &NodeConfig) -> Result<Self, OpenError> {
         let Some(name) = config.interface.as_deref() else {
             return Ok(Self {
@@ -402,7 +402,7 @@ impl Place {
 }
 
 /// The links to try, the best first.
-fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
+fn candidates(config: &NodeConfig, attachment: &Attachment) -> Vec<(LinkKind, XdpMode)> {
     let mut candidates = vec![
         (LinkKind::Xdp, XdpMode::Native),
         (LinkKind::Xdp, XdpMode::Generic),
@@ -419,7 +419,7 @@ fn candidates(config: &NodeConfig, place: &Place) -> Vec<(LinkKind, XdpMode)> {
             ];
         }
         Some(asked) => candidates.retain(|(kind, _)| *kind == asked),
-        None if place.name.is_none() => candidates.retain(|(kind, _)| *kind == LinkKind::Udp),
+        None if attachment.name.is_none() => candidates.retain(|(kind, _)| *kind == LinkKind::Udp),
         None => {}
     }
     if let Some(mode) = config.xdp_mode {
@@ -444,12 +444,12 @@ pub(crate) fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
 fn open_link(
     kind: LinkKind,
     mode: XdpMode,
-    place: &Place,
+    attachment: &Attachment,
     config: &NodeConfig,
 ) -> Result<Box<dyn Link>, OpenError> {
     let interface = || {
         let missing = || OpenError::InterfaceMissing { link: kind.name() };
-        let found = place.name.as_deref().zip(place.interface.clone());
+        let found = attachment.name.as_deref().zip(attachment.interface.clone());
         found.ok_or_else(missing)
     };
     let setup = || {
@@ -457,7 +457,7 @@ fn open_link(
         Ok::<_, OpenError>(Setup {
             name: name.to_owned(),
             interface,
-            ip: place.ip,
+            ip: attachment.ip,
             ethertype: config.ethertype,
             mode,
             shared: false,
@@ -485,14 +485,14 @@ fn open_link(
             let (_, interface) = interface()?;
             Ok(Box::new(PacketLink::new(
                 interface,
-                place.ip,
+                attachment.ip,
                 config.ethertype,
             )?))
         }
         LinkKind::Udp => {
-            let ip = place.ip.ok_or_else(|| OpenError::NoAddress {
+            let ip = attachment.ip.ok_or_else(|| OpenError::NoAddress {
                 link: "udp",
-                interface: place.name.clone(),
+                interface: attachment.name.clone(),
             })?;
             Ok(Box::new(UdpLink::new(ip)))
         }
@@ -537,14 +537,14 @@ fn no_claims(link: &dyn Link) -> Option<String> {
 }
 
 /// Settings that were wanted and cannot be had.
-pub(crate) fn limits(place: &Place) -> Vec<String> {
+pub(crate) fn limits(attachment: &Attachment) -> Vec<String> {
     let mut limits = Vec::new();
-    if let Some(interface) = &place.interface {
+    if let Some(interface) = &attachment.interface {
         if interface.mtu_bytes < MTU_BYTES {
             limits.push(format!(
                 "MTU {} is below {MTU_BYTES}: full frames cannot be sent; ip link set dev {} mtu {MTU_BYTES}",
                 interface.mtu_bytes,
-                place.name.as_deref().unwrap_or("INTERFACE"),
+                attachment.name.as_deref().unwrap_or("INTERFACE"),
             ));
         }
         if !interface.up {

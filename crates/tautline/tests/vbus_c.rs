@@ -19,7 +19,7 @@ use tautline_shm::vbus::layout::{
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::ring::{Consumer, Producer};
 use tautline_shm::vbus::shape::{self, Kind, Shape};
-use tautline_shm::vbus::wait::{Kicker, Manner, Sleeper, kicks};
+use tautline_shm::vbus::wait::{Kicker, Sleeper, WakeMode, kicks};
 
 /// Far longer than anything takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -390,9 +390,9 @@ fn expect(slot: Slot<'_>) -> MessageHead {
 }
 
 /// Wakes as the kick asks; the C program sleeps on the kick word only.
-fn kick(own: &ProducerHead, manner: Option<Manner>) {
-    assert_ne!(manner, Some(Manner::Descriptor));
-    if manner == Some(Manner::Futex) {
+fn kick(own: &ProducerHead, wake_mode: Option<WakeMode>) {
+    assert_ne!(wake_mode, Some(WakeMode::Descriptor));
+    if wake_mode == Some(WakeMode::Futex) {
         let word = (&raw const own.kick.kick).cast::<u32>();
         // SAFETY: an aligned word of a live mapping; the kernel only looks for sleepers on it.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1, 0, 0, 0) };
@@ -457,7 +457,7 @@ fn rust_receives_what_c_sends() {
             received += 1;
             continue;
         }
-        sleeper.arm(&own.head.wait, Manner::Futex);
+        sleeper.arm(&own.head.wait, WakeMode::Futex);
         let seen = kicks(&producer.head.kick);
         if urgent(&consumer).is_none() {
             sleep_until_kicked(producer.head, seen);

@@ -46,8 +46,8 @@ pub enum Arrival<'a> {
         /// The bytes after the IP header; in the first fragment, the UDP header among them.
         payload: &'a [u8],
     },
-    /// News that a datagram of ours did not arrive. Linux sees the packet too.
-    News {
+    /// A report that a datagram of ours did not arrive. Linux sees the packet too.
+    Undelivered {
         /// The port of ours that had sent it.
         port: u16,
         /// Where it should have gone.
@@ -204,7 +204,7 @@ impl<'a> Packet<'a> {
         let port = read_u16(quoted, quoted_bytes)?;
         let destination_port = read_u16(quoted, quoted_bytes + 2)?;
         let destination = Ipv4Addr::new(header[16], header[17], header[18], header[19]);
-        (wanted && is_open(port)).then_some(Arrival::News {
+        (wanted && is_open(port)).then_some(Arrival::Undelivered {
             port,
             destination: SocketAddrV4::new(destination, destination_port),
             reason: Reason::of_code(icmp[1], read_u16(icmp, 6)?),

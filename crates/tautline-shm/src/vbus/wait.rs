@@ -1,6 +1,6 @@
 //! How a consumer sleeps without missing a message, and is woken no more often than needed.
 //!
-//! The consumer numbers its sleeps. Before one it writes number and manner into its own memory,
+//! The consumer numbers its sleeps. Before one it writes number and wake mode into its own memory,
 //! makes a full barrier, remembers each producer's kick count, and looks for messages once more. A
 //! producer publishes, makes a full barrier, and looks whether somebody sleeps: one of the two sees
 //! the other. A producer that sees a sleep it has not kicked yet changes its kick count and wakes. The
@@ -12,18 +12,18 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::fence;
 
 /// Lowest bits of `waiting`: how to wake. The rest is the number of the sleep.
-pub const MANNER: u64 = 3;
+pub const WAKE_MODE: u64 = 3;
 
 /// Way to wake a sleeping consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum WakeMode {
     /// `FUTEX_WAKE` on the producer's own kick word.
     Futex,
     /// By writing to the event descriptor that the consumer handed over.
     Descriptor,
 }
 
-impl Manner {
+impl WakeMode {
     const fn number(self) -> u64 {
         match self {
             Self::Futex => 1,
@@ -47,9 +47,9 @@ impl Sleeper {
 
     /// Announces a sleep. After this, read each producer's [`kicks`], look for messages once more,
     /// and sleep only if there are none and while the counts are the same.
-    pub fn arm(&mut self, own: &WaitLine, manner: Manner) {
+    pub fn arm(&mut self, own: &WaitLine, wake_mode: WakeMode) {
         self.count = self.count.wrapping_add(1);
-        let word = self.count << 2 | manner.number();
+        let word = self.count << 2 | wake_mode.number();
         own.waiting.store(word, Relaxed);
         // Partner: the fence in `Kicker::wanted`.
         fence(SeqCst);
@@ -86,18 +86,18 @@ impl Kicker {
     /// After publishing, once for all that was published: how the consumer is to be woken, if it
     /// sleeps and has not been kicked for this sleep. A full barrier.
     #[inline]
-    pub fn wanted(&mut self, own: &KickLine, consumer: &WaitLine) -> Option<Manner> {
+    pub fn wanted(&mut self, own: &KickLine, consumer: &WaitLine) -> Option<WakeMode> {
         // Partner: the fence in `Sleeper::arm`.
         fence(SeqCst);
         let word = consumer.waiting.load(Relaxed);
-        if word & MANNER == 0 {
+        if word & WAKE_MODE == 0 {
             return None;
         }
         self.kick(own, word)
     }
 
     #[cold]
-    fn kick(&mut self, own: &KickLine, word: u64) -> Option<Manner> {
+    fn kick(&mut self, own: &KickLine, word: u64) -> Option<WakeMode> {
         if word == self.kicked {
             return None;
         }
@@ -105,10 +105,10 @@ impl Kicker {
         let count = own.kick.load(Relaxed);
         // Release: partner is the Acquire in `kicks`.
         own.kick.store(count.wrapping_add(1), Release);
-        match word & MANNER {
-            2 => Some(Manner::Descriptor),
-            // A manner that there is not: the harmless one.
-            _ => Some(Manner::Futex),
+        match word & WAKE_MODE {
+            2 => Some(WakeMode::Descriptor),
+            // A wake mode that there is not: the harmless one.
+            _ => Some(WakeMode::Futex),
         }
     }
 }

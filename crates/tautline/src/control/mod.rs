@@ -12,7 +12,7 @@ mod server;
 
 pub use server::Server;
 
-pub use crate::client::{Found, SharedTable, TableContent, look};
+pub use crate::client::{ControlProcess, SharedTable, TableContent, look};
 
 /// Name of the socket on which the control process tells its status, beside that for its clients.
 fn status_name(interface_index: u32) -> String {

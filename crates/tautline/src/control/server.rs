@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use rustix::net::SocketType;
 
 use self::clients::{Client, Clients};
-use self::neighbours::Asked;
+use self::neighbours::PendingQuestion;
 use self::ports::OpenPort;
 use super::policy::{AnyPort, Asker, Policy};
 use crate::claim::{Claim, ClaimError};
@@ -26,7 +26,7 @@ use crate::link::bpf::demux::{Demux, Setup};
 use crate::link::bpf::taps::Taps;
 use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{Neighbours, Own};
-use crate::node::Place;
+use crate::node::Attachment;
 use crate::runtime::{self, Room};
 use crate::status::OpenReport;
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
@@ -85,12 +85,12 @@ pub struct Server {
     taps: Taps,
     policy: Policy,
     neighbours: Neighbours,
-    asked: Vec<Asked>,
+    asked: Vec<PendingQuestion>,
     report: OpenReport,
     taken_over: usize,
     listener: ForeignListener,
     status: ForeignListener,
-    /// The place of the interface's control process.
+    /// The claim of being the interface's control process.
     _claim: Claim,
     epoll: OwnedFd,
     /// Whether the listeners are looked at: not while there is no descriptor for one more connection.
@@ -136,18 +136,20 @@ impl Server {
         if let Some(other) = config.link.filter(|link| *link != LinkKind::Xdp) {
             return Err(OpenError::NotShared { link: other.name() });
         }
-        let place = Place::find(&config)?;
-        let (Some(name), Some(interface)) = (place.name.clone(), place.interface.clone()) else {
+        let attachment = Attachment::find(&config)?;
+        let (Some(name), Some(interface)) = (attachment.name.clone(), attachment.interface.clone())
+        else {
             return Err(OpenError::InterfaceMissing { link: "xdp" });
         };
         let policy = Policy::new(&allow)?;
-        let neighbours = Neighbours::new(config.neighbours, Own::of(Some(&interface), place.ip));
-        let claim = claim_place(&name, interface.index)?;
+        let neighbours =
+            Neighbours::new(config.neighbours, Own::of(Some(&interface), attachment.ip));
+        let claim = claim_interface(&name, interface.index)?;
         let index = interface.index;
         let setup = Setup {
             name,
             interface,
-            ip: place.ip,
+            ip: attachment.ip,
             ethertype: config.ethertype,
             mode: config.xdp_mode.unwrap_or(XdpMode::Native),
             shared: true,
@@ -160,7 +162,7 @@ impl Server {
             .keep(link)
             .map_err(|error| refused("keeping the demux attached", error))?;
         let taps = Taps::new(demux.setup(), demux.id())?;
-        let report = report::opened(&demux, place, not_better);
+        let report = report::opened(&demux, attachment, not_better);
         // From here on requests are answered soon.
         let listener = listen(&crate::client::socket_name(index), SocketType::SEQPACKET)?;
         let status = listen(&super::status_name(index), SocketType::STREAM)?;
@@ -526,14 +528,14 @@ fn no(reason: Reason, why: impl Into<String>) -> Refusal {
     }
 }
 
-/// Claims the place of the interface's control process.
-fn claim_place(name: &str, index: u32) -> Result<Claim, OpenError> {
+/// Claims to be the interface's control process.
+fn claim_interface(name: &str, index: u32) -> Result<Claim, OpenError> {
     Claim::of_control(index).map_err(|error| match error {
         ClaimError::Taken(holder) => OpenError::ControlTaken {
             interface: name.to_owned(),
             holder,
         },
-        ClaimError::Io(error) => refused("claiming the place of the control process", error),
+        ClaimError::Io(error) => refused("claiming to be the control process", error),
     })
 }
 

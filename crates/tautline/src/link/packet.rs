@@ -17,7 +17,7 @@ use tautline_shm::region::Shape;
 
 use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, is_udp_form, send_frames};
-use super::socket::{Counters, Inlet, SocketForm, udp_socket};
+use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::udp::{send_built, send_datagram, send_datagrams};
 use super::{
     ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
@@ -125,18 +125,19 @@ impl Link for PacketLink {
             ethertype: self.ethertype,
         };
         let receiver = packet::receiver(self.interface.index, self.ethertype, port.get());
-        let mut inlets = vec![Inlet::new(receiver.map_err(refused)?, form).map_err(refused)?];
+        let mut sockets =
+            vec![ReceiveSocket::new(receiver.map_err(refused)?, form).map_err(refused)?];
         if let Some(ip) = self.ip {
             let socket = udp_socket(ip, port)?;
-            inlets.push(Inlet::new(socket, SocketForm::Udp { port }).map_err(refused)?);
+            sockets.push(ReceiveSocket::new(socket, SocketForm::Udp { port }).map_err(refused)?);
         }
-        let members: Vec<_> = inlets.iter().map(Inlet::socket).collect();
+        let members: Vec<_> = sockets.iter().map(ReceiveSocket::socket).collect();
         let descriptor = wait::either(&members).map_err(refused)?;
         let sender = packet::sender(self.interface.index).map_err(refused)?;
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         Ok(PortHalf::frames(PacketPort {
-            inlets,
+            sockets,
             descriptor,
             sender,
             memory: Arc::new(memory),
@@ -186,7 +187,7 @@ impl Link for PacketLink {
 #[derive(Debug)]
 struct PacketPort {
     /// The packet socket, and the UDP socket if the node has an address.
-    inlets: Vec<Inlet>,
+    sockets: Vec<ReceiveSocket>,
     descriptor: OwnedFd,
     sender: OwnedFd,
     memory: Arc<MappedPort>,
@@ -201,8 +202,8 @@ impl Inbox for PacketPort {
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
-        for inlet in &mut self.inlets {
-            inlet.collect(&self.memory, &self.counters)?;
+        for socket in &mut self.sockets {
+            socket.collect(&self.memory, &self.counters)?;
         }
         Ok(())
     }
@@ -223,7 +224,7 @@ impl PortLink for PacketPort {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        match (&route, self.inlets.get(1)) {
+        match (&route, self.sockets.get(1)) {
             (Route::Udp { .. }, Some(udp)) => {
                 send_datagram(udp.socket(), &mut self.frame, route, header, payload)
             }
@@ -241,7 +242,7 @@ impl PortLink for PacketPort {
         mut payload: PlacedPayload<'_>,
     ) -> Result<(), SendError> {
         let bytes = payload.frame(route, header);
-        match (route.datagrams_to(), self.inlets.get(1)) {
+        match (route.datagrams_to(), self.sockets.get(1)) {
             (Some(to), Some(udp)) => send_built(udp.socket(), to, bytes),
             _ => Ok(socket::send(self.sender.as_fd(), bytes)?),
         }
@@ -258,7 +259,7 @@ impl PortLink for PacketPort {
             .iter()
             .take_while(|frame| as_datagram(frame) == kind)
             .count();
-        match self.inlets.get(1) {
+        match self.sockets.get(1) {
             Some(udp) if kind => send_datagrams(udp.socket(), &frames[..run]),
             _ => send_frames(self.sender.as_fd(), &frames[..run]),
         }

@@ -10,7 +10,7 @@ use tautline_proto::wire::{ParseError, PortNumber, Rejected, ethernet, udp};
 use super::NodeCounters;
 use super::frame::{FRAME_BYTES_MAX, deliver_frame};
 use crate::address::Address;
-use crate::claim::{Holder, patiently};
+use crate::claim::{Holder, with_retries};
 use crate::error::{PortError, ReceiveError};
 use crate::memory::MappedPort;
 use crate::sys::socket::{Receiver, bind, internet_address, open, set_option};
@@ -56,7 +56,7 @@ pub(crate) enum SocketForm {
 }
 
 /// One socket of a port, and what its frames look like.
-pub(crate) struct Inlet {
+pub(crate) struct ReceiveSocket {
     receiver: Receiver,
     form: SocketForm,
     buffer: Box<[u8; FRAME_BYTES_MAX]>,
@@ -64,16 +64,16 @@ pub(crate) struct Inlet {
     dropped: u32,
 }
 
-impl std::fmt::Debug for Inlet {
+impl std::fmt::Debug for ReceiveSocket {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Inlet")
+            .debug_struct("ReceiveSocket")
             .field("form", &self.form)
             .finish_non_exhaustive()
     }
 }
 
-impl Inlet {
+impl ReceiveSocket {
     pub(crate) fn new(socket: OwnedFd, form: SocketForm) -> std::io::Result<Self> {
         // Best effort: above net.core.rmem_max the kernel gives what it allows.
         let _limited = set_option(
@@ -155,7 +155,7 @@ pub(super) enum BindError {
 pub(super) fn bound_socket(own: SocketAddrV4) -> Result<OwnedFd, BindError> {
     let socket = unbound_socket().map_err(BindError::Io)?;
     let address = internet_address(own);
-    patiently(std::io::ErrorKind::AddrInUse, || {
+    with_retries(std::io::ErrorKind::AddrInUse, || {
         bind(socket.as_fd(), &address)
     })
     .map_err(|error| match error.raw_os_error() {

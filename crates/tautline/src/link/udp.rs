@@ -12,7 +12,7 @@ use tautline_shm::region::Shape;
 
 use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, send_frames};
-use super::socket::{Counters, Inlet, SocketForm, udp_socket};
+use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::{
     ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
@@ -70,12 +70,12 @@ impl Link for UdpLink {
             shape,
             ..
         } = request;
-        let inlet = Inlet::new(udp_socket(self.ip, port)?, SocketForm::Udp { port })
+        let socket = ReceiveSocket::new(udp_socket(self.ip, port)?, SocketForm::Udp { port })
             .map_err(|error| PortError::refused("preparing the port's UDP socket", error))?;
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         Ok(PortHalf::frames(UdpPort {
-            inlet,
+            socket,
             memory: Arc::new(memory),
             frame: FrameBuffer::new(),
             counters: Arc::clone(&self.counters),
@@ -104,7 +104,7 @@ impl Link for UdpLink {
 /// The port's half.
 #[derive(Debug)]
 struct UdpPort {
-    inlet: Inlet,
+    socket: ReceiveSocket,
     memory: Arc<MappedPort>,
     frame: FrameBuffer,
     counters: Arc<Counters>,
@@ -116,15 +116,15 @@ impl Inbox for UdpPort {
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
-        self.inlet.collect(&self.memory, &self.counters)
+        self.socket.collect(&self.memory, &self.counters)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        Ok(wait::readable(self.inlet.socket(), timeout)?)
+        Ok(wait::readable(self.socket.socket(), timeout)?)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.inlet.socket())
+        Some(self.socket.socket())
     }
 }
 
@@ -135,7 +135,13 @@ impl PortLink for UdpPort {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        send_datagram(self.inlet.socket(), &mut self.frame, route, header, payload)
+        send_datagram(
+            self.socket.socket(),
+            &mut self.frame,
+            route,
+            header,
+            payload,
+        )
     }
 
     fn send_placed(
@@ -145,11 +151,11 @@ impl PortLink for UdpPort {
         mut payload: PlacedPayload<'_>,
     ) -> Result<(), SendError> {
         let to = datagrams_to(route)?;
-        send_built(self.inlet.socket(), to, payload.frame(route, header))
+        send_built(self.socket.socket(), to, payload.frame(route, header))
     }
 
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        send_datagrams(self.inlet.socket(), frames)
+        send_datagrams(self.socket.socket(), frames)
     }
 }
 

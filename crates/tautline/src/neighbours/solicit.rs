@@ -33,11 +33,11 @@ impl Question {
     /// Asks, if an answer can be expected. The socket belongs to the network namespace of the calling
     /// thread.
     pub(crate) fn ask(
-        place: Place<'_>,
+        place: ArpInterface<'_>,
         ip: Ipv4Addr,
         timeout: Duration,
     ) -> Result<Self, NeighbourTableError> {
-        let Place {
+        let ArpInterface {
             name,
             interface,
             own,
@@ -130,7 +130,7 @@ pub fn solicit(
         },
     })?;
     let own = Own::of(Some(&found), found.ip);
-    let place = Place {
+    let place = ArpInterface {
         name: interface,
         interface: &found,
         own: &own,
@@ -138,9 +138,9 @@ pub fn solicit(
     ask(place, ip, timeout)
 }
 
-/// Where is asked.
+/// Interface that a question goes out through.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ArpInterface<'a> {
     pub(crate) name: &'a str,
     pub(crate) interface: &'a Interface,
     pub(crate) own: &'a Own,
@@ -148,7 +148,7 @@ pub(crate) struct Place<'a> {
 
 /// The same, where the interface is known.
 pub(crate) fn ask(
-    place: Place<'_>,
+    place: ArpInterface<'_>,
     ip: Ipv4Addr,
     timeout: Duration,
 ) -> Result<MacAddress, NeighbourTableError> {

@@ -11,7 +11,7 @@ use super::{Node, NodeInner};
 use crate::address::Address;
 use crate::error::{NeighbourTableError, PortError};
 use crate::link::frame;
-use crate::neighbours::{Neighbours, Place, ask};
+use crate::neighbours::{ArpInterface, Neighbours, ask};
 use crate::port::owner::PortOwner;
 use crate::status::NeighbourStatus;
 use crate::sys::interface;
@@ -131,7 +131,7 @@ impl NodeInner {
         self.check_namespace()
             .map_err(|_| NeighbourTableError::OtherNamespace)?;
         let own = *self.neighbours().own();
-        let place = Place {
+        let place = ArpInterface {
             name,
             interface,
             own: &own,

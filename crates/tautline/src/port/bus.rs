@@ -43,7 +43,7 @@ impl Bell for Box<BusPort> {
 
 impl Core for Box<BusPort> {
     fn open_memory(&self) -> OpenMemory {
-        OpenMemory::Bus(Arc::clone(&self.inlet.shared))
+        OpenMemory::Bus(Arc::clone(&self.bus_receiver.shared))
     }
 
     fn police(&self, _bucket: Option<Bucket>) {}
@@ -101,7 +101,7 @@ impl Core for Box<BusPort> {
         (to, priority): (Destination, Priority),
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
-        Loan::on_bus(self.outlet(to.0), statistics, priority, length)
+        Loan::on_bus(self.bus_sender(to.0), statistics, priority, length)
     }
 
     fn arm_descriptor(&mut self) {
@@ -114,7 +114,7 @@ impl Core for Box<BusPort> {
 }
 
 impl QueueCore for Box<BusPort> {
-    type Found = FoundMessage;
+    type Located = FoundMessage;
 
     #[inline(always)]
     fn take_next(
@@ -181,39 +181,39 @@ impl ValueCore for Box<BusPort> {
 
     #[inline]
     fn finds_new(&mut self) -> Result<bool, ReceiveError> {
-        Ok(self.inlet.refresh_values())
+        Ok(self.bus_receiver.refresh_values())
     }
 
     fn refresh(&mut self) {
-        self.inlet.refresh_values();
+        self.bus_receiver.refresh_values();
     }
 
     fn fresh(&self) -> bool {
-        self.inlet.fresh()
+        self.bus_receiver.fresh()
     }
 
     fn place_count(&self) -> usize {
-        self.inlet.value_count()
+        self.bus_receiver.value_count()
     }
 
     fn arrival_of(&self, place: usize) -> Option<(u64, bool)> {
-        self.inlet.value(place)
+        self.bus_receiver.value(place)
     }
 
     #[inline(always)]
     fn newest(&mut self) -> Option<usize> {
-        self.inlet.newest()
+        self.bus_receiver.newest()
     }
 
     fn place_of(&self, source: Source) -> Option<usize> {
         (0..self.place_count())
             .filter(|place| self.source_of(*place) == Some(source))
-            .max_by_key(|place| self.inlet.value(*place))
+            .max_by_key(|place| self.bus_receiver.value(*place))
     }
 
     fn source_of(&self, place: usize) -> Option<Source> {
-        self.inlet.value(place)?;
-        let (node, port) = self.inlet.source(place)?;
+        self.bus_receiver.value(place)?;
+        let (node, port) = self.bus_receiver.source(place)?;
         let address = Address::Bus(node);
         Some(Source { address, port })
     }

@@ -138,7 +138,7 @@ pub(super) trait Core: Bell {
 /// Contract of the core of a queuing port.
 pub(super) trait QueueCore: Core {
     /// A message that was found and has been neither taken nor lent.
-    type Found;
+    type Located;
 
     /// Takes the most urgent message; if there is none and `notify` is set, arms the descriptor and looks again.
     fn take_next(
@@ -163,13 +163,13 @@ pub(super) trait QueueCore: Core {
     ) -> Result<Option<Message>, ReceiveError>;
 
     /// Finds the most urgent message, if there is one.
-    fn seek(&mut self, statistics: &Statistics) -> Result<Option<Self::Found>, ReceiveError>;
+    fn seek(&mut self, statistics: &Statistics) -> Result<Option<Self::Located>, ReceiveError>;
 
     /// Lends a message that was found.
     fn lend_found(
         &mut self,
         statistics: &Statistics,
-        found: Self::Found,
+        found: Self::Located,
     ) -> Option<LentMessage<'_>>;
 }
 

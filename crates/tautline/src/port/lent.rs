@@ -15,7 +15,7 @@ use super::frames::Outbox;
 use crate::address::Source;
 use crate::error::SendError;
 use crate::link::PortLink;
-use crate::link::vbus::{BusPort, FoundAt, FoundMessage, Outlet};
+use crate::link::vbus::{BusPort, BusSender, FoundMessage, SlotRef};
 use crate::message::{Destination, DetachedBytes, LentBytes, Message, Numbering};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
@@ -38,7 +38,7 @@ pub struct Loan<'p> {
 enum LoanWay<'p> {
     /// A slot that the receiver will look into.
     Bus {
-        outlet: &'p mut Outlet,
+        bus_sender: &'p mut BusSender,
         numbering: &'p mut Numbering,
     },
     /// A buffer that frames leave from; it is in the outbox.
@@ -52,12 +52,12 @@ enum LoanWay<'p> {
 impl<'p> Loan<'p> {
     #[inline(always)]
     pub(super) fn on_bus(
-        (outlet, numbering): (&'p mut Outlet, &'p mut Numbering),
+        (bus_sender, numbering): (&'p mut BusSender, &'p mut Numbering),
         statistics: &'p Statistics,
         priority: Priority,
         length: usize,
     ) -> Result<Self, SendError> {
-        let start = match outlet.lend(priority, length) {
+        let start = match bus_sender.lend(priority, length) {
             Ok(start) => start,
             Err(error) => {
                 statistics.send_errors.add(1);
@@ -67,7 +67,10 @@ impl<'p> Loan<'p> {
         Ok(Self {
             start,
             length,
-            way: LoanWay::Bus { outlet, numbering },
+            way: LoanWay::Bus {
+                bus_sender,
+                numbering,
+            },
             statistics,
             priority,
         })
@@ -102,9 +105,10 @@ impl<'p> Loan<'p> {
     pub fn send(mut self) -> Result<(), SendError> {
         let (statistics, priority) = (self.statistics, self.priority);
         let result = match &mut self.way {
-            LoanWay::Bus { outlet, numbering } => {
-                outlet.publish_lent(priority, self.length, numbering.take())
-            }
+            LoanWay::Bus {
+                bus_sender,
+                numbering,
+            } => bus_sender.publish_lent(priority, self.length, numbering.take()),
             LoanWay::Pool { outbox, link, to } => {
                 return outbox.send_kept(*link, statistics, *to, priority);
             }
@@ -132,7 +136,7 @@ impl Deref for Loan<'_> {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own
-        // memory (`Outlet::lend`), mapped while the outlet is borrowed, which nobody but us can write, since it is
+        // memory (`BusSender::lend`), mapped while the sender is borrowed, which nobody but us can write, since it is
         // sealed (the peer does not read it before it is published, and its reads could not harm us); or of the
         // buffer that the outbox keeps for this loan (`Outbox::keep_lent`), and that is not touched otherwise while
         // the outbox is borrowed.
@@ -178,7 +182,7 @@ enum Keeper<'p> {
     /// Its sender, on a bus.
     Bus {
         bus: &'p mut BusPort,
-        place: FoundAt,
+        place: SlotRef,
     },
     /// The port's producers: no more messages are in the slot.
     Slot {
@@ -213,11 +217,11 @@ impl<'p> LentMessage<'p> {
     /// In the memory of its sender on a bus.
     #[inline(always)]
     pub(crate) fn on_bus(bus: &'p mut BusPort, FoundMessage { head, place }: FoundMessage) -> Self {
-        let bytes = LentBytes::on_bus(bus.inlet.slot(place), head.length as usize).detach();
+        let bytes = LentBytes::on_bus(bus.bus_receiver.slot(place), head.length as usize).detach();
         Self {
             bytes,
             priority: Priority::ALL[place.class],
-            source: bus.inlet.sender(place),
+            source: bus.bus_receiver.sender(place),
             arrival: Instant::from_nanos(head.arrival_ns),
             sequence: head.sequence,
             keeper: Keeper::Bus { bus, place },

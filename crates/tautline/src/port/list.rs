@@ -13,7 +13,7 @@ use tautline_shm::vbus::shape::Kind;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::kind::PortKind;
-use crate::link::vbus::{InletShared, PeerFigures, wrapping_sum};
+use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
@@ -43,7 +43,7 @@ struct OpenPort {
 #[derive(Debug)]
 pub(crate) enum OpenMemory {
     Frames(Arc<MappedPort>),
-    Bus(Arc<InletShared>),
+    Bus(Arc<ReceiverShared>),
 }
 
 /// Keeps a number until the port is open, or failed to.
@@ -118,17 +118,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
     match &port.memory {
         OpenMemory::Frames(memory) => frame_status(number, port, memory),
-        OpenMemory::Bus(inlet) => bus_status(number, port, inlet),
+        OpenMemory::Bus(bus_receiver) => bus_status(number, port, bus_receiver),
     }
 }
 
-fn bus_status(number: PortNumber, port: &OpenPort, inlet: &InletShared) -> PortStatus {
-    let figures = inlet.figures();
+fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared) -> PortStatus {
+    let figures = bus_receiver.figures();
     let counted = &port.statistics;
     let dropped = wrapping_sum(&figures.totals.dropped_full);
-    let (kind, depth, sources) = match inlet.shape.kind {
+    let (kind, depth, sources) = match bus_receiver.shape.kind {
         Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
-        Kind::Sampling => (PortKind::Sampling, None, Some(inlet.sources_max() as u32)),
+        Kind::Sampling => (
+            PortKind::Sampling,
+            None,
+            Some(bus_receiver.sources_max() as u32),
+        ),
     };
     let peer = |peer: &PeerFigures| PeerCounters {
         address: Address::Bus(peer.node),
@@ -143,7 +147,7 @@ fn bus_status(number: PortNumber, port: &OpenPort, inlet: &InletShared) -> PortS
         name: port.name.clone(),
         kind,
         memory_bytes: figures.memory_bytes,
-        memory_resident: inlet.is_resident(),
+        memory_resident: bus_receiver.is_resident(),
         depth,
         sent: counted.sent.read(),
         send_errors: counted.send_errors.read(),

@@ -528,7 +528,7 @@ impl Receiver {
 
     /// Brings in what has arrived, and looks for the most urgent datagram.
     #[inline]
-    fn seek(&mut self, routes: &[Route]) -> Result<Option<Found>, ReceiveError> {
+    fn seek(&mut self, routes: &[Route]) -> Result<Option<Located>, ReceiveError> {
         self.link.collect()?;
         // Anybody can write that something did not arrive; only what went there counts.
         while let Some(news) = self.link.undelivered() {
@@ -542,7 +542,7 @@ impl Receiver {
 
     /// Looks at records until one is a datagram. Bounded by the slots of the port.
     #[inline]
-    fn find(&mut self) -> Option<Found> {
+    fn find(&mut self) -> Option<Located> {
         let port = self.link.memory().port();
         for _ in 0..port.slots.len() {
             let Some(record) = self.consumer.peek(port.slots) else {
@@ -552,10 +552,10 @@ impl Receiver {
             let bytes_max = self.message_bytes_max;
             match read(self.link.as_ref(), &self.statistics, &record, bytes_max) {
                 Content::Datagram(datagram) => {
-                    let place = Place::Slot {
+                    let place = Location::Slot {
                         class: record.class(),
                     };
-                    return Some(Found { datagram, place });
+                    return Some(Located { datagram, place });
                 }
                 Content::Fragment(head, fragment) => {
                     let part = (record.slot, &head);
@@ -564,8 +564,8 @@ impl Receiver {
                     self.consumer.release(port.control, record);
                     let datagram = complete.then(|| self.assembled(&fragment)).flatten();
                     if let Some(datagram) = datagram {
-                        let place = Place::Collector;
-                        return Some(Found { datagram, place });
+                        let place = Location::Collector;
+                        return Some(Located { datagram, place });
                     }
                 }
                 Content::Nothing => self.consumer.release(port.control, record),
@@ -601,17 +601,17 @@ impl Receiver {
 
     /// Copies a datagram that was found into `buffer`, and gives its place back.
     #[inline]
-    fn take(&mut self, found: Found, buffer: &mut [u8]) -> Option<Datagram> {
-        let Found { datagram, place } = found;
+    fn take(&mut self, found: Located, buffer: &mut [u8]) -> Option<Datagram> {
+        let Located { datagram, place } = found;
         let bytes = &mut buffer[..datagram.length];
         match place {
-            Place::Slot { class } => {
+            Location::Slot { class } => {
                 let port = self.link.memory().port();
                 let record = self.consumer.oldest(port.slots, class)?;
                 record.slot.read_payload(bytes);
                 self.consumer.release(port.control, record);
             }
-            Place::Collector => bytes.copy_from_slice(self.assembly.completed()?.payload),
+            Location::Collector => bytes.copy_from_slice(self.assembly.completed()?.payload),
         }
         self.statistics.received.add(1);
         Some(datagram)
@@ -619,16 +619,16 @@ impl Receiver {
 
     /// Lends a datagram that was found.
     #[inline]
-    fn lend(&mut self, found: Found) -> Option<LentDatagram<'_>> {
-        let Found { datagram, place } = found;
+    fn lend(&mut self, found: Located) -> Option<LentDatagram<'_>> {
+        let Located { datagram, place } = found;
         let lent = match place {
-            Place::Slot { class } => {
+            Location::Slot { class } => {
                 let port = self.link.memory().port();
                 let record = self.consumer.oldest(port.slots, class)?;
                 let slot = LentSlot::new(&mut self.consumer, port.control, record, (0, true));
                 Lent::Slot(slot)
             }
-            Place::Collector => Lent::Collector(self.assembly.completed()?.payload),
+            Location::Collector => Lent::Collector(self.assembly.completed()?.payload),
         };
         self.statistics.received.add(1);
         Some(LentDatagram { lent, datagram })
@@ -636,13 +636,13 @@ impl Receiver {
 }
 
 /// A datagram, and where it lies: the port's until it is taken or lent.
-struct Found {
+struct Located {
     datagram: Datagram,
-    place: Place,
+    place: Location,
 }
 
 /// Where a datagram lies that was found.
-enum Place {
+enum Location {
     /// In the oldest slot of a class.
     Slot { class: usize },
     /// Where its fragments were put together.

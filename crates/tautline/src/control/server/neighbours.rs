@@ -11,19 +11,19 @@ use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
 use crate::client::protocol::{Entry, Reason, Refusal, Reply};
 use crate::link::bpf::entry;
-use crate::neighbours::{LockedBy, NeighbourTableError, Origin, Place, Question};
+use crate::neighbours::{ArpInterface, LockedBy, NeighbourTableError, Origin, Question};
 use crate::sys::unix;
 
 /// A question that the network has been asked for a client.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingQuestion {
     client: u64,
     /// Number of the client's request.
     serial: u32,
     question: Question,
 }
 
-impl Asked {
+impl PendingQuestion {
     pub(super) fn is_of(&self, client: u64) -> bool {
         self.client == client
     }
@@ -98,7 +98,7 @@ impl Server {
             return Err(no(Reason::Full, why));
         }
         let setup = self.demux.setup();
-        let place = Place {
+        let place = ArpInterface {
             name: &setup.name,
             interface: &setup.interface,
             own: self.neighbours.own(),
@@ -106,7 +106,7 @@ impl Server {
         let question = Question::ask(place, ip, timeout).map_err(|error| not_entered(&error))?;
         self.watch(question.descriptor(), ASKING | number)
             .map_err(|error| no(Reason::Kernel, error.to_string()))?;
-        self.asked.push(Asked {
+        self.asked.push(PendingQuestion {
             client: number,
             serial,
             question,

@@ -12,7 +12,7 @@ use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::client::protocol::{Reason, Refusal, Reply};
 use crate::error::PortError;
 use crate::link::bpf::DemuxOwner;
-use crate::link::bpf::demux::Made;
+use crate::link::bpf::demux::PortObjects;
 use crate::link::bpf::taps::{Form, Permit};
 use crate::link::plain_udp::reserve_for_another;
 use crate::neighbours::LockedBy;
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Makes the port's memory and shows it to the demux; with plain UDP, the socket that has the UDP port comes along.
-    fn make(&self, port: AnyPort, shape: Shape) -> Result<(Made, Option<OwnedFd>), Refusal> {
+    fn make(&self, port: AnyPort, shape: Shape) -> Result<(PortObjects, Option<OwnedFd>), Refusal> {
         let kernel = |error: PortError| no(Reason::Kernel, error.to_string());
         match port {
             AnyPort::Port(port) => {

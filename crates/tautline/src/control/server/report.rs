@@ -11,7 +11,7 @@ use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
 use crate::link::xdp::capabilities;
 use crate::link::{LinkKind, XdpMode};
-use crate::node::{Place, candidate_name, limits, neighbours_status};
+use crate::node::{Attachment, candidate_name, limits, neighbours_status};
 use crate::status::{
     ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
@@ -23,15 +23,15 @@ const PORTS_LISTED_MAX: usize = 512;
 /// Result of opening.
 pub(super) fn opened(
     demux: &Demux,
-    place: Place,
+    attachment: Attachment,
     not_better: Vec<(XdpMode, OpenError)>,
 ) -> OpenReport {
     let setup = demux.setup();
     OpenReport {
         link: LinkKind::Xdp,
         control_process: None,
-        limits: limits(&place),
-        interface: place.name,
+        limits: limits(&attachment),
+        interface: attachment.name,
         mac: Some(setup.interface.mac.to_string()),
         ip: setup.ip,
         bus: None,

@@ -107,7 +107,7 @@ impl std::fmt::Debug for Demux {
 }
 
 /// Parts of a port that has no number yet.
-pub(crate) struct Made {
+pub(crate) struct PortObjects {
     pub(crate) memory: MappedPort,
     /// The map that the memory is.
     pub(crate) map: OwnedFd,
@@ -187,7 +187,11 @@ impl Demux {
     ///
     /// # Errors
     /// [`PortError::Refused`].
-    pub(crate) fn make_port(&self, port: PortNumber, shape: Shape) -> Result<Made, PortError> {
+    pub(crate) fn make_port(
+        &self,
+        port: PortNumber,
+        shape: Shape,
+    ) -> Result<PortObjects, PortError> {
         self.make(port.get().into(), port.get(), shape)
     }
 
@@ -195,7 +199,7 @@ impl Demux {
     ///
     /// # Errors
     /// [`PortError::TooManyUdpPorts`], [`PortError::Refused`].
-    pub(crate) fn make_udp_port(&self, port: u16, shape: Shape) -> Result<Made, PortError> {
+    pub(crate) fn make_udp_port(&self, port: u16, shape: Shape) -> Result<PortObjects, PortError> {
         let table = &self.maps.udp_ports;
         let place = table
             .take(port)
@@ -212,7 +216,7 @@ impl Demux {
     }
 
     /// Makes a port and puts it in its place.
-    fn make(&self, place: u32, number: u16, shape: Shape) -> Result<Made, PortError> {
+    fn make(&self, place: u32, number: u16, shape: Shape) -> Result<PortObjects, PortError> {
         let map = create_map(
             BPF_MAP_TYPE_ARRAY,
             4,
@@ -230,7 +234,7 @@ impl Demux {
             let owned = map.fd().as_fd().try_clone_to_owned();
             owned.map_err(|error| PortError::refused("keeping the port's maps", error))
         };
-        Ok(Made {
+        Ok(PortObjects {
             memory,
             map: owned(&map)?,
             doorbell: owned(&ring)?,

@@ -37,7 +37,7 @@ pub(super) struct Access {
 
 /// Connections of a user to a node.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct ConnectionCounts {
     /// All of this user, with what is being closed.
     pub(super) user: usize,
     /// Of these, handshakes under way.
@@ -92,7 +92,7 @@ impl Access {
 
     /// Whether one more connection of another user fits: half of the descriptors that this process may have are for
     /// other users, and half of those for one. The rest is ours, whatever others do.
-    pub(super) fn has_room(held: Held) -> bool {
+    pub(super) fn has_room(held: ConnectionCounts) -> bool {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let others_max = limit / 2 / CONNECTION_DESCRIPTORS;

@@ -115,7 +115,7 @@ fn parse_presence_name(name: &str) -> Option<u32> {
 
 /// A node in the file system, as a watcher finds it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ListedNode {
     pub(crate) node: NodeName,
     pub(crate) processes: Vec<u32>,
     pub(crate) ports: Vec<PortNumber>,
@@ -128,7 +128,7 @@ pub(crate) fn open_to_watch(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// The nodes of a bus that are alive.
-pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<Found>> {
+pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<ListedNode>> {
     let mut found = Vec::new();
     for name in names(bus)? {
         let Some(node) = name.to_str().and_then(|name| name.parse().ok()) else {
@@ -147,7 +147,7 @@ pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<Found>> {
                 ports.extend((!is_dead(place.as_fd(), name)).then_some(port));
             }
         }
-        found.push(Found {
+        found.push(ListedNode {
             node,
             processes,
             ports,

@@ -5,40 +5,40 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::closer::PeerSocket;
-use super::incoming::{Incoming, InletShared};
-use super::outlet::{Established, OutletShared};
+use super::incoming::{Incoming, ReceiverShared};
+use super::sender::{Established, SenderShared};
 use crate::sys::seqpacket::Listener;
 
 /// A descriptor of the service thread's, by its part in a connection.
 pub(super) enum Entry {
     /// A port's listening socket.
     Listener {
-        inlet: Arc<InletShared>,
+        bus_receiver: Arc<ReceiverShared>,
         socket: Listener,
     },
     /// Somebody who has connected and not finished the handshake.
     Arriving {
-        inlet: Arc<InletShared>,
+        bus_receiver: Arc<ReceiverShared>,
         socket: PeerSocket,
         since: Instant,
         offered: Option<(usize, u64)>,
     },
     /// A producer of a port.
     Producer {
-        inlet: Arc<InletShared>,
+        bus_receiver: Arc<ReceiverShared>,
         socket: PeerSocket,
         incoming: Arc<Incoming>,
     },
     /// A connection of ours that is being made.
     Connecting {
-        outlet: Arc<OutletShared>,
+        bus_sender: Arc<SenderShared>,
         socket: PeerSocket,
         since: Instant,
         made: Option<Arc<Established>>,
     },
     /// A connection of ours.
     Consumer {
-        outlet: Arc<OutletShared>,
+        bus_sender: Arc<SenderShared>,
         socket: PeerSocket,
         made_at: Instant,
         established: Arc<Established>,
@@ -67,18 +67,20 @@ impl Entry {
         }
     }
 
-    pub(super) fn inlet(&self) -> Option<&Arc<InletShared>> {
+    pub(super) fn bus_receiver(&self) -> Option<&Arc<ReceiverShared>> {
         match self {
-            Self::Listener { inlet, .. }
-            | Self::Arriving { inlet, .. }
-            | Self::Producer { inlet, .. } => Some(inlet),
+            Self::Listener { bus_receiver, .. }
+            | Self::Arriving { bus_receiver, .. }
+            | Self::Producer { bus_receiver, .. } => Some(bus_receiver),
             _ => None,
         }
     }
 
-    pub(super) fn outlet(&self) -> Option<&Arc<OutletShared>> {
+    pub(super) fn bus_sender(&self) -> Option<&Arc<SenderShared>> {
         match self {
-            Self::Connecting { outlet, .. } | Self::Consumer { outlet, .. } => Some(outlet),
+            Self::Connecting { bus_sender, .. } | Self::Consumer { bus_sender, .. } => {
+                Some(bus_sender)
+            }
             _ => None,
         }
     }
@@ -93,12 +95,12 @@ impl Entry {
 
 /// Memories that the port's thread may still be using. They are let go of here, so that it never
 /// unmaps on the way of a message.
-pub(super) enum Grave {
+pub(super) enum DetachedPort {
     Incoming(Arc<Incoming>),
     Established(Arc<Established>),
 }
 
-impl Grave {
+impl DetachedPort {
     pub(super) fn is_ours_alone(&self) -> bool {
         match self {
             Self::Incoming(incoming) => Arc::strong_count(incoming) == 1,

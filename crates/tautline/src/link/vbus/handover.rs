@@ -11,8 +11,8 @@ use tautline_shm::vbus::shape::{self, consumer_bytes};
 
 use super::access::Share;
 use super::closer::{Foreign, PeerSocket};
-use super::incoming::{Incoming, InletShared};
-use super::outlet::{Established, OutletShared};
+use super::incoming::{Incoming, ReceiverShared};
+use super::sender::{Established, SenderShared};
 use super::view::View;
 use crate::address::NodeName;
 use crate::sys::clock;
@@ -20,50 +20,51 @@ use crate::sys::event::Event;
 use crate::sys::seqpacket;
 use crate::sys::shared::{OwnMemory, PeerMemory};
 
-pub(super) fn greeting(step: Step, inlet: &InletShared) -> Message {
+pub(super) fn greeting(step: Step, bus_receiver: &ReceiverShared) -> Message {
     Message::new(
         step,
-        inlet.node.bytes(),
-        inlet.number.get(),
+        bus_receiver.node.bytes(),
+        bus_receiver.number.get(),
         std::process::id(),
     )
 }
 
 /// Consumer: offers an entry to who wants to connect.
 pub(super) fn offer(
-    inlet: &InletShared,
+    bus_receiver: &ReceiverShared,
     socket: &PeerSocket,
     message: &Message,
     share: Share,
 ) -> Result<(usize, u64), Refusal> {
-    let port = PortNumber::new(message.port).filter(|_| message.peer_port == inlet.number.get());
+    let port =
+        PortNumber::new(message.port).filter(|_| message.peer_port == bus_receiver.number.get());
     let (Some(port), Some(node)) = (port, NodeName::from_bytes(message.node)) else {
         return Err(Refusal::NotHere);
     };
-    let (index, epoch, event) = inlet.offer(node, port, share).ok_or(Refusal::Full)?;
+    let (index, epoch, event) = bus_receiver.offer(node, port, share).ok_or(Refusal::Full)?;
     let offer = Message {
         epoch,
         index: index as u32,
         peer_port: message.port,
         memory_bytes: consumer_bytes() as u64,
-        ..greeting(Step::Offer, inlet)
+        ..greeting(Step::Offer, bus_receiver)
     };
-    let descriptors = [inlet.file(), event.as_fd()];
+    let descriptors = [bus_receiver.file(), event.as_fd()];
     // The producer's memory is due next.
     seqpacket::pass_rights(socket.as_fd(), true);
     match seqpacket::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
         Ok(()) => Ok((index, epoch)),
         Err(_) => {
-            inlet.take_back(index);
+            bus_receiver.take_back(index);
             Err(Refusal::NotHere)
         }
     }
 }
 
-pub(super) fn refuse(inlet: &InletShared, socket: &PeerSocket, reason: Refusal) {
+pub(super) fn refuse(bus_receiver: &ReceiverShared, socket: &PeerSocket, reason: Refusal) {
     let refused = Message {
         reason: reason as u32,
-        ..greeting(Step::Refused, inlet)
+        ..greeting(Step::Refused, bus_receiver)
     };
     // If it is gone, it needs no answer.
     let _sent = seqpacket::send(socket.as_fd(), &refused.to_bytes(), &[]);
@@ -71,12 +72,12 @@ pub(super) fn refuse(inlet: &InletShared, socket: &PeerSocket, reason: Refusal) 
 
 /// Consumer: maps what the producer has made, and checks what it says of itself.
 pub(super) fn admit(
-    inlet: &InletShared,
+    bus_receiver: &ReceiverShared,
     message: &Message,
     (index, epoch): (usize, u64),
     descriptors: Foreign,
 ) -> Result<Incoming, Refusal> {
-    let bytes = inlet.shape.producer_bytes();
+    let bytes = bus_receiver.shape.producer_bytes();
     let node = NodeName::from_bytes(message.node).ok_or(Refusal::NotHere)?;
     let port = PortNumber::new(message.port).ok_or(Refusal::NotHere)?;
     if message.epoch != epoch || message.memory_bytes != bytes as u64 {
@@ -88,13 +89,13 @@ pub(super) fn admit(
     }
     let [file] = descriptors.take().ok_or(Refusal::Memory)?;
     let memory = PeerMemory::map(file, bytes).map_err(|_| Refusal::Memory)?;
-    let memory = View::producer(memory, inlet.shape);
+    let memory = View::producer(memory, bus_receiver.shape);
     let identity = memory.memory().head.identity.read();
     let found = shape::check(&identity, ROLE_PRODUCER, bytes as u64);
-    let is_ours = found == Ok(inlet.shape)
+    let is_ours = found == Ok(bus_receiver.shape)
         && identity.epoch == epoch
         && identity.port == message.port
-        && identity.peer_port == inlet.number.get()
+        && identity.peer_port == bus_receiver.number.get()
         && identity.node == message.node;
     if !is_ours {
         return Err(Refusal::Memory);
@@ -105,7 +106,7 @@ pub(super) fn admit(
 /// Producer: checks the port's memory, and makes one for it.
 pub(super) fn make(
     node: NodeName,
-    outlet: &OutletShared,
+    bus_sender: &SenderShared,
     message: &Message,
     descriptors: Foreign,
 ) -> io::Result<Established> {
@@ -123,8 +124,8 @@ pub(super) fn make(
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)
         .map_err(io::Error::other)?;
     let index = message.index as usize;
-    let is_meant = identity.port == outlet.to.get()
-        && identity.node == outlet.node.bytes()
+    let is_meant = identity.port == bus_sender.to.get()
+        && identity.node == bus_sender.node.bytes()
         && message.epoch != 0
         && index < PRODUCERS_MAX;
     if !is_meant {
@@ -134,31 +135,31 @@ pub(super) fn make(
     let established = Established::new(own, peer, event, shape, index);
     established.memory().head.identity.announce(&Identity {
         epoch: message.epoch,
-        port: outlet.from.get(),
-        peer_port: outlet.to.get(),
+        port: bus_sender.from.get(),
+        peer_port: bus_sender.to.get(),
         process: std::process::id(),
         made_ns: clock::monotonic().as_nanos(),
         node: node.bytes(),
-        peer_node: outlet.node.bytes(),
+        peer_node: bus_sender.node.bytes(),
         ..shape.producer_identity()
     });
     Ok(established)
 }
 
 /// Consumer: shows its memories to a watcher.
-pub(super) fn show(inlet: &InletShared, socket: &PeerSocket) -> io::Result<()> {
+pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Result<()> {
     let view = Message {
         index: INDEX_CONSUMER,
         memory_bytes: consumer_bytes() as u64,
-        ..greeting(Step::View, inlet)
+        ..greeting(Step::View, bus_receiver)
     };
-    seqpacket::send(socket.as_fd(), &view.to_bytes(), &[inlet.file()])?;
-    for incoming in inlet.live() {
+    seqpacket::send(socket.as_fd(), &view.to_bytes(), &[bus_receiver.file()])?;
+    for incoming in bus_receiver.live() {
         let view = Message {
             epoch: incoming.epoch,
             index: incoming.index() as u32,
-            peer_port: inlet.number.get(),
-            memory_bytes: inlet.shape.producer_bytes() as u64,
+            peer_port: bus_receiver.number.get(),
+            memory_bytes: bus_receiver.shape.producer_bytes() as u64,
             ..Message::new(
                 Step::View,
                 incoming.node.bytes(),
@@ -168,6 +169,6 @@ pub(super) fn show(inlet: &InletShared, socket: &PeerSocket) -> io::Result<()> {
         };
         seqpacket::send(socket.as_fd(), &view.to_bytes(), &[incoming.file()])?;
     }
-    let end = greeting(Step::End, inlet);
+    let end = greeting(Step::End, bus_receiver);
     seqpacket::send(socket.as_fd(), &end.to_bytes(), &[])
 }

@@ -136,7 +136,7 @@ impl Control {
 
 /// State that the port's thread, the service thread and the status page share.
 #[derive(Debug)]
-pub(crate) struct InletShared {
+pub(crate) struct ReceiverShared {
     pub(crate) node: NodeName,
     pub(crate) number: PortNumber,
     pub(crate) shape: Shape,
@@ -150,7 +150,7 @@ pub(crate) struct InletShared {
     control: Mutex<Control>,
 }
 
-impl InletShared {
+impl ReceiverShared {
     pub(crate) fn new(
         node: NodeName,
         number: PortNumber,
@@ -158,7 +158,7 @@ impl InletShared {
         sources: usize,
     ) -> std::io::Result<Self> {
         let own = View::consumer(OwnMemory::new(consumer_bytes())?);
-        let inlet = Self {
+        let bus_receiver = Self {
             node,
             number,
             shape,
@@ -168,7 +168,7 @@ impl InletShared {
             generation: AtomicU32::new(0),
             control: Mutex::default(),
         };
-        inlet.memory().head.identity.announce(&Identity {
+        bus_receiver.memory().head.identity.announce(&Identity {
             epoch: epoch(),
             port: number.get(),
             process: std::process::id(),
@@ -176,7 +176,7 @@ impl InletShared {
             node: node.bytes(),
             ..shape.consumer_identity()
         });
-        Ok(inlet)
+        Ok(bus_receiver)
     }
 
     #[inline]
@@ -288,7 +288,7 @@ impl InletShared {
 
     /// Tells the port's thread, and wakes it if it sleeps.
     fn changed(&self) {
-        // Release: partner is the Acquire in `Inlet::refresh`.
+        // Release: partner is the Acquire in `BusReceiver::refresh`.
         self.generation.fetch_add(1, Release);
         wake(&self.generation, false);
         self.bells.ring();

@@ -6,7 +6,7 @@
 //! * `access` says who may have which name, send where, and hold how much; `closer` closes what strangers handed over.
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
-//! * `inlet` and `outlet` are the two ends of a connection, in the thread of a port.
+//! * `receiver` and `sender` are the two ends of a connection, in the thread of a port.
 
 mod access;
 mod ask;
@@ -16,10 +16,10 @@ mod directory;
 mod entry;
 mod handover;
 mod incoming;
-mod inlet;
 pub mod observe;
-mod outlet;
 mod place;
+mod receiver;
+mod sender;
 mod service;
 mod view;
 
@@ -38,9 +38,9 @@ use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 use self::access::Access;
 use self::config::BusConfig;
 use self::directory::{BindError, Directory};
-pub(crate) use self::incoming::{InletShared, PeerFigures, wrapping_sum};
-pub(crate) use self::inlet::{FoundAt, FoundMessage, Inlet};
-pub(crate) use self::outlet::Outlet;
+pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
+pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
+pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
@@ -151,13 +151,13 @@ impl Link for BusLink {
             },
             BindError::Io(error) => PortError::refused("taking the port's name on the bus", error),
         })?;
-        let shared = InletShared::new(self.node, number, shape, sources)
+        let shared = ReceiverShared::new(self.node, number, shape, sources)
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         let shared = Arc::new(shared);
         let listen = Command::Listen(Arc::clone(&shared), socket);
         self.service.handle.command(listen);
         Ok(PortHalf::Bus(Box::new(BusPort {
-            inlet: Inlet::new(shared),
+            bus_receiver: BusReceiver::new(shared),
             flows: Vec::with_capacity(DESTINATIONS_MAX),
             clock: Ticks::new(),
             wait: self.wait,
@@ -185,10 +185,10 @@ impl Link for BusLink {
 }
 
 fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
-    use tautline_shm::region::Shape as Asked;
+    use tautline_shm::region::Shape as PortShape;
     let kind = match request.shape {
-        Asked::Queuing { depth } => Kind::Queuing { depth },
-        Asked::Sampling { .. } => Kind::Sampling,
+        PortShape::Queuing { depth } => Kind::Queuing { depth },
+        PortShape::Sampling { .. } => Kind::Sampling,
     };
     let bytes = request.message_bytes_max;
     let shape = Shape {
@@ -212,14 +212,14 @@ fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
 struct Flow {
     name: String,
     to: PortNumber,
-    outlet: Outlet,
+    bus_sender: BusSender,
     numbering: Numbering,
 }
 
 /// A port's half: what it receives through, and its ways to others.
 #[derive(Debug)]
 pub(crate) struct BusPort {
-    pub(crate) inlet: Inlet,
+    pub(crate) bus_receiver: BusReceiver,
     flows: Vec<Flow>,
     clock: Ticks,
     wait: Duration,
@@ -236,17 +236,17 @@ impl BusPort {
 
     /// As [`super::Inbox::arm`].
     pub(crate) fn arm(&mut self, for_descriptor: bool) {
-        self.inlet.arm(for_descriptor);
+        self.bus_receiver.arm(for_descriptor);
     }
 
     /// As [`super::Inbox::wait`].
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.inlet.wait(timeout)
+        self.bus_receiver.wait(timeout)
     }
 
     /// As [`super::Inbox::descriptor`].
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inlet.shared.descriptor()
+        self.bus_receiver.shared.descriptor()
     }
 }
 
@@ -272,8 +272,8 @@ impl BusPort {
             lacks: "name that a node on a bus can have",
             link: "vbus",
         })?;
-        let from = self.inlet.shared.number;
-        let outlet = Outlet::new(
+        let from = self.bus_receiver.shared.number;
+        let bus_sender = BusSender::new(
             &self.service.handle,
             from,
             node,
@@ -284,7 +284,7 @@ impl BusPort {
         self.flows.push(Flow {
             name: name.to_owned(),
             to,
-            outlet,
+            bus_sender,
             numbering: Numbering::default(),
         });
         Ok(self.flows.len() - 1)
@@ -298,7 +298,7 @@ impl BusPort {
     /// Waits until the port at the end of this way is there.
     pub(crate) fn wait_for_peer(&self, to: usize, deadline: Instant) -> Result<(), PortError> {
         let flow = &self.flows[to];
-        if flow.outlet.wait_for_peer(deadline) {
+        if flow.bus_sender.wait_for_peer(deadline) {
             return Ok(());
         }
         Err(PortError::PeerAbsent {
@@ -317,7 +317,9 @@ impl BusPort {
         message: &[u8],
     ) -> Result<(), SendError> {
         let flow = &mut self.flows[to];
-        let result = flow.outlet.send(priority, flow.numbering.take(), message);
+        let result = flow
+            .bus_sender
+            .send(priority, flow.numbering.take(), message);
         match result {
             Ok(()) => statistics.sent.add(1),
             Err(_) => statistics.send_errors.add(1),
@@ -337,7 +339,7 @@ impl BusPort {
             let flow = &mut self.flows[run[0].to.0];
             let messages = run.iter().map(|outgoing| outgoing.message);
             let (count, result) =
-                flow.outlet
+                flow.bus_sender
                     .send_batch(run[0].priority, &mut flow.numbering, messages);
             sent += count;
             statistics.sent.add(count as u64);
@@ -353,17 +355,17 @@ impl BusPort {
         Ok(sent)
     }
 
-    /// Outlet to a destination and the numbering of its messages, for a message that is filled where it will lie.
+    /// BusSender to a destination and the numbering of its messages, for a message that is filled where it will lie.
     #[inline(always)]
-    pub(crate) fn outlet(&mut self, to: usize) -> (&mut Outlet, &mut Numbering) {
+    pub(crate) fn bus_sender(&mut self, to: usize) -> (&mut BusSender, &mut Numbering) {
         let flow = &mut self.flows[to];
-        (&mut flow.outlet, &mut flow.numbering)
+        (&mut flow.bus_sender, &mut flow.numbering)
     }
 
     /// The most urgent message, if there is one; if there is none and `notify` is set, the descriptor is armed.
     #[inline(always)]
     pub(crate) fn find(&mut self, notify: bool) -> Option<FoundMessage> {
-        let found = self.inlet.find();
+        let found = self.bus_receiver.find();
         if found.is_none() && notify {
             return self.find_armed();
         }
@@ -374,7 +376,7 @@ impl BusPort {
     #[inline(never)]
     fn find_armed(&mut self) -> Option<FoundMessage> {
         self.arm(true);
-        self.inlet.find()
+        self.bus_receiver.find()
     }
 
     /// A message that was found, copied into `buffer`, which holds the port's largest.
@@ -385,28 +387,30 @@ impl BusPort {
         buffer: &mut [u8],
     ) -> Message {
         let length = head.length as usize;
-        self.inlet.slot(place).copy_out(&mut buffer[..length]);
+        self.bus_receiver
+            .slot(place)
+            .copy_out(&mut buffer[..length]);
         let message = Message {
             length,
             priority: Priority::ALL[place.class],
-            source: self.inlet.sender(place),
+            source: self.bus_receiver.sender(place),
             arrival: Instant::from_nanos(head.arrival_ns),
             sequence: head.sequence,
         };
-        self.inlet.release(place);
+        self.bus_receiver.release(place);
         message
     }
 
     /// A message that was lent. Out of line, so that dropping one is a few instructions.
     #[inline(never)]
-    pub(crate) fn give_back(&mut self, place: FoundAt) {
-        self.inlet.release(place);
+    pub(crate) fn give_back(&mut self, place: SlotRef) {
+        self.bus_receiver.release(place);
     }
 
     /// Looks for new values. If there is none and `notify` is set, the descriptor is armed.
     #[inline(always)]
     pub(crate) fn refresh_values(&mut self, notify: bool) {
-        let new = self.inlet.refresh_values();
+        let new = self.bus_receiver.refresh_values();
         if notify && !new {
             self.refresh_armed();
         }
@@ -415,13 +419,13 @@ impl BusPort {
     #[cold]
     fn refresh_armed(&mut self) {
         self.arm(true);
-        self.inlet.refresh_values();
+        self.bus_receiver.refresh_values();
     }
 
     /// The value in a place where it lies.
     #[inline(always)]
     pub(crate) fn lend_value(&mut self, place: usize) -> Option<LentSample<'_>> {
-        let handed = self.inlet.hand(place)?;
+        let handed = self.bus_receiver.hand(place)?;
         Some(LentSample {
             bytes: handed.bytes,
             priority: Priority::ALL[handed.head.class as usize],
@@ -443,7 +447,7 @@ impl BusPort {
         period: Duration,
     ) -> Option<Sample> {
         let now = self.now();
-        let handed = self.inlet.hand(place)?;
+        let handed = self.bus_receiver.hand(place)?;
         let length = handed.head.length as usize;
         handed.bytes.copy_out(0, &mut buffer[..length]);
         let arrival = Instant::from_nanos(handed.head.arrival_ns);
@@ -464,8 +468,8 @@ impl BusPort {
 
 impl Drop for BusPort {
     fn drop(&mut self) {
-        self.directory.unbind(self.inlet.shared.number);
-        let close = Command::Close(Arc::clone(&self.inlet.shared));
+        self.directory.unbind(self.bus_receiver.shared.number);
+        let close = Command::Close(Arc::clone(&self.bus_receiver.shared));
         self.service.handle.command(close);
     }
 }

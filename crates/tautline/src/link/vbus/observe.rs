@@ -371,7 +371,7 @@ impl Observer {
             process: self.identity.process,
             depth: self.shape.depth(),
             message_bytes_max: self.shape.message_bytes_max,
-            sleeps: waiting.load(Relaxed) & tautline_shm::vbus::wait::MANNER != 0,
+            sleeps: waiting.load(Relaxed) & tautline_shm::vbus::wait::WAKE_MODE != 0,
             producers: producers
                 .map(|watched| self.producer_figures(watched, now_ns))
                 .collect(),
@@ -446,7 +446,7 @@ fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
 #[derive(Debug)]
 pub struct Tap {
     observer: Observer,
-    places: Vec<Place>,
+    positions: Vec<TapPosition>,
     missed: u64,
     /// The connection that is looked at first.
     turn: usize,
@@ -454,7 +454,7 @@ pub struct Tap {
 
 /// How far the tap has come with one connection.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TapPosition {
     epoch: u64,
     next: [u32; CLASS_COUNT],
     /// The writer's word when its value was copied last.
@@ -481,16 +481,16 @@ impl Tap {
     /// A tap of what is published from now on.
     #[must_use]
     pub fn new(observer: Observer) -> Tap {
-        let places = observer.connections.iter().map(|watched| {
+        let positions = observer.connections.iter().map(|watched| {
             let head = watched.memory().head;
-            Place {
+            TapPosition {
                 epoch: watched.epoch,
                 next: std::array::from_fn(|class| head.published.count[class].load(Acquire) as u32),
                 word: head.latest.latest.load(Acquire),
             }
         });
         Tap {
-            places: places.collect(),
+            positions: positions.collect(),
             observer,
             missed: 0,
             turn: 0,
@@ -515,18 +515,18 @@ impl Tap {
     /// [`ObserveError`]; what was tapped before stays.
     pub fn refresh(&mut self) -> Result<(), ObserveError> {
         self.observer.refresh()?;
-        let places = self.observer.connections.iter().map(|watched| {
+        let positions = self.observer.connections.iter().map(|watched| {
             let known = self
-                .places
+                .positions
                 .iter()
                 .find(|place| place.epoch == watched.epoch);
-            known.copied().unwrap_or(Place {
+            known.copied().unwrap_or(TapPosition {
                 epoch: watched.epoch,
                 next: [0; CLASS_COUNT],
                 word: 0,
             })
         });
-        self.places = places.collect();
+        self.positions = positions.collect();
         self.turn = 0;
         Ok(())
     }
@@ -538,7 +538,7 @@ impl Tap {
         for step in 0..count {
             let index = (self.turn + step) % count;
             let watched = &self.observer.connections[index];
-            let place = &mut self.places[index];
+            let place = &mut self.positions[index];
             let (found, missed) = match self.observer.shape.kind {
                 Kind::Queuing { depth } => place.message(watched, depth, buffer),
                 Kind::Sampling => place.value(watched, buffer),
@@ -553,7 +553,7 @@ impl Tap {
     }
 }
 
-impl Place {
+impl TapPosition {
     /// The next message, the most urgent first, and how many were missed before it.
     fn message(
         &mut self,

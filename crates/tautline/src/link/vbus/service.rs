@@ -12,13 +12,13 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify;
 use tautline_shm::vbus::handshake::{HandshakeError, MESSAGE_BYTES, Message, Refusal, Step};
 
-use super::access::{Access, Held};
+use super::access::{Access, ConnectionCounts};
 use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
 use super::directory::Directory;
-use super::entry::{Entry, Grave};
+use super::entry::{DetachedPort, Entry};
 use super::handover::{admit, greeting, make, offer, refuse, show};
-use super::incoming::InletShared;
-use super::outlet::{Established, OutletShared};
+use super::incoming::ReceiverShared;
+use super::sender::{Established, SenderShared};
 use crate::address::NodeName;
 use crate::sys::event::Event;
 use crate::sys::seqpacket::{self, Listener, Received};
@@ -43,13 +43,13 @@ const PENDING_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is open: accept for it.
-    Listen(Arc<InletShared>, Listener),
+    Listen(Arc<ReceiverShared>, Listener),
     /// It is closed.
-    Close(Arc<InletShared>),
+    Close(Arc<ReceiverShared>),
     /// Find the peer of a flow, and find it again whenever it comes back.
-    Connect(Arc<OutletShared>),
+    Connect(Arc<SenderShared>),
     /// The flow is gone.
-    Disconnect(Arc<OutletShared>),
+    Disconnect(Arc<SenderShared>),
     /// The node is gone.
     Stop,
 }
@@ -128,8 +128,8 @@ struct Worker {
     paused: Vec<u64>,
     accept_at: Instant,
     /// Flows whose peer is not there.
-    seeking: Vec<Arc<OutletShared>>,
-    graves: Vec<Grave>,
+    seeking: Vec<Arc<SenderShared>>,
+    detached: Vec<DetachedPort>,
     sought_at: Instant,
     retry_at: Instant,
 }
@@ -171,7 +171,7 @@ impl Worker {
             paused: Vec::new(),
             accept_at: Instant::now(),
             seeking: Vec::new(),
-            graves: Vec::new(),
+            detached: Vec::new(),
             sought_at: Instant::now(),
             retry_at: Instant::now() + RETRY_PERIOD,
         })
@@ -212,23 +212,35 @@ impl Worker {
         !self.seeking.is_empty()
             || !self.paused.is_empty()
             || self.closer.is_waiting()
-            || !self.graves.is_empty()
+            || !self.detached.is_empty()
             || self.entries.values().any(|entry| entry.since().is_some())
     }
 
     /// `false` if the node is gone.
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Listen(inlet, socket) => {
-                self.add(Entry::Listener { inlet, socket });
+            Command::Listen(bus_receiver, socket) => {
+                self.add(Entry::Listener {
+                    bus_receiver,
+                    socket,
+                });
             }
-            Command::Close(inlet) => {
-                self.remove(|entry| entry.inlet().is_some_and(|of| Arc::ptr_eq(of, &inlet)));
+            Command::Close(bus_receiver) => {
+                self.remove(|entry| {
+                    entry
+                        .bus_receiver()
+                        .is_some_and(|of| Arc::ptr_eq(of, &bus_receiver))
+                });
             }
-            Command::Connect(outlet) => self.connect(outlet),
-            Command::Disconnect(outlet) => {
-                self.remove(|entry| entry.outlet().is_some_and(|of| Arc::ptr_eq(of, &outlet)));
-                self.seeking.retain(|other| !Arc::ptr_eq(other, &outlet));
+            Command::Connect(bus_sender) => self.connect(bus_sender),
+            Command::Disconnect(bus_sender) => {
+                self.remove(|entry| {
+                    entry
+                        .bus_sender()
+                        .is_some_and(|of| Arc::ptr_eq(of, &bus_sender))
+                });
+                self.seeking
+                    .retain(|other| !Arc::ptr_eq(other, &bus_sender));
             }
             Command::Stop => return false,
         }
@@ -262,10 +274,10 @@ impl Worker {
         for token in meant {
             match self.entries.remove(&token) {
                 Some(Entry::Producer { incoming, .. }) => {
-                    self.graves.push(Grave::Incoming(incoming));
+                    self.detached.push(DetachedPort::Incoming(incoming));
                 }
                 Some(Entry::Consumer { established, .. }) => {
-                    self.graves.push(Grave::Established(established));
+                    self.detached.push(DetachedPort::Established(established));
                 }
                 _ => {}
             }
@@ -278,11 +290,14 @@ impl Worker {
             return;
         };
         match entry {
-            Entry::Listener { inlet, socket } => {
-                let inlet = Arc::clone(inlet);
+            Entry::Listener {
+                bus_receiver,
+                socket,
+            } => {
+                let bus_receiver = Arc::clone(bus_receiver);
                 // The rest comes with the next look.
                 match seqpacket::accept(socket.as_fd()) {
-                    Ok(Some(socket)) => self.arrive(inlet, socket),
+                    Ok(Some(socket)) => self.arrive(bus_receiver, socket),
                     Ok(None) => {}
                     Err(_) => self.pause(token),
                 }
@@ -351,23 +366,23 @@ impl Worker {
     }
 
     /// Lets in who may come in; only then is anything kept for it.
-    fn arrive(&mut self, inlet: Arc<InletShared>, socket: OwnedFd) {
+    fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: OwnedFd) {
         let Ok(socket) = PeerSocket::new(socket, &self.closer) else {
             return;
         };
         let user = socket.user();
-        let share = self.access.share(user, inlet.number);
+        let share = self.access.share(user, bus_receiver.number);
         let refusal = match share {
             None => Some(Refusal::Denied),
             Some(_) if !self.has_room(user) => Some(Refusal::Full),
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
-            inlet.count_refused();
-            return refuse(&inlet, &socket, refusal);
+            bus_receiver.count_refused();
+            return refuse(&bus_receiver, &socket, refusal);
         }
         self.add(Entry::Arriving {
-            inlet,
+            bus_receiver,
             socket,
             since: Instant::now(),
             offered: None,
@@ -383,7 +398,7 @@ impl Worker {
             return entries().filter(pending).filter(trusts).count() < PENDING_MAX;
         }
         let of_user = || entries().filter(|entry| entry.user() == Some(user));
-        Access::has_room(Held {
+        Access::has_room(ConnectionCounts {
             user: of_user().count() + self.closer.held(user),
             user_pending: of_user().filter(pending).count(),
             others: entries().filter(|entry| !trusts(entry)).count(),
@@ -394,35 +409,41 @@ impl Worker {
     fn lose(&mut self, entry: Entry) {
         match entry {
             Entry::Listener { .. } => {}
-            Entry::Arriving { inlet, offered, .. } => {
+            Entry::Arriving {
+                bus_receiver,
+                offered,
+                ..
+            } => {
                 if let Some((index, _)) = offered {
-                    inlet.take_back(index);
+                    bus_receiver.take_back(index);
                 }
             }
             Entry::Producer {
-                inlet, incoming, ..
+                bus_receiver,
+                incoming,
+                ..
             } => {
-                inlet.hang_up(&incoming);
-                self.graves.push(Grave::Incoming(incoming));
+                bus_receiver.hang_up(&incoming);
+                self.detached.push(DetachedPort::Incoming(incoming));
             }
-            Entry::Connecting { outlet, .. } => {
-                outlet.settle();
-                self.seeking.push(outlet);
+            Entry::Connecting { bus_sender, .. } => {
+                bus_sender.settle();
+                self.seeking.push(bus_sender);
             }
             Entry::Consumer {
-                outlet,
+                bus_sender,
                 made_at,
                 established,
                 ..
             } => {
-                outlet.set(None);
-                self.graves.push(Grave::Established(established));
+                bus_sender.set(None);
+                self.detached.push(DetachedPort::Established(established));
                 if made_at.elapsed() < RETRY_PERIOD / 4 {
                     // A peer that comes and goes without end must not keep us busy.
-                    self.seeking.push(outlet);
+                    self.seeking.push(bus_sender);
                 } else {
                     // Its port may be there again already.
-                    self.connect(outlet);
+                    self.connect(bus_sender);
                 }
             }
         }
@@ -437,7 +458,7 @@ impl Worker {
     ) -> Result<Entry, Entry> {
         match entry {
             Entry::Arriving {
-                inlet,
+                bus_receiver,
                 socket,
                 since,
                 offered,
@@ -445,10 +466,10 @@ impl Worker {
                 let descriptors = socket.foreign(descriptors);
                 let result = match (&message, offered) {
                     (Ok(message), None) if message.step == Step::Connect => {
-                        match self.offer(&inlet, &socket, message) {
+                        match self.offer(&bus_receiver, &socket, message) {
                             Ok(offered) => {
                                 return Ok(Entry::Arriving {
-                                    inlet,
+                                    bus_receiver,
                                     socket,
                                     since,
                                     offered: Some(offered),
@@ -459,11 +480,11 @@ impl Worker {
                     }
                     (Ok(message), None) if message.step == Step::Observe => {
                         // Shown, and then let go.
-                        let _gone = show(&inlet, &socket);
+                        let _gone = show(&bus_receiver, &socket);
                         Err(None)
                     }
                     (Ok(message), Some(offered)) if message.step == Step::Here => {
-                        admit(&inlet, message, offered, descriptors).map_err(Some)
+                        admit(&bus_receiver, message, offered, descriptors).map_err(Some)
                     }
                     (Err(HandshakeError::OtherVersion { .. }), _) => Err(Some(Refusal::Version)),
                     _ => Err(Some(Refusal::NotHere)),
@@ -472,26 +493,26 @@ impl Worker {
                     Ok(incoming) => {
                         seqpacket::pass_rights(socket.as_fd(), false);
                         let incoming = Arc::new(incoming);
-                        inlet.connect(&incoming);
+                        bus_receiver.connect(&incoming);
                         let accepted = Message {
                             epoch: incoming.epoch,
                             index: incoming.index() as u32,
-                            ..greeting(Step::Accepted, &inlet)
+                            ..greeting(Step::Accepted, &bus_receiver)
                         };
                         // If it is gone, it hangs up too.
                         let _sent = seqpacket::send(socket.as_fd(), &accepted.to_bytes(), &[]);
                         Ok(Entry::Producer {
-                            inlet,
+                            bus_receiver,
                             socket,
                             incoming,
                         })
                     }
                     Err(reason) => {
                         if let Some(reason) = reason {
-                            refuse(&inlet, &socket, reason);
+                            refuse(&bus_receiver, &socket, reason);
                         }
                         Err(Entry::Arriving {
-                            inlet,
+                            bus_receiver,
                             socket,
                             since,
                             offered,
@@ -500,13 +521,13 @@ impl Worker {
                 }
             }
             Entry::Connecting {
-                outlet,
+                bus_sender,
                 socket,
                 since,
                 made,
             } => {
                 let descriptors = socket.foreign(descriptors);
-                self.proceed(outlet, socket, since, made, message, descriptors)
+                self.proceed(bus_sender, socket, since, made, message, descriptors)
             }
             other => Err(other),
         }
@@ -515,17 +536,17 @@ impl Worker {
     /// Offers an entry to a producer whose name is its own.
     fn offer(
         &self,
-        inlet: &InletShared,
+        bus_receiver: &ReceiverShared,
         socket: &PeerSocket,
         message: &Message,
     ) -> Result<(usize, u64), Refusal> {
         let user = socket.user();
         let node = NodeName::from_bytes(message.node).ok_or(Refusal::NotHere)?;
         let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
-        let share = self.access.share(user, inlet.number);
+        let share = self.access.share(user, bus_receiver.number);
         match share {
             Some(share) if owns && self.access.may_be(user, node) => {
-                offer(inlet, socket, message, share)
+                offer(bus_receiver, socket, message, share)
             }
             _ => Err(Refusal::Denied),
         }
@@ -534,7 +555,7 @@ impl Worker {
     /// Producer: the consumer has answered.
     fn proceed(
         &self,
-        outlet: Arc<OutletShared>,
+        bus_sender: Arc<SenderShared>,
         socket: PeerSocket,
         since: Instant,
         made: Option<Arc<Established>>,
@@ -545,17 +566,17 @@ impl Worker {
             (Ok(message), None) if message.step == Step::Offer => {
                 // No more are due.
                 seqpacket::pass_rights(socket.as_fd(), false);
-                let result = make(self.node, &outlet, &message, descriptors);
+                let result = make(self.node, &bus_sender, &message, descriptors);
                 let sent = result.and_then(|made| {
                     let here = Message {
                         epoch: message.epoch,
                         index: message.index,
-                        peer_port: outlet.to.get(),
+                        peer_port: bus_sender.to.get(),
                         memory_bytes: made.own().bytes() as u64,
                         ..Message::new(
                             Step::Here,
                             self.node.bytes(),
-                            outlet.from.get(),
+                            bus_sender.from.get(),
                             std::process::id(),
                         )
                     };
@@ -565,13 +586,13 @@ impl Worker {
                 });
                 match sent {
                     Ok(made) => Ok(Entry::Connecting {
-                        outlet,
+                        bus_sender,
                         socket,
                         since,
                         made: Some(Arc::new(made)),
                     }),
                     Err(_) => Err(Entry::Connecting {
-                        outlet,
+                        bus_sender,
                         socket,
                         since,
                         made: None,
@@ -579,16 +600,16 @@ impl Worker {
                 }
             }
             (Ok(message), Some(established)) if message.step == Step::Accepted => {
-                outlet.set(Some(Arc::clone(&established)));
+                bus_sender.set(Some(Arc::clone(&established)));
                 Ok(Entry::Consumer {
-                    outlet,
+                    bus_sender,
                     socket,
                     made_at: Instant::now(),
                     established,
                 })
             }
             (_, made) => Err(Entry::Connecting {
-                outlet,
+                bus_sender,
                 socket,
                 since,
                 made,
@@ -597,23 +618,23 @@ impl Worker {
     }
 
     /// Tries to reach a flow's peer.
-    fn connect(&mut self, outlet: Arc<OutletShared>) {
+    fn connect(&mut self, bus_sender: Arc<SenderShared>) {
         // Before the attempt: a peer that comes after it is seen to come.
-        self.watch_for(outlet.node);
-        let connected = self.directory.connect(outlet.node, outlet.to);
+        self.watch_for(bus_sender.node);
+        let connected = self.directory.connect(bus_sender.node, bus_sender.to);
         let connected = connected.and_then(|socket| {
             let socket = PeerSocket::new(socket, &self.closer)?;
-            if !self.access.may_be(socket.user(), outlet.node) {
+            if !self.access.may_be(socket.user(), bus_sender.node) {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             // The offer brings two.
             seqpacket::pass_rights(socket.as_fd(), true);
             let connect = Message {
-                peer_port: outlet.to.get(),
+                peer_port: bus_sender.to.get(),
                 ..Message::new(
                     Step::Connect,
                     self.node.bytes(),
-                    outlet.from.get(),
+                    bus_sender.from.get(),
                     std::process::id(),
                 )
             };
@@ -622,14 +643,14 @@ impl Worker {
         });
         match connected {
             Ok(socket) => self.add(Entry::Connecting {
-                outlet,
+                bus_sender,
                 socket,
                 since: Instant::now(),
                 made: None,
             }),
             Err(_) => {
-                outlet.settle();
-                self.seeking.push(outlet);
+                bus_sender.settle();
+                self.seeking.push(bus_sender);
             }
         }
     }
@@ -664,8 +685,8 @@ impl Worker {
 
     fn seek(&mut self) {
         self.sought_at = Instant::now();
-        for outlet in std::mem::take(&mut self.seeking) {
-            self.connect(outlet);
+        for bus_sender in std::mem::take(&mut self.seeking) {
+            self.connect(bus_sender);
         }
     }
 
@@ -696,7 +717,7 @@ impl Worker {
             self.resume();
         }
         self.closer.retry();
-        self.graves.retain(|grave| !grave.is_ours_alone());
+        self.detached.retain(|grave| !grave.is_ours_alone());
     }
 }
 

@@ -11,7 +11,7 @@ use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::doorbell;
 use tautline_shm::layout::RecordHead;
-use tautline_shm::news::NewsReader;
+use tautline_shm::news::UndeliveredReader;
 use tautline_shm::region::{PortMemory, Shape};
 
 use crate::address::ipv4_of_word;
@@ -38,7 +38,7 @@ pub(super) struct XdpUdpPort {
     sender: Sender,
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
-    news: NewsReader,
+    news: UndeliveredReader,
     early: Option<Arc<EarlyFragments>>,
     /// Those that may be sent with.
     priorities: Priorities,
@@ -80,7 +80,7 @@ impl XdpUdpPort {
             cutter: cutter(interface, &sender),
             sender,
             priorities,
-            news: NewsReader::default(),
+            news: UndeliveredReader::default(),
             early,
             _opened: opened,
             _claim: claim,

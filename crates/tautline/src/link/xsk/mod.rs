@@ -9,7 +9,7 @@
 mod queues;
 
 mod port;
-mod pump;
+mod rx_queue;
 mod udp;
 
 use std::net::SocketAddrV4;
@@ -24,9 +24,9 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{PORT_MAX, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
-use self::port::{Seat, XskPort};
-use self::pump::{COLLECT_FRAMES_MAX, Maps, Shared};
+use self::port::{PortReceiver, XskPort};
 use self::queues::Opener;
+use self::rx_queue::{COLLECT_FRAMES_MAX, Maps, Shared};
 use self::udp::XskUdpPort;
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
@@ -178,10 +178,10 @@ impl Link for XskLink {
         } = request;
         let claim = claim(&self.setup.interface, self.setup.ethertype, port)?;
         let reserved = self.setup.ip.map(|ip| udp_socket(ip, port)).transpose()?;
-        let seat = Seat::take(&self.shared, shape, port.get(), |shared, place| {
+        let receiver = PortReceiver::take(&self.shared, shape, port.get(), |shared, place| {
             Ok(shared.open(port, place))
         })?;
-        Ok(PortHalf::frames(XskPort::new(seat, reserved, claim)))
+        Ok(PortHalf::frames(XskPort::new(receiver, reserved, claim)))
     }
 
     fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
@@ -190,12 +190,14 @@ impl Link for XskLink {
         })?;
         let local = SocketAddrV4::new(ip, port);
         let reserved = reserve(local)?;
-        let seat = Seat::take(&self.shared, shape, port, |shared, place| {
+        let receiver = PortReceiver::take(&self.shared, shape, port, |shared, place| {
             let opened = shared.open_udp(port, place);
             opened.ok_or(PortError::TooManyUdpPorts { max: PLACES })
         })?;
         let interface = self.setup.interface.clone();
-        Ok(Box::new(XskUdpPort::new(local, interface, seat, reserved)))
+        Ok(Box::new(XskUdpPort::new(
+            local, interface, receiver, reserved,
+        )))
     }
 
     fn route(

@@ -1,4 +1,4 @@
-//! A port of link `xsk`: its own memory, and a seat among those who look for what has come.
+//! A port of link `xsk`: its own memory, and a receiver among those who look for what has come.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tautline_proto::wire::Header;
 use tautline_shm::doorbell;
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::pump::{Open, Place, Shared};
+use super::rx_queue::{Open, PortSlot, Shared};
 use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -20,8 +20,8 @@ use crate::sys::{event, wait};
 
 /// Parts of ports of both kinds: where their messages arrive, and how to wait for them.
 #[derive(Debug)]
-pub(super) struct Seat {
-    place: Arc<Place>,
+pub(super) struct PortReceiver {
+    slot: Arc<PortSlot>,
     descriptor: OwnedFd,
     opened: Opened,
 }
@@ -39,27 +39,27 @@ impl Drop for Opened {
     }
 }
 
-impl Seat {
-    /// Takes a port's memory, and has `open` show it to the pump.
+impl PortReceiver {
+    /// Takes a port's memory, and has `open` show it to the receive queues.
     pub(super) fn take(
         shared: &Arc<Shared>,
         shape: Shape,
         number: u16,
-        open: impl FnOnce(&Shared, &Arc<Place>) -> Result<Open, PortError>,
+        open: impl FnOnce(&Shared, &Arc<PortSlot>) -> Result<Open, PortError>,
     ) -> Result<Self, PortError> {
         let refused = |error| PortError::refused("preparing the port", error);
-        let place = Arc::new(Place {
+        let slot = Arc::new(PortSlot {
             memory: Arc::new(MappedPort::private(shape, number).map_err(refused)?),
             bell: event::Event::new().map_err(refused)?,
         });
-        let members = [shared.arrivals(), place.bell.as_fd()];
+        let members = [shared.arrivals(), slot.bell.as_fd()];
         Ok(Self {
             descriptor: wait::either(&members).map_err(refused)?,
             opened: Opened {
-                open: open(shared, &place)?,
+                open: open(shared, &slot)?,
                 shared: Arc::clone(shared),
             },
-            place,
+            slot,
         })
     }
 
@@ -68,9 +68,9 @@ impl Seat {
     }
 }
 
-impl Inbox for Seat {
+impl Inbox for PortReceiver {
     fn memory(&self) -> &Arc<MappedPort> {
-        &self.place.memory
+        &self.slot.memory
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
@@ -79,13 +79,13 @@ impl Inbox for Seat {
     }
 
     fn arm(&mut self) {
-        self.place.bell.quiet();
-        doorbell::arm(self.place.memory.port().control);
+        self.slot.bell.quiet();
+        doorbell::arm(self.slot.memory.port().control);
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         let waited = wait::readable(self.descriptor.as_fd(), timeout);
-        doorbell::disarm(self.place.memory.port().control);
+        doorbell::disarm(self.slot.memory.port().control);
         Ok(waited?)
     }
 
@@ -98,16 +98,16 @@ impl Inbox for Seat {
 #[derive(Debug)]
 pub(super) struct XskPort {
     // Closed before the number is given up.
-    seat: Seat,
+    receiver: PortReceiver,
     /// The UDP port of the same number, so that nobody else has it.
     _reserved: Option<OwnedFd>,
     _claim: Claim,
 }
 
 impl XskPort {
-    pub(super) fn new(seat: Seat, reserved: Option<OwnedFd>, claim: Claim) -> Self {
+    pub(super) fn new(receiver: PortReceiver, reserved: Option<OwnedFd>, claim: Claim) -> Self {
         Self {
-            seat,
+            receiver,
             _reserved: reserved,
             _claim: claim,
         }
@@ -116,23 +116,23 @@ impl XskPort {
 
 impl Inbox for XskPort {
     fn memory(&self) -> &Arc<MappedPort> {
-        self.seat.memory()
+        self.receiver.memory()
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
-        self.seat.collect()
+        self.receiver.collect()
     }
 
     fn arm(&mut self) {
-        self.seat.arm();
+        self.receiver.arm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.seat.wait(timeout)
+        self.receiver.wait(timeout)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.seat.descriptor()
+        self.receiver.descriptor()
     }
 }
 
@@ -153,7 +153,7 @@ impl PortLink for XskPort {
 
     /// All go into the transmit ring, and one call has the kernel send them.
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        let queued = self.seat.shared().send(|queue| {
+        let queued = self.receiver.shared().send(|queue| {
             let mut queued = 0;
             for frame in frames {
                 let mut head = [0; HEAD_BYTES_MAX];

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::claim::patiently;
+use crate::claim::with_retries;
 use crate::error::OpenError;
 use crate::link::XdpMode;
 use crate::link::bpf::demux::Setup;
@@ -82,7 +82,7 @@ impl Opener<'_> {
     /// Patiently, because closing is asynchronous: the queue of a socket that was just closed is busy for a
     /// moment.
     fn with(&self, queue: u32, copies: Copies) -> io::Result<XskSocket> {
-        patiently(io::ErrorKind::ResourceBusy, || {
+        with_retries(io::ErrorKind::ResourceBusy, || {
             XskSocket::open(&self.opening(queue, copies))
         })
     }

@@ -9,10 +9,10 @@ use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::layout::RecordHead;
-use tautline_shm::news::NewsReader;
+use tautline_shm::news::UndeliveredReader;
 use tautline_shm::region::PortMemory;
 
-use super::port::Seat;
+use super::port::PortReceiver;
 use crate::address::ipv4_of_word;
 use crate::error::{ReceiveError, SendError};
 use crate::link::Inbox;
@@ -25,9 +25,9 @@ use crate::sys::interface::Interface;
 pub(super) struct XskUdpPort {
     local: SocketAddrV4,
     interface: Interface,
-    news: NewsReader,
+    news: UndeliveredReader,
     // Closed before the UDP port is given up.
-    seat: Seat,
+    receiver: PortReceiver,
     _reserved: OwnedFd,
 }
 
@@ -35,14 +35,14 @@ impl XskUdpPort {
     pub(super) fn new(
         local: SocketAddrV4,
         interface: Interface,
-        seat: Seat,
+        receiver: PortReceiver,
         reserved: OwnedFd,
     ) -> Self {
         Self {
             local,
             interface,
-            news: NewsReader::default(),
-            seat,
+            news: UndeliveredReader::default(),
+            receiver,
             _reserved: reserved,
         }
     }
@@ -50,23 +50,23 @@ impl XskUdpPort {
 
 impl Inbox for XskUdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
-        self.seat.memory()
+        self.receiver.memory()
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
-        self.seat.collect()
+        self.receiver.collect()
     }
 
     fn arm(&mut self) {
-        self.seat.arm();
+        self.receiver.arm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.seat.wait(timeout)
+        self.receiver.wait(timeout)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.seat.descriptor()
+        self.receiver.descriptor()
     }
 }
 
@@ -100,7 +100,7 @@ impl UdpPortLink for XskUdpPort {
             false => 0,
         };
         let mut frames = datagram.frames(route, priority, identification);
-        let sent = self.seat.shared().send(|queue| {
+        let sent = self.receiver.shared().send(|queue| {
             queue.reserve(frames.left())?;
             while let Some(frame) = frames.next_frame() {
                 queue.queue([frame, &[]])?;
@@ -112,7 +112,7 @@ impl UdpPortLink for XskUdpPort {
 
     /// All go into the transmit ring, as the fragments of a long one do.
     fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError> {
-        let queued = self.seat.shared().send(|queue| {
+        let queued = self.receiver.shared().send(|queue| {
             let mut queued = 0;
             for datagram in datagrams {
                 let Ok(headers) = datagram.headers() else {
@@ -134,11 +134,11 @@ impl UdpPortLink for XskUdpPort {
         head: &RecordHead,
         each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
     ) {
-        self.seat.shared().early().of_peer(head, each);
+        self.receiver.shared().early().of_peer(head, each);
     }
 
     fn undelivered(&mut self) -> Option<Undelivered> {
-        let news = self.news.next(self.seat.memory().port().control)?;
+        let news = self.news.next(self.receiver.memory().port().control)?;
         Some(Undelivered {
             destination: ipv4_of_word(news.destination),
             reason: Reason::of_code(news.code, news.mtu_bytes),

@@ -39,7 +39,7 @@ pub(in crate::port) struct Receiver {
 }
 
 /// A message, and where it lies. Its place is the port's until the message is taken or lent.
-pub(in crate::port) struct Located {
+pub(in crate::port) struct LocatedMessage {
     message: Message,
     at: Location,
 }
@@ -75,7 +75,7 @@ impl Large {
 }
 
 impl QueueCore for Frames<Receiver> {
-    type Found = Located;
+    type Located = LocatedMessage;
 
     /// Not inlined: inlining makes the compiler spill the bus path's registers.
     #[inline(never)]
@@ -123,14 +123,18 @@ impl QueueCore for Frames<Receiver> {
     }
 
     #[inline]
-    fn seek(&mut self, statistics: &Statistics) -> Result<Option<Located>, ReceiveError> {
+    fn seek(&mut self, statistics: &Statistics) -> Result<Option<LocatedMessage>, ReceiveError> {
         self.link.collect()?;
         Ok(self.receiver.find(&self.memory, statistics))
     }
 
     #[inline]
-    fn lend_found(&mut self, statistics: &Statistics, found: Located) -> Option<LentMessage<'_>> {
-        let Located { message, at } = found;
+    fn lend_found(
+        &mut self,
+        statistics: &Statistics,
+        found: LocatedMessage,
+    ) -> Option<LentMessage<'_>> {
+        let LocatedMessage { message, at } = found;
         let lent = match at {
             Location::Slot {
                 class,
@@ -172,7 +176,7 @@ impl Receiver {
 
     /// Looks at records until one is or completes a message. Bounded by the slots of the port.
     #[inline]
-    fn find(&mut self, memory: &MappedPort, statistics: &Statistics) -> Option<Located> {
+    fn find(&mut self, memory: &MappedPort, statistics: &Statistics) -> Option<LocatedMessage> {
         let port = memory.port();
         for _ in 0..port.slots.len() {
             let record = self.consumer.peek(port.slots)?;
@@ -181,7 +185,7 @@ impl Receiver {
                 self.consumer.release(port.control, record);
             }
             if let Some((message, at)) = found {
-                return Some(Located { message, at });
+                return Some(LocatedMessage { message, at });
             }
         }
         None
@@ -247,8 +251,13 @@ impl Receiver {
 
     /// Copies a message that was found into `buffer`, and gives its place back.
     #[inline]
-    fn take(&mut self, memory: &MappedPort, found: Located, buffer: &mut [u8]) -> Option<Message> {
-        let Located { message, at } = found;
+    fn take(
+        &mut self,
+        memory: &MappedPort,
+        found: LocatedMessage,
+        buffer: &mut [u8],
+    ) -> Option<Message> {
+        let LocatedMessage { message, at } = found;
         let bytes = &mut buffer[..message.length];
         match at {
             Location::Slot {

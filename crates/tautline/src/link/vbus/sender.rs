@@ -15,7 +15,7 @@ use tautline_shm::vbus::layout::{CLASS_COUNT, MESSAGE_BYTES_MAX, MessageHead, Sl
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
-use tautline_shm::vbus::wait::{Kicker, Manner};
+use tautline_shm::vbus::wait::{Kicker, WakeMode};
 
 use super::service::{Command, ServiceHandle};
 use super::view::{ConsumerView, ProducerView};
@@ -104,7 +104,7 @@ struct State {
 
 /// State that the port's thread and the service thread share.
 #[derive(Debug)]
-pub(crate) struct OutletShared {
+pub(crate) struct SenderShared {
     /// The sending port.
     pub(crate) from: PortNumber,
     /// Where to.
@@ -115,7 +115,7 @@ pub(crate) struct OutletShared {
     settled: Condvar,
 }
 
-impl OutletShared {
+impl SenderShared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +125,7 @@ impl OutletShared {
         let mut state = self.state();
         state.established = established;
         state.settled = true;
-        // Release: partner is the Acquire in `Outlet::refresh`.
+        // Release: partner is the Acquire in `BusSender::refresh`.
         self.generation.fetch_add(1, Release);
         drop(state);
         self.settled.notify_all();
@@ -162,7 +162,7 @@ impl OutletShared {
 #[derive(Debug)]
 struct Active {
     connection: Arc<Established>,
-    place: Place,
+    place: Writer,
     kicker: Kicker,
     clock: Ticks,
 }
@@ -176,15 +176,15 @@ enum Stamp {
 }
 
 #[derive(Debug)]
-enum Place {
+enum Writer {
     Ring(ring::Producer),
     Cells(cell::Writer),
 }
 
 /// One way of a port. Gone with its flow.
 #[derive(Debug)]
-pub(crate) struct Outlet {
-    shared: Arc<OutletShared>,
+pub(crate) struct BusSender {
+    shared: Arc<SenderShared>,
     service: Arc<ServiceHandle>,
     generation: u32,
     active: Option<Active>,
@@ -194,7 +194,7 @@ pub(crate) struct Outlet {
     statistics: Arc<Statistics>,
 }
 
-impl Outlet {
+impl BusSender {
     /// Asks the service thread for a connection, and waits for what comes of the first attempt.
     pub(crate) fn new(
         service: &Arc<ServiceHandle>,
@@ -204,7 +204,7 @@ impl Outlet {
         limit: Duration,
         statistics: &Arc<Statistics>,
     ) -> Self {
-        let shared = Arc::new(OutletShared {
+        let shared = Arc::new(SenderShared {
             from,
             node,
             to,
@@ -231,7 +231,7 @@ impl Outlet {
 
     #[cold]
     fn refresh(&mut self) {
-        // Acquire: partner is the Release in `OutletShared::set`.
+        // Acquire: partner is the Release in `SenderShared::set`.
         self.generation = self.shared.generation.load(Acquire);
         if let Some(old) = self.active.take() {
             let outstanding = old.connection.outstanding();
@@ -242,8 +242,8 @@ impl Outlet {
         let established = self.shared.state().established.clone();
         self.active = established.map(|connection| Active {
             place: match connection.shape.kind {
-                Kind::Queuing { depth } => Place::Ring(ring::Producer::new(depth)),
-                Kind::Sampling => Place::Cells(cell::Writer::new()),
+                Kind::Queuing { depth } => Writer::Ring(ring::Producer::new(depth)),
+                Kind::Sampling => Writer::Cells(cell::Writer::new()),
             },
             connection,
             kicker: Kicker::new(),
@@ -315,7 +315,7 @@ impl Outlet {
     }
 
     /// Lends the place of the next message: the start of `length` bytes that only we can write, until
-    /// the outlet is used again.
+    /// the sender is used again.
     #[inline(always)]
     pub(crate) fn lend(&mut self, priority: Priority, length: usize) -> Result<*mut u8, SendError> {
         let Active {
@@ -394,7 +394,7 @@ impl Active {
         } = self;
         let memory = connection.memory();
         let entry = &connection.consumer().connections[connection.index];
-        if let Place::Ring(ring) = place
+        if let Writer::Ring(ring) = place
             && let Ok(slot) = ring.next(memory.slots, &entry.taken, batch.class)
         {
             slot.copy_in(message);
@@ -416,7 +416,7 @@ impl Active {
             connection, place, ..
         } = self;
         let memory = connection.memory();
-        if let Place::Ring(ring) = place {
+        if let Writer::Ring(ring) = place {
             let staged = std::mem::take(&mut batch.staged);
             ring.publish_staged(memory.head, memory.slots, batch.class, staged);
         }
@@ -458,17 +458,17 @@ impl Active {
     fn kick(&mut self) {
         let head = self.connection.memory().head;
         let wait = &self.connection.consumer().head.wait;
-        if let Some(manner) = self.kicker.wanted(&head.kick, wait) {
-            self.wake(manner);
+        if let Some(wake_mode) = self.kicker.wanted(&head.kick, wait) {
+            self.wake(wake_mode);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn wake(&self, manner: Manner) {
-        match manner {
-            Manner::Futex => wake(&self.connection.memory().head.kick.kick, true),
-            Manner::Descriptor => self.connection.event.ring(),
+    fn wake(&self, wake_mode: WakeMode) {
+        match wake_mode {
+            WakeMode::Futex => wake(&self.connection.memory().head.kick.kick, true),
+            WakeMode::Descriptor => self.connection.event.ring(),
         }
     }
 }
@@ -477,30 +477,30 @@ impl Active {
 #[inline(always)]
 fn next<'c>(
     connection: &'c Established,
-    place: &mut Place,
+    place: &mut Writer,
     class: usize,
 ) -> Result<Slot<'c>, SendError> {
     let memory = connection.memory();
     let entry = &connection.consumer().connections[connection.index];
     match place {
-        Place::Ring(ring) => match ring.next(memory.slots, &entry.taken, class) {
+        Writer::Ring(ring) => match ring.next(memory.slots, &entry.taken, class) {
             Ok(slot) => Ok(slot),
             Err(ring::Full) => {
                 ring.give_up(memory.head, class);
                 Err(SendError::ReceiverFull)
             }
         },
-        Place::Cells(writer) => Ok(writer.next(memory.slots, &entry.reading)),
+        Writer::Cells(writer) => Ok(writer.next(memory.slots, &entry.reading)),
     }
 }
 
 /// Publishes the place that [`next`] gave last for this class.
 #[inline(always)]
-fn publish(connection: &Established, place: &mut Place, head: &MessageHead) {
+fn publish(connection: &Established, place: &mut Writer, head: &MessageHead) {
     let memory = connection.memory();
     match place {
-        Place::Ring(ring) => ring.publish(memory.head, memory.slots, head),
-        Place::Cells(writer) => {
+        Writer::Ring(ring) => ring.publish(memory.head, memory.slots, head),
+        Writer::Cells(writer) => {
             writer.publish(&memory.head.latest, memory.slots, head);
             count_value(memory);
         }
@@ -514,7 +514,7 @@ fn count_value(memory: ProducerMemory<'_>) {
     count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-impl Drop for Outlet {
+impl Drop for BusSender {
     fn drop(&mut self) {
         self.active = None;
         self.service

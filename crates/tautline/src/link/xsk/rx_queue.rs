@@ -16,7 +16,7 @@ use tautline_proto::wire::{Header, PORT_MAX, PortNumber, Rejected, ethernet, udp
 use tautline_shm::doorbell;
 use tautline_shm::early::FRAGMENT_EARLY;
 use tautline_shm::layout::source_form;
-use tautline_shm::news::{News, tell};
+use tautline_shm::news::{UndeliveredReport, tell};
 use tautline_shm::region::PortMemory;
 
 use crate::address::{Address, ipv4_word};
@@ -51,7 +51,7 @@ pub(super) struct Maps {
 /// State that the ports of a node share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pump: Mutex<Pump>,
+    rx_queues: Mutex<RxQueues>,
     /// Readable when a frame has come on any queue, or an ICMP message.
     arrivals: OwnedFd,
     counters: Counters,
@@ -75,30 +75,30 @@ impl std::fmt::Debug for Attached {
 }
 
 /// The sockets, and where what they bring goes.
-struct Pump {
+struct RxQueues {
     queues: Vec<XskSocket>,
     /// By their numbers; after those, the ports of plain UDP by their places in the table.
-    places: Box<[Option<Arc<Place>>]>,
+    places: Box<[Option<Arc<PortSlot>>]>,
     news: RingBuf<MapData>,
 }
 
-impl std::fmt::Debug for Pump {
+impl std::fmt::Debug for RxQueues {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Pump")
+            .debug_struct("RxQueues")
             .field("queues", &self.queues)
             .finish_non_exhaustive()
     }
 }
 
-/// A port as the pump sees it.
+/// A port as the receive queues sees it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PortSlot {
     pub(super) memory: Arc<MappedPort>,
     pub(super) bell: event::Event,
 }
 
-impl Place {
+impl PortSlot {
     fn ring_if_wanted(&self) {
         if doorbell::wanted(self.memory.port().control) {
             self.bell.ring();
@@ -125,7 +125,7 @@ impl Shared {
         let members: Vec<_> = sockets.chain([maps.news.as_fd()]).collect();
         Ok(Self {
             arrivals: wait::either(&members)?,
-            pump: Mutex::new(Pump {
+            rx_queues: Mutex::new(RxQueues {
                 queues,
                 places: vec![None; usize::from(PORT_MAX) + 1 + PLACES].into(),
                 news: maps.news,
@@ -150,16 +150,16 @@ impl Shared {
     }
 
     /// From now on frames for this port go to `place`.
-    pub(super) fn open(&self, port: PortNumber, place: &Arc<Place>) -> Open {
-        self.pump().places[port.index()] = Some(Arc::clone(place));
+    pub(super) fn open(&self, port: PortNumber, place: &Arc<PortSlot>) -> Open {
+        self.rx_queues().places[port.index()] = Some(Arc::clone(place));
         self.open_ports.store(port.index(), 1, Relaxed);
         Open::Port(port)
     }
 
     /// The same for a port of plain UDP; `None` if there are as many as there can be.
-    pub(super) fn open_udp(&self, port: u16, place: &Arc<Place>) -> Option<Open> {
+    pub(super) fn open_udp(&self, port: u16, place: &Arc<PortSlot>) -> Option<Open> {
         let index = self.udp_ports.take(port)?;
-        self.pump().places[index as usize] = Some(Arc::clone(place));
+        self.rx_queues().places[index as usize] = Some(Arc::clone(place));
         self.udp_ports.show(port);
         Some(Open::Udp(port))
     }
@@ -168,10 +168,10 @@ impl Shared {
         match open {
             Open::Port(port) => {
                 self.open_ports.store(port.index(), 0, Relaxed);
-                self.pump().places[port.index()] = None;
+                self.rx_queues().places[port.index()] = None;
             }
             Open::Udp(port) => self.udp_ports.give_up(port, |index| {
-                self.pump().places[index as usize] = None;
+                self.rx_queues().places[index as usize] = None;
             }),
         }
     }
@@ -182,7 +182,7 @@ impl Shared {
             malformed: self.counters.read().malformed,
             ..self.program_counters.read()
         };
-        for queue in &self.pump().queues {
+        for queue in &self.rx_queues().queues {
             counters.socket_full += queue.dropped().unwrap_or(0);
         }
         counters
@@ -194,7 +194,7 @@ impl Shared {
         &self,
         fill: impl FnOnce(&mut XskSocket) -> std::io::Result<T>,
     ) -> std::io::Result<T> {
-        let mut pump = self.pump();
+        let mut pump = self.rx_queues();
         let queue = &mut pump.queues[0];
         let filled = fill(queue);
         // Also what was queued before something did not fit any more.
@@ -202,19 +202,21 @@ impl Shared {
         filled
     }
 
-    fn pump(&self) -> MutexGuard<'_, Pump> {
+    fn rx_queues(&self) -> MutexGuard<'_, RxQueues> {
         // The rings are the kernel's, and each step on them is whole.
-        self.pump.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rx_queues
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Brings what has arrived into the ports' memories, if nobody else is at it.
     pub(super) fn collect(&self) {
-        let mut pump = match self.pump.try_lock() {
+        let mut pump = match self.rx_queues.try_lock() {
             Ok(pump) => pump,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let Pump {
+        let RxQueues {
             queues,
             places,
             news,
@@ -233,7 +235,7 @@ impl Shared {
     }
 
     /// How many frames it brought.
-    fn take(&self, queue: &mut XskSocket, places: &[Option<Arc<Place>>]) -> usize {
+    fn take(&self, queue: &mut XskSocket, places: &[Option<Arc<PortSlot>>]) -> usize {
         let mut taken = 0;
         while taken < COLLECT_FRAMES_MAX {
             let looked = queue.receive(|frame| {
@@ -248,7 +250,7 @@ impl Shared {
     }
 
     /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
-    fn deliver(&self, places: &[Option<Arc<Place>>], note: Note, frame: &[u8]) {
+    fn deliver(&self, places: &[Option<Arc<PortSlot>>], note: Note, frame: &[u8]) {
         let parsed = self.parse(frame, note);
         let index = match &parsed {
             Ok(Parsed::Ours { header, .. }) => header.destination.index(),
@@ -332,11 +334,11 @@ impl Shared {
     }
 
     /// Hands an ICMP message to the port whose datagram it quotes, if there is one.
-    fn deliver_news(&self, places: &[Option<Arc<Place>>], entry: &[u8]) {
+    fn deliver_news(&self, places: &[Option<Arc<PortSlot>>], entry: &[u8]) {
         let frame = entry
             .split_first_chunk()
             .and_then(|(bytes, frame)| frame.get(..u32::from_ne_bytes(*bytes) as usize));
-        let Some(Ok(Arrival::News {
+        let Some(Ok(Arrival::Undelivered {
             port,
             destination,
             reason,
@@ -348,7 +350,7 @@ impl Shared {
             return;
         };
         let (code, mtu_bytes) = reason.code();
-        let news = News {
+        let news = UndeliveredReport {
             destination: ipv4_word(destination, source_form::DATAGRAM),
             code,
             mtu_bytes,

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX, Slot, Slots};
 use tautline_shm::vbus::shape::Kind;
-use tautline_shm::vbus::wait::{self, Manner, Sleeper};
+use tautline_shm::vbus::wait::{self, Sleeper, WakeMode};
 use tautline_shm::vbus::{cell, ring};
 
-use self::values::Held;
-use super::incoming::{Incoming, InletShared, add};
+use self::values::KeptValue;
+use super::incoming::{Incoming, ReceiverShared, add};
 use crate::address::Source;
 use crate::error::ReceiveError;
 use crate::sys::shared::{self, sleep_on};
@@ -33,20 +33,20 @@ struct Connection {
     kicks: u32,
     dying: bool,
     /// Sampling: the value that is ours until there is a newer one.
-    held: Held,
+    held: KeptValue,
 }
 
 /// The port's thread's place.
 #[derive(Debug)]
-pub(crate) struct Inlet {
-    pub(crate) shared: Arc<InletShared>,
+pub(crate) struct BusReceiver {
+    pub(crate) shared: Arc<ReceiverShared>,
     connections: Vec<Connection>,
     generation: u32,
     /// Producer that is looked at first, in each class.
     first: [u8; CLASS_COUNT],
     any_dying: bool,
     sleeper: Sleeper,
-    manner: Manner,
+    wake_mode: WakeMode,
     armed: bool,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Inlet {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundMessage {
     pub(crate) head: MessageHead,
-    pub(crate) place: FoundAt,
+    pub(crate) place: SlotRef,
 }
 
 /// Where a message was found: which peer's it is, and its class.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FoundAt {
+pub(crate) struct SlotRef {
     connection: usize,
     pub(crate) class: usize,
 }
@@ -71,13 +71,13 @@ impl Connection {
         let slot = self.ring.peek(slots, class)?;
         Some(FoundMessage {
             head: slot.message(),
-            place: FoundAt { connection, class },
+            place: SlotRef { connection, class },
         })
     }
 }
 
-impl Inlet {
-    pub(crate) fn new(shared: Arc<InletShared>) -> Self {
+impl BusReceiver {
+    pub(crate) fn new(shared: Arc<ReceiverShared>) -> Self {
         // A sleep on a word that has changed already ends at once, or is not known to the kernel.
         let generation = &shared.generation;
         let other = generation.load(Relaxed).wrapping_add(1);
@@ -89,10 +89,10 @@ impl Inlet {
             first: [0; CLASS_COUNT],
             any_dying: false,
             sleeper: Sleeper::new(),
-            manner: if can_sleep {
-                Manner::Futex
+            wake_mode: if can_sleep {
+                WakeMode::Futex
             } else {
-                Manner::Descriptor
+                WakeMode::Descriptor
             },
             armed: false,
         }
@@ -107,7 +107,7 @@ impl Inlet {
 
     #[cold]
     fn refresh(&mut self) {
-        // Acquire: partner is the Release in `InletShared::changed`.
+        // Acquire: partner is the Release in `ReceiverShared::changed`.
         self.generation = self.shared.generation.load(Acquire);
         // The list keeps its room: the thread that adds to it allocates, this one does not.
         for incoming in self.shared.control().arrivals.drain(..) {
@@ -117,7 +117,7 @@ impl Inlet {
                 cell: cell::Reader::new(),
                 kicks: 0,
                 dying: false,
-                held: Held::new(),
+                held: KeptValue::new(),
             });
         }
         for connection in &mut self.connections {
@@ -127,7 +127,7 @@ impl Inlet {
     }
 
     /// The most urgent message; among several peers, each class is served round robin. It stays until
-    /// [`Inlet::release`]. At most [`SKIPS_MAX`] slots without sense are skipped.
+    /// [`BusReceiver::release`]. At most [`SKIPS_MAX`] slots without sense are skipped.
     #[inline(always)]
     pub(crate) fn find(&mut self) -> Option<FoundMessage> {
         self.look_for_changes();
@@ -205,7 +205,7 @@ impl Inlet {
     }
 
     #[cold]
-    fn skip(&mut self, place: FoundAt) {
+    fn skip(&mut self, place: SlotRef) {
         let connection = &mut self.connections[place.connection];
         let entry = &self.shared.memory().connections[connection.incoming.index];
         let corrupt = &entry.taken.corrupt;
@@ -215,7 +215,7 @@ impl Inlet {
 
     /// The slot of a message that was found and has not been given back.
     #[inline(always)]
-    pub(crate) fn slot(&self, place: FoundAt) -> Slot<'_> {
+    pub(crate) fn slot(&self, place: SlotRef) -> Slot<'_> {
         let connection = &self.connections[place.connection];
         let slots = connection.incoming.memory().slots;
         connection.ring.expected(slots, place.class)
@@ -223,13 +223,13 @@ impl Inlet {
 
     /// Sender of a message that was found.
     #[inline(always)]
-    pub(crate) fn sender(&self, place: FoundAt) -> Source {
+    pub(crate) fn sender(&self, place: SlotRef) -> Source {
         self.connections[place.connection].incoming.source()
     }
 
     /// Gives a slot back to its peer.
     #[inline(always)]
-    pub(crate) fn release(&mut self, FoundAt { connection, class }: FoundAt) {
+    pub(crate) fn release(&mut self, SlotRef { connection, class }: SlotRef) {
         let count = self.connections.len();
         let Some(from) = self.connections.get_mut(connection) else {
             return;
@@ -288,17 +288,17 @@ impl Inlet {
 
     /// Announces that a sleep, or a wait on the descriptor, may follow. Look once more after this.
     pub(crate) fn arm(&mut self, for_descriptor: bool) {
-        let manner = if for_descriptor {
+        let wake_mode = if for_descriptor {
             self.shared.bells.quiet();
-            Manner::Descriptor
+            WakeMode::Descriptor
         } else {
-            if self.manner == Manner::Descriptor {
+            if self.wake_mode == WakeMode::Descriptor {
                 self.shared.bells.quiet();
             }
-            self.manner
+            self.wake_mode
         };
         self.look_for_changes();
-        self.sleeper.arm(&self.shared.memory().head.wait, manner);
+        self.sleeper.arm(&self.shared.memory().head.wait, wake_mode);
         self.armed = true;
         for connection in &mut self.connections {
             connection.kicks = wait::kicks(&connection.incoming.memory().head.kick);
@@ -312,13 +312,13 @@ impl Inlet {
         self.sleeper.disarm(&self.shared.memory().head.wait);
     }
 
-    /// Sleeps until something may have come since [`Inlet::arm`], at most for `timeout`. Not at all if the look after
-    /// that ended before it had seen everything.
+    /// Sleeps until something may have come since [`BusReceiver::arm`], at most for `timeout`. Not at all if the look
+    /// after that ended before it had seen everything.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         if !self.armed {
             return Ok(());
         }
-        let slept = if self.manner == Manner::Descriptor {
+        let slept = if self.wake_mode == WakeMode::Descriptor {
             poll::readable(self.shared.descriptor(), timeout)
         } else {
             let own = (&self.shared.generation, self.generation, false);

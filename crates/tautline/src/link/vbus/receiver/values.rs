@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead};
 
-use super::{Connection, Incoming, Inlet, InletShared};
+use super::{BusReceiver, Connection, Incoming, ReceiverShared};
 use crate::address::NodeName;
 use crate::message::LentBytes;
 
@@ -16,7 +16,7 @@ const COPIED_BYTES_MAX: usize = 256;
 
 /// A peer's value that is ours until there is a newer one.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct KeptValue {
     any: bool,
     new: bool,
     overwritten: u64,
@@ -26,7 +26,7 @@ pub(super) struct Held {
     copy: [u64; COPIED_BYTES_MAX / 8],
 }
 
-impl Held {
+impl KeptValue {
     /// Another value is held.
     #[inline(always)]
     fn renew(&mut self, head: MessageHead, overwritten: u32, copied: bool) {
@@ -56,7 +56,7 @@ impl Held {
 
 /// A value of a peer, checked.
 #[derive(Clone, Copy)]
-pub(crate) struct Handed<'i> {
+pub(crate) struct CurrentValue<'i> {
     pub(crate) bytes: LentBytes<'i>,
     pub(crate) head: MessageHead,
     pub(crate) from: &'i Incoming,
@@ -73,7 +73,7 @@ fn is_sane(head: &MessageHead, largest: u32) -> bool {
 impl Connection {
     /// Makes the peer's newest value the one that is held, if there is one that is not.
     #[inline(always)]
-    fn look_for_value(&mut self, shared: &InletShared) {
+    fn look_for_value(&mut self, shared: &ReceiverShared) {
         let memory = self.incoming.memory();
         let largest = shared.shape.message_bytes_max;
         let limit = largest.min(COPIED_BYTES_MAX as u32);
@@ -90,7 +90,7 @@ impl Connection {
 
     /// The same where the next value is not the newest, or by a cell of the reader's own.
     #[inline(never)]
-    fn move_on(&mut self, shared: &InletShared) {
+    fn move_on(&mut self, shared: &ReceiverShared) {
         let memory = self.incoming.memory();
         let latest = &memory.head.latest;
         let largest = shared.shape.message_bytes_max;
@@ -117,7 +117,7 @@ impl Connection {
 
     /// Counts a value without sense. There is none, then, until the next.
     #[cold]
-    fn reject(&mut self, shared: &InletShared, overwritten: u32) {
+    fn reject(&mut self, shared: &ReceiverShared, overwritten: u32) {
         let entry = &shared.memory().connections[self.incoming.index];
         let corrupt = &entry.taken.corrupt;
         corrupt.store(corrupt.load(Relaxed).wrapping_add(1), Relaxed);
@@ -128,7 +128,7 @@ impl Connection {
     }
 }
 
-impl Inlet {
+impl BusReceiver {
     /// Whether the value of a peer that is gone may still be asked for: it is the newest of all, or on a
     /// port that keeps one of each source, that source has sent no other since.
     pub(super) fn is_worth_keeping(&self, place: usize, newest: Option<usize>) -> bool {
@@ -244,9 +244,9 @@ impl Inlet {
         Some(newest)
     }
 
-    /// Hands out the value in a place. It stays until the next [`Inlet::refresh_values`].
+    /// Hands out the value in a place. It stays until the next [`BusReceiver::refresh_values`].
     #[inline(always)]
-    pub(crate) fn hand(&mut self, place: usize) -> Option<Handed<'_>> {
+    pub(crate) fn hand(&mut self, place: usize) -> Option<CurrentValue<'_>> {
         let largest = self.shared.shape.message_bytes_max;
         let connection = self.connections.get_mut(place)?;
         let held = &mut connection.held;
@@ -268,7 +268,7 @@ impl Inlet {
             (LentBytes::on_bus(slot, head.length as usize), head)
         };
         connection.incoming.received.add(u64::from(new));
-        Some(Handed {
+        Some(CurrentValue {
             bytes,
             head,
             from: &connection.incoming,
