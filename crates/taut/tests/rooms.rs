@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 11] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
     ("tautline-exec", &[]),
+    ("tautline-tasks", &["tautline-exec"]),
     (
         "tautline",
         &["tautline-proto", "tautline-shm", "tautline-state"],
@@ -236,6 +237,7 @@ fn tests_of_the_library_need_neither_the_lab_nor_the_benchmarks() {
         ("tautline-shm", ""),
         ("tautline-proto", ""),
         ("tautline-exec", ""),
+        ("tautline-tasks", ""),
     ] {
         let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
         let tests = manifest.split("[dev-dependencies]").nth(1).unwrap_or("");

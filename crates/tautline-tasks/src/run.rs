@@ -1,0 +1,482 @@
+//! Starting and stopping a set.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
+use tautline_exec::{
+    Activation, Analysis, HealthRecord, Scheduling, SetError, TaskResponse, TaskSet,
+};
+
+use crate::summary::{Summary, TaskSummary};
+use crate::sys::{self, PriorityMutex, ThreadNumber};
+use crate::thread::{self, Record, TaskBody, TaskThread};
+use crate::watchdog;
+
+/// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
+/// Higher: programs start later.
+const START_DELAY: Duration = Duration::from_millis(5);
+/// Start of a set that is not ready, far beyond any clock and within what the kernel takes.
+const OUT_OF_REACH: Duration = Duration::from_secs(1 << 40);
+/// Stack of a task. Lower: ordinary code overflows it. Higher: 64 tasks lock memory that nobody uses.
+const STACK_BYTES: usize = 512 * 1024;
+/// Distance of looks at threads that end.
+const END_LOOK: Duration = Duration::from_millis(1);
+
+/// The set could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A task can miss its deadline, and does not say why that is acceptable.
+    #[error("`{task}` can miss its deadline{}", by.map_or(String::new(), |by| format!(" by {by:?} or more")))]
+    Refused {
+        /// Name of the task.
+        task: String,
+        /// Time by which it can be late at the least; `None` if there is no bound.
+        by: Option<Duration>,
+    },
+    /// The set is declared wrongly.
+    #[error("{0}")]
+    Set(#[from] SetError),
+    /// Threads follow priorities and not a table.
+    #[error("a static cyclic table is analysed, but not run by threads")]
+    Table,
+    /// The set has no such task.
+    #[error("the set has no task `{task}`")]
+    UnknownTask {
+        /// Name that was given.
+        task: String,
+    },
+    /// A task has no code.
+    #[error("task `{task}` has no code")]
+    NoBody {
+        /// Name of the task.
+        task: String,
+    },
+    /// The task has code already.
+    #[error("task `{task}` has its code already")]
+    BodyRepeated {
+        /// Name of the task.
+        task: String,
+    },
+    /// The task is activated by time.
+    #[error("task `{task}` is activated by time and not by messages")]
+    NotByMessage {
+        /// Name of the task.
+        task: String,
+    },
+    /// A thread or a mutex could not be made.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+impl RunError {
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            RunError::Refused { .. } => {
+                "see `taut task check`; shorten what takes long, or give the task a reason to accept it"
+            }
+            RunError::Set(error) => error.remedy(),
+            RunError::Table => "use fixed priorities, such as Scheduling::DeadlineMonotonic",
+            RunError::UnknownTask { .. } => "use a name of the set",
+            RunError::NoBody { .. } => "give each task its code with Executive::task",
+            RunError::BodyRepeated { .. } => "give each task its code once",
+            RunError::NotByMessage { .. } => "trigger tasks with Activation::Message only",
+            RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
+        }
+    }
+}
+
+/// Settings of a run. The default asks for all that makes tasks punctual; what is refused is reported.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The only CPU that the tasks may run on; the analysis expects one. `None` leaves that to the kernel.
+    pub cpu: Option<usize>,
+    /// Whether the tasks run under SCHED_FIFO at their priorities.
+    pub real_time: bool,
+    /// Whether all memory of the process is locked. It stays locked afterwards.
+    pub lock_memory: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cpu: None,
+            real_time: true,
+            lock_memory: true,
+        }
+    }
+}
+
+impl Options {
+    /// The same on one CPU.
+    #[must_use]
+    pub fn with_cpu(self, cpu: usize) -> Self {
+        Self {
+            cpu: Some(cpu),
+            ..self
+        }
+    }
+
+    /// The same with the scheduling that threads have by themselves, and memory that can be paged out.
+    #[must_use]
+    pub fn without_real_time(self) -> Self {
+        Self {
+            real_time: false,
+            lock_memory: false,
+            ..self
+        }
+    }
+}
+
+/// A set with the code of its tasks, before it runs.
+pub struct Executive {
+    set: TaskSet,
+    bodies: Vec<Option<Box<dyn TaskBody>>>,
+}
+
+impl Executive {
+    /// Admits a set.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`], [`RunError::Table`].
+    pub fn new(set: TaskSet) -> Result<Executive, RunError> {
+        if set.scheduling() == Scheduling::Table {
+            return Err(RunError::Table);
+        }
+        for analysis in Analysis::of_all(&set)? {
+            if let Some(refused) = analysis.refusals(&set).next() {
+                return Err(RunError::Refused {
+                    task: set.tasks()[refused.task].name.clone(),
+                    by: TaskResponse::excess(refused),
+                });
+            }
+        }
+        let bodies = set.tasks().iter().map(|_| None).collect();
+        Ok(Executive { set, bodies })
+    }
+
+    /// Gives a task its code: a closure that is called for each job, or anything that implements [`TaskBody`].
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`].
+    pub fn task(&mut self, name: &str, body: impl TaskBody + 'static) -> Result<(), RunError> {
+        let body_of_task = &mut self.bodies[index_of(&self.set, name)?];
+        if body_of_task.is_some() {
+            return Err(RunError::BodyRepeated {
+                task: name.to_owned(),
+            });
+        }
+        *body_of_task = Some(Box::new(body));
+        Ok(())
+    }
+
+    /// Starts all tasks together, in the first mode. Puts a hook before the process's panic hook, by which a task
+    /// that panics loses its priority before its message is written.
+    ///
+    /// # Errors
+    /// [`RunError::NoBody`], [`RunError::System`].
+    pub fn start(self, options: &Options) -> Result<Running, RunError> {
+        if let Some(task) = self.bodies.iter().position(Option::is_none) {
+            return Err(RunError::NoBody {
+                task: self.set.tasks()[task].name.clone(),
+            });
+        }
+        thread::demote_on_panic();
+        let mut limits = Vec::new();
+        if options.lock_memory
+            && let Err(error) = sys::lock_all_memory()
+        {
+            limits.push(format!(
+                "memory is not locked ({error}): raise the limit (ulimit -l unlimited) or grant CAP_IPC_LOCK"
+            ));
+        }
+        let count = self.set.tasks().len();
+        let shared = Arc::new(Shared {
+            decisions: PriorityMutex::new(Decisions {
+                executive: tautline_exec::Executive::new(&self.set, OUT_OF_REACH),
+                jobs: vec![None; count],
+            })?,
+            signals: (0..count).map(|_| Signal::default()).collect(),
+            watchdog: Signal::default(),
+            is_stopping: AtomicBool::new(false),
+            limits: Mutex::new(limits),
+            set: self.set,
+        });
+        let mut running = Running {
+            threads: Vec::new(),
+            watchdog: None,
+            shared: shared.clone(),
+        };
+        // Nobody begins before all have their settings: until then the first release is out of reach.
+        let (tell, told) = std::sync::mpsc::channel();
+        for (index, body) in self.bodies.into_iter().flatten().enumerate() {
+            let thread = TaskThread {
+                shared: shared.clone(),
+                index,
+                body,
+                options: options.clone(),
+                ready: tell.clone(),
+            };
+            let name: String = shared.set.tasks()[index].name.chars().take(15).collect();
+            let builder = std::thread::Builder::new()
+                .name(name)
+                .stack_size(STACK_BYTES);
+            let started = builder.spawn(move || thread.run());
+            running
+                .threads
+                .push(started.inspect_err(|_| shared.stop())?);
+        }
+        drop(tell);
+        let numbers: Vec<(usize, ThreadNumber)> = told.iter().take(count).collect();
+        let start = sys::monotonic() + START_DELAY;
+        {
+            let mut decisions = shared.decisions.lock();
+            decisions.executive = tautline_exec::Executive::new(&shared.set, start);
+        }
+        shared.wake_all();
+        running.watchdog = Some(watchdog::start(&shared, numbers, options)?);
+        Ok(running)
+    }
+}
+
+fn index_of(set: &TaskSet, name: &str) -> Result<usize, RunError> {
+    let found = set.tasks().iter().position(|task| task.name == name);
+    found.ok_or_else(|| RunError::UnknownTask {
+        task: name.to_owned(),
+    })
+}
+
+/// State that all threads of a run share.
+pub(crate) struct Shared {
+    pub(crate) set: TaskSet,
+    pub(crate) decisions: PriorityMutex<Decisions>,
+    /// By task.
+    pub(crate) signals: Vec<Signal>,
+    pub(crate) watchdog: Signal,
+    pub(crate) is_stopping: AtomicBool,
+    pub(crate) limits: Mutex<Vec<String>>,
+}
+
+/// The executive's core, and the jobs that run.
+pub(crate) struct Decisions {
+    pub(crate) executive: tautline_exec::Executive,
+    pub(crate) jobs: Vec<Option<RunningJob>>,
+}
+
+/// A job that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunningJob {
+    /// Execution time of the thread when the job began.
+    pub(crate) cpu_time: Duration,
+    /// Whether the thread is below all others.
+    pub(crate) is_demoted: bool,
+}
+
+/// Wakes one thread: a futex whose value changes with each signal.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    value: AtomicU32,
+    /// Messages that activate the task and have not yet done so.
+    pub(crate) messages: AtomicU32,
+}
+
+impl Signal {
+    /// Value to look at before deciding to wait.
+    pub(crate) fn value(&self) -> u32 {
+        // Pairs with `wake`: what was written before a signal is seen by who sees its value.
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Waits for a signal after `seen`, or for an absolute time.
+    pub(crate) fn wait(&self, seen: u32, until: Option<Duration>) {
+        let until = until.map(|until| rustix::thread::futex::Timespec {
+            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: until.subsec_nanos().into(),
+        });
+        let flags = futex::Flags::PRIVATE;
+        let all = std::num::NonZeroU32::MAX;
+        // A signal, the time, or an interruption: the caller looks again in each case.
+        let _ = futex::wait_bitset(&self.value, flags, seen, until.as_ref(), all);
+    }
+
+    pub(crate) fn wake(&self) {
+        // Pairs with `value`.
+        self.value.fetch_add(1, Ordering::Release);
+        // A wake-up of nobody is no error, and no other is possible: the address is valid.
+        let _ = futex::wake(&self.value, futex::Flags::PRIVATE, 1);
+    }
+}
+
+impl Shared {
+    pub(crate) fn wake_all(&self) {
+        for signal in &self.signals {
+            signal.wake();
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Pairs with `stop`; nothing else is published by it.
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    fn stop(&self) {
+        // Pairs with `is_stopping`.
+        self.is_stopping.store(true, Ordering::Release);
+        self.wake_all();
+        self.watchdog.wake();
+    }
+
+    pub(crate) fn limit(&self, text: String) {
+        // A thread that panicked while it held the list left it whole: a push does not panic halfway.
+        let mut limits = self
+            .limits
+            .lock()
+            .unwrap_or_else(|error| error.into_inner());
+        if !limits.contains(&text) {
+            limits.push(text);
+        }
+    }
+}
+
+/// A set that runs. Dropped, it stops without waiting.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Record>>,
+    watchdog: Option<JoinHandle<()>>,
+}
+
+/// Activates one task by a message; for the thread that receives it.
+#[derive(Clone)]
+pub struct Trigger {
+    shared: Arc<Shared>,
+    task: usize,
+}
+
+impl Trigger {
+    /// Activates the task once. Wait-free; messages are counted while the task runs. Those that come sooner than its
+    /// period allows wait until it is over.
+    pub fn fire(&self) {
+        let signal = &self.shared.signals[self.task];
+        signal.messages.fetch_add(1, Ordering::Release); // pairs with the load before a job begins
+        signal.wake();
+    }
+}
+
+impl Running {
+    /// Settings that were asked for and could not be had, each with the reason and the remedy.
+    #[must_use]
+    pub fn limits(&self) -> Vec<String> {
+        let limits = self.shared.limits.lock();
+        limits.unwrap_or_else(|error| error.into_inner()).clone()
+    }
+
+    /// Name of the mode that runs; empty if the set has none.
+    #[must_use]
+    pub fn mode(&self) -> String {
+        let mode = self.shared.decisions.lock().executive.mode();
+        let mut names = self.shared.set.mode_names();
+        names.nth(mode).unwrap_or_default().to_owned()
+    }
+
+    /// Asks for another mode. It takes effect when the jobs that run have ended.
+    ///
+    /// # Errors
+    /// A mode that the set does not have.
+    pub fn request_mode(&self, mode: &str) -> Result<(), RunError> {
+        let now = sys::monotonic();
+        {
+            let mut decisions = self.shared.decisions.lock();
+            decisions.executive.request_mode(mode, now)?;
+            decisions.executive.switch(now);
+        }
+        self.shared.wake_all();
+        Ok(())
+    }
+
+    /// Trigger of a task that messages activate.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`], [`RunError::NotByMessage`].
+    pub fn trigger(&self, task: &str) -> Result<Trigger, RunError> {
+        let index = index_of(&self.shared.set, task)?;
+        match self.shared.set.tasks()[index].activation {
+            Activation::Message { .. } => Ok(Trigger {
+                shared: self.shared.clone(),
+                task: index,
+            }),
+            Activation::Time { .. } => Err(RunError::NotByMessage {
+                task: task.to_owned(),
+            }),
+        }
+    }
+
+    /// Health records that are kept, the oldest first. Holds the tasks up for a microsecond or two.
+    #[must_use]
+    pub fn records(&self) -> Vec<HealthRecord> {
+        // Memory first: the tasks wait while the records are copied.
+        let mut records = Vec::with_capacity(tautline_exec::monitor::RECORDS_MAX);
+        let decisions = self.shared.decisions.lock();
+        records.extend(decisions.executive.monitor().records().copied());
+        records
+    }
+
+    /// Stops all tasks after the jobs that run, and waits for that at most so long. A thread whose job does not
+    /// return is left to itself, below all others.
+    #[must_use]
+    pub fn stop(mut self, patience: Duration) -> Summary {
+        self.shared.stop();
+        let start = Instant::now();
+        let all_ended =
+            |threads: &[JoinHandle<Record>]| threads.iter().all(JoinHandle::is_finished);
+        while !all_ended(&self.threads) && start.elapsed() < patience {
+            std::thread::sleep(END_LOOK);
+        }
+        if let Some(watchdog) = self.watchdog.take() {
+            // It cannot panic in a way that matters here: the tasks have ended.
+            let _ = watchdog.join();
+        }
+        let threads = std::mem::take(&mut self.threads);
+        let ended = threads
+            .into_iter()
+            .map(|thread| match thread.is_finished() {
+                true => thread.join().ok(),
+                false => None,
+            });
+        let records: Vec<Option<Record>> = ended.collect();
+        let decisions = self.shared.decisions.lock();
+        let tasks = self.shared.set.tasks().iter().zip(records).enumerate();
+        Summary {
+            tasks: tasks
+                .map(|(index, (task, record))| {
+                    let is_left = record.is_none();
+                    let record = record.unwrap_or_else(Record::new);
+                    TaskSummary {
+                        name: task.name.clone(),
+                        jobs: record.response.count(),
+                        lateness: record.lateness.times(),
+                        response: record.response.times(),
+                        execution: record.execution.times(),
+                        worst_case: task.worst_case,
+                        is_stopped: decisions.executive.is_stopped(index),
+                        is_left,
+                    }
+                })
+                .collect(),
+            records: decisions.executive.monitor().records().copied().collect(),
+            records_total: decisions.executive.monitor().total(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}

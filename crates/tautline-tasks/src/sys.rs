@@ -1,0 +1,203 @@
+//! System calls that the executive needs and that no safe library has: policies and clocks of other threads, and a
+//! mutex whose holder inherits the priority of who waits.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use rustix::mm::MlockAllFlags;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::CapabilitySet;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Number of a thread in the kernel.
+pub(crate) type ThreadNumber = libc::pid_t;
+
+/// Number of the calling thread.
+pub(crate) fn own_number() -> ThreadNumber {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// `CLOCK_MONOTONIC`, since its zero.
+pub(crate) fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    // The clock starts at zero with the machine.
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Execution time of the calling thread.
+pub(crate) fn own_cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+/// Execution time of a thread of this process; `None` once it has ended.
+pub(crate) fn cpu_time_of(thread: ThreadNumber) -> Option<Duration> {
+    // Kernel ABI (include/linux/posix-timers.h): the complement of the number, CPUCLOCK_PERTHREAD (4),
+    // CPUCLOCK_SCHED (2).
+    let clock = (!thread << 3) | 4 | 2;
+    let mut used = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `used` is a timespec that outlives the call; the kernel checks the clock's number.
+    let returned = unsafe { libc::clock_gettime(clock, &raw mut used) };
+    (returned == 0).then(|| Duration::new(used.tv_sec as u64, used.tv_nsec as u32))
+}
+
+/// Gives a thread of this process SCHED_FIFO at a priority, or SCHED_OTHER without one. The kernel's call and not
+/// the C library's, which in musl always answers ENOSYS.
+pub(crate) fn schedule(thread: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
+    let policy = fifo_priority.map_or(libc::SCHED_OTHER, |_| libc::SCHED_FIFO);
+    let priority = libc::c_int::from(fifo_priority.unwrap_or(0));
+    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            thread,
+            policy,
+            &raw const priority,
+        )
+    };
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Locks all memory of the process, and all that it maps later. Refused where a limit binds: an allocation beyond it
+/// would fail later, and a Rust process aborts then.
+pub(crate) fn lock_all_memory() -> io::Result<()> {
+    let may_exceed = rustix::thread::capabilities(None)
+        .is_ok_and(|held| held.effective.contains(CapabilitySet::IPC_LOCK));
+    if let Some(bytes) = getrlimit(Resource::Memlock).current
+        && !may_exceed
+    {
+        return Err(io::Error::other(format!("RLIMIT_MEMLOCK is {bytes} bytes")));
+    }
+    Ok(rustix::mm::mlockall(
+        MlockAllFlags::CURRENT | MlockAllFlags::FUTURE,
+    )?)
+}
+
+/// Mutex with priority inheritance: a thread that holds it runs at the priority of the most urgent one that waits, so
+/// that no task between the two delays the wait. Blocking; the std mutex has no such protocol.
+pub(crate) struct PriorityMutex<T> {
+    /// In a box: it must not move once it has been initialised.
+    mutex: Box<UnsafeCell<libc::pthread_mutex_t>>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through a guard alone, and pthreads let one thread at a time have it.
+unsafe impl<T: Send> Sync for PriorityMutex<T> {}
+// SAFETY: the mutex is not held while the owner moves it, and its memory stays where it is.
+unsafe impl<T: Send> Send for PriorityMutex<T> {}
+
+impl<T> PriorityMutex<T> {
+    /// An unlocked mutex.
+    pub(crate) fn new(value: T) -> io::Result<Self> {
+        let mutex = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: `attributes` is initialised by the first call before the others use it and destroyed by the last;
+        // the mutex lies in a box that lives as long as `self`, and no thread has seen it yet.
+        let returned = unsafe {
+            let attributes: *mut libc::pthread_mutexattr_t = attributes.as_mut_ptr();
+            let mut returned = libc::pthread_mutexattr_init(attributes);
+            if returned == 0 {
+                returned =
+                    libc::pthread_mutexattr_setprotocol(attributes, libc::PTHREAD_PRIO_INHERIT);
+                if returned == 0 {
+                    returned = libc::pthread_mutex_init(mutex.get(), attributes);
+                }
+                libc::pthread_mutexattr_destroy(attributes);
+            }
+            returned
+        };
+        match returned {
+            0 => Ok(Self {
+                mutex,
+                value: UnsafeCell::new(value),
+            }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for the mutex. A thread must not lock it twice.
+    pub(crate) fn lock(&self) -> PriorityGuard<'_, T> {
+        // SAFETY: the mutex was initialised by `new` and is destroyed by `drop` alone.
+        let returned = unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+        assert_eq!(returned, 0, "a mutex that is initialised can be locked");
+        PriorityGuard { mutex: self }
+    }
+}
+
+impl<T> Drop for PriorityMutex<T> {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has a reference, so no guard is left.
+        unsafe { libc::pthread_mutex_destroy(self.mutex.get()) };
+    }
+}
+
+/// The value, while it is locked.
+pub(crate) struct PriorityGuard<'a, T> {
+    mutex: &'a PriorityMutex<T>,
+}
+
+impl<T> Deref for PriorityGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this thread has the mutex for as long as the guard lives.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T> DerefMut for PriorityGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this thread has the mutex for as long as the guard lives, and the guard is borrowed exclusively.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T> Drop for PriorityGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: this thread locked it when the guard was made.
+        unsafe { libc::pthread_mutex_unlock(self.mutex.mutex.get()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mutex_lets_one_thread_in_at_a_time() {
+        const ROUNDS: u64 = 20_000;
+        let count = PriorityMutex::new(0u64).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..ROUNDS).for_each(|_| *count.lock() += 1));
+            }
+        });
+        assert_eq!(*count.lock(), 4 * ROUNDS);
+    }
+
+    #[test]
+    fn execution_time_of_another_thread_can_be_read() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while own_cpu_time() < Duration::from_millis(3) {}
+            tell.send(own_number()).unwrap();
+            let _ = ended.recv();
+        });
+        let number = told.recv().unwrap();
+        assert!(cpu_time_of(number).unwrap() >= Duration::from_millis(3));
+        drop(end);
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,400 @@
+//! Task sets in threads: what happens, to whom, what is done. Nothing here says how fast.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tautline_exec::{
+    Action, Activation, Event, Job, Machine, OverrunPolicy, Scheduling, Task, TaskSet,
+};
+use tautline_tasks::{Executive, Options, RunError, Running, Summary, WithSafeState};
+
+/// Far longer than any step takes; only ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn us(number: u64) -> Duration {
+    Duration::from_micros(number)
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited too long");
+        std::thread::sleep(ms(1));
+    }
+}
+
+/// The scheduling that may be had; without privileges, that of ordinary threads.
+fn options() -> Options {
+    Options::default()
+}
+
+fn compute(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A counter, and a task that counts its jobs.
+fn counter() -> (Arc<AtomicU64>, impl FnMut(&Job) + Send) {
+    let count = Arc::new(AtomicU64::new(0));
+    let jobs = count.clone();
+    (count, move |_: &Job| {
+        jobs.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+fn task(name: &str, period: Duration) -> Task {
+    Task::periodic(name, period, us(50))
+}
+
+fn count_of(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}
+
+fn stopped(running: Running) -> Summary {
+    let summary = running.stop(PATIENCE);
+    println!("{summary}");
+    summary
+}
+
+#[test]
+fn tasks_run_once_a_period_and_are_counted() {
+    let set = TaskSet::new(vec![task("fast", ms(2)), task("slow", ms(10))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let last = Arc::new(AtomicU64::new(0));
+    let seen = last.clone();
+    let fast = move |job: &Job| {
+        let before = seen.swap(job.number, Ordering::Relaxed);
+        assert!(job.number > before && job.deadline - job.release == ms(2));
+    };
+    let (slow, body) = counter();
+    executive.task("fast", fast).unwrap();
+    executive.task("slow", body).unwrap();
+    let running = executive.start(&options()).unwrap();
+    for limit in running.limits() {
+        println!("limited: {limit}");
+    }
+    wait_until(|| count_of(&slow) >= 20);
+    let summary = stopped(running);
+    assert_eq!(summary.tasks[1].jobs, count_of(&slow));
+    assert!(summary.tasks[0].jobs > summary.tasks[1].jobs);
+    assert!(summary.tasks[0].response.max >= summary.tasks[0].lateness.max);
+    assert!(
+        !summary
+            .tasks
+            .iter()
+            .any(|task| task.is_stopped || task.is_left)
+    );
+}
+
+#[test]
+fn a_panicking_task_stops_alone_and_goes_to_its_safe_state() {
+    let set = TaskSet::new(vec![task("bad", ms(2)), task("good", ms(2))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let is_safe = Arc::new(AtomicBool::new(false));
+    let safe = is_safe.clone();
+    let run = |job: &Job| assert!(job.number < 3, "the third job fails");
+    let body = WithSafeState(run, move || safe.store(true, Ordering::Relaxed));
+    executive.task("bad", body).unwrap();
+    let (good, body) = counter();
+    executive.task("good", body).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| is_safe.load(Ordering::Relaxed));
+    let before = count_of(&good);
+    wait_until(|| count_of(&good) > before + 10);
+    let failed = |record: &&tautline_exec::HealthRecord| record.event == Event::Failed;
+    let records = running.records();
+    let record = records.iter().find(failed).unwrap();
+    assert_eq!((record.task, record.action), (0, Action::Stopped));
+    let summary = stopped(running);
+    assert!(summary.tasks[0].is_stopped && !summary.tasks[1].is_stopped);
+}
+
+/// Scheduling policy of the calling thread, field 41 of proc(5) stat; 0 is SCHED_OTHER, 1 is SCHED_FIFO.
+fn policy() -> u32 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    after_name
+        .split_whitespace()
+        .nth(38)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn a_panicking_task_has_no_priority_while_it_unwinds() {
+    struct Unwound(Arc<AtomicU64>);
+
+    impl Drop for Unwound {
+        fn drop(&mut self) {
+            self.0.store(100 + u64::from(policy()), Ordering::Relaxed);
+        }
+    }
+
+    let mut executive = Executive::new(TaskSet::new(vec![task("bad", ms(2))]).unwrap()).unwrap();
+    let policies = Arc::new([AtomicU64::new(0), AtomicU64::new(0)].map(Arc::new));
+    let seen = policies.clone();
+    let body = move |_: &Job| {
+        seen[0].store(100 + u64::from(policy()), Ordering::Relaxed);
+        let _unwound = Unwound(seen[1].clone());
+        panic!("on purpose");
+    };
+    executive.task("bad", body).unwrap();
+    let running = executive.start(&options()).unwrap();
+    let is_refused = running
+        .limits()
+        .iter()
+        .any(|limit| limit.contains("SCHED_FIFO"));
+    wait_until(|| count_of(&policies[1]) > 0);
+    stopped(running);
+    assert_eq!(count_of(&policies[1]), 100);
+    if is_refused {
+        println!("SKIPPED: SCHED_FIFO needs CAP_SYS_NICE");
+    } else {
+        assert_eq!(count_of(&policies[0]), 101, "before");
+    }
+}
+
+#[test]
+fn an_integer_division_by_zero_stops_its_task_alone() {
+    let set = TaskSet::new(vec![task("divide", ms(2)), task("good", ms(2))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let divide = |job: &Job| {
+        let zero = std::hint::black_box(job.number) - job.number;
+        std::hint::black_box(1 / zero);
+    };
+    executive.task("divide", divide).unwrap();
+    let (good, body) = counter();
+    executive.task("good", body).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| count_of(&good) > 10);
+    assert!(stopped(running).tasks[0].is_stopped);
+}
+
+#[test]
+fn a_job_without_budget_left_is_demoted_and_the_others_go_on() {
+    let mut greedy = Task::periodic("greedy", ms(5), us(500));
+    greedy.budget = Some(ms(1));
+    let set = TaskSet::new(vec![greedy, task("good", ms(20))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    executive.task("greedy", |_: &Job| compute(ms(12))).unwrap();
+    let (good, body) = counter();
+    executive.task("good", body).unwrap();
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    wait_until(|| count_of(&good) >= 10);
+    let summary = stopped(running);
+    let demoted = |record: &tautline_exec::HealthRecord| {
+        matches!(record.event, Event::BudgetExceeded { used } if used >= ms(1))
+            && record.action == Action::Demoted
+            && record.task == 0
+    };
+    assert!(summary.records.iter().any(demoted), "{:?}", summary.records);
+    let skipped =
+        |record: &tautline_exec::HealthRecord| matches!(record.action, Action::Skipped { .. });
+    assert!(summary.records.iter().any(skipped));
+    assert!(summary.tasks[0].exceeded(), "it is named: {summary}");
+}
+
+#[test]
+fn a_job_that_never_returns_is_left_and_the_others_stop() {
+    let mut endless = Task::periodic("endless", ms(5), us(500));
+    endless.budget = Some(ms(1));
+    let set = TaskSet::new(vec![endless, task("good", ms(5))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let body = move |_: &Job| {
+        while !over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    };
+    executive.task("endless", body).unwrap();
+    let (good, body) = counter();
+    executive.task("good", body).unwrap();
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    wait_until(|| count_of(&good) >= 10);
+    let summary = running.stop(ms(50));
+    is_over.store(true, Ordering::Relaxed);
+    assert!(summary.tasks[0].is_left && !summary.tasks[1].is_left);
+    assert!(summary.to_string().contains("endless: 0 jobs"), "{summary}");
+    assert!(
+        summary.to_string().contains("its job did not return"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn an_overrun_stops_a_task_or_brings_the_safe_mode() {
+    let mut stops = Task::periodic("stops", ms(4), us(100));
+    stops.overrun = OverrunPolicy::Stop;
+    stops.modes = vec!["run".into()];
+    let mut safe = Task::periodic("safe", ms(4), us(100));
+    safe.modes = vec!["safe".into()];
+    let mut leads = Task::periodic("leads", ms(4), us(100));
+    leads.overrun = OverrunPolicy::SafeMode;
+    leads.modes = vec!["run".into()];
+    let set = TaskSet::declare(
+        Scheduling::default(),
+        Machine::default(),
+        Vec::new(),
+        vec!["run".into(), "safe".into()],
+        vec![stops, safe, leads],
+    );
+    let set = set.unwrap().with_safe_mode("safe").unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let late_in_the_third = |job: &Job| {
+        if job.number == 3 {
+            std::thread::sleep(ms(9));
+        }
+    };
+    executive.task("stops", late_in_the_third).unwrap();
+    let (safe, body) = counter();
+    executive.task("safe", body).unwrap();
+    let late_in_the_tenth = |job: &Job| {
+        if job.number >= 10 {
+            std::thread::sleep(ms(9));
+        }
+    };
+    executive.task("leads", late_in_the_tenth).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| count_of(&safe) >= 5);
+    assert_eq!(running.mode(), "safe");
+    let summary = stopped(running);
+    assert!(summary.tasks[0].is_stopped);
+    let actions: Vec<Action> = summary.records.iter().map(|record| record.action).collect();
+    assert!(
+        actions.contains(&Action::SafeMode) && actions.contains(&Action::Stopped),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_mode_is_requested_and_its_tasks_start() {
+    let mut ground = task("ground", ms(2));
+    ground.modes = vec!["ground".into()];
+    let mut flight = task("flight", ms(2));
+    flight.modes = vec!["flight".into()];
+    let set = TaskSet::declare(
+        Scheduling::default(),
+        Machine::default(),
+        Vec::new(),
+        vec!["ground".into(), "flight".into()],
+        vec![ground, flight],
+    );
+    let mut executive = Executive::new(set.unwrap()).unwrap();
+    let (on_ground, body) = counter();
+    executive.task("ground", body).unwrap();
+    let (in_flight, body) = counter();
+    executive.task("flight", body).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| count_of(&on_ground) >= 5);
+    assert_eq!(count_of(&in_flight), 0);
+    assert!(running.request_mode("orbit").is_err());
+    running.request_mode("flight").unwrap();
+    wait_until(|| count_of(&in_flight) >= 5);
+    let landed = count_of(&on_ground);
+    wait_until(|| count_of(&in_flight) >= 10);
+    assert_eq!(count_of(&on_ground), landed);
+    assert_eq!(running.mode(), "flight");
+    stopped(running);
+}
+
+#[test]
+fn messages_activate_and_keep_their_distance() {
+    let mut command = task("command", ms(20));
+    command.activation = Activation::Message {
+        port: "command".into(),
+    };
+    let set = TaskSet::new(vec![command, task("other", ms(5))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let begun = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let jobs = begun.clone();
+    let body = move |job: &Job| jobs.lock().unwrap().push(job.release);
+    executive.task("command", body).unwrap();
+    executive.task("other", |_: &Job| {}).unwrap();
+    let running = executive.start(&options()).unwrap();
+    assert!(matches!(
+        running.trigger("other"),
+        Err(RunError::NotByMessage { .. })
+    ));
+    let trigger = running.trigger("command").unwrap();
+    std::thread::sleep(ms(30));
+    assert!(begun.lock().unwrap().is_empty(), "no message, no job");
+    for _ in 0..3 {
+        trigger.fire();
+    }
+    wait_until(|| begun.lock().unwrap().len() == 3);
+    stopped(running);
+    let begun = begun.lock().unwrap();
+    assert!(
+        begun.windows(2).all(|pair| pair[1] - pair[0] >= ms(20)),
+        "{begun:?}"
+    );
+}
+
+#[test]
+fn sets_that_cannot_run_are_refused() {
+    let overloaded = || {
+        let vision = Task::periodic("vision", ms(10), us(4_400));
+        vec![Task::periodic("control", ms(1), us(600)), vision]
+    };
+    let refused = Executive::new(TaskSet::new(overloaded()).unwrap())
+        .err()
+        .unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "`vision` can miss its deadline by 1ms or more"
+    );
+    let mut accepted = overloaded();
+    accepted[1].accept = Some("a late picture is no harm".into());
+    let mut executive = Executive::new(TaskSet::new(accepted).unwrap()).unwrap();
+    assert!(matches!(
+        executive.task("radar", |_: &Job| {}),
+        Err(RunError::UnknownTask { .. })
+    ));
+    executive.task("control", |_: &Job| {}).unwrap();
+    assert!(matches!(
+        executive.task("control", |_: &Job| {}),
+        Err(RunError::BodyRepeated { .. })
+    ));
+    assert!(matches!(
+        executive.start(&options()).err(),
+        Some(RunError::NoBody { .. })
+    ));
+    let table = TaskSet::declare(
+        Scheduling::Table,
+        Machine::default(),
+        Vec::new(),
+        Vec::new(),
+        vec![task("a", ms(1))],
+    );
+    assert!(matches!(
+        Executive::new(table.unwrap()).err(),
+        Some(RunError::Table)
+    ));
+}
+
+#[test]
+fn sixty_four_tasks_start_and_stop() {
+    let tasks: Vec<Task> = (0..64)
+        .map(|index| Task::periodic(&format!("task-{index}"), ms(20 << (index % 3)), us(50)))
+        .collect();
+    let mut executive = Executive::new(TaskSet::new(tasks).unwrap()).unwrap();
+    let counts: Vec<Arc<AtomicU64>> = (0..64)
+        .map(|index| {
+            let (count, body) = counter();
+            executive.task(&format!("task-{index}"), body).unwrap();
+            count
+        })
+        .collect();
+    let running = executive.start(&options().without_real_time()).unwrap();
+    wait_until(|| counts.iter().all(|count| count_of(count) >= 2));
+    assert_eq!(stopped(running).tasks.len(), 64);
+}
