@@ -29,6 +29,7 @@
 //! number = 7
 //! kind = "sampling"
 //! refresh_period_us = 1000
+//! value_bytes_max = 1484
 //! sources = 24                # peers' ports that each have a value of their own; left out: 1, all share one
 //!
 //! [[port]]
@@ -457,6 +458,14 @@ mod tests {
             "line 5, column 9: depth 48 is not a power of two from 2 to 4096"
         );
         let port = "[[port]]\nname = \"a\"\nnumber = 1\nkind = \"sampling\"\n";
+        assert_eq!(
+            error(&format!("{port}message_bytes_max = 64\n")),
+            "line 5, column 21: the size of a sampling port's values is called value_bytes_max, not message_bytes_max"
+        );
+        assert_eq!(
+            error(&format!("{port}value_bytes_max = 65537\nsources = 2\n")),
+            "line 5, column 19: messages of 65537 bytes do not fit: 1 to 65,536 bytes"
+        );
         assert_eq!(
             error(&format!("{port}police_rate = 0\n")),
             "line 5, column 15: police_rate 0 is out of range, expected 1 to 10000000"

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use tautline::NodeConfig;
+use tautline::ServiceConfig;
 
 /// Sections of the page, in its order: the heading, the line that opens the section in a file, and the keys without
 /// which an entry is refused.
@@ -206,7 +206,7 @@ fn rows(heading: &str) -> Vec<Row> {
 /// The keys that the parser names when it meets one that it does not know.
 fn known_keys(open: &str) -> Vec<String> {
     let text = format!("{open}\nno_such_key = 1\n");
-    let error = text.parse::<NodeConfig>().unwrap_err().message;
+    let error = text.parse::<ServiceConfig>().unwrap_err().message;
     let (_, list) = error
         .split_once("expected")
         .unwrap_or_else(|| panic!("{error}"));
@@ -232,7 +232,7 @@ fn entry_without(heading: &str, key: &str) -> String {
     let is_set = |line: &str, key: &str| line.starts_with(&format!("{key} = "));
     for line in required.iter().copied() {
         let line = match (line, key) {
-            ("kind = \"queuing\"", "refresh_period_us" | "sources") => "kind = \"sampling\"",
+            ("kind = \"queuing\"", "refresh_period_us" | "sources" | "value_bytes_max") => "kind = \"sampling\"",
             ("user = \"robot\"", "group") => continue,
             (line, _) => line,
         };
@@ -255,11 +255,11 @@ fn entry_without(heading: &str, key: &str) -> String {
 }
 
 fn parses(text: &str) -> bool {
-    text.parse::<NodeConfig>().is_ok()
+    text.parse::<ServiceConfig>().is_ok()
 }
 
 fn config(text: &str) -> String {
-    let config: NodeConfig = text
+    let config: ServiceConfig = text
         .parse()
         .unwrap_or_else(|error| panic!("{error}:\n{text}"));
     format!("{config:?}")

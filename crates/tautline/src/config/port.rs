@@ -9,6 +9,7 @@ use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
 use super::{PortConfig, PortOptions, UdpPortConfig, Wrong};
+use crate::error::PortError;
 use crate::policing::{Policing, RATE_MAX};
 use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
 
@@ -20,6 +21,7 @@ pub(super) struct PortEntry {
     kind: Spanned<String>,
     depth: Option<Spanned<u32>>,
     message_bytes_max: Option<Spanned<usize>>,
+    value_bytes_max: Option<Spanned<usize>>,
     refresh_period_us: Option<Spanned<u64>>,
     sources: Option<Spanned<usize>>,
     spin_us: Option<u64>,
@@ -151,6 +153,10 @@ fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         let message = "a queuing port has no sources: it keeps what everybody sends";
         return Err((sources.span(), message.to_owned()));
     }
+    if let Some(bytes) = &entry.value_bytes_max {
+        let message = "a queuing port keeps messages, not values, expected message_bytes_max";
+        return Err((bytes.span(), message.to_owned()));
+    }
     let policing = policing(&entry.police_rate, &entry.police_burst)?;
     let sizes = (&entry.depth, &entry.message_bytes_max);
     let options = queue(sizes, entry.spin_us, policing);
@@ -165,12 +171,17 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         let message = "a sampling port has no depth, expected a queuing port";
         return Err((depth.span(), message.to_owned()));
     }
-    let mut options = SamplingOptions::default();
     if let Some(bytes) = &entry.message_bytes_max {
+        let message =
+            "the size of a sampling port's values is called value_bytes_max, not message_bytes_max";
+        return Err((bytes.span(), message.to_owned()));
+    }
+    let mut options = SamplingOptions {
+        policing: policing(&entry.police_rate, &entry.police_burst)?,
+        ..SamplingOptions::default()
+    };
+    if let Some(bytes) = &entry.value_bytes_max {
         options.value_bytes_max = *bytes.get_ref();
-        options
-            .check()
-            .map_err(|error| (bytes.span(), error.to_string()))?;
     }
     if let Some(period) = &entry.refresh_period_us {
         options.refresh_period = Duration::from_micros(*period.get_ref());
@@ -178,13 +189,16 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     if let Some(spin) = entry.spin_us {
         options.spin = Duration::from_micros(spin);
     }
-    options.policing = policing(&entry.police_rate, &entry.police_burst)?;
     if let Some(sources) = &entry.sources {
         options.sources = *sources.get_ref();
-        options
-            .check()
-            .map_err(|error| (sources.span(), error.to_string()))?;
     }
+    options.check().map_err(|error| {
+        let culprit = match error {
+            PortError::BadSources { .. } => entry.sources.as_ref().map(Spanned::span),
+            _ => entry.value_bytes_max.as_ref().map(Spanned::span),
+        };
+        (culprit.unwrap_or(entry.kind.span()), error.to_string())
+    })?;
     Ok(PortOptions::Sampling(options))
 }
 
