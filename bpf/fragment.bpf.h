@@ -28,10 +28,10 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TL_EARLY_GROUPS);
+	__uint(max_entries, TL_OUT_OF_ORDER_GROUPS);
 	__type(key, __u32);
-	__type(value, struct tl_early);
-} early_groups SEC(".maps");
+	__type(value, struct tl_out_of_order);
+} held_groups SEC(".maps");
 
 /* Group after group, each a ring that overwrites its oldest. A slot's turn is the number of the fragment in
  * it, from 1 on; 0 while it is written. The reader compares it before and after.
@@ -39,10 +39,10 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TL_EARLY_GROUPS * TL_EARLY_SLOTS);
+	__uint(max_entries, TL_OUT_OF_ORDER_GROUPS * TL_OUT_OF_ORDER_SLOTS);
 	__type(key, __u32);
 	__type(value, struct tl_slot);
-} early_slots SEC(".maps");
+} held_slots SEC(".maps");
 
 /* By the peer alone, so that one that floods spoils few others'. */
 static __always_inline __u32 peer_share(__be32 source, __u32 shares)
@@ -109,7 +109,7 @@ __noinline __u64 oldest_flow(struct tl_flow_set *set, __u64 key)
 }
 
 /* Notes whose a datagram is. If another CPU has just taken the flow that was to be replaced, the datagram's
- * fragments are early ones. Returns whether one in use had to go.
+ * fragments are out of order. Returns whether one in use had to go.
  */
 static __always_inline bool note_flow(struct tl_flow_set *set, __u64 key, __u64 now, __u32 place)
 {
@@ -134,28 +134,28 @@ static __always_inline bool note_flow(struct tl_flow_set *set, __u64 key, __u64 
 }
 
 /* A copy for the case that the first is ours. */
-static __always_inline void hold_early(struct xdp_md *ctx, const struct tl_udp_head *head, __u64 source,
+static __always_inline void hold_out_of_order(struct xdp_md *ctx, const struct tl_udp_head *head, __u64 source,
 				       __u32 offset, __u64 now)
 {
 	/* The address is the first half of the word, whatever the order of bytes. */
 	__u32 address, index, length = bpf_ntohs(head->length);
-	struct tl_early *early;
+	struct tl_out_of_order *out_of_order;
 	struct tl_slot *slot;
 	__u64 number, turn;
 
 	__builtin_memcpy(&address, &source, 4);
-	index = peer_share(address, TL_EARLY_GROUPS);
-	early = bpf_map_lookup_elem(&early_groups, &index);
-	if (!early)
+	index = peer_share(address, TL_OUT_OF_ORDER_GROUPS);
+	out_of_order = bpf_map_lookup_elem(&held_groups, &index);
+	if (!out_of_order)
 		return;
-	number = __sync_fetch_and_add(&early->next, 1);
-	index = index * TL_EARLY_SLOTS + number % TL_EARLY_SLOTS;
-	slot = bpf_map_lookup_elem(&early_slots, &index);
+	number = __sync_fetch_and_add(&out_of_order->next, 1);
+	index = index * TL_OUT_OF_ORDER_SLOTS + number % TL_OUT_OF_ORDER_SLOTS;
+	slot = bpf_map_lookup_elem(&held_slots, &index);
 	if (!slot)
 		return;
 	turn = *(volatile __u64 *)&slot->turn;
 	/* Another CPU writes there: so many come that this one would be lost too. */
-	if ((turn == 0 && number >= TL_EARLY_SLOTS) ||
+	if ((turn == 0 && number >= TL_OUT_OF_ORDER_SLOTS) ||
 	    __sync_val_compare_and_swap(&slot->turn, turn, 0) != turn)
 		return;
 	slot->arrival_ns = now;
@@ -164,24 +164,24 @@ static __always_inline void hold_early(struct xdp_md *ctx, const struct tl_udp_h
 	if (!load_bytes(ctx, offset, slot->payload, length, TL_SLOT_PAYLOAD_BYTES))
 		slot->source = TL_SOURCE_VOID;
 	__sync_lock_test_and_set(&slot->turn, number + 1);
-	__sync_lock_test_and_set(&early->last_ns, now);
+	__sync_lock_test_and_set(&out_of_order->last_ns, now);
 }
 
-/* Whether fragments of this peer may have come early. */
-static __always_inline bool has_early(__be32 source, __u64 now)
+/* Whether fragments of this peer may have come out of order. */
+static __always_inline bool has_out_of_order(__be32 source, __u64 now)
 {
-	__u32 index = peer_share(source, TL_EARLY_GROUPS);
-	struct tl_early *early = bpf_map_lookup_elem(&early_groups, &index);
+	__u32 index = peer_share(source, TL_OUT_OF_ORDER_GROUPS);
+	struct tl_out_of_order *out_of_order = bpf_map_lookup_elem(&held_groups, &index);
 	__u64 last;
 
-	if (!early)
+	if (!out_of_order)
 		return false;
-	last = *(volatile __u64 *)&early->last_ns;
+	last = *(volatile __u64 *)&out_of_order->last_ns;
 	return last != 0 && now - last < TL_FRAGMENT_NS;
 }
 
-/* Where a fragment belongs, in the lower 16 bits: the place of a port, or 0 for Linux; with TL_FRAGMENT_EARLY for a
- * first one of a peer whose others may have come early. `fragment`: length, priority, fragment field and
+/* Where a fragment belongs, in the lower 16 bits: the place of a port, or 0 for Linux; with TL_FRAGMENT_OUT_OF_ORDER
+ * for a first one of a peer whose others may have come before. `fragment`: length, priority, fragment field and
  * identification, 16 bits each, all but the priority in network byte order. `port_place`: of the port that the first
  * fragment names; -1 for another one.
  *
@@ -210,14 +210,14 @@ __noinline int place_fragment(struct xdp_md *ctx, __u64 source, __u64 fragment, 
 	if (port_place >= 0) {
 		if (note_flow(set, key, now, port_place))
 			count(TL_FLOW_DISPLACED, 0);
-		/* After the note: an early one is held before it looks for a note again. */
-		return port_place | (has_early(address, now) ? TL_FRAGMENT_EARLY : 0);
+		/* After the note: one out of order is held before it looks for a note again. */
+		return port_place | (has_out_of_order(address, now) ? TL_FRAGMENT_OUT_OF_ORDER : 0);
 	}
 	place = find_flow(set, key, now);
 	if (place != TL_FLOW_UNKNOWN)
 		return place;
-	count(TL_EARLY_FRAGMENT, 0);
-	hold_early(ctx, &head, source, offset, now);
+	count(TL_OUT_OF_ORDER_FRAGMENT, 0);
+	hold_out_of_order(ctx, &head, source, offset, now);
 	place = find_flow(set, key, now);
 	return place == TL_FLOW_UNKNOWN ? 0 : place;
 }

@@ -73,8 +73,8 @@ static __always_inline __u32 check_fragment(struct xdp_md *ctx, const struct iph
 	head->identification = ip->id;
 	frame->source = udp_source_word(ip->saddr, 0, TL_SOURCE_DATAGRAM);
 	found = whose_fragment(ctx, ip, bytes, fragment, frame->header_offset, place);
-	if (found & TL_FRAGMENT_EARLY)
-		head->flags = TL_FLAG_EARLY;
+	if (found & TL_FRAGMENT_OUT_OF_ORDER)
+		head->flags = TL_FLAG_OUT_OF_ORDER;
 	return found & TL_FLOW_PLACE;
 }
 

@@ -29,10 +29,10 @@
 
 pub mod deliver;
 pub mod doorbell;
-#[cfg(not(loom))]
-pub mod early;
 pub mod layout;
 pub mod news;
+#[cfg(not(loom))]
+pub mod out_of_order;
 pub mod peer;
 pub mod places;
 pub mod police;

@@ -433,7 +433,7 @@ fn udp_parts(
         memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
         doorbell,
         sender: Sender::Tap(sender),
-        early: None,
+        out_of_order: None,
         priorities,
         reserved,
         claim: Some(Claim::handed(claim)),

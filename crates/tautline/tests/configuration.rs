@@ -232,7 +232,9 @@ fn entry_without(heading: &str, key: &str) -> String {
     let is_set = |line: &str, key: &str| line.starts_with(&format!("{key} = "));
     for line in required.iter().copied() {
         let line = match (line, key) {
-            ("kind = \"queuing\"", "refresh_period_us" | "sources" | "value_bytes_max") => "kind = \"sampling\"",
+            ("kind = \"queuing\"", "refresh_period_us" | "sources" | "value_bytes_max") => {
+                "kind = \"sampling\""
+            }
             ("user = \"robot\"", "group") => continue,
             (line, _) => line,
         };

@@ -13,7 +13,7 @@ use common::control::{
     NOBODY, allow, answers, client_node, echo_for_ever, eventually, ports_given, served,
     start_client, start_control,
 };
-use common::stranger::{self, hello};
+use common::stranger::{self, hello, request};
 use common::{PATIENCE, XDP, hosts, open, port};
 use nix::sys::signal::Signal;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -140,11 +140,8 @@ fn rubbish_silence_and_deaf_ears_cost_nothing() {
     // Half a request, another version, a port before the greeting.
     let mut other_version = hello();
     other_version[4] = 9;
-    let mut early = hello();
-    early[6] = 2;
-    early[10] = 1;
-    early[12] = 64;
-    for message in [&hello()[..32], &other_version, &early] {
+    let ungreeted = request(&[1, 60, 0, 64]);
+    for message in [&hello()[..9], &other_version, &ungreeted] {
         let socket = connect(&hosts);
         assert!(send(&socket, message, 0));
         is_closed(&socket);

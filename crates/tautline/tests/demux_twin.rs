@@ -13,13 +13,13 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::{
     MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
 };
-use tautline_proto::ip::{FLAG_EARLY, FLAG_VERIFIED};
+use tautline_proto::ip::{FLAG_OUT_OF_ORDER, FLAG_VERIFIED};
 use tautline_proto::wire::{
     FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header,
     MESSAGE_BYTES_MAX, PORT_MAX, ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
-use tautline_shm::{early, layout, peer, police, queue, sample};
+use tautline_shm::{layout, out_of_order, peer, police, queue, sample};
 use tautline_testbed::hosts::Host;
 
 const ROUNDS: usize = 600;
@@ -338,11 +338,14 @@ fn constants_are_the_same() {
         ("TL_UDP_PLACES", 256),
         ("TL_FLOW_SETS", 256),
         ("TL_FLOW_WAYS", 16),
-        ("TL_EARLY_GROUPS", early::GROUP_COUNT as u64),
-        ("TL_EARLY_SLOTS", early::GROUP_SLOTS as u64),
-        ("TL_FRAGMENT_EARLY", early::FRAGMENT_EARLY),
+        ("TL_OUT_OF_ORDER_GROUPS", out_of_order::GROUP_COUNT as u64),
+        ("TL_OUT_OF_ORDER_SLOTS", out_of_order::GROUP_SLOTS as u64),
+        (
+            "TL_FRAGMENT_OUT_OF_ORDER",
+            out_of_order::FRAGMENT_OUT_OF_ORDER,
+        ),
         ("TL_FLAG_VERIFIED", FLAG_VERIFIED.into()),
-        ("TL_FLAG_EARLY", FLAG_EARLY.into()),
+        ("TL_FLAG_OUT_OF_ORDER", FLAG_OUT_OF_ORDER.into()),
         ("TL_CLAIM_ATTEMPTS", queue::CLAIM_ATTEMPTS as u64),
         ("TL_SAMPLE_FRESH", sample::FRESH.into()),
         ("TL_SAMPLE_INDEX", sample::INDEX.into()),
@@ -368,7 +371,7 @@ fn counters_are_in_the_same_order() {
     let mut expected: Vec<_> = ParseError::ALL.iter().map(|error| error.name()).collect();
     expected.extend([
         "no_port",
-        "early_fragment",
+        "out_of_order_fragment",
         "flow_displaced",
         "node_counters",
     ]);

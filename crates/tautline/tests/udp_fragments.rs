@@ -204,7 +204,7 @@ fn any_order_with_duplicates(mut meeting: Meeting) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let wire = Wire::on(&meeting.hosts, Host::A);
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    let mut early = 0;
+    let mut out_of_order = 0;
     for round in 0..60u16 {
         let length = 1473 + random.next_u64() as usize % (50_000 - 1473);
         let mtu_bytes = if round % 3 == 0 { 1500 } else { 1020 };
@@ -219,7 +219,7 @@ fn any_order_with_duplicates(mut meeting: Meeting) {
             frames.insert(random.next_u64() as usize % frames.len(), again);
         }
         let is_first = |frame: &Vec<u8>| frame[20..22] == [0x20, 0];
-        early += frames.iter().take_while(|frame| !is_first(frame)).count() as u64;
+        out_of_order += frames.iter().take_while(|frame| !is_first(frame)).count() as u64;
         send_all(&wire, &frames);
         let received = meeting.receive(&mut buffer);
         assert_eq!(received.length, length, "round {round}");
@@ -228,11 +228,14 @@ fn any_order_with_duplicates(mut meeting: Meeting) {
     }
     assert_nothing(&mut meeting, &mut buffer);
     let reassembly = meeting.status().reassembly;
-    // An early one that is there twice is one of the early ones.
+    // One that is there twice is one of those out of order.
     assert_eq!(reassembly.completed, 60);
     assert!(reassembly.duplicates <= 15, "{reassembly:?}");
     assert_eq!(reassembly.overlaps + reassembly.inconsistent, 0);
-    assert_eq!(meeting.node.status().counters.early_fragments, early);
+    assert_eq!(
+        meeting.node.status().counters.out_of_order_fragments,
+        out_of_order
+    );
 }
 
 fn shuffle(frames: &mut [Vec<u8>], random: &mut Xoshiro256PlusPlus) {

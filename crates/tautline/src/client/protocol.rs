@@ -467,7 +467,7 @@ mod tests {
             malformed: [u64::MAX; ParseError::COUNT],
             no_port: u64::MAX,
             socket_full: u64::MAX,
-            early_fragments: u64::MAX,
+            out_of_order_fragments: u64::MAX,
             displaced_datagrams: u64::MAX,
         };
         for reply in [

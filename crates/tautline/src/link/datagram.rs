@@ -82,7 +82,7 @@ impl SocketUdpPort {
             length: payload.len() as u16,
             priority: priority_of_service(received.type_of_service),
             is_verified: true,
-            has_early: false,
+            has_out_of_order: false,
             checksum: 0,
             fragment: 0,
             identification: 0,

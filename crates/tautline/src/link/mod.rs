@@ -142,9 +142,9 @@ pub struct NodeCounters {
     pub socket_full: u64,
     /// Fragments of plain UDP that came before the first of their datagram: passed to Linux, and a copy held in
     /// case that the datagram is for a port of this node. Links `xdp` and `xsk`.
-    pub early_fragments: u64,
+    pub out_of_order_fragments: u64,
     /// Datagrams in fragments that were forgotten for newer ones of a peer, before their time limit: what
-    /// comes of them counts as early. Links `xdp` and `xsk`.
+    /// comes of them counts as out of order. Links `xdp` and `xsk`.
     pub displaced_datagrams: u64,
 }
 

@@ -96,7 +96,7 @@ pub(crate) trait UdpPortLink: Inbox {
 
     /// Fragments of a datagram that came before its first one, which `head` is of: each with its head and its
     /// bytes. For a head that says that there may be some.
-    fn early_fragments(
+    fn out_of_order_fragments(
         &self,
         _head: &RecordHead,
         _each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),

@@ -67,8 +67,8 @@ impl Assembly {
             .reassembler
             .push_with(arrival, &part, |bytes| slot.read_payload(bytes));
         let mut complete = matches!(outcome, Outcome::Complete(_));
-        if outcome == Outcome::Incomplete && fragment.has_early {
-            complete = self.enter_early(link, (head, arrival), fragment);
+        if outcome == Outcome::Incomplete && fragment.has_out_of_order {
+            complete = self.enter_out_of_order(link, (head, arrival), fragment);
         }
         self.waiting = self.reassembler.under_way_count() > 0;
         statistics.reassembly.copy(self.reassembler.counters());
@@ -76,7 +76,7 @@ impl Assembly {
     }
 
     /// Takes what came before the first fragment, which has just been entered.
-    fn enter_early(
+    fn enter_out_of_order(
         &mut self,
         link: &dyn UdpPortLink,
         (head, arrival): (&RecordHead, Instant),
@@ -84,8 +84,8 @@ impl Assembly {
     ) -> bool {
         let reassembler = &mut self.reassembler;
         let source = *ipv4_of_word(head.source).ip();
-        link.early_fragments(head, &mut |early, fragment, payload| {
-            let came = Instant::from_nanos(early.arrival_ns);
+        link.out_of_order_fragments(head, &mut |out_of_order, fragment, payload| {
+            let came = Instant::from_nanos(out_of_order.arrival_ns);
             let wanted = fragment.identification == first.identification
                 && arrival < came + REASSEMBLY_LIMIT
                 && reassembler.is_waiting_for(source, first.identification);

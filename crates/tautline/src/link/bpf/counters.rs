@@ -27,7 +27,7 @@ impl Counters {
             malformed: std::array::from_fn(read),
             no_port: read(ParseError::COUNT),
             socket_full: 0,
-            early_fragments: read(ParseError::COUNT + 1),
+            out_of_order_fragments: read(ParseError::COUNT + 1),
             displaced_datagrams: read(ParseError::COUNT + 2),
         }
     }

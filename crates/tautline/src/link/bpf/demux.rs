@@ -18,8 +18,8 @@ use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 
 use super::counters::Counters;
-use super::early::EarlyFragments;
 use super::entry::ENTRY_BYTES;
+use super::out_of_order::OutOfOrderFragments;
 use super::sender::Sender;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders, verifier};
@@ -330,7 +330,7 @@ impl DemuxOwner for Demux {
             memory: Arc::new(made.memory),
             doorbell: made.doorbell,
             sender,
-            early: Some(Arc::clone(&self.maps.early)),
+            out_of_order: Some(Arc::clone(&self.maps.out_of_order)),
             priorities: Priorities::ALL,
             reserved,
             claim: None,
@@ -549,7 +549,7 @@ struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
     udp_ports: UdpTable,
-    early: Arc<EarlyFragments>,
+    out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
     counters_id: u32,
 }
@@ -562,11 +562,11 @@ impl Maps {
         let Map::Array(udp_ports) = map("udp_ports")? else {
             return Err("the table of UDP ports is no array".into());
         };
-        let Map::Array(early) = map("early_slots")? else {
-            return Err("the early fragments are no array".into());
+        let Map::Array(out_of_order) = map("held_slots")? else {
+            return Err("the out_of_order fragments are no array".into());
         };
         Ok(Self {
-            early: Arc::new(EarlyFragments::map(early.fd().as_fd())?),
+            out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),

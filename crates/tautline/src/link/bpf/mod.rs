@@ -7,9 +7,9 @@
 pub(super) mod counters;
 pub(crate) mod demux;
 pub(super) mod doorbell;
-pub(super) mod early;
 pub(crate) mod entry;
 mod holders;
+pub(super) mod out_of_order;
 mod running;
 pub(crate) mod sender;
 pub(crate) mod taps;
@@ -25,7 +25,7 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
-use self::early::EarlyFragments;
+use self::out_of_order::OutOfOrderFragments;
 use self::sender::Sender;
 use super::NodeCounters;
 use crate::claim::Claim;
@@ -75,7 +75,7 @@ pub(crate) struct UdpPortParts {
     pub(crate) sender: Sender,
     /// Fragments that came before the first of their datagram, for all ports. A client of a control process has none:
     /// others' are among them.
-    pub(crate) early: Option<Arc<EarlyFragments>>,
+    pub(crate) out_of_order: Option<Arc<OutOfOrderFragments>>,
     /// Those that may be sent with.
     pub(crate) priorities: Priorities,
     /// The socket that has the UDP port.

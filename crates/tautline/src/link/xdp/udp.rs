@@ -19,7 +19,7 @@ use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::bpf::doorbell::Doorbell;
-use crate::link::bpf::early::EarlyFragments;
+use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, UdpPortParts};
 use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
@@ -39,7 +39,7 @@ pub(super) struct XdpUdpPort {
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
     news: UndeliveredReader,
-    early: Option<Arc<EarlyFragments>>,
+    out_of_order: Option<Arc<OutOfOrderFragments>>,
     /// Those that may be sent with.
     priorities: Priorities,
     // Hidden from the demux before the UDP port is given up.
@@ -60,7 +60,7 @@ impl XdpUdpPort {
             memory,
             doorbell,
             sender,
-            early,
+            out_of_order,
             priorities,
             reserved,
             claim,
@@ -81,7 +81,7 @@ impl XdpUdpPort {
             sender,
             priorities,
             news: UndeliveredReader::default(),
-            early,
+            out_of_order,
             _opened: opened,
             _claim: claim,
             reserved,
@@ -241,13 +241,13 @@ impl UdpPortLink for XdpUdpPort {
         Ok(self.sender.send_many(pieces)?)
     }
 
-    fn early_fragments(
+    fn out_of_order_fragments(
         &self,
         head: &RecordHead,
         each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
     ) {
-        if let Some(early) = &self.early {
-            early.of_peer(head, each);
+        if let Some(out_of_order) = &self.out_of_order {
+            out_of_order.of_peer(head, each);
         }
     }
 

@@ -30,7 +30,7 @@ use self::rx_queue::{COLLECT_FRAMES_MAX, Maps, Shared};
 use self::udp::XskUdpPort;
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
-use super::bpf::early::EarlyFragments;
+use super::bpf::out_of_order::OutOfOrderFragments;
 use super::bpf::udp_table::{PLACES, UdpTable};
 use super::frame::RawAddress;
 use super::packet::claim;
@@ -114,7 +114,7 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
     Ok(Maps {
         open_ports: Mapping::shared(array(ebpf, "open_ports")?, bytes, 0)?,
         udp_ports: UdpTable::map(array(ebpf, "udp_ports")?)?,
-        early: EarlyFragments::map(array(ebpf, "early_slots")?)?,
+        out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
         news: RingBuf::try_from(ebpf.take_map("news").ok_or("the program has no news")?)?,
     })

@@ -14,15 +14,15 @@ use tautline_proto::ip::receive::{self, Arrival, Own};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PORT_MAX, PortNumber, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
-use tautline_shm::early::FRAGMENT_EARLY;
 use tautline_shm::layout::source_form;
 use tautline_shm::news::{UndeliveredReport, tell};
+use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
 
 use crate::address::{Address, ipv4_word};
 use crate::link::NodeCounters;
 use crate::link::bpf;
-use crate::link::bpf::early::EarlyFragments;
+use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::udp_table::{PLACES, UdpTable};
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
@@ -41,7 +41,7 @@ pub(super) struct Maps {
     /// A word for each port.
     pub(super) open_ports: Mapping,
     pub(super) udp_ports: UdpTable,
-    pub(super) early: EarlyFragments,
+    pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
     /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     program_counters: bpf::counters::Counters,
     open_ports: Mapping,
     udp_ports: UdpTable,
-    early: EarlyFragments,
+    out_of_order: OutOfOrderFragments,
     ethertype: u16,
     own: Option<Own>,
     /// Detaches the program when dropped, and then lets go of its maps.
@@ -134,15 +134,15 @@ impl Shared {
             program_counters: maps.counters,
             open_ports: maps.open_ports,
             udp_ports: maps.udp_ports,
-            early: maps.early,
+            out_of_order: maps.out_of_order,
             ethertype,
             own,
             _attached: Attached(link, Mutex::new(ebpf)),
         })
     }
 
-    pub(super) fn early(&self) -> &EarlyFragments {
-        &self.early
+    pub(super) fn out_of_order(&self) -> &OutOfOrderFragments {
+        &self.out_of_order
     }
 
     pub(super) fn arrivals(&self) -> BorrowedFd<'_> {
@@ -311,7 +311,7 @@ impl Shared {
                 place: note.fragment_place,
                 source: SocketAddrV4::new(source, 0),
                 head: DatagramHead {
-                    has_early: note.has_early,
+                    has_out_of_order: note.has_out_of_order,
                     ..head
                 },
                 payload,
@@ -368,7 +368,7 @@ struct Note {
     /// Of a fragment of plain UDP, its port's; otherwise 0.
     fragment_place: usize,
     /// Others of the same datagram may have come before this first one.
-    has_early: bool,
+    has_out_of_order: bool,
 }
 
 impl Note {
@@ -378,7 +378,7 @@ impl Note {
         Self {
             arrival: Instant::from_nanos(word(0)),
             fragment_place: (fragment & 0xFFFF) as usize,
-            has_early: fragment & FRAGMENT_EARLY != 0,
+            has_out_of_order: fragment & FRAGMENT_OUT_OF_ORDER != 0,
         }
     }
 }

@@ -129,12 +129,12 @@ impl UdpPortLink for XskUdpPort {
         Ok(queued?)
     }
 
-    fn early_fragments(
+    fn out_of_order_fragments(
         &self,
         head: &RecordHead,
         each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
     ) {
-        self.receiver.shared().early().of_peer(head, each);
+        self.receiver.shared().out_of_order().of_peer(head, each);
     }
 
     fn undelivered(&mut self) -> Option<Undelivered> {

@@ -5,18 +5,18 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use tautline_proto::ip::DatagramHead;
-use tautline_shm::early;
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES};
+use tautline_shm::out_of_order;
 
 use crate::memory::MappedSlots;
 
-/// The array `early_slots` of `bpf/fragment.bpf.h`, mapped.
+/// The array `held_slots` of `bpf/fragment.bpf.h`, mapped.
 #[derive(Debug)]
-pub(crate) struct EarlyFragments(MappedSlots);
+pub(crate) struct OutOfOrderFragments(MappedSlots);
 
-impl EarlyFragments {
+impl OutOfOrderFragments {
     pub(crate) fn map(array: BorrowedFd<'_>) -> io::Result<Self> {
-        MappedSlots::map(array, early::SLOT_COUNT).map(Self)
+        MappedSlots::map(array, out_of_order::SLOT_COUNT).map(Self)
     }
 
     /// Those of the peer that a record is of, each with its head and its bytes.
@@ -27,7 +27,7 @@ impl EarlyFragments {
     ) {
         let mut bytes = [0; SLOT_PAYLOAD_BYTES];
         let fragment = |head: &RecordHead| DatagramHead::from_bytes(&head.header);
-        early::of_peer(
+        out_of_order::of_peer(
             self.0.slots(),
             head.source,
             &mut bytes,

@@ -3,7 +3,7 @@
 //!
 //! Rings that the writer never waits for, one for each group of peers. A slot's turn is the number of the
 //! fragment in it, from 1 on, and 0 while it is written; a reader takes what it has copied only if the turn is
-//! the same before and after. Readers leave no trace, so several ports may look. The writer is `hold_early` in
+//! the same before and after. Readers leave no trace, so several ports may look. The writer is `hold_out_of_order` in
 //! `bpf/fragment.bpf.h`.
 
 use crate::layout::{RecordHead, SLOT_PAYLOAD_BYTES, Slot};
@@ -17,7 +17,7 @@ pub const GROUP_COUNT: usize = 4;
 /// search through all.
 pub const GROUP_SLOTS: usize = 64;
 /// Beside the place of a port, in what is said of the first fragment of a datagram: others may have come before.
-pub const FRAGMENT_EARLY: u64 = 0x1_0000;
+pub const FRAGMENT_OUT_OF_ORDER: u64 = 0x1_0000;
 /// All slots.
 pub const SLOT_COUNT: usize = GROUP_COUNT * GROUP_SLOTS;
 
