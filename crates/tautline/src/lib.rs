@@ -27,6 +27,20 @@
 //!
 //! After a port is open, sending and receiving allocate nothing and log nothing. Errors on that path
 //! are small, `Copy`, and counted; `taut status` shows the counters.
+//!
+//! # Tour
+//! From the top; a layer uses those below it and none above.
+//!
+//! | layer | what is in it |
+//! |---|---|
+//! | [`control`] | [`Server`](control::Server): one process owns an interface's demux and hands ports to its clients |
+//! | [`config`] | configuration files: [`NodeConfig`] for a node, [`ServiceConfig`] for a control process |
+//! | [`Node`] | an interface, an address, neighbours ([`neighbours`]) and a list of ports; chooses the link |
+//! | [`port`] | [`QueuingPort`], [`SamplingPort`], [`UdpPort`], and how each waits |
+//! | [`status`] | the state of nodes ([`NodeStatus`]) and the function that asks for it |
+//! | [`send_pool`] | buffers that datagrams are sent from without a copy |
+//! | [`link`] | frames and messages on their way: `xdp`, `xsk`, `packet`, `udp`, [`vbus`], [`sim`](link::sim) |
+//! | ground | messages and addresses, [`error`]s, limits, counters; [`cycle`] for control loops, [`kernel`] for what this kernel can do |
 
 mod address;
 mod claim;

@@ -1,4 +1,4 @@
-//! A port of link `xsk`: its own memory, and a receiver among those who look for what has come.
+//! A port of link `xsk`: its own memory, and how it looks for what has come.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -91,7 +91,7 @@ impl std::fmt::Debug for RxQueues {
     }
 }
 
-/// A port as the receive queues sees it.
+/// A port as the receive queues see it.
 #[derive(Debug)]
 pub(super) struct PortSlot {
     pub(super) memory: Arc<MappedPort>,
