@@ -1,8 +1,8 @@
-//! Links: what carries frames between nodes. One trait, [`Link`], and one conformance suite that
+//! Links: what carries frames between nodes. One trait, `Link`, and one conformance suite that
 //! every link passes (`tests/conformance`).
 //!
-//! A link has two halves. [`Link`] belongs to the node: it opens ports and resolves neighbours.
-//! [`PortLink`] belongs to one port and to the thread that uses it: it sends, and its [`Inbox`] brings
+//! A link has two halves. `Link` belongs to the node: it opens ports and resolves neighbours.
+//! `PortLink` belongs to one port and to the thread that uses it: it sends, and its `Inbox` brings
 //! arriving frames into the port's memory, unless the kernel does that already.
 
 pub(crate) mod bpf;
