@@ -44,15 +44,6 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     time(text, SECOND, "seconds")
 }
 
-/// Reads a time that must have its unit, as in a file.
-pub fn with_unit(text: &str) -> Result<Duration, String> {
-    let has_unit = text.ends_with(|last: char| last.is_alphabetic());
-    nanoseconds(text)
-        .ok()
-        .filter(|_| has_unit)
-        .ok_or_else(|| "expected a time with its unit, such as \"1ms\" or \"250us\"".to_owned())
-}
-
 /// Reads a time that is not zero; a plain number is microseconds.
 pub fn some_microseconds(text: &str) -> Result<Duration, String> {
     positive(microseconds(text)?)

@@ -42,6 +42,7 @@ const CRATES: [(&str, &[&str]); 11] = [
             "tautline-proto",
             "tautline-report",
             "tautline-state",
+            "tautline-tasks",
             "tautline-testbed",
         ],
     ),

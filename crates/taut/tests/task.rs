@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use taut::task::file::parse;
+use tautline_tasks::file::parse;
 
 mod common;
 use common::Scratch;

@@ -34,6 +34,7 @@
 //! `docs/tuning.md`. Settings that are refused are no errors: the tasks run without them, and
 //! [`Running::limits`] names each with its remedy.
 
+pub mod file;
 mod run;
 mod summary;
 mod sys;

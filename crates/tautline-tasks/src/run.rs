@@ -1,6 +1,8 @@
 //! Starting and stopping a set.
 
+use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -11,6 +13,7 @@ use tautline_exec::{
     Activation, Analysis, HealthRecord, Scheduling, SetError, TaskResponse, TaskSet,
 };
 
+use crate::file::{self, FileError};
 use crate::summary::{Summary, TaskSummary};
 use crate::sys::{self, PriorityMutex, ThreadNumber};
 use crate::thread::{self, Record, TaskBody, TaskThread};
@@ -27,7 +30,7 @@ const STACK_BYTES: usize = 512 * 1024;
 const END_LOOK: Duration = Duration::from_millis(1);
 
 /// The set could not be run.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A task can miss its deadline, and does not say why that is acceptable.
@@ -38,6 +41,9 @@ pub enum RunError {
         /// Time by which it can be late at the least; `None` if there is no bound.
         by: Option<Duration>,
     },
+    /// The set's file has a mistake.
+    #[error("{0}")]
+    File(#[from] FileError),
     /// The set is declared wrongly.
     #[error("{0}")]
     Set(#[from] SetError),
@@ -73,14 +79,22 @@ pub enum RunError {
     System(#[from] io::Error),
 }
 
+/// Message and remedy: this is how a program shows the error that it returns from `main`.
+impl fmt::Debug for RunError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}\n  what to do: {}", self.remedy())
+    }
+}
+
 impl RunError {
     /// Remedy, in a sentence.
     #[must_use]
-    pub fn remedy(&self) -> &'static str {
+    pub fn remedy(&self) -> &str {
         match self {
             RunError::Refused { .. } => {
                 "see `taut task check`; shorten what takes long, or give the task a reason to accept it"
             }
+            RunError::File(error) => &error.remedy,
             RunError::Set(error) => error.remedy(),
             RunError::Table => "use fixed priorities, such as Scheduling::DeadlineMonotonic",
             RunError::UnknownTask { .. } => "use a name of the set",
@@ -160,6 +174,14 @@ impl Executive {
         }
         let bodies = set.tasks().iter().map(|_| None).collect();
         Ok(Executive { set, bodies })
+    }
+
+    /// Admits the set of a file, the one that `taut task check` analyses.
+    ///
+    /// # Errors
+    /// [`RunError::File`], [`RunError::Refused`], [`RunError::Table`].
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Executive, RunError> {
+        Executive::new(file::read(path.as_ref())?)
     }
 
     /// Gives a task its code: a closure that is called for each job, or anything that implements [`TaskBody`].

@@ -1,5 +1,7 @@
 //! Task sets in threads: what happens, to whom, what is done. Nothing here says how fast.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -379,6 +381,53 @@ fn sets_that_cannot_run_are_refused() {
         Executive::new(table.unwrap()).err(),
         Some(RunError::Table)
     ));
+}
+
+#[test]
+fn the_example_runs_the_set_of_its_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let test = std::env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap();
+    let program = profile.join("examples/three_rates");
+    if !program.exists() {
+        // Where this test was built alone.
+        let mut build = Command::new(env!("CARGO"));
+        build.args([
+            "build",
+            "-p",
+            "tautline-tasks",
+            "--example",
+            "three_rates",
+            "--target-dir",
+        ]);
+        let status = build
+            .arg(profile.parent().unwrap())
+            .current_dir(&root)
+            .status();
+        assert!(status.unwrap().success());
+    }
+    let mut example = Command::new(program);
+    let output = example
+        .arg(root.join("examples/three_rates.toml"))
+        .arg("300")
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}");
+    assert!(
+        shown.contains("control: ") && shown.contains("health records"),
+        "{shown}"
+    );
+    let missing = Executive::from_file("/nonexistent.toml").err().unwrap();
+    let message = format!("{missing:?}");
+    assert!(
+        message.contains("cannot read /nonexistent.toml"),
+        "{message}"
+    );
+    assert!(
+        message.contains("what to do: name a file with a task set"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -10,10 +10,10 @@ use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
 use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::plot::latency_text;
 use tautline_report::{table, text};
+use tautline_tasks::file;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
-use crate::task::file;
 use crate::task::picture::Picture;
 
 /// Width of a picture that goes to no terminal, in columns.

@@ -1,4 +1,3 @@
-//! Task sets in files: reading them, and showing their analysis.
+//! Pictures of task sets.
 
-pub mod file;
 pub mod picture;

@@ -1,19 +1,24 @@
 //! The file format of task sets (`docs/executive.md`). Mistakes are reported with file, line, column, key and remedy.
+//!
+//! ```
+//! let text = "[[task]]\nname = \"control\"\nperiod = \"1ms\"\nworst_case = \"100us\"\n";
+//! let set = tautline_tasks::file::parse(text, "set.toml")?;
+//! assert_eq!(set.tasks()[0].name, "control");
+//! # Ok::<(), tautline_tasks::file::FileError>(())
+//! ```
 
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::de::{Error as _, Visitor};
+use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use tautline_exec::{
     Activation, Machine, OverrunPolicy, Place, Receive, Scheduling, SetError, TablePlan, Task,
     TaskSet, Window,
 };
 use toml::de::{DeTable, DeValue};
-
-use crate::units;
 
 /// Longest file. Lower: a table of thousands of windows does not fit. Higher: a file that is none, such as a disk
 /// image, is read before it is refused.
@@ -23,7 +28,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const SEE_DOCUMENTATION: &str = "docs/executive.md lists every key with its limits";
 
 /// A mistake in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct FileError {
     /// File, place and mistake.
     pub message: String,
@@ -31,7 +37,17 @@ pub struct FileError {
     pub remedy: String,
 }
 
+/// Message and remedy: this is how a program shows the error that it returns from `main`.
+impl fmt::Debug for FileError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}\n  what to do: {}", self.remedy)
+    }
+}
+
 /// Reads a task set from a file.
+///
+/// # Errors
+/// A file that cannot be read, or the first mistake in it.
 pub fn read(path: &Path) -> Result<TaskSet, FileError> {
     let unreadable = |reason: String| FileError {
         message: format!("cannot read {}: {reason}", path.display()),
@@ -51,6 +67,9 @@ pub fn read(path: &Path) -> Result<TaskSet, FileError> {
 }
 
 /// Reads a task set from text. `name` is the file's in messages.
+///
+/// # Errors
+/// The first mistake in the text.
 pub fn parse(text: &str, name: &str) -> Result<TaskSet, FileError> {
     let document: Document = toml::from_str(text).map_err(|error| FileError {
         message: at(
@@ -137,12 +156,41 @@ impl<'de> Deserialize<'de> for Time {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
-                units::with_unit(text).map(Time).map_err(E::custom)
+                with_unit(text)
+                    .map(Time)
+                    .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }
         }
 
         deserializer.deserialize_str(Text)
     }
+}
+
+/// Units of times, in nanoseconds.
+const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// A time such as `1.5ms`, exact to the nanosecond; finer digits are left out.
+fn with_unit(text: &str) -> Option<Duration> {
+    let digits = text.find(|one: char| one != '.' && !one.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole = whole.parse::<u64>().ok()?.checked_mul(*scale)?;
+    let mut place = *scale;
+    let mut ns = whole;
+    for digit in fraction.chars() {
+        place /= 10;
+        ns = ns.checked_add(u64::from(digit.to_digit(10)?) * place)?;
+    }
+    Some(Duration::from_nanos(ns))
 }
 
 /// A priority or number that may be written wrongly: its range is checked with the set, which names the limits.
@@ -162,12 +210,22 @@ enum Schedule {
     Table,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Overrun {
+    Skip,
+    CatchUp,
+    Stop,
+    SafeMode,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
     schedule: Option<Schedule>,
     #[serde(default)]
     modes: Vec<String>,
+    safe_mode: Option<String>,
     minor_frame: Option<Time>,
     #[serde(default)]
     machine: MachineSection,
@@ -219,6 +277,8 @@ struct TaskEntry {
     release_jitter: Time,
     #[serde(default)]
     modes: Vec<String>,
+    overrun: Option<Overrun>,
+    catch_up_max: Option<u32>,
     accept: Option<String>,
 }
 
@@ -229,6 +289,9 @@ struct WindowEntry {
     offset: Time,
     duration: Time,
 }
+
+/// Releases that a task makes up for where none are named. Higher: one long overrun fills the next periods.
+const CATCH_UP_DEFAULT: u32 = 1;
 
 /// Frames of a burst where none are named: the burst of a policed port.
 const BURST_DEFAULT: u32 = 16;
@@ -242,6 +305,7 @@ impl Document {
             Some(Schedule::Table) => Scheduling::Table,
         };
         self.check_table(scheduling)?;
+        self.check_safe_mode()?;
         let names: Vec<String> = self.task.iter().map(|task| task.name.clone()).collect();
         let plan = TablePlan {
             minor_frame: self.minor_frame.map(|time| time.0),
@@ -263,11 +327,40 @@ impl Document {
         let tasks: Vec<Task> = tasks.map(task).collect::<Result<_, _>>()?;
         TaskSet::declare(scheduling, machine, receive.collect(), self.modes, tasks)
             .and_then(|set| set.with_table(plan))
+            .and_then(|set| match &self.safe_mode {
+                Some(mode) => set.with_safe_mode(mode),
+                None => Ok(set),
+            })
             .and_then(|set| {
                 // Windows are checked against the frames of each mode.
                 tautline_exec::Analysis::of_all(&set).map(|_| set)
             })
             .map_err(|error| mistake(&error, &names))
+    }
+
+    /// A task may go to the safe mode only if there is one, and there is one only for such a task.
+    fn check_safe_mode(&self) -> Result<(), Mistake> {
+        let goes = |task: &TaskEntry| task.overrun == Some(Overrun::SafeMode);
+        let first = self.task.iter().position(goes);
+        let (place, message, remedy) = match (first, &self.safe_mode) {
+            (Some(index), None) => (
+                Place::Task(index, "overrun"),
+                "the set has no safe mode",
+                "name one of the modes with `safe_mode` at the top of the file",
+            ),
+            (None, Some(_)) => (
+                Place::Set("safe_mode"),
+                "has no effect, because no task goes to it",
+                "remove it, or write overrun = \"safe-mode\" for a task",
+            ),
+            _ => return Ok(()),
+        };
+        Err(Mistake {
+            place,
+            subject: String::new(),
+            message: message.to_owned(),
+            remedy: remedy.to_owned(),
+        })
     }
 
     /// Keys of tables have no meaning elsewhere.
@@ -304,6 +397,7 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
             });
         }
     };
+    let overrun = overrun(index, &entry.name, entry.overrun, entry.catch_up_max)?;
     Ok(Task {
         name: entry.name,
         activation,
@@ -315,8 +409,32 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
         critical_section: entry.critical_section.0,
         release_jitter: entry.release_jitter.0,
         modes: entry.modes,
-        overrun: OverrunPolicy::Skip,
+        overrun,
         accept: entry.accept,
+    })
+}
+
+fn overrun(
+    index: usize,
+    name: &str,
+    overrun: Option<Overrun>,
+    jobs_max: Option<u32>,
+) -> Result<OverrunPolicy, Mistake> {
+    if jobs_max.is_some() && overrun != Some(Overrun::CatchUp) {
+        return Err(Mistake {
+            place: Place::Task(index, "catch_up_max"),
+            subject: format!("task `{}`, ", name.escape_debug()),
+            message: "has no effect unless the task catches up".to_owned(),
+            remedy: "remove it, or write overrun = \"catch-up\"".to_owned(),
+        });
+    }
+    Ok(match overrun {
+        None | Some(Overrun::Skip) => OverrunPolicy::Skip,
+        Some(Overrun::CatchUp) => OverrunPolicy::CatchUp {
+            jobs_max: jobs_max.unwrap_or(CATCH_UP_DEFAULT),
+        },
+        Some(Overrun::Stop) => OverrunPolicy::Stop,
+        Some(Overrun::SafeMode) => OverrunPolicy::SafeMode,
     })
 }
 
@@ -402,7 +520,7 @@ mod tests {
         );
         assert_eq!(
             period("\"soon\""),
-            "f.toml:3:10: expected a time with its unit, such as \"1ms\" or \"250us\""
+            "f.toml:3:10: invalid value: string \"soon\", expected a time with its unit, such as \"1ms\" or \"250us\""
         );
         assert!(period("\"400 years\"").contains("expected a time"));
         assert!(period("\"2h\"").contains("out of range"));
@@ -463,6 +581,74 @@ mod tests {
         );
         assert_eq!(error(""), "f.toml:1:1: `task`: at least one is needed");
         assert!(error("task = [").starts_with("f.toml:1:"));
+    }
+
+    #[test]
+    fn times_are_exact() {
+        for (text, ns) in [
+            ("1ms", 1_000_000),
+            ("1.5us", 1_500),
+            ("250 µs", 250_000),
+            ("0us", 0),
+            ("0.0000000019s", 1),
+            ("2min", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+        ] {
+            assert_eq!(with_unit(text), Some(Duration::from_nanos(ns)), "{text}");
+        }
+        for text in [
+            "",
+            "5",
+            "us",
+            "-1us",
+            ".5us",
+            "1.2.3us",
+            "1 day",
+            "99999999999999999h",
+        ] {
+            assert_eq!(with_unit(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn overruns_are_declared_with_what_they_need() {
+        let with = |top: &str, rest: &str| parse(&format!("{top}{TASK}{rest}"), "f.toml");
+        let policy = |top: &str, rest: &str| with(top, rest).unwrap().tasks()[0].overrun;
+        let catch_up = |jobs_max| OverrunPolicy::CatchUp { jobs_max };
+        assert_eq!(policy("", ""), OverrunPolicy::Skip);
+        assert_eq!(policy("", "overrun = \"stop\""), OverrunPolicy::Stop);
+        assert_eq!(policy("", "overrun = \"catch-up\""), catch_up(1));
+        assert_eq!(
+            policy("", "overrun = \"catch-up\"\ncatch_up_max = 4"),
+            catch_up(4)
+        );
+        let modes = "modes = [\"run\", \"safe\"]\nsafe_mode = \"safe\"\n";
+        let set = with(modes, "overrun = \"safe-mode\"").unwrap();
+        assert_eq!(set.safe_mode(), Some("safe"));
+        let wrong = |top: &str, rest: &str| with(top, rest).unwrap_err().message;
+        assert_eq!(
+            wrong("", "overrun = \"safe-mode\""),
+            "f.toml:5:11: `overrun`: the set has no safe mode"
+        );
+        assert_eq!(
+            wrong(modes, ""),
+            "f.toml:2:13: `safe_mode`: has no effect, because no task goes to it"
+        );
+        assert_eq!(
+            wrong(
+                &modes.replace("= \"safe\"", "= \"sofa\""),
+                "overrun = \"safe-mode\""
+            ),
+            "f.toml:2:13: `safe_mode`: no mode is called `sofa`"
+        );
+        assert_eq!(
+            wrong("", "catch_up_max = 4"),
+            "f.toml:5:16: task `a`, `catch_up_max`: has no effect unless the task catches up"
+        );
+        assert_eq!(
+            wrong("", "overrun = \"catch-up\"\ncatch_up_max = 0"),
+            "f.toml:5:11: task `a`, `overrun`: at least one is needed"
+        );
     }
 
     #[test]
