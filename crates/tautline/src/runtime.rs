@@ -24,6 +24,9 @@ const SWEPT_MAX: usize = 64;
 /// Attempts to make a file whose directory somebody takes away as empty at the same moment. Lower: where many network
 /// namespaces begin at once, a start can fail. Higher: no difference, as each sweeps once.
 const ATTEMPTS: u32 = 32;
+/// Time before the second attempt; before the third it is twice as long, and so on, 0.5 s in all. Lower: on a busy
+/// machine all attempts fall into one moment. Higher: where many begin at once, each begins later.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
 /// Time between attempts to connect where too many wait already. Lower: more of a busy machine goes into trying.
 /// Higher: whoever connects is served later than it could be.
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
@@ -64,7 +67,9 @@ pub(crate) fn make(room: Room) -> Result<Directory, StateError> {
             sweep(&runtime, &name);
         }
         match of_namespace.make_below(room, mode, Owner::SelfOrRoot) {
-            Err(error) if error.is_absent() && attempt < ATTEMPTS => {}
+            Err(error) if error.is_absent() && attempt < ATTEMPTS => {
+                std::thread::sleep(BETWEEN_ATTEMPTS * attempt);
+            }
             made => return made.map(|(directory, _)| directory),
         }
     }
@@ -80,7 +85,9 @@ pub(crate) fn make_in<T>(
     for attempt in 1.. {
         let directory = make(room)?;
         match make_it(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {
+                std::thread::sleep(BETWEEN_ATTEMPTS * attempt);
+            }
             made => return Ok((directory, made)),
         }
     }
