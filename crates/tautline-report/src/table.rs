@@ -1,10 +1,10 @@
 //! Tables of figures for a terminal.
 
-use std::io::IsTerminal;
-
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle,
 };
+
+use crate::text::terminal_columns;
 
 /// Lines above, below and under the heading only: figures are compared down a column.
 const STYLE: TableStyle = TableStyle::new()
@@ -15,22 +15,15 @@ const STYLE: TableStyle = TableStyle::new()
 /// A table whose first column names the row and whose others are figures, aligned to the right. On a terminal that
 /// is too narrow for all columns, the rest of them follow in further tables, each with the first column.
 pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    figures_within(header, rows, terminal_width().map(usize::from))
-}
-
-/// Columns of the terminal that the output goes to, if it goes to one.
-fn terminal_width() -> Option<u16> {
-    let terminal = std::io::stdout().is_terminal();
-    let size = terminal.then(terminal_size::terminal_size).flatten();
-    size.map(|(width, _)| width.0)
+    figures_within(header, rows, terminal_columns())
 }
 
 /// Rows of words without borders, aligned to the left. On a terminal, the last column is broken into lines that fit.
 pub fn words(rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    words_within(rows, terminal_width())
+    words_within(rows, terminal_columns())
 }
 
-fn words_within(rows: impl IntoIterator<Item = Vec<String>>, width: Option<u16>) -> String {
+fn words_within(rows: impl IntoIterator<Item = Vec<String>>, width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     for row in rows {
@@ -39,7 +32,7 @@ fn words_within(rows: impl IntoIterator<Item = Vec<String>>, width: Option<u16>)
     if let Some(width) = width {
         table
             .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(width);
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX));
         let whole = table.column_count().saturating_sub(1);
         for column in table.column_iter_mut().take(whole) {
             column.set_constraint(ColumnConstraint::ContentWidth);

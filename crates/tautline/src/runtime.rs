@@ -54,26 +54,7 @@ impl Room {
 
 /// A room of this user's, made where it is missing, for the network namespace of this thread.
 pub(crate) fn make(room: Room) -> Result<Directory, StateError> {
-    let runtime = runtime_directory()?;
-    let name = namespace_name().map_err(|source| StateError::Io {
-        action: "ask for the network namespace of",
-        path: runtime.path().to_owned(),
-        source,
-    })?;
-    let (room, mode) = room.name_and_mode();
-    for attempt in 1.. {
-        let (of_namespace, made) = runtime.make_below(&name, 0o755, Owner::SelfOrRoot)?;
-        if made {
-            sweep(&runtime, &name);
-        }
-        match of_namespace.make_below(room, mode, Owner::SelfOrRoot) {
-            Err(error) if error.is_absent() && attempt < ATTEMPTS => {
-                std::thread::sleep(BETWEEN_ATTEMPTS * attempt);
-            }
-            made => return made.map(|(directory, _)| directory),
-        }
-    }
-    unreachable!("the last attempt returns")
+    make_in(room, |_| Ok(())).map(|(directory, _)| directory)
 }
 
 /// Makes something in a room of this user's. Until it is there, a sweep may take the room away as empty; then it is
@@ -82,16 +63,35 @@ pub(crate) fn make_in<T>(
     room: Room,
     make_it: impl Fn(&Directory) -> io::Result<T>,
 ) -> Result<(Directory, io::Result<T>), StateError> {
+    let runtime = runtime_directory()?;
+    let name = namespace_name().map_err(|source| StateError::Io {
+        action: "ask for the network namespace of",
+        path: runtime.path().to_owned(),
+        source,
+    })?;
     for attempt in 1.. {
-        let directory = make(room)?;
-        match make_it(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {
-                std::thread::sleep(BETWEEN_ATTEMPTS * attempt);
-            }
-            made => return Ok((directory, made)),
+        let is_last = attempt == ATTEMPTS;
+        match make_below(&runtime, &name, room) {
+            Err(error) if error.is_absent() && !is_last => {}
+            Err(error) => return Err(error),
+            Ok(directory) => match make_it(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !is_last => {}
+                made => return Ok((directory, made)),
+            },
         }
+        std::thread::sleep(BETWEEN_ATTEMPTS * attempt);
     }
     unreachable!("the last attempt returns")
+}
+
+fn make_below(runtime: &Directory, name: &str, room: Room) -> Result<Directory, StateError> {
+    let (of_namespace, made) = runtime.make_below(name, 0o755, Owner::SelfOrRoot)?;
+    if made {
+        sweep(runtime, name);
+    }
+    let (room, mode) = room.name_and_mode();
+    let (directory, _made) = of_namespace.make_below(room, mode, Owner::SelfOrRoot)?;
+    Ok(directory)
 }
 
 /// The rooms of this kind that this process believes: root's, and this user's own.

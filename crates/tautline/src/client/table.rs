@@ -227,7 +227,7 @@ pub(super) fn station(
     (ip, timeout): (Ipv4Addr, Duration),
     ask: impl FnOnce(&Request) -> io::Result<Reply>,
 ) -> Result<MacAddress, NeighbourTableError> {
-    // In milliseconds on the way; what is no such time is refused at the other end.
+    // No time at all; what is merely too long is refused at the other end, which says so in its words.
     if timeout.as_millis() > u128::from(u32::MAX) {
         return Err(NeighbourTableError::BadTimeout { timeout });
     }

@@ -563,7 +563,7 @@ impl Maps {
             return Err("the table of UDP ports is no array".into());
         };
         let Map::Array(out_of_order) = map("held_slots")? else {
-            return Err("the out_of_order fragments are no array".into());
+            return Err("the fragments out of order are no array".into());
         };
         Ok(Self {
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),

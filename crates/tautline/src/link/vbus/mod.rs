@@ -355,7 +355,7 @@ impl BusPort {
         Ok(sent)
     }
 
-    /// BusSender to a destination and the numbering of its messages, for a message that is filled where it will lie.
+    /// Way to a destination, and the numbering of its messages, for a message that is filled where it will lie.
     #[inline(always)]
     pub(crate) fn bus_sender(&mut self, to: usize) -> (&mut BusSender, &mut Numbering) {
         let flow = &mut self.flows[to];
