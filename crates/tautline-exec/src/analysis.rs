@@ -172,11 +172,7 @@ fn responses(set: &TaskSet, mode: &str) -> Result<(Vec<TaskResponse>, Option<Tab
 }
 
 fn utilisation_ppm(set: &TaskSet, mode: &str) -> u64 {
-    let share = |task: usize| {
-        let declared = &set.tasks()[task];
-        let charged = ns(declared.charged() + set.machine().overhead);
-        (charged * PPM).div_ceil(ns(declared.period))
-    };
+    let share = |task: usize| (ns(set.charged(task)) * PPM).div_ceil(ns(set.tasks()[task].period));
     set.members(mode).map(share).sum()
 }
 

@@ -38,8 +38,7 @@ pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResp
         .max()
         .unwrap_or_default()
         + set.machine().blocking;
-    let jitter = declared.release_jitter + set.machine().release_jitter;
-    let charged = declared.charged() + set.machine().overhead;
+    let (jitter, charged) = (set.release_jitter(task), set.charged(task));
     let receive = |window: u64| {
         let above = |one: &&Receive| one.priority.is_none() || one.priority >= own;
         let each = set.receive().iter().filter(above);
@@ -91,11 +90,11 @@ pub(crate) fn fixed_point(start: u64, max: u64, next: impl Fn(u64) -> u64) -> Op
 
 /// Time that another task takes away in a window.
 fn interference(set: &TaskSet, other: usize, window: u64) -> u64 {
-    let declared = &set.tasks()[other];
-    let jitter = ns(declared.release_jitter + set.machine().release_jitter);
-    let charged = ns(declared.charged() + set.machine().overhead);
-    let jobs = window.saturating_add(jitter).div_ceil(ns(declared.period));
-    jobs.saturating_mul(charged)
+    let jitter = ns(set.release_jitter(other));
+    let jobs = window
+        .saturating_add(jitter)
+        .div_ceil(ns(set.tasks()[other].period));
+    jobs.saturating_mul(ns(set.charged(other)))
 }
 
 /// Time that receive processing takes away in a window: the burst, and the frames that come meanwhile.

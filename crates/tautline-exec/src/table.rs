@@ -99,18 +99,17 @@ pub(crate) fn table_responses(
 }
 
 fn response(set: &TaskSet, task: usize, need: Option<u64>, end: Option<u64>) -> TaskResponse {
-    let declared = &set.tasks()[task];
     let need = need.unwrap_or_default();
     TaskResponse {
         task,
         priority: None,
-        charged: declared.charged() + set.machine().overhead,
-        jitter: declared.release_jitter + set.machine().release_jitter,
+        charged: set.charged(task),
+        jitter: set.release_jitter(task),
         blocking: set.machine().blocking,
         receive: Duration::from_nanos(receive(set, need)),
         interference: Duration::from_nanos(end.unwrap_or_default().saturating_sub(need)),
         response: end.map(Duration::from_nanos),
-        deadline: declared.deadline,
+        deadline: set.tasks()[task].deadline,
     }
 }
 
@@ -174,8 +173,7 @@ fn window_needed(set: &TaskSet, task: usize) -> Option<u64> {
 /// Time that passes in each window of a task without its job.
 fn delays(set: &TaskSet, task: usize) -> u64 {
     let machine = set.machine();
-    let jitter = set.tasks()[task].release_jitter + machine.release_jitter;
-    ns(jitter + machine.blocking + machine.overhead)
+    ns(set.release_jitter(task) + machine.blocking + machine.overhead)
 }
 
 /// Puts each job into a minor frame. `ends` receives the latest end of each task's jobs, from their release.

@@ -358,6 +358,16 @@ impl TaskSet {
         &self.tasks
     }
 
+    /// Execution time of a job that others must reckon with, with the machine's overhead.
+    pub(crate) fn charged(&self, task: usize) -> Duration {
+        self.tasks[task].charged() + self.machine.overhead
+    }
+
+    /// Longest delay from an activation until the task is ready: its own and the machine's.
+    pub(crate) fn release_jitter(&self, task: usize) -> Duration {
+        self.tasks[task].release_jitter + self.machine.release_jitter
+    }
+
     /// Priority of a task; `None` in a table.
     #[must_use]
     pub fn priority(&self, task: usize) -> Option<u8> {

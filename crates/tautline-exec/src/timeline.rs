@@ -150,7 +150,7 @@ impl<'a> Simulation<'a> {
             };
             if one.jobs.len() < queue_max {
                 if one.jobs.is_empty() {
-                    one.left = charged(self.set, one.task);
+                    one.left = ns(self.set.charged(one.task));
                 }
                 one.jobs.push_back(self.timeline.jobs.len());
                 let release = Duration::from_nanos(one.next);
@@ -181,13 +181,9 @@ impl<'a> Simulation<'a> {
             if let Some(job) = one.jobs.pop_front() {
                 self.timeline.jobs[job].end = Some(end);
             }
-            one.left = charged(self.set, one.task);
+            one.left = ns(self.set.charged(one.task));
         }
     }
-}
-
-fn charged(set: &TaskSet, task: usize) -> u64 {
-    ns(set.tasks()[task].charged() + set.machine().overhead)
 }
 
 #[cfg(test)]

@@ -331,9 +331,10 @@ impl Document {
                 Some(mode) => set.with_safe_mode(mode),
                 None => Ok(set),
             })
-            .and_then(|set| {
+            .and_then(|set| match scheduling {
                 // Windows are checked against the frames of each mode.
-                tautline_exec::Analysis::of_all(&set).map(|_| set)
+                Scheduling::Table => tautline_exec::Analysis::of_all(&set).map(|_| set),
+                _ => Ok(set),
             })
             .map_err(|error| mistake(&error, &names))
     }
