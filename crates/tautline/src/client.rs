@@ -167,7 +167,20 @@ impl Connection {
             .map_err(|(pid, source)| PortError::ControlGone { pid, source })
     }
 
-    /// The same; the error is who did not answer, and why.
+    /// The same, again while the port is taken, a few times.
+    fn ask_until_free(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
+        for _ in 1..ATTEMPTS {
+            match self.ask(request)? {
+                (Reply::Refused(refusal), _) if refusal.reason == Reason::Taken => {
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                answered => return Ok(answered),
+            }
+        }
+        self.ask(request)
+    }
+
+    /// As [`Connection::ask`]; the error is who did not answer, and why.
     fn ask_control(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), (i32, io::Error)> {
         let mut control = self.control();
         let first = control.ask(request);
@@ -320,42 +333,24 @@ fn receive(
 
 impl DemuxOwner for Connection {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
-        for attempt in 1.. {
-            let (answer, descriptors) = self.ask(&Request::Open { port, shape })?;
-            match answer {
-                Reply::Opened { priorities, entry } => {
-                    return parts(descriptors, shape, Priorities::of_entry(entry, priorities));
-                }
-                Reply::Refused(refusal)
-                    if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
-                {
-                    std::thread::sleep(BETWEEN_ATTEMPTS);
-                }
-                Reply::Refused(refusal) => return Err(not_opened(port, refusal)),
-                other => return Err(nonsense(&other)),
+        match self.ask_until_free(&Request::Open { port, shape })? {
+            (Reply::Opened { priorities, entry }, descriptors) => {
+                parts(descriptors, shape, Priorities::of_entry(entry, priorities))
             }
+            (Reply::Refused(refusal), _) => Err(not_opened(port, refusal)),
+            (other, _) => Err(nonsense(&other)),
         }
-        unreachable!("the last attempt returns")
     }
 
     fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError> {
         let port = local.port();
-        for attempt in 1.. {
-            let (answer, descriptors) = self.ask(&Request::OpenUdp { port, shape })?;
-            match answer {
-                Reply::UdpOpened { priorities, entry } => {
-                    return udp_parts(descriptors, shape, Priorities::of_entry(entry, priorities));
-                }
-                Reply::Refused(refusal)
-                    if refusal.reason == Reason::Taken && attempt < ATTEMPTS =>
-                {
-                    std::thread::sleep(BETWEEN_ATTEMPTS);
-                }
-                Reply::Refused(refusal) => return Err(udp_not_opened(local, refusal)),
-                other => return Err(nonsense(&other)),
+        match self.ask_until_free(&Request::OpenUdp { port, shape })? {
+            (Reply::UdpOpened { priorities, entry }, descriptors) => {
+                udp_parts(descriptors, shape, Priorities::of_entry(entry, priorities))
             }
+            (Reply::Refused(refusal), _) => Err(udp_not_opened(local, refusal)),
+            (other, _) => Err(nonsense(&other)),
         }
-        unreachable!("the last attempt returns")
     }
 
     fn close_udp_port(&self, port: u16) {

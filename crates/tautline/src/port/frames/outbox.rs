@@ -22,6 +22,14 @@ struct Flow {
     numbering: Numbering,
 }
 
+impl Flow {
+    /// Header of the next whole frame from port `from`.
+    #[inline]
+    fn header(&mut self, from: PortNumber, priority: Priority, length: u16) -> Header {
+        Header::whole(self.to, from, priority, length, self.numbering.take())
+    }
+}
+
 /// Messages that wait for being sent in one frame.
 #[derive(Debug)]
 struct Pending {
@@ -159,14 +167,7 @@ impl Outbox {
         self.flush_before(link, statistics, to, priority)?;
         let flow = &mut self.flows[to.0];
         let result = if message.len() <= flow.route.whole_bytes_max() {
-            let length = message.len() as u16;
-            let header = Header::whole(
-                flow.to,
-                self.number,
-                priority,
-                length,
-                flow.numbering.take(),
-            );
+            let header = flow.header(self.number, priority, message.len() as u16);
             link.send_placed(&mut flow.route, &header, message.payload())
         } else {
             // Its frames are sent together: the kernel takes headers and payloads from where they are.
@@ -204,14 +205,7 @@ impl Outbox {
     ) -> Result<(), SendError> {
         let flow = &mut self.flows[to.0];
         if message.len() <= flow.route.whole_bytes_max() {
-            let length = message.len() as u16;
-            let header = Header::whole(
-                flow.to,
-                self.number,
-                priority,
-                length,
-                flow.numbering.take(),
-            );
+            let header = flow.header(self.number, priority, message.len() as u16);
             return link.send(&mut flow.route, &header, message);
         }
         let one = [Outgoing {
@@ -296,19 +290,12 @@ impl Outbox {
 
     fn plan<'a>(&mut self, outgoing: &Outgoing<'a>, part: &Fragment) -> Planned<'a> {
         let flow = &mut self.flows[outgoing.to.0];
-        let (to, priority) = (flow.to, outgoing.priority);
         Planned {
             flow: outgoing.to.0,
             header: Header {
                 fragment_index: part.index,
                 fragment_count: part.count,
-                ..Header::whole(
-                    to,
-                    self.number,
-                    priority,
-                    part.length,
-                    flow.numbering.take(),
-                )
+                ..flow.header(self.number, outgoing.priority, part.length)
             },
             payload: &outgoing.message[part.range()],
             last: part.index + 1 == part.count,
@@ -399,13 +386,7 @@ impl Outbox {
         let length = payload.len() as u16;
         let header = Header {
             flags,
-            ..Header::whole(
-                flow.to,
-                self.number,
-                pending.priority,
-                length,
-                flow.numbering.take(),
-            )
+            ..flow.header(self.number, pending.priority, length)
         };
         if let Err(error) = link.send(&mut flow.route, &header, payload) {
             flow.numbering.give_back();
