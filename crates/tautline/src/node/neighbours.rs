@@ -1,4 +1,4 @@
-//! A node's neighbours: entering them until the first port opens, and resolving names and addresses by them.
+//! A node's neighbours: entering them until the first port opens, and asking the network for them.
 
 use std::net::Ipv4Addr;
 use std::sync::{MutexGuard, PoisonError};
@@ -8,13 +8,10 @@ use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
 use tautline_proto::wire::MacAddress;
 
 use super::{Node, NodeInner};
-use crate::address::Address;
 use crate::error::{NeighbourTableError, PortError};
-use crate::link::frame;
 use crate::neighbours::{ArpInterface, Neighbours, ask};
 use crate::port::owner::PortOwner;
 use crate::status::NeighbourStatus;
-use crate::sys::interface;
 use crate::table_state::{Origin, TableState};
 
 impl Node {
@@ -139,100 +136,20 @@ impl NodeInner {
         ask(place, ip, timeout)
     }
 
-    /// The neighbour of this name; also one that the control process was given meanwhile.
-    pub(super) fn find_named(&self, name: &str) -> Result<Neighbour, PortError> {
-        let find = || {
-            let neighbours = self.neighbours();
-            let table = neighbours.table();
-            table.get(table.by_name(name)?).cloned()
-        };
-        let found = find().or_else(|| {
-            self.refresh_neighbours();
-            find()
-        });
-        found.ok_or_else(|| self.unknown(name))
-    }
-
     /// The neighbour with this IPv4 address.
-    fn neighbour_at(&self, ip: Ipv4Addr) -> Option<Neighbour> {
+    pub(super) fn neighbour_at(&self, ip: Ipv4Addr) -> Option<Neighbour> {
         let neighbours = self.neighbours();
         let table = neighbours.table();
         table.get(table.by_ip(ip)?).cloned()
     }
 
-    /// The IPv4 address of a neighbour by its name, or the address that the text is.
-    pub(super) fn resolve_address(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
-        match (self.find_named(peer), peer.parse()) {
-            (Ok(neighbour), _) => frame::ip_of(self.link.kind(), &neighbour),
-            (Err(_), Ok(ip)) => Ok(ip),
-            (Err(unknown), Err(_)) => Err(unknown),
-        }
-    }
-
-    /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
-    pub(super) fn resolve_station(
-        &self,
-        ip: Ipv4Addr,
-        ask_kernel: bool,
-    ) -> Result<MacAddress, PortError> {
-        let neighbour = self.neighbour_at(ip);
-        let of_neighbour =
-            |neighbour: &Neighbour| (!neighbour.mac.is_unspecified()).then_some(neighbour.mac);
-        let of_kernel = |ip: Ipv4Addr| ask_kernel.then(|| interface::mac_of(ip)).flatten();
-        let is_near = match (&self.interface, self.report.ip) {
-            (Some(interface), Some(own)) => interface.is_near(ip, own),
-            _ => true,
-        };
-        if let Some(mac) = neighbour.as_ref().and_then(of_neighbour) {
-            return Ok(mac);
-        }
-        if !is_near {
-            let gateway = self.gateway.and_then(|gateway| {
-                let neighbour = self.neighbour_at(gateway);
-                let mac = neighbour.as_ref().and_then(of_neighbour);
-                mac.or_else(|| of_kernel(gateway))
-            });
-            return gateway.ok_or(PortError::NoRoute {
-                address: ip,
-                gateway: self.gateway,
-            });
-        }
-        of_kernel(ip).ok_or_else(|| match neighbour {
-            Some(neighbour) => PortError::NeighbourIncomplete {
-                name: neighbour.name,
-                lacks: "MAC address",
-                link: self.link.kind().name(),
-            },
-            None => self.unknown(&ip.to_string()),
-        })
-    }
-
-    fn unknown(&self, peer: &str) -> PortError {
+    pub(super) fn unknown(&self, peer: &str) -> PortError {
         let neighbours = self.neighbours();
         let names = neighbours.entries().map(|(entry, _)| entry.name.clone());
         PortError::PeerUnknown {
             name: peer.to_owned(),
             known: names.collect(),
         }
-    }
-
-    /// The neighbour with this address.
-    pub(super) fn find_by_address(&self, address: Address) -> Option<Neighbour> {
-        let neighbours = self.neighbours();
-        let table = neighbours.table();
-        let index = match address {
-            Address::Ethernet(mac) => table.source_of_frame(mac, None),
-            Address::Udp(address) => table.by_ip(*address.ip()),
-            Address::Bus(node) => table.by_name(node.as_str()),
-        }?;
-        let neighbour = table.get(index)?.clone();
-        // The answer takes the form that the question had.
-        let form = match address {
-            Address::Ethernet(_) => Form::Ethernet,
-            Address::Udp(_) => Form::Udp,
-            Address::Bus(_) => Form::Bus,
-        };
-        Some(Neighbour { form, ..neighbour })
     }
 }
 

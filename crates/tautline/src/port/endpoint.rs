@@ -11,7 +11,8 @@ use tautline_shm::region::Shape;
 
 use super::half::{Core, Half, with_core};
 use super::lent::Loan;
-use super::list::Registration;
+use super::list::OpenPort;
+use super::open_list::Registration;
 use super::owner::PortOwner;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -33,7 +34,7 @@ pub(super) struct Endpoint<R> {
     pub(super) spin: Duration,
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
-    _registration: Registration,
+    _registration: Registration<PortNumber, OpenPort>,
     send_pool: Arc<SendPool>,
     // Last: the demux must outlive the port's place in it.
     node: Arc<dyn PortOwner>,
@@ -50,7 +51,10 @@ impl<R> Endpoint<R> {
     ) -> Result<Self, PortError> {
         let bucket = policing.map(|policing| policing.bucket()).transpose()?;
         node.check_namespace()?;
-        let reservation = node.ports().reserve(number)?;
+        let reservation = node
+            .ports()
+            .reserve(number)
+            .ok_or(PortError::OpenHere { port: number })?;
         let capabilities = node.link().capabilities();
         let lacking = |what| PortError::NotOnLink {
             link: node.link().kind().name(),
@@ -78,7 +82,11 @@ impl<R> Endpoint<R> {
         let statistics = Arc::new(Statistics::default());
         node.port_opened(LockedBy::Port(number.get()));
         let memory = with_core!(&half, core => core.open_memory());
-        let registration = reservation.fill(name, memory, &statistics);
+        let registration = reservation.fill(OpenPort {
+            name: name.map(str::to_owned),
+            memory,
+            statistics: Arc::clone(&statistics),
+        });
         Ok(Self {
             number,
             half,

@@ -1,7 +1,7 @@
 //! The list of a node's open ports, and the status of each.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::deliver::{PortRef, frames};
@@ -10,8 +10,8 @@ use tautline_shm::peer::load_loss;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::vbus::shape::Kind;
 
+use super::open_list::{OpenList, dropped_full, queued};
 use crate::address::Address;
-use crate::error::PortError;
 use crate::kind::PortKind;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
@@ -20,23 +20,14 @@ use crate::statistics::Statistics;
 use crate::status::{PeerCounters, PortStatus};
 
 /// The open ports of a node.
-#[derive(Debug, Default)]
-pub(crate) struct Ports {
-    open: Arc<Mutex<Vec<Entry>>>,
-}
+pub(crate) type Ports = OpenList<PortNumber, OpenPort>;
 
+/// An open port, for the status page.
 #[derive(Debug)]
-struct Entry {
-    number: PortNumber,
-    /// `None` while the port is being opened.
-    port: Option<OpenPort>,
-}
-
-#[derive(Debug)]
-struct OpenPort {
-    name: Option<String>,
-    memory: OpenMemory,
-    statistics: Arc<Statistics>,
+pub(crate) struct OpenPort {
+    pub(super) name: Option<String>,
+    pub(super) memory: OpenMemory,
+    pub(super) statistics: Arc<Statistics>,
 }
 
 /// Where what a port receives lies, for the status page.
@@ -46,73 +37,10 @@ pub(crate) enum OpenMemory {
     Bus(Arc<ReceiverShared>),
 }
 
-/// Keeps a number until the port is open, or failed to.
-pub(crate) struct Reservation {
-    registration: Registration,
-}
-
-/// Keeps a port in its node's list.
-#[derive(Debug)]
-pub(crate) struct Registration {
-    number: PortNumber,
-    open: Arc<Mutex<Vec<Entry>>>,
-}
-
 impl Ports {
-    pub(crate) fn reserve(&self, number: PortNumber) -> Result<Reservation, PortError> {
-        let mut open = lock(&self.open);
-        if open.iter().any(|entry| entry.number == number) {
-            return Err(PortError::OpenHere { port: number });
-        }
-        open.push(Entry { number, port: None });
-        Ok(Reservation {
-            registration: Registration {
-                number,
-                open: Arc::clone(&self.open),
-            },
-        })
-    }
-
     pub(crate) fn status(&self) -> Vec<PortStatus> {
-        let open = lock(&self.open);
-        open.iter()
-            .filter_map(|entry| Some(status(entry.number, entry.port.as_ref()?)))
-            .collect()
+        self.describe(status)
     }
-}
-
-impl Reservation {
-    pub(crate) fn fill(
-        self,
-        name: Option<&str>,
-        memory: OpenMemory,
-        statistics: &Arc<Statistics>,
-    ) -> Registration {
-        let Self { registration } = self;
-        let port = OpenPort {
-            name: name.map(str::to_owned),
-            memory,
-            statistics: Arc::clone(statistics),
-        };
-        for entry in lock(&registration.open).iter_mut() {
-            if entry.number == registration.number {
-                entry.port = Some(port);
-                break;
-            }
-        }
-        registration
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        lock(&self.open).retain(|entry| entry.number != self.number);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The list stays whole at every step, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
@@ -183,10 +111,6 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         Shape::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
         Shape::Sampling { sources } => (PortKind::Sampling, None, Some(sources)),
     };
-    let queued = |class: usize| {
-        let head = control.class[class].head.load(Relaxed);
-        head.saturating_sub(control.taken.taken[class].load(Relaxed))
-    };
     let counted = &port.statistics;
     PortStatus {
         number,
@@ -200,8 +124,8 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         merged: counted.merged.read(),
         frames: frames(memory),
         received: counted.received.read(),
-        queued: std::array::from_fn(queued),
-        dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),
+        queued: queued(control),
+        dropped_full: dropped_full(control),
         overwritten: counted.overwritten.read(),
         policing: Policing::of(control),
         policed: control.police.policed.load(Relaxed),

@@ -11,6 +11,7 @@ mod frames;
 mod half;
 mod lent;
 pub(crate) mod list;
+mod open_list;
 pub(crate) mod owner;
 mod queuing;
 mod sampling;

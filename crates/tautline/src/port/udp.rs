@@ -20,8 +20,9 @@ use super::QueuingOptions;
 use super::assembly::Assembly;
 use super::endpoint::check_buffer;
 use super::lent::LentSlot;
+use super::open_list::Registration;
 use super::owner::PortOwner;
-use super::udp_list::{UdpRegistration, UdpStatistics};
+use super::udp_list::{OpenUdpPort, UdpStatistics};
 use super::waiting::{Bell, wait_for};
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{PortError, ReceiveError, SendError};
@@ -93,7 +94,7 @@ struct Receiver {
     statistics: Arc<UdpStatistics>,
     spin: Duration,
     notify: bool,
-    _registration: UdpRegistration,
+    _registration: Registration<u16, OpenUdpPort>,
 }
 
 impl UdpPort {
@@ -127,7 +128,10 @@ impl UdpPort {
             .map(|policing| policing.bucket())
             .transpose()?;
         node.check_namespace()?;
-        let reservation = node.udp_ports().reserve(number)?;
+        let reservation = node
+            .udp_ports()
+            .reserve(number)
+            .ok_or(PortError::UdpOpenHere { port: number })?;
         let shape = Shape::Queuing {
             depth: options.depth,
         };
@@ -140,7 +144,11 @@ impl UdpPort {
         };
         let statistics = Arc::new(UdpStatistics::default());
         node.port_opened(LockedBy::UdpPort(number));
-        let registration = reservation.fill(name, link.memory(), &statistics);
+        let registration = reservation.fill(OpenUdpPort {
+            name: name.map(str::to_owned),
+            memory: Arc::clone(link.memory()),
+            statistics: Arc::clone(&statistics),
+        });
         let buffer = SendBuffer::new(DATAGRAM_BYTES_MAX);
         // Best effort, as for all memory of a port; the node's report says if it is not allowed.
         let _pageable = lock_slice(buffer.memory());

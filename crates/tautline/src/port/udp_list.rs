@@ -1,13 +1,13 @@
 //! Counters of a port of plain UDP, and the list of a node's open ones.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tautline_proto::ip::reassembly::Counters;
 use tautline_shm::deliver::frames;
 use tautline_shm::region::{PortMemory, Shape};
 
-use crate::error::PortError;
+use super::open_list::{OpenList, dropped_full, queued};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::Counter;
@@ -70,95 +70,28 @@ impl ReassemblyStatistics {
 }
 
 /// The open ports of plain UDP of a node.
-#[derive(Debug, Default)]
-pub(crate) struct UdpPorts {
-    open: Arc<Mutex<Vec<Entry>>>,
-}
+pub(crate) type UdpPorts = OpenList<u16, OpenUdpPort>;
 
+/// An open port of plain UDP, for the status page.
 #[derive(Debug)]
-struct Entry {
-    number: u16,
-    /// `None` while the port is being opened.
-    port: Option<OpenPort>,
-}
-
-#[derive(Debug)]
-struct OpenPort {
-    name: Option<String>,
-    memory: Arc<MappedPort>,
-    statistics: Arc<UdpStatistics>,
-}
-
-/// Keeps a number in its node's list; dropped before the port is open, gives it up again.
-#[derive(Debug)]
-pub(crate) struct UdpRegistration {
-    number: u16,
-    open: Arc<Mutex<Vec<Entry>>>,
+pub(crate) struct OpenUdpPort {
+    pub(super) name: Option<String>,
+    pub(super) memory: Arc<MappedPort>,
+    pub(super) statistics: Arc<UdpStatistics>,
 }
 
 impl UdpPorts {
-    pub(crate) fn reserve(&self, number: u16) -> Result<UdpRegistration, PortError> {
-        let mut open = lock(&self.open);
-        if open.iter().any(|entry| entry.number == number) {
-            return Err(PortError::UdpOpenHere { port: number });
-        }
-        open.push(Entry { number, port: None });
-        Ok(UdpRegistration {
-            number,
-            open: Arc::clone(&self.open),
-        })
-    }
-
     pub(crate) fn status(&self) -> Vec<UdpPortStatus> {
-        let open = lock(&self.open);
-        open.iter()
-            .filter_map(|entry| Some(status(entry.number, entry.port.as_ref()?)))
-            .collect()
+        self.describe(status)
     }
 }
 
-impl UdpRegistration {
-    /// The port is open: it shows in the list from now on.
-    pub(crate) fn fill(
-        self,
-        name: Option<&str>,
-        memory: &Arc<MappedPort>,
-        statistics: &Arc<UdpStatistics>,
-    ) -> Self {
-        let mut open = lock(&self.open);
-        if let Some(entry) = open.iter_mut().find(|entry| entry.number == self.number) {
-            entry.port = Some(OpenPort {
-                name: name.map(str::to_owned),
-                memory: Arc::clone(memory),
-                statistics: Arc::clone(statistics),
-            });
-        }
-        drop(open);
-        self
-    }
-}
-
-impl Drop for UdpRegistration {
-    fn drop(&mut self) {
-        lock(&self.open).retain(|entry| entry.number != self.number);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The list stays whole at every step, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn status(number: u16, port: &OpenPort) -> UdpPortStatus {
+fn status(number: u16, port: &OpenUdpPort) -> UdpPortStatus {
     let memory = port.memory.port();
     let control = memory.control;
     let depth = match port.memory.shape() {
         Shape::Queuing { depth } => depth,
         _ => 0,
-    };
-    let queued = |class: usize| {
-        let head = control.class[class].head.load(Relaxed);
-        head.saturating_sub(control.taken.taken[class].load(Relaxed))
     };
     let counted = &port.statistics;
     UdpPortStatus {
@@ -171,8 +104,8 @@ fn status(number: u16, port: &OpenPort) -> UdpPortStatus {
         send_errors: counted.send_errors.read(),
         frames: frames(memory),
         received: counted.received.read(),
-        queued: std::array::from_fn(queued),
-        dropped_full: std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed)),
+        queued: queued(control),
+        dropped_full: dropped_full(control),
         contended: control.producer.contended.load(Relaxed),
         policing: Policing::of(control),
         policed: control.police.policed.load(Relaxed),
