@@ -10,7 +10,7 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
     ("tautline-exec", &[]),
-    ("tautline-tasks", &["tautline-exec"]),
+    ("tautline-tasks", &["tautline-exec", "tautline-state"]),
     (
         "tautline",
         &["tautline-proto", "tautline-shm", "tautline-state"],

@@ -9,6 +9,7 @@
 //! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
 //! * [`write_whole`]: a file at a path that the user named.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
+//! * [`policy`] and [`memory`]: scheduling of threads, and locked memory.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
@@ -16,6 +17,7 @@ mod directory;
 mod error;
 mod file;
 pub mod journal;
+pub mod memory;
 pub mod policy;
 pub mod process;
 mod runtime;

@@ -213,7 +213,7 @@ impl Executive {
         thread::demote_on_panic();
         let mut limits = Vec::new();
         if options.lock_memory
-            && let Err(error) = sys::lock_all_memory()
+            && let Err(error) = tautline_state::memory::lock_all()
         {
             limits.push(format!(
                 "memory is not locked ({error}): raise the limit (ulimit -l unlimited) or grant CAP_IPC_LOCK"

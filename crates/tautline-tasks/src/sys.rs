@@ -1,5 +1,5 @@
-//! System calls that the executive needs and that no safe library has: policies and clocks of other threads, and a
-//! mutex whose holder inherits the priority of who waits.
+//! System calls that the executive needs: policies and clocks of other threads, and a mutex whose holder inherits the
+//! priority of who waits.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -8,10 +8,8 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use rustix::mm::MlockAllFlags;
-use rustix::process::{Resource, getrlimit};
-use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, clock_gettime};
+use tautline_state::policy::set_policy;
 
 /// Number of a thread in the kernel.
 pub(crate) type ThreadNumber = libc::pid_t;
@@ -48,40 +46,10 @@ pub(crate) fn cpu_time_of(thread: ThreadNumber) -> Option<Duration> {
     (returned == 0).then(|| Duration::new(used.tv_sec as u64, used.tv_nsec as u32))
 }
 
-/// Gives a thread of this process SCHED_FIFO at a priority, or SCHED_OTHER without one. The kernel's call and not
-/// the C library's, which in musl always answers ENOSYS.
+/// Gives a thread of this process SCHED_FIFO at a priority, or SCHED_OTHER without one.
 pub(crate) fn schedule(thread: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
     let policy = fifo_priority.map_or(libc::SCHED_OTHER, |_| libc::SCHED_FIFO);
-    let priority = libc::c_int::from(fifo_priority.unwrap_or(0));
-    // SAFETY: the kernel's struct sched_param is one int, which `priority` is and which outlives the call.
-    let returned = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setscheduler,
-            thread,
-            policy,
-            &raw const priority,
-        )
-    };
-    if returned == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// Locks all memory of the process, and all that it maps later. Refused where a limit binds: an allocation beyond it
-/// would fail later, and a Rust process aborts then.
-pub(crate) fn lock_all_memory() -> io::Result<()> {
-    let may_exceed = rustix::thread::capabilities(None)
-        .is_ok_and(|held| held.effective.contains(CapabilitySet::IPC_LOCK));
-    if let Some(bytes) = getrlimit(Resource::Memlock).current
-        && !may_exceed
-    {
-        return Err(io::Error::other(format!("RLIMIT_MEMLOCK is {bytes} bytes")));
-    }
-    Ok(rustix::mm::mlockall(
-        MlockAllFlags::CURRENT | MlockAllFlags::FUTURE,
-    )?)
+    set_policy(thread, policy, fifo_priority.unwrap_or(0).into())
 }
 
 /// Mutex with priority inheritance: a thread that holds it runs at the priority of the most urgent one that waits, so

@@ -428,7 +428,7 @@ fn apply(options: &CycleOptions) -> (CycleReport, Before) {
     let mut before = Before::default();
     // Memory first: what is locked last could be paged out until then, and the rest needs no memory.
     if options.lock_memory {
-        match schedule::lock_all_memory() {
+        match tautline_state::memory::lock_all() {
             Ok(()) => report.memory_locked = true,
             Err(error) => report.limits.push(format!(
                 "memory is not locked ({error}): raise the limit (ulimit -l unlimited) or grant CAP_IPC_LOCK"

@@ -52,7 +52,7 @@ impl Floor {
         own: MacAddress,
         peer: MacAddress,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let index = nix::net::if_::if_nametoindex(interface)?;
+        let index = tautline_testbed::interface::index(interface)?;
         let mut ebpf = EbpfLoader::new().load(PROGRAM)?;
         let program: &mut Xdp = ebpf
             .program_mut("tautline_floor")

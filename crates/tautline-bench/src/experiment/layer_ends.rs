@@ -399,7 +399,7 @@ fn bare(
 ) -> Result<Pair, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| hosts.end(host, 0));
     let open = || -> io::Result<OwnedFd> {
-        let index = nix::net::if_::if_nametoindex(a.interface().as_str())?;
+        let index = tautline_testbed::interface::index(&a.interface())?;
         let socket = frame_sender(index)?;
         stamped.map_or(Ok(()), |place| stamps::ask(&socket, place))?;
         Ok(socket)
