@@ -13,7 +13,7 @@
 
 use maud::{Markup, html};
 
-use crate::chart::{Axis, Span, Unit, spaced, standalone};
+use crate::chart::{Axis, Span, Unit, empty_figure, figure, scale_across, standalone};
 use crate::page::Block;
 use crate::plot::{COLOUR_COUNT, Layout, latency_text};
 
@@ -70,28 +70,22 @@ impl Bars {
     /// As part of a page.
     pub fn html(&self) -> Block {
         let Some(span) = self.span() else {
-            return Block(html! { figure { figcaption { (self.caption) } p { "No samples." } } });
+            return empty_figure(&self.caption, "No samples.");
         };
-        Block(html! {
-            figure {
-                figcaption { (self.caption) }
-                @for layout in [&Layout::WIDE, &Layout::NARROW] {
-                    svg class=(layout.class) viewBox=(format!("0 0 {} {}", layout.width, self.height())) role="img" aria-label=(self.caption) {
-                        (self.drawing(layout, &span))
-                    }
-                }
-                ul.legend {
-                    @for (index, part) in self.parts.iter().enumerate() {
-                        li {
-                            svg width=(SQUARE) height=(SQUARE) aria-hidden="true" {
-                                rect width=(SQUARE) height=(SQUARE) style=(fill(index)) {}
-                            }
-                            span { (part) }
+        let legend = html! {
+            ul.legend {
+                @for (index, part) in self.parts.iter().enumerate() {
+                    li {
+                        svg width=(SQUARE) height=(SQUARE) aria-hidden="true" {
+                            rect width=(SQUARE) height=(SQUARE) style=(fill(index)) {}
                         }
+                        span { (part) }
                     }
                 }
             }
-        })
+        };
+        let drawing = |layout: &Layout| self.drawing(layout, &span);
+        figure(&self.caption, |_| self.height(), drawing, &legend)
     }
 
     /// As a file of its own, with legend and caption.
@@ -129,13 +123,7 @@ impl Bars {
         let bottom = PITCH * self.bars.len() as f64;
         let x = |ns: f64| MARGIN + span.share(ns) * (layout.width - 2.0 * MARGIN);
         html! {
-            @for (tick, _) in &span.ticks {
-                @let at = format!("{:.1}", x(*tick));
-                line.minor x1=(at) x2=(at) y1="2" y2=(bottom) {}
-            }
-            @for tick in &spaced(&span.ticks, x, layout.label_pitch, layout.width) {
-                text x=(format!("{:.1}", x(*tick))) y=(bottom + 17.0) text-anchor="middle" { (Unit::Time.text(*tick)) }
-            }
+            (scale_across(span, Unit::Time, x, [2.0, bottom], layout))
             @for (index, bar) in self.bars.iter().enumerate() {
                 @let top = PITCH * index as f64;
                 text x=(MARGIN) y=(top + 14.0) { (bar.name) ": " (latency_text(bar.reach_ns() as u64)) }

@@ -141,19 +141,18 @@ impl Chart {
     /// As part of a page.
     pub fn html(&self) -> Block {
         let Some(spans) = self.spans() else {
-            return Block(html! { figure { figcaption { (self.caption) } p { "No samples." } } });
+            return empty_figure(&self.caption, "No samples.");
         };
-        Block(html! {
-            figure {
-                figcaption { (self.caption) }
-                @for layout in [&Layout::WIDE, &Layout::NARROW] {
-                    svg class=(layout.class) viewBox=(format!("0 0 {} {}", layout.width, layout.height)) role="img" aria-label=(self.caption) {
-                        (self.drawing(layout, &spans))
-                    }
-                }
-                (legend(self.lines.iter().map(|line| (line.name.as_str(), line.points.is_empty().then_some("no samples")))))
-            }
-        })
+        let names = self.lines.iter().map(|line| {
+            let missing = line.points.is_empty().then_some("no samples");
+            (line.name.as_str(), missing)
+        });
+        figure(
+            &self.caption,
+            |layout| layout.height,
+            |layout| self.drawing(layout, &spans),
+            &legend(names),
+        )
     }
 
     /// As a file of its own, with legend and caption.
@@ -199,16 +198,9 @@ impl Chart {
             layout.left + across.share(self.across.place(value)) * (right - layout.left)
         };
         let y = |value: f64| bottom - up.share(self.up.place(value)) * (bottom - layout.top);
-        let labels_across = spaced(&across.ticks, x, layout.label_pitch, layout.width);
         html! {
             text x="4" y="14" { (self.up.label) @if self.up.logarithmic { " (logarithmic)" } }
-            @for (tick, _) in &across.ticks {
-                @let at = format!("{:.1}", x(*tick));
-                line.minor x1=(at) x2=(at) y1=(layout.top) y2=(bottom) {}
-            }
-            @for tick in &labels_across {
-                text x=(format!("{:.1}", x(*tick))) y=(bottom + 17.0) text-anchor="middle" { (self.across.unit.text(*tick)) }
-            }
+            (scale_across(across, self.across.unit, x, [layout.top, bottom], layout))
             @for (tick, rank) in &up.ticks {
                 @let at = y(*tick);
                 line class=(if *rank == 0 { "grid" } else { "minor" }) x1=(layout.left) x2=(right) y1=(format!("{at:.1}")) y2=(format!("{at:.1}")) {}
@@ -255,6 +247,50 @@ impl Chart {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A chart as part of a page: its caption, its drawing for wide and for narrow screens, and what stands below.
+pub(crate) fn figure(
+    caption: &str,
+    height: impl Fn(&Layout) -> f64,
+    drawing: impl Fn(&Layout) -> Markup,
+    below: &Markup,
+) -> Block {
+    Block(html! {
+        figure {
+            figcaption { (caption) }
+            @for layout in [&Layout::WIDE, &Layout::NARROW] {
+                svg class=(layout.class) viewBox=(format!("0 0 {} {}", layout.width, height(layout))) role="img" aria-label=(caption) {
+                    (drawing(layout))
+                }
+            }
+            (below)
+        }
+    })
+}
+
+/// The same where there is nothing to draw, with the reason.
+pub(crate) fn empty_figure(caption: &str, why: &str) -> Block {
+    Block(html! { figure { figcaption { (caption) } p { (why) } } })
+}
+
+/// Lines and labels of a scale across, down to `bottom`.
+pub(crate) fn scale_across(
+    span: &Span,
+    unit: Unit,
+    x: impl Fn(f64) -> f64,
+    [top, bottom]: [f64; 2],
+    layout: &Layout,
+) -> Markup {
+    html! {
+        @for (tick, _) in &span.ticks {
+            @let at = format!("{:.1}", x(*tick));
+            line.minor x1=(at) x2=(at) y1=(top) y2=(bottom) {}
+        }
+        @for tick in &spaced(&span.ticks, &x, layout.label_pitch, layout.width) {
+            text x=(format!("{:.1}", x(*tick))) y=(bottom + 17.0) text-anchor="middle" { (unit.text(*tick)) }
         }
     }
 }

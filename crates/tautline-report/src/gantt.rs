@@ -19,7 +19,7 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use crate::chart::{Axis, Span, Unit, spaced, standalone};
+use crate::chart::{Axis, Span, Unit, empty_figure, figure, scale_across, standalone};
 use crate::page::Block;
 use crate::plot::{COLOUR_COUNT, Layout};
 
@@ -61,18 +61,10 @@ impl Gantt {
     /// As part of a page.
     pub fn html(&self) -> Block {
         let Some(span) = self.span() else {
-            return Block(html! { figure { figcaption { (self.caption) } p { "No rows." } } });
+            return empty_figure(&self.caption, "No rows.");
         };
-        Block(html! {
-            figure {
-                figcaption { (self.caption) }
-                @for layout in [&Layout::WIDE, &Layout::NARROW] {
-                    svg class=(layout.class) viewBox=(format!("0 0 {} {}", layout.width, self.height())) role="img" aria-label=(self.caption) {
-                        (self.drawing(layout, &span))
-                    }
-                }
-            }
-        })
+        let drawing = |layout: &Layout| self.drawing(layout, &span);
+        figure(&self.caption, |_| self.height(), drawing, &html! {})
     }
 
     /// As a file of its own, with its caption.
@@ -104,13 +96,7 @@ impl Gantt {
         let bottom = PITCH * self.rows.len() as f64;
         let x = |ns: f64| MARGIN + span.share(ns) * (layout.width - 2.0 * MARGIN);
         html! {
-            @for (tick, _) in &span.ticks {
-                @let at = format!("{:.1}", x(*tick));
-                line.minor x1=(at) x2=(at) y1="2" y2=(bottom) {}
-            }
-            @for tick in &spaced(&span.ticks, x, layout.label_pitch, layout.width) {
-                text x=(format!("{:.1}", x(*tick))) y=(bottom + 17.0) text-anchor="middle" { (Unit::Time.text(*tick)) }
-            }
+            (scale_across(span, Unit::Time, x, [2.0, bottom], layout))
             @for (index, row) in self.rows.iter().enumerate() {
                 @let top = PITCH * index as f64 + 18.0;
                 text x=(MARGIN) y=(top - 4.0) { (row.name) }

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use crate::chart::standalone;
+use crate::chart::{empty_figure, standalone};
 use crate::page::Block;
 use crate::plot::latency_text;
 
@@ -47,7 +47,7 @@ impl Surfaces {
     /// As part of a page: side by side where there is room, else below each other.
     pub fn html(&self) -> Block {
         let Some(scale) = self.scale() else {
-            return Block(html! { figure { figcaption { (self.caption) } p { "No samples." } } });
+            return empty_figure(&self.caption, "No samples.");
         };
         Block(html! {
             figure {

@@ -21,6 +21,7 @@ use tautline::{
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};
 use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::interface::Polls;
 
 const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
 
@@ -258,34 +259,20 @@ fn a_batch_ends_where_the_socket_is_full() {
     }
 }
 
-/// The threads in which the kernel polls interfaces of this name.
-fn poll_threads(interface: &str) -> HashSet<i32> {
-    let prefix = format!("napi/{interface}-");
-    let is_poll = |directory: &std::path::Path| {
-        let name = std::fs::read_to_string(directory.join("comm")).unwrap_or_default();
-        name.starts_with(&prefix)
-    };
-    std::fs::read_dir("/proc")
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|directory| is_poll(directory))
-        .filter_map(|directory| directory.file_name()?.to_str()?.parse().ok())
-        .collect()
-}
-
 /// A receiver whose poll does not get the CPU: the cable takes what it holds, and after that nothing.
 #[test]
 fn a_batch_ends_where_the_cable_is_full() {
     for side in [XDP, XSK] {
         let Some(pair) = pair(side, XDP) else { return };
         let hosts = pair.hosts.as_ref().unwrap();
-        let before = poll_threads("taut0");
         hosts.set_interface(Host::B, 0, "threaded", "1").unwrap();
         let cpu = allowed_cpus().unwrap()[0];
         let mut only = CpuSet::new();
         only.set(cpu).unwrap();
-        for thread in &poll_threads("taut0") - &before {
-            sched_setaffinity(Pid::from_raw(thread), &only).unwrap();
+        let interface = hosts.end(Host::B, 0).interface();
+        let polls = hosts.inside(Host::B, || Polls::of(&interface));
+        for thread in polls.unwrap().unwrap().threads {
+            sched_setaffinity(Pid::from_raw(thread as i32), &only).unwrap();
         }
         // With one, the driver says that it is full; without one it drops what it has no room for, and says nothing.
         let discipline = ["qdisc", "add", "dev", "taut0", "root", "pfifo"];
