@@ -24,6 +24,11 @@ const SIZES: [(&str, u64); 8] = [
     ("GiB", 1 << 30),
 ];
 
+/// Nanoseconds of a time; centuries are all the same.
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Reads a time; a plain number is nanoseconds.
 pub fn nanoseconds(text: &str) -> Result<Duration, String> {
     time(text, NANOSECOND, "nanoseconds")

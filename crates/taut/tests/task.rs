@@ -1,8 +1,9 @@
-//! `taut task check` as a user runs it, and its file format against `docs/executive.md`.
+//! `taut task` as a user runs it, and its file format against `docs/executive.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use tautline_tasks::file::parse;
 
@@ -13,6 +14,12 @@ fn check(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     command.args(["task", "check"]).args(arguments);
     command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn task(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.arg("task").args(arguments).stdin(Stdio::null());
+    command
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -178,4 +185,239 @@ fn the_page_lists_every_key_and_no_other() {
         .filter(|key| !sections.contains(&key.as_str()))
         .collect();
     assert_eq!(documented("Top level"), top);
+}
+
+/// A set whose tasks have time enough on a busy machine; `rest` belongs to its only task.
+fn one_task(rest: &str) -> String {
+    format!("[[task]]\nname = \"one\"\nperiod = \"20ms\"\nworst_case = \"1ms\"\n{rest}")
+}
+
+const ANSWERS: &str = "while read number release deadline; do echo $number; done";
+
+#[test]
+fn a_rehearsal_shows_figures_a_picture_and_what_follows() {
+    let scratch = Scratch::new("task-rehearsal");
+    let file = |name: &str| scratch.0.join(name).display().to_string();
+    let (page, events, json) = (file("page.html"), file("events.json"), file("run.json"));
+    let example = root().join("examples/three_rates.toml");
+    let words = [
+        "run",
+        example.to_str().unwrap(),
+        "--for",
+        "1500ms",
+        "--html",
+        &page,
+        "--perfetto",
+        &events,
+        &format!("--json={json}"),
+    ];
+    let output = task(&words).output().unwrap();
+    let shown = text(&output.stdout);
+    for part in [
+        "control",
+        "p99.9",
+        "█",
+        "a rehearsal: control, estimate, vision computed",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let control = &json["tasks"][0];
+    assert!(control["jobs"].as_u64().unwrap() > 1_000, "{json}");
+    assert!(
+        control["execution"]["p50_ns"].as_u64().unwrap() >= 135_000,
+        "{json}"
+    );
+    // Whether this machine keeps the deadlines is not the question here; the answers have to agree.
+    let missed = |task: &serde_json::Value| task["missed"].as_u64().unwrap();
+    let held = json["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .all(|task| missed(task) == 0);
+    assert_eq!(json["held"], held, "{json}");
+    assert_eq!(output.status.code(), Some(i32::from(!held)), "{shown}");
+    assert_eq!(shown.contains("held: every deadline"), held, "{shown}");
+    assert!(fs::read_to_string(page).unwrap().contains("<svg"));
+    let events: serde_json::Value = serde_json::from_slice(&fs::read(&events).unwrap()).unwrap();
+    let jobs = events["traceEvents"].as_array().unwrap().iter();
+    assert!(jobs.filter(|event| event["ph"] == "X").count() > 1_000);
+}
+
+/// Ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a condition holds.
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "waited too long");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn programs_run_are_listed_watched_and_drawn_and_leave_nothing_when_killed() {
+    let scratch = Scratch::new("task-programs");
+    fs::write(scratch.0.join("answer.sh"), ANSWERS).unwrap();
+    let file = write(&scratch, &one_task("exec = \"sh answer.sh\"\n"));
+    let child = task(&["run", &file, "--for", "0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut run = Killed(child.unwrap());
+    let process = run.0.id().to_string();
+    let list = || {
+        let output = task(&["list", "--process", &process, "--json"])
+            .output()
+            .unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).ok()
+    };
+    if !runtime_directory_is_there() {
+        println!("SKIPPED: this user has no runtime directory, so runs are not seen");
+        return;
+    }
+    let jobs = |list: &serde_json::Value| list["runs"][0]["tasks"][0]["jobs"].as_u64();
+    let seen = wait_for(|| list().filter(|list| jobs(list) > Some(10)));
+    assert_eq!(seen["runs"][0]["tasks"][0]["state"], "active");
+    let shown = |words: &[&str]| {
+        let output = task(words).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let top = shown(&[
+        "top",
+        "--process",
+        &process,
+        "--once",
+        "--interval",
+        "300ms",
+    ]);
+    assert!(top.contains("one") && top.contains("active"), "{top}");
+    let events = scratch.0.join("events.json").display().to_string();
+    let trace = shown(&[
+        "trace",
+        "--process",
+        &process,
+        "--for",
+        "300ms",
+        "--perfetto",
+        &events,
+    ]);
+    assert!(
+        trace.contains("Jobs that ran") && trace.contains("one: "),
+        "{trace}"
+    );
+    assert!(
+        fs::read_to_string(events)
+            .unwrap()
+            .contains("\"thread_name\"")
+    );
+    // Killed without a word: nobody is left of it, and no list shows it.
+    let shell = wait_for(|| child_of(run.0.id()));
+    run.0.kill().unwrap();
+    run.0.wait().unwrap();
+    wait_for(|| (!Path::new(&format!("/proc/{shell}")).exists()).then_some(()));
+    let output = task(&["list", "--process", &process]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("runs no task set"));
+}
+
+fn runtime_directory_is_there() -> bool {
+    tautline_state::runtime_directory().is_ok()
+}
+
+/// Number of a child of any thread of a process.
+fn child_of(process: u32) -> Option<String> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    threads.flatten().find_map(|thread| {
+        let children = fs::read_to_string(thread.path().join("children")).ok()?;
+        children.split_whitespace().next().map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_program_that_dies_is_named_and_its_safe_state_is_set() {
+    let scratch = Scratch::new("task-dies");
+    fs::write(
+        scratch.0.join("dies.sh"),
+        "while read number rest; do [ $number = 5 ] && exit 7; echo $number; done",
+    )
+    .unwrap();
+    let file = write(
+        &scratch,
+        &one_task("exec = \"sh dies.sh\"\nsafe_exec = \"touch safe\"\n"),
+    );
+    let output = task(&["run", &file]).output().unwrap();
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("`one` was stopped"), "{shown}");
+    assert!(
+        shown.contains("limited: `one`: its program ended, and it was stopped"),
+        "{shown}"
+    );
+    assert!(
+        scratch.0.join("safe").exists(),
+        "before its ten seconds were over"
+    );
+}
+
+#[test]
+fn what_cannot_run_is_refused_in_a_sentence_with_a_remedy() {
+    let scratch = Scratch::new("task-refused");
+    let refused = |content: &str, words: &[&str], sentence: &str| {
+        let file = write(&scratch, content);
+        let output = task(&[&["run", &file][..], words].concat())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(sentence),
+            "{said}"
+        );
+        assert!(said.contains("what to do: "), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+    };
+    refused(
+        OVERLOADED,
+        &[],
+        "`vision` can miss its deadline by 1ms or more",
+    );
+    refused(
+        &one_task("exec = \"./nothing\"\n"),
+        &[],
+        "task `one`: `./nothing`: No such file",
+    );
+    refused(
+        &one_task("exec = \"true\"\n"),
+        &[],
+        "task `one`: `true`: its program ended",
+    );
+    refused(
+        &one_task(""),
+        &["--cpu", "99999"],
+        "this process may not use CPU 99999",
+    );
+    let table = format!("schedule = \"table\"\n{}", one_task(""));
+    refused(
+        &table,
+        &[],
+        "a static cyclic table is analysed, but not run",
+    );
+    let output = task(&["trace", "--process", "1", "--for", "100ms"])
+        .output()
+        .unwrap();
+    assert!(text(&output.stderr).contains("process 1 runs no task set"));
+    let output = task(&["run", "/nowhere.toml"]).output().unwrap();
+    assert!(text(&output.stderr).contains("cannot read /nowhere.toml"));
 }

@@ -64,4 +64,4 @@ pub use executive::{Executive, Job, Switch};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};
 pub use table::{Table, TablePlan, Window};
 pub use task::{Activation, Machine, OverrunPolicy, Receive, Scheduling, Task, TaskSet};
-pub use timeline::Timeline;
+pub use timeline::{DrawnJob, Slice, Timeline};

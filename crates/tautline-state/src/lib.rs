@@ -27,5 +27,8 @@ mod temporary;
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner};
 pub use error::StateError;
 pub use file::write_whole;
-pub use runtime::{find_runtime_directory, runtime_directory};
+pub use runtime::{
+    find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
+    runtime_directory,
+};
 pub use temporary::TemporaryDirectory;

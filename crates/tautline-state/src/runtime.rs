@@ -2,10 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Directory, StateError};
+use crate::{Directory, Entry, Owner, StateError};
 
 /// Root's. Everybody may pass it, since control sockets and buses below it have permissions of their own.
 const ROOTS: &str = "/run/tautline";
+/// The directories of users who are logged in.
+const USERS: &str = "/run/user";
+/// Name of a user's below their own directory.
+const NAME: &str = "tautline";
 const ROOTS_MODE: u32 = 0o755;
 const USERS_MODE: u32 = 0o700;
 
@@ -28,7 +32,7 @@ pub fn runtime_directory() -> Result<Directory, StateError> {
         }
         opened => opened?,
     };
-    let (directory, _) = base.make_below("tautline", USERS_MODE, crate::Owner::SelfOrRoot)?;
+    let (directory, _) = base.make_below(NAME, USERS_MODE, Owner::SelfOrRoot)?;
     Ok(directory)
 }
 
@@ -38,12 +42,38 @@ pub fn find_runtime_directory() -> Result<Option<Directory>, StateError> {
     let path = if user.is_root() {
         PathBuf::from(ROOTS)
     } else {
-        users_base(user.as_raw()).join("tautline")
+        users_base(user.as_raw()).join(NAME)
     };
     match Directory::open(&path) {
         Err(error) if error.is_absent() => Ok(None),
         opened => opened.map(Some),
     }
+}
+
+/// The runtime directories that this process believes, of those that there are: root's, and this user's own.
+pub fn known_runtime_directories() -> Vec<Directory> {
+    let own = find_runtime_directory().ok().flatten();
+    let roots = Directory::open(Path::new(ROOTS)).ok();
+    let roots = roots.filter(|_| !rustix::process::geteuid().is_root());
+    roots.into_iter().chain(own).collect()
+}
+
+/// The runtime directories of users who are logged in, with their owners: for root, who may look into them. Others
+/// get none.
+pub fn runtime_directories_of_users() -> Vec<(Directory, Owner)> {
+    if !rustix::process::geteuid().is_root() {
+        return Vec::new();
+    }
+    let Ok(users) = Directory::open(Path::new(USERS)) else {
+        return Vec::new();
+    };
+    let of_user = |entry: Entry| {
+        let owner = Owner::Also(entry.name.to_str()?.parse().ok()?);
+        let base = users.open_below(&entry.name, owner).ok()?;
+        Some((base.open_below(NAME, owner).ok()?, owner))
+    };
+    let entries = users.entries().unwrap_or_default();
+    entries.into_iter().filter_map(of_user).collect()
 }
 
 fn users_base(user: u32) -> PathBuf {

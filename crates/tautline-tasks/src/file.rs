@@ -2,14 +2,14 @@
 //!
 //! ```
 //! let text = "[[task]]\nname = \"control\"\nperiod = \"1ms\"\nworst_case = \"100us\"\n";
-//! let set = tautline_tasks::file::parse(text, "set.toml")?;
-//! assert_eq!(set.tasks()[0].name, "control");
+//! let file = tautline_tasks::file::parse(text, "set.toml")?;
+//! assert_eq!(file.set.tasks()[0].name, "control");
 //! # Ok::<(), tautline_tasks::file::FileError>(())
 //! ```
 
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::{Error as _, Unexpected, Visitor};
@@ -19,6 +19,8 @@ use tautline_exec::{
     TaskSet, Window,
 };
 use toml::de::{DeTable, DeValue};
+
+use crate::program::Program;
 
 /// Longest file. Lower: a table of thousands of windows does not fit. Higher: a file that is none, such as a disk
 /// image, is read before it is refused.
@@ -44,11 +46,21 @@ impl fmt::Debug for FileError {
     }
 }
 
-/// Reads a task set from a file.
+/// Content of a file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TaskFile {
+    /// The set.
+    pub set: TaskSet,
+    /// Programs of the tasks, in the order of the set; none for a task without `exec`.
+    pub programs: Vec<Option<Program>>,
+}
+
+/// Reads a task set from a file. Its programs start in the file's directory.
 ///
 /// # Errors
 /// A file that cannot be read, or the first mistake in it.
-pub fn read(path: &Path) -> Result<TaskSet, FileError> {
+pub fn read(path: &Path) -> Result<TaskFile, FileError> {
     let unreadable = |reason: String| FileError {
         message: format!("cannot read {}: {reason}", path.display()),
         remedy: "name a file with a task set, such as examples/three_rates.toml".to_owned(),
@@ -63,14 +75,19 @@ pub fn read(path: &Path) -> Result<TaskSet, FileError> {
         )));
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    parse(&text, &path.display().to_string())
+    let mut file = parse(&text, &path.display().to_string())?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    for program in file.programs.iter_mut().flatten() {
+        program.directory = directory.to_owned();
+    }
+    Ok(file)
 }
 
-/// Reads a task set from text. `name` is the file's in messages.
+/// Reads a task set from text. `name` is the file's in messages; programs start in the current directory.
 ///
 /// # Errors
 /// The first mistake in the text.
-pub fn parse(text: &str, name: &str) -> Result<TaskSet, FileError> {
+pub fn parse(text: &str, name: &str) -> Result<TaskFile, FileError> {
     let document: Document = toml::from_str(text).map_err(|error| FileError {
         message: at(
             text,
@@ -280,6 +297,8 @@ struct TaskEntry {
     overrun: Option<Overrun>,
     catch_up_max: Option<u32>,
     accept: Option<String>,
+    exec: Option<String>,
+    safe_exec: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -297,7 +316,7 @@ const CATCH_UP_DEFAULT: u32 = 1;
 const BURST_DEFAULT: u32 = 16;
 
 impl Document {
-    fn declare(self) -> Result<TaskSet, Mistake> {
+    fn declare(self) -> Result<TaskFile, Mistake> {
         let scheduling = match self.schedule {
             None | Some(Schedule::DeadlineMonotonic) => Scheduling::DeadlineMonotonic,
             Some(Schedule::RateMonotonic) => Scheduling::RateMonotonic,
@@ -323,9 +342,11 @@ impl Document {
             worst_case: entry.worst_case.0,
             priority: entry.priority,
         });
+        let programs = self.task.iter().enumerate().map(program);
+        let programs = programs.collect::<Result<_, _>>()?;
         let tasks = self.task.into_iter().enumerate();
         let tasks: Vec<Task> = tasks.map(task).collect::<Result<_, _>>()?;
-        TaskSet::declare(scheduling, machine, receive.collect(), self.modes, tasks)
+        let set = TaskSet::declare(scheduling, machine, receive.collect(), self.modes, tasks)
             .and_then(|set| set.with_table(plan))
             .and_then(|set| match &self.safe_mode {
                 Some(mode) => set.with_safe_mode(mode),
@@ -336,7 +357,8 @@ impl Document {
                 Scheduling::Table => tautline_exec::Analysis::of_all(&set).map(|_| set),
                 _ => Ok(set),
             })
-            .map_err(|error| mistake(&error, &names))
+            .map_err(|error| mistake(&error, &names))?;
+        Ok(TaskFile { set, programs })
     }
 
     /// A task may go to the safe mode only if there is one, and there is one only for such a task.
@@ -415,6 +437,44 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
     })
 }
 
+/// Words are parted by spaces; a program with spaces in its name needs a script around it.
+fn program((index, entry): (usize, &TaskEntry)) -> Result<Option<Program>, Mistake> {
+    let wrong = |key, message: &str, remedy: &str| Mistake {
+        place: Place::Task(index, key),
+        subject: format!("task `{}`, ", entry.name.escape_debug()),
+        message: message.to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    let words = |key, text: &str| -> Result<Vec<String>, Mistake> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        if words.is_empty() || text.contains('\0') {
+            return Err(wrong(
+                key,
+                "no program is named",
+                "write its path and its arguments",
+            ));
+        }
+        Ok(words)
+    };
+    let safe_words = entry.safe_exec.as_deref();
+    let safe_words = safe_words
+        .map(|text| words("safe_exec", text))
+        .transpose()?;
+    match &entry.exec {
+        Some(text) => Ok(Some(Program {
+            words: words("exec", text)?,
+            safe_words,
+            directory: PathBuf::new(),
+        })),
+        None if safe_words.is_some() => Err(wrong(
+            "safe_exec",
+            "has no effect without a program",
+            "remove it, or name the program with `exec`",
+        )),
+        None => Ok(None),
+    }
+}
+
 fn overrun(
     index: usize,
     name: &str,
@@ -490,7 +550,7 @@ mod tests {
              worst_case = \"100us\"\nbudget = \"120us\"\npriority = 90\ncritical_section = \"3us\"\n\
              release_jitter = \"1us\"\nmodes = [\"flight\"]\naccept = \"why not\"\n\
              [[task]]\nname = \"b\"\nperiod = \"2ms\"\nport = \"command\"\nworst_case = \"100us\"\npriority = 80\n";
-        let set = parse(text, "f.toml").unwrap();
+        let set = parse(text, "f.toml").unwrap().set;
         let a = &set.tasks()[0];
         assert_eq!(a.phase(), Duration::from_micros(100));
         assert_eq!(a.deadline, Duration::from_micros(800));
@@ -614,7 +674,7 @@ mod tests {
     #[test]
     fn overruns_are_declared_with_what_they_need() {
         let with = |top: &str, rest: &str| parse(&format!("{top}{TASK}{rest}"), "f.toml");
-        let policy = |top: &str, rest: &str| with(top, rest).unwrap().tasks()[0].overrun;
+        let policy = |top: &str, rest: &str| with(top, rest).unwrap().set.tasks()[0].overrun;
         let catch_up = |jobs_max| OverrunPolicy::CatchUp { jobs_max };
         assert_eq!(policy("", ""), OverrunPolicy::Skip);
         assert_eq!(policy("", "overrun = \"stop\""), OverrunPolicy::Stop);
@@ -624,8 +684,8 @@ mod tests {
             catch_up(4)
         );
         let modes = "modes = [\"run\", \"safe\"]\nsafe_mode = \"safe\"\n";
-        let set = with(modes, "overrun = \"safe-mode\"").unwrap();
-        assert_eq!(set.safe_mode(), Some("safe"));
+        let file = with(modes, "overrun = \"safe-mode\"").unwrap();
+        assert_eq!(file.set.safe_mode(), Some("safe"));
         let wrong = |top: &str, rest: &str| with(top, rest).unwrap_err().message;
         assert_eq!(
             wrong("", "overrun = \"safe-mode\""),
@@ -653,6 +713,25 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_words_and_nothing_else() {
+        let with = |rest: &str| parse(&format!("{TASK}{rest}"), "f.toml");
+        let program = |rest: &str| with(rest).unwrap().programs.remove(0);
+        assert_eq!(program(""), None);
+        let found = program("exec = \"./camera  --rate 50\"\nsafe_exec = \"./off\"").unwrap();
+        assert_eq!(found.words, ["./camera", "--rate", "50"]);
+        assert_eq!(found.safe_words.unwrap(), ["./off"]);
+        let wrong = |rest: &str| with(rest).unwrap_err().message;
+        assert_eq!(
+            wrong("exec = \" \""),
+            "f.toml:5:8: task `a`, `exec`: no program is named"
+        );
+        assert_eq!(
+            wrong("safe_exec = \"./off\""),
+            "f.toml:5:13: task `a`, `safe_exec`: has no effect without a program"
+        );
+    }
+
+    #[test]
     fn a_hyperperiod_of_years_is_refused_in_a_sentence() {
         let periods = ["99991us", "99989us", "99971us"];
         let tasks = periods.iter().enumerate().map(|(index, period)| {
@@ -675,7 +754,7 @@ mod tests {
         let table = |rest: &str| parse(&format!("schedule = \"table\"\n{rest}"), "f.toml");
         let window = "[[window]]\ntask = \"a\"\noffset = \"0us\"\nduration = \"200us\"\n";
         let set = table(&format!("{TASK}{window}")).unwrap();
-        assert_eq!(set.plan().windows.len(), 1);
+        assert_eq!(set.set.plan().windows.len(), 1);
         let wrong = |rest: &str| table(rest).unwrap_err().message;
         assert_eq!(
             wrong(&format!(

@@ -34,13 +34,19 @@
 //! `docs/tuning.md`. Settings that are refused are no errors: the tasks run without them, and
 //! [`Running::limits`] names each with its remedy.
 
+mod figures;
 pub mod file;
+mod program;
 mod run;
+mod segment;
 mod summary;
 mod sys;
 mod thread;
 mod watchdog;
 
+pub use figures::{Interval, TaskState, Times, TracedJob};
+pub use program::Program;
 pub use run::{Executive, Options, RunError, Running, Trigger};
-pub use summary::{Summary, TaskSummary, Times};
+pub use segment::{Description, Look, TaskDescription, TaskView, View, runs};
+pub use summary::{Summary, TaskSummary};
 pub use thread::{TaskBody, WithSafeState};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,10 +14,12 @@ use tautline_exec::{
     Activation, Analysis, HealthRecord, Scheduling, SetError, TaskResponse, TaskSet,
 };
 
-use crate::file::{self, FileError};
+use crate::file::{self, FileError, TaskFile};
+use crate::program::{self, Program};
+use crate::segment::{self, Description, Segment, TaskDescription};
 use crate::summary::{Summary, TaskSummary};
-use crate::sys::{self, PriorityMutex, ThreadNumber};
-use crate::thread::{self, Record, TaskBody, TaskThread};
+use crate::sys::{self, PriorityMutex};
+use crate::thread::{self, Body, TaskBody, TaskThread, Worker};
 use crate::watchdog;
 
 /// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
@@ -26,6 +29,9 @@ const START_DELAY: Duration = Duration::from_millis(5);
 const OUT_OF_REACH: Duration = Duration::from_secs(1 << 40);
 /// Stack of a task. Lower: ordinary code overflows it. Higher: 64 tasks lock memory that nobody uses.
 const STACK_BYTES: usize = 512 * 1024;
+/// Time for a thread to end whose program was killed. Lower: on a busy machine it is left behind. Higher: nothing is
+/// gained.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Distance of looks at threads that end.
 const END_LOOK: Duration = Duration::from_millis(1);
 
@@ -74,6 +80,14 @@ pub enum RunError {
         /// Name of the task.
         task: String,
     },
+    /// The program of a task could not be started, or did not prepare itself.
+    #[error("task `{task}`: {reason}")]
+    Program {
+        /// Name of the task.
+        task: String,
+        /// Cause.
+        reason: String,
+    },
     /// A thread or a mutex could not be made.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -101,6 +115,9 @@ impl RunError {
             RunError::NoBody { .. } => "give each task its code with Executive::task",
             RunError::BodyRepeated { .. } => "give each task its code once",
             RunError::NotByMessage { .. } => "trigger tasks with Activation::Message only",
+            RunError::Program { .. } => {
+                "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
+            }
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
         }
     }
@@ -152,7 +169,11 @@ impl Options {
 /// A set with the code of its tasks, before it runs.
 pub struct Executive {
     set: TaskSet,
-    bodies: Vec<Option<Box<dyn TaskBody>>>,
+    /// For who looks at the run from outside.
+    name: String,
+    /// Longest response times by the analysis.
+    bounds: Vec<Option<Duration>>,
+    bodies: Vec<Option<Body>>,
 }
 
 impl Executive {
@@ -164,7 +185,8 @@ impl Executive {
         if set.scheduling() == Scheduling::Table {
             return Err(RunError::Table);
         }
-        for analysis in Analysis::of_all(&set)? {
+        let modes = Analysis::of_all(&set)?;
+        for analysis in &modes {
             if let Some(refused) = analysis.refusals(&set).next() {
                 return Err(RunError::Refused {
                     task: set.tasks()[refused.task].name.clone(),
@@ -172,8 +194,14 @@ impl Executive {
                 });
             }
         }
-        let bodies = set.tasks().iter().map(|_| None).collect();
-        Ok(Executive { set, bodies })
+        Ok(Executive {
+            name: own_name(),
+            bounds: (0..set.tasks().len())
+                .map(|task| bound(&modes, task))
+                .collect(),
+            bodies: set.tasks().iter().map(|_| None).collect(),
+            set,
+        })
     }
 
     /// Admits the set of a file, the one that `taut task check` analyses.
@@ -181,7 +209,28 @@ impl Executive {
     /// # Errors
     /// [`RunError::File`], [`RunError::Refused`], [`RunError::Table`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Executive, RunError> {
-        Executive::new(file::read(path.as_ref())?)
+        let TaskFile { set, programs } = file::read(path.as_ref())?;
+        let mut executive = Executive::new(set)?;
+        let text = path.as_ref().to_string_lossy();
+        executive.name = text.chars().take(NAME_BYTES_MAX / 4).collect();
+        for (body, program) in executive.bodies.iter_mut().zip(programs) {
+            *body = program.map(Body::Program);
+        }
+        Ok(executive)
+    }
+
+    /// The set.
+    #[must_use]
+    pub fn set(&self) -> &TaskSet {
+        &self.set
+    }
+
+    /// Names of the tasks that have neither code nor a program yet.
+    pub fn without_code(&self) -> impl Iterator<Item = &str> {
+        let tasks = self.set.tasks().iter().zip(&self.bodies);
+        tasks
+            .filter(|(_, body)| body.is_none())
+            .map(|(task, _)| task.name.as_str())
     }
 
     /// Gives a task its code: a closure that is called for each job, or anything that implements [`TaskBody`].
@@ -189,13 +238,25 @@ impl Executive {
     /// # Errors
     /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`].
     pub fn task(&mut self, name: &str, body: impl TaskBody + 'static) -> Result<(), RunError> {
+        self.give(name, Body::Code(Box::new(body)))
+    }
+
+    /// Gives a task a program, whose process does its jobs; `exec` in a file does the same.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`].
+    pub fn program(&mut self, name: &str, program: Program) -> Result<(), RunError> {
+        self.give(name, Body::Program(program))
+    }
+
+    fn give(&mut self, name: &str, body: Body) -> Result<(), RunError> {
         let body_of_task = &mut self.bodies[index_of(&self.set, name)?];
         if body_of_task.is_some() {
             return Err(RunError::BodyRepeated {
                 task: name.to_owned(),
             });
         }
-        *body_of_task = Some(Box::new(body));
+        *body_of_task = Some(body);
         Ok(())
     }
 
@@ -203,7 +264,7 @@ impl Executive {
     /// that panics loses its priority before its message is written.
     ///
     /// # Errors
-    /// [`RunError::NoBody`], [`RunError::System`].
+    /// [`RunError::NoBody`], [`RunError::Program`], [`RunError::System`].
     pub fn start(self, options: &Options) -> Result<Running, RunError> {
         if let Some(task) = self.bodies.iter().position(Option::is_none) {
             return Err(RunError::NoBody {
@@ -220,6 +281,8 @@ impl Executive {
             ));
         }
         let count = self.set.tasks().len();
+        let (segment, refused) = Segment::new(&self.description())?;
+        limits.extend(refused);
         let shared = Arc::new(Shared {
             decisions: PriorityMutex::new(Decisions {
                 executive: tautline_exec::Executive::new(&self.set, OUT_OF_REACH),
@@ -229,11 +292,14 @@ impl Executive {
             watchdog: Signal::default(),
             is_stopping: AtomicBool::new(false),
             limits: Mutex::new(limits),
+            programs: Mutex::new(Vec::new()),
+            segment,
             set: self.set,
         });
         let mut running = Running {
             threads: Vec::new(),
             watchdog: None,
+            start: Duration::ZERO,
             shared: shared.clone(),
         };
         // Nobody begins before all have their settings: until then the first release is out of reach.
@@ -256,16 +322,69 @@ impl Executive {
                 .push(started.inspect_err(|_| shared.stop())?);
         }
         drop(tell);
-        let numbers: Vec<(usize, ThreadNumber)> = told.iter().take(count).collect();
+        let mut workers: Vec<(usize, Worker)> = Vec::with_capacity(count);
+        for (task, started) in told.iter().take(count) {
+            match started {
+                Ok(worker) => workers.push((task, worker)),
+                Err(reason) => {
+                    shared.stop();
+                    return Err(RunError::Program {
+                        task: shared.set.tasks()[task].name.clone(),
+                        reason,
+                    });
+                }
+            }
+        }
         let start = sys::monotonic() + START_DELAY;
+        running.start = start;
         {
             let mut decisions = shared.decisions.lock();
             decisions.executive = tautline_exec::Executive::new(&shared.set, start);
         }
         shared.wake_all();
-        running.watchdog = Some(watchdog::start(&shared, numbers, options)?);
+        running.watchdog = Some(watchdog::start(&shared, workers, options)?);
         Ok(running)
     }
+
+    fn description(&self) -> Description {
+        let tasks = self.set.tasks().iter().enumerate();
+        let describe = |(index, task): (usize, &tautline_exec::Task)| TaskDescription {
+            name: task.name.clone(),
+            priority: self.set.priority(index).unwrap_or(0),
+            period: task.period,
+            deadline: task.deadline,
+            worst_case: task.worst_case,
+            bound: self.bounds[index],
+        };
+        Description {
+            name: self.name.clone(),
+            process: std::process::id(),
+            modes: self.set.mode_names().map(str::to_owned).collect(),
+            tasks: tasks.map(describe).collect(),
+        }
+    }
+}
+
+/// Longest name of a run. Lower: paths of files are cut. Higher: lists of runs have long lines.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Name of this program.
+fn own_name() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&name).file_name().unwrap_or_default();
+    name.to_string_lossy()
+        .chars()
+        .take(NAME_BYTES_MAX / 4)
+        .collect()
+}
+
+/// Longest response time of a task over all modes; `None` if one has no bound.
+fn bound(modes: &[Analysis], task: usize) -> Option<Duration> {
+    let of_task = modes.iter().flat_map(|mode| &mode.responses);
+    let responses = of_task.filter(|one| one.task == task);
+    responses
+        .map(|one| one.response)
+        .try_fold(Duration::ZERO, |longest, one| Some(longest.max(one?)))
 }
 
 fn index_of(set: &TaskSet, name: &str) -> Result<usize, RunError> {
@@ -284,6 +403,9 @@ pub(crate) struct Shared {
     pub(crate) watchdog: Signal,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) limits: Mutex<Vec<String>>,
+    /// Handles of the tasks' processes.
+    pub(crate) programs: Mutex<Vec<OwnedFd>>,
+    pub(crate) segment: Segment,
 }
 
 /// The executive's core, and the jobs that run.
@@ -295,9 +417,9 @@ pub(crate) struct Decisions {
 /// A job that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningJob {
-    /// Execution time of the thread when the job began.
+    /// Execution time of the worker when the job began.
     pub(crate) cpu_time: Duration,
-    /// Whether the thread is below all others.
+    /// Whether the worker is below all others.
     pub(crate) is_demoted: bool,
 }
 
@@ -370,7 +492,9 @@ impl Shared {
 /// A set that runs. Dropped, it stops without waiting.
 pub struct Running {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<Record>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Time of the first release.
+    start: Duration,
     watchdog: Option<JoinHandle<()>>,
 }
 
@@ -416,7 +540,9 @@ impl Running {
         {
             let mut decisions = self.shared.decisions.lock();
             decisions.executive.request_mode(mode, now)?;
-            decisions.executive.switch(now);
+            if decisions.executive.switch(now).is_some() {
+                self.shared.segment.set_mode(decisions.executive.mode());
+            }
         }
         self.shared.wake_all();
         Ok(())
@@ -454,46 +580,60 @@ impl Running {
     #[must_use]
     pub fn stop(mut self, patience: Duration) -> Summary {
         self.shared.stop();
-        let start = Instant::now();
-        let all_ended =
-            |threads: &[JoinHandle<Record>]| threads.iter().all(JoinHandle::is_finished);
-        while !all_ended(&self.threads) && start.elapsed() < patience {
-            std::thread::sleep(END_LOOK);
+        self.wait(patience);
+        let is_left: Vec<bool> = self.threads.iter().map(|one| !one.is_finished()).collect();
+        if is_left.contains(&true) {
+            // A program that does not answer can be killed; code cannot.
+            let programs = self.shared.programs.lock();
+            let programs = programs.unwrap_or_else(|error| error.into_inner());
+            programs.iter().for_each(program::kill);
+            drop(programs);
+            self.wait(KILL_PATIENCE);
         }
         if let Some(watchdog) = self.watchdog.take() {
             // It cannot panic in a way that matters here: the tasks have ended.
             let _ = watchdog.join();
         }
-        let threads = std::mem::take(&mut self.threads);
-        let ended = threads
-            .into_iter()
-            .map(|thread| match thread.is_finished() {
-                true => thread.join().ok(),
-                false => None,
-            });
-        let records: Vec<Option<Record>> = ended.collect();
         let decisions = self.shared.decisions.lock();
-        let tasks = self.shared.set.tasks().iter().zip(records).enumerate();
+        let tasks = self.shared.set.tasks().iter().zip(is_left).enumerate();
+        let summary = tasks.map(|(index, (task, is_left))| {
+            let figures = self.shared.segment.figures(index);
+            let view = segment::view(figures);
+            TaskSummary {
+                name: task.name.clone(),
+                jobs: view.jobs,
+                missed: view.missed,
+                lateness: view.lateness,
+                response: view.response,
+                execution: view.execution,
+                worst_case: task.worst_case,
+                trace: figures.trace(0).0,
+                is_stopped: decisions.executive.is_stopped(index),
+                is_left,
+            }
+        });
         Summary {
-            tasks: tasks
-                .map(|(index, (task, record))| {
-                    let is_left = record.is_none();
-                    let record = record.unwrap_or_else(Record::new);
-                    TaskSummary {
-                        name: task.name.clone(),
-                        jobs: record.response.count(),
-                        lateness: record.lateness.times(),
-                        response: record.response.times(),
-                        execution: record.execution.times(),
-                        worst_case: task.worst_case,
-                        is_stopped: decisions.executive.is_stopped(index),
-                        is_left,
-                    }
-                })
-                .collect(),
+            tasks: summary.collect(),
+            start: self.start,
             records: decisions.executive.monitor().records().copied().collect(),
             records_total: decisions.executive.monitor().total(),
+            limits: self.limits(),
         }
+    }
+
+    /// Waits until all threads have ended, at most so long.
+    fn wait(&self, patience: Duration) {
+        let start = Instant::now();
+        while !self.threads.iter().all(JoinHandle::is_finished) && start.elapsed() < patience {
+            std::thread::sleep(END_LOOK);
+        }
+    }
+
+    /// Whether every task was stopped, so that nothing more will happen.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let decisions = self.shared.decisions.lock();
+        (0..self.shared.set.tasks().len()).all(|task| decisions.executive.is_stopped(task))
     }
 }
 

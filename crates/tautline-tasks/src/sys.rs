@@ -1,13 +1,20 @@
-//! System calls that the executive needs: policies and clocks of other threads, and a mutex whose holder inherits the
-//! priority of who waits.
+//! System calls that the executive needs: policies and clocks of other threads, a mutex whose holder inherits the
+//! priority of who waits, and memory of a file.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use tautline_state::policy::set_policy;
 
@@ -34,9 +41,20 @@ pub(crate) fn own_cpu_time() -> Duration {
 
 /// Execution time of a thread of this process; `None` once it has ended.
 pub(crate) fn cpu_time_of(thread: ThreadNumber) -> Option<Duration> {
-    // Kernel ABI (include/linux/posix-timers.h): the complement of the number, CPUCLOCK_PERTHREAD (4),
-    // CPUCLOCK_SCHED (2).
-    let clock = (!thread << 3) | 4 | 2;
+    clock_of(thread, CPUCLOCK_PERTHREAD)
+}
+
+/// Execution time of a process with all its threads; `None` once it has been waited for.
+pub(crate) fn cpu_time_of_process(process: ThreadNumber) -> Option<Duration> {
+    clock_of(process, 0)
+}
+
+/// Kernel ABI (include/linux/posix-timers.h).
+const CPUCLOCK_PERTHREAD: libc::clockid_t = 4;
+const CPUCLOCK_SCHED: libc::clockid_t = 2;
+
+fn clock_of(number: ThreadNumber, kind: libc::clockid_t) -> Option<Duration> {
+    let clock = (!number << 3) | kind | CPUCLOCK_SCHED;
     let mut used = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -50,6 +68,92 @@ pub(crate) fn cpu_time_of(thread: ThreadNumber) -> Option<Duration> {
 pub(crate) fn schedule(thread: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
     let policy = fifo_priority.map_or(libc::SCHED_OTHER, |_| libc::SCHED_FIFO);
     set_policy(thread, policy, fifo_priority.unwrap_or(0).into())
+}
+
+/// Gives all threads of a process SCHED_FIFO at a priority, or SCHED_OTHER without one.
+pub(crate) fn schedule_process(process: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let number = thread?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        match number.map(|number| schedule(number, fifo_priority)) {
+            // It has ended meanwhile.
+            Some(Err(error)) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Some(changed) => changed?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Has a command's process killed when the thread that starts it ends, however that happens.
+pub(crate) fn die_with_thread(command: &mut Command) {
+    // SAFETY: the closure makes one system call, which is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            Ok(rustix::process::set_parent_process_death_signal(Some(
+                Signal::KILL,
+            ))?)
+        });
+    }
+}
+
+/// Words that are mapped: of a file, for other processes to read, or of this process alone. Zero at first.
+pub(crate) struct Words {
+    start: NonNull<AtomicU64>,
+    length: usize,
+}
+
+// SAFETY: the words are atomic, and the mapping lives as long as the value.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// The first words of a file, which has as many. The caller keeps it from being cut short.
+    pub(crate) fn of_file(file: impl AsFd, length: usize) -> io::Result<Words> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let bytes = length * size_of::<AtomicU64>();
+        let null = std::ptr::null_mut();
+        // SAFETY: the kernel chooses a free address.
+        let start = unsafe { rustix::mm::mmap(null, bytes, access, MapFlags::SHARED, file, 0) }?;
+        Ok(Words::at(start, length))
+    }
+
+    /// Words of this process.
+    pub(crate) fn private(length: usize) -> io::Result<Words> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let bytes = length * size_of::<AtomicU64>();
+        let null = std::ptr::null_mut();
+        // SAFETY: the kernel chooses a free address.
+        let start = unsafe { rustix::mm::mmap_anonymous(null, bytes, access, MapFlags::PRIVATE) }?;
+        Ok(Words::at(start, length))
+    }
+
+    fn at(start: *mut std::ffi::c_void, length: usize) -> Words {
+        Words {
+            start: NonNull::new(start.cast()).expect("the kernel maps nothing at zero"),
+            length,
+        }
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: so many words are mapped at a page's start, readable and writable, until `drop`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        let bytes = self.length * size_of::<AtomicU64>();
+        // SAFETY: mapped when the value was made; nobody has a reference any more. It cannot fail for this range.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
+    }
 }
 
 /// Mutex with priority inheritance: a thread that holds it runs at the priority of the most urgent one that waits, so

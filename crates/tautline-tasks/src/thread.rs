@@ -1,6 +1,7 @@
 //! The thread of one task.
 
 use std::cell::Cell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use rustix::thread::CpuSet;
 use tautline_exec::{Action, Activation, Job};
 
+use crate::figures::{Figures, TaskState, TracedJob};
+use crate::program::{self, Process, Program};
 use crate::run::{Options, RunningJob, Shared};
-use crate::summary::Recorder;
 use crate::sys::{self, ThreadNumber};
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
@@ -56,19 +58,78 @@ impl<R: FnMut(&Job) + Send, S: FnMut() + Send> TaskBody for WithSafeState<R, S> 
     }
 }
 
-/// Times of the jobs of one task.
-pub(crate) struct Record {
-    pub(crate) lateness: Recorder,
-    pub(crate) response: Recorder,
-    pub(crate) execution: Recorder,
+/// Code or program of a task.
+pub(crate) enum Body {
+    /// Code, which the task's thread runs.
+    Code(Box<dyn TaskBody>),
+    /// A program, whose process does the jobs; the task's thread waits for it.
+    Program(Program),
 }
 
-impl Record {
-    pub(crate) fn new() -> Self {
-        Self {
-            lateness: Recorder::new(),
-            response: Recorder::new(),
-            execution: Recorder::new(),
+/// Where the jobs of a task are done: its thread, or its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Worker {
+    Thread(ThreadNumber),
+    Process {
+        /// The thread that waits for the process.
+        thread: ThreadNumber,
+        process: ThreadNumber,
+    },
+}
+
+impl Worker {
+    /// Execution time so far; `None` once it has ended.
+    pub(crate) fn cpu_time(self) -> Option<Duration> {
+        match self {
+            Worker::Thread(thread) => sys::cpu_time_of(thread),
+            Worker::Process { process, .. } => sys::cpu_time_of_process(process),
+        }
+    }
+
+    /// Gives it SCHED_FIFO at a priority, or SCHED_OTHER without one.
+    pub(crate) fn schedule(self, fifo_priority: Option<u8>) -> io::Result<()> {
+        match self {
+            Worker::Thread(thread) => sys::schedule(thread, fifo_priority),
+            Worker::Process { thread, process } => {
+                sys::schedule(thread, fifo_priority)?;
+                sys::schedule_process(process, fifo_priority)
+            }
+        }
+    }
+}
+
+/// A task whose settings are made, or the reason why its program cannot do its jobs.
+pub(crate) type Started = Result<Worker, String>;
+
+/// Code or process that does the jobs, in the hands of the task's thread.
+enum Labour {
+    Code(Box<dyn TaskBody>),
+    Program(Program, Process),
+}
+
+impl Labour {
+    /// Does a job. An error says why the task has failed; a panic has told its own.
+    fn run(&mut self, job: &Job) -> Result<(), Option<String>> {
+        match self {
+            Labour::Code(body) => {
+                catch_unwind(AssertUnwindSafe(|| body.run(job))).map_err(|_| None)
+            }
+            Labour::Program(_, process) => process
+                .run(job)
+                .map_err(|error| Some(program::reason(&error))),
+        }
+    }
+
+    fn go_to_safe_state(self) -> Result<(), String> {
+        match self {
+            Labour::Code(mut body) => catch_unwind(AssertUnwindSafe(|| body.safe_state()))
+                .map_err(|_| "panicked".to_owned()),
+            Labour::Program(program, process) => {
+                // It may not write to the outputs any more.
+                drop(process);
+                let safe = program.go_to_safe_state();
+                safe.map_err(|error| format!("failed ({error})"))
+            }
         }
     }
 }
@@ -77,7 +138,7 @@ impl Record {
 struct Begun {
     job: Job,
     at: Duration,
-    /// Execution time of the thread by then.
+    /// Execution time of the worker by then.
     cpu_time: Duration,
 }
 
@@ -85,39 +146,83 @@ struct Begun {
 pub(crate) struct TaskThread {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
-    pub(crate) body: Box<dyn TaskBody>,
+    pub(crate) body: Body,
     pub(crate) options: Options,
-    /// Tells that the settings are made, with the thread's number.
-    pub(crate) ready: Sender<(usize, ThreadNumber)>,
+    /// Tells that the settings are made.
+    pub(crate) ready: Sender<(usize, Started)>,
 }
 
 impl TaskThread {
     /// Runs jobs until the set stops or the task is stopped.
-    pub(crate) fn run(mut self) -> Record {
-        let mut record = Record::new();
+    pub(crate) fn run(mut self) {
         self.apply_settings();
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
-        // The receiver waits for as many messages as there are threads.
-        let _ = self.ready.send((self.index, sys::own_number()));
-        while let Some(Begun { job, at, cpu_time }) = self.next_job() {
-            let body = &mut self.body;
-            let result = catch_unwind(AssertUnwindSafe(|| body.run(&job)));
-            let used = sys::own_cpu_time().saturating_sub(cpu_time);
+        let body = std::mem::replace(&mut self.body, Body::Code(Box::new(|_: &Job| {})));
+        let (worker, mut labour) = match self.prepare(body) {
+            Ok(prepared) => prepared,
+            Err(reason) => {
+                let _ = self.ready.send((self.index, Err(reason))); // the receiver waits for as many as there are
+                return;
+            }
+        };
+        let _ = self.ready.send((self.index, Ok(worker))); // as above
+        let shared = self.shared.clone();
+        let figures = shared.segment.figures(self.index);
+        while let Some(begun) = self.next_job(worker, figures) {
+            let result = labour.run(&begun.job);
+            let used = own_time(worker).saturating_sub(begun.cpu_time);
             let now = sys::monotonic();
-            record.lateness.record(at.saturating_sub(job.release));
-            record.response.record(now.saturating_sub(job.release));
-            record.execution.record(used);
-            if self.end(now, used, result.is_err()) == Some(Action::Stopped) {
-                self.go_to_safe_state();
-                break;
+            let job = TracedJob {
+                release: begun.job.release,
+                deadline: begun.job.deadline,
+                begin: begun.at,
+                end: now,
+            };
+            figures.end(&job, used);
+            if self.end(worker, now, used, result.is_err()) == Some(Action::Stopped) {
+                figures.set_state(TaskState::Stopped);
+                if let Err(Some(reason)) = result {
+                    self.report(&format!("{reason}, and it was stopped"));
+                }
+                self.go_to_safe_state(labour);
+                return;
             }
         }
-        record
+        if let Labour::Program(_, process) = labour {
+            process.end();
+        }
+    }
+
+    /// Starts the program, if it is one.
+    fn prepare(&self, body: Body) -> Result<(Worker, Labour), String> {
+        let thread = sys::own_number();
+        match body {
+            Body::Code(code) => Ok((Worker::Thread(thread), Labour::Code(code))),
+            Body::Program(program) => {
+                let started = Process::start(&program).and_then(|process| {
+                    let handle = process.handle()?;
+                    Ok((process, handle))
+                });
+                let (process, handle) = started.map_err(|error| {
+                    let name = program.words.first().map_or("", String::as_str);
+                    format!("`{}`: {}", name.escape_debug(), program::reason(&error))
+                })?;
+                let handles = self.shared.programs.lock();
+                handles
+                    .unwrap_or_else(|error| error.into_inner())
+                    .push(handle);
+                let worker = Worker::Process {
+                    thread,
+                    process: process.number(),
+                };
+                Ok((worker, Labour::Program(program, process)))
+            }
+        }
     }
 
     /// Waits until a job may begin; `None` when the set stops.
-    fn next_job(&self) -> Option<Begun> {
+    fn next_job(&self, worker: Worker, figures: Figures<'_>) -> Option<Begun> {
         let signal = &self.shared.signals[self.index];
         let is_by_message = matches!(
             self.shared.set.tasks()[self.index].activation,
@@ -143,17 +248,18 @@ impl TaskThread {
                 continue;
             };
             // Read once, for the watchdog and for the record: it is a system call, unlike the time.
-            let cpu_time = sys::own_cpu_time();
+            let cpu_time = own_time(worker);
             decisions.jobs[self.index] = Some(RunningJob {
                 cpu_time,
                 is_demoted: job.is_background,
             });
             drop(decisions);
+            figures.begin(job.release);
             if is_by_message {
                 signal.messages.fetch_sub(1, Ordering::Relaxed); // only this thread takes any
             }
             if job.is_background {
-                self.schedule(None);
+                self.schedule(worker, None);
             }
             return Some(Begun {
                 job,
@@ -164,18 +270,31 @@ impl TaskThread {
     }
 
     /// Ends a job, and says what follows.
-    fn end(&self, now: Duration, used: Duration, has_panicked: bool) -> Option<Action> {
+    fn end(
+        &self,
+        worker: Worker,
+        now: Duration,
+        used: Duration,
+        has_failed: bool,
+    ) -> Option<Action> {
         let mut decisions = self.shared.decisions.lock();
         let ended = decisions.jobs[self.index].take();
-        let action = if has_panicked {
+        let action = if has_failed {
             Some(decisions.executive.fail(self.index, now))
         } else {
             decisions.executive.finish(self.index, now, used)
         };
         let has_switched = decisions.executive.switch(now).is_some();
+        if has_switched {
+            self.shared.segment.set_mode(decisions.executive.mode());
+        }
         drop(decisions);
         if ended.is_some_and(|job| job.is_demoted) {
-            self.schedule(self.shared.set.priority(self.index));
+            self.shared
+                .segment
+                .figures(self.index)
+                .set_state(TaskState::Active);
+            self.schedule(worker, self.shared.set.priority(self.index));
         }
         if has_switched {
             self.shared.wake_all();
@@ -183,23 +302,25 @@ impl TaskThread {
         action
     }
 
-    fn go_to_safe_state(&mut self) {
+    fn go_to_safe_state(&self, labour: Labour) {
         // However long it takes, nobody waits for it.
-        self.schedule(None);
-        let body = &mut self.body;
-        if catch_unwind(AssertUnwindSafe(|| body.safe_state())).is_err() {
-            let name = &self.shared.set.tasks()[self.index].name;
-            self.shared.limit(format!(
-                "the safe state of `{name}` panicked: look at its outputs"
-            ));
+        self.schedule(Worker::Thread(sys::own_number()), None);
+        if let Err(reason) = labour.go_to_safe_state() {
+            self.report(&format!("its safe state {reason}: look at its outputs"));
         }
     }
 
-    fn schedule(&self, fifo_priority: Option<u8>) {
+    fn schedule(&self, worker: Worker, fifo_priority: Option<u8>) {
         if self.options.real_time {
             // A refusal was reported at the start already.
-            let _ = sys::schedule(sys::own_number(), fifo_priority);
+            let _ = worker.schedule(fifo_priority);
         }
+    }
+
+    /// Tells the user of something about this task.
+    fn report(&self, text: &str) {
+        let name = &self.shared.set.tasks()[self.index].name;
+        self.shared.limit(format!("`{name}`: {text}"));
     }
 
     fn apply_settings(&self) {
@@ -225,6 +346,14 @@ impl TaskThread {
                 "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
             ));
         }
+    }
+}
+
+/// Execution time of this task's worker. For its own thread without the detour of a number.
+fn own_time(worker: Worker) -> Duration {
+    match worker {
+        Worker::Thread(_) => sys::own_cpu_time(),
+        Worker::Process { .. } => worker.cpu_time().unwrap_or_default(),
     }
 }
 

@@ -14,10 +14,6 @@ use tautline_state::{Directory, EntryKind, Owner, StateError, runtime_directory}
 
 use crate::sys::{namespace, unix};
 
-/// Root's runtime directory, which clients of other users look into.
-const ROOTS: &str = "/run/tautline";
-/// The directories of users who are logged in.
-const USERS: &str = "/run/user";
 /// Directories of network namespaces that are looked through for what is left of them, by whoever makes one. Lower:
 /// they are taken away later. Higher: the first node of a network namespace opens later.
 const SWEPT_MAX: usize = 64;
@@ -99,29 +95,19 @@ pub(crate) fn find(room: Room) -> Vec<Directory> {
     let Ok(name) = namespace_name() else {
         return Vec::new();
     };
-    let own = tautline_state::find_runtime_directory().ok().flatten();
-    let roots = Directory::open(ROOTS.as_ref()).ok();
-    let roots = roots.filter(|_| !rustix::process::geteuid().is_root());
+    let known = tautline_state::known_runtime_directories().into_iter();
     let below = |runtime: Directory| below(&runtime, &name, room, Owner::SelfOrRoot);
-    roots.into_iter().chain(own).filter_map(below).collect()
+    known.filter_map(below).collect()
 }
 
 /// The rooms of users who are logged in, for root, who may ask their nodes.
 pub(crate) fn find_of_users(room: Room) -> Vec<Directory> {
-    let (Ok(name), true) = (namespace_name(), rustix::process::geteuid().is_root()) else {
+    let Ok(name) = namespace_name() else {
         return Vec::new();
     };
-    let Ok(users) = Directory::open(USERS.as_ref()) else {
-        return Vec::new();
-    };
-    let entries = users.entries().unwrap_or_default().into_iter();
-    let of_user = |entry: tautline_state::Entry| {
-        let owner = Owner::Also(entry.name.to_str()?.parse().ok()?);
-        let runtime = users.open_below(&entry.name, owner).ok()?;
-        let runtime = runtime.open_below("tautline", owner).ok()?;
-        below(&runtime, &name, room, owner)
-    };
-    entries.filter_map(of_user).collect()
+    let of_users = tautline_state::runtime_directories_of_users().into_iter();
+    let below = |(runtime, owner): (Directory, Owner)| below(&runtime, &name, room, owner);
+    of_users.filter_map(below).collect()
 }
 
 fn below(runtime: &Directory, name: &str, room: Room, owner: Owner) -> Option<Directory> {

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod echo;
 pub mod experiment;
 pub mod init;
+pub mod live;
 pub mod neigh;
 pub mod node;
 pub mod output;

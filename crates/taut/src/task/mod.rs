@@ -1,3 +1,4 @@
-//! Pictures of task sets.
+//! Pictures of task sets and of their runs.
 
+pub mod measured;
 pub mod picture;

@@ -7,6 +7,9 @@ use tautline_exec::{Analysis, TaskSet, Timeline};
 use tautline_report::gantt::{Gantt, Row};
 use tautline_report::plot::latency_text;
 
+use crate::task::measured::{self, TracedTask};
+use crate::units::ns;
+
 /// Most jobs in a picture. Lower: a hyperperiod of 64 tasks is cut off early. Higher: bars narrower than a pixel, in
 /// pages of megabytes.
 const JOBS_MAX: u64 = 4_000;
@@ -15,19 +18,19 @@ const COLUMNS_MIN: usize = 20;
 /// Columns from one label of the scale to the next.
 const LABEL_COLUMNS: usize = 16;
 
-/// Time line of one mode.
-pub struct Picture<'a> {
-    set: &'a TaskSet,
+/// A time line with a row for each task.
+pub struct Picture {
+    /// By task.
+    names: Vec<String>,
     timeline: Timeline,
-    is_cut: bool,
-    is_table: bool,
+    caption: String,
     /// Tasks from the top.
     rows: Vec<usize>,
 }
 
-impl<'a> Picture<'a> {
+impl Picture {
     /// The picture of an analysed mode.
-    pub fn of(set: &'a TaskSet, analysis: &Analysis) -> Picture<'a> {
+    pub fn of(set: &TaskSet, analysis: &Analysis) -> Picture {
         let hyperperiod = analysis.hyperperiod;
         let jobs: f64 = set
             .members(&analysis.mode)
@@ -35,39 +38,48 @@ impl<'a> Picture<'a> {
             .sum();
         let share = (JOBS_MAX as f64 / jobs).min(1.0);
         let span = hyperperiod.mul_f64(share);
+        let content = match analysis.table {
+            Some(_) => "Windows of the table",
+            None => "Worst-case execution times, without jitter, blocking and receive processing",
+        };
+        let part = match span < hyperperiod {
+            true => "the beginning of a",
+            false => "one",
+        };
         Picture {
-            set,
+            names: set.tasks().iter().map(|task| task.name.clone()).collect(),
             timeline: Timeline::of(set, analysis, span),
-            is_cut: span < hyperperiod,
-            is_table: analysis.table.is_some(),
+            caption: format!("{content}; {part} hyperperiod"),
             rows: analysis.responses.iter().map(|one| one.task).collect(),
         }
     }
 
+    /// The picture of jobs that ran, from a time on.
+    pub fn of_run(tasks: &[TracedTask], from: Duration, span: Duration) -> Picture {
+        let mut rows: Vec<usize> = (0..tasks.len()).collect();
+        rows.sort_by_key(|task| std::cmp::Reverse(tasks[*task].priority));
+        let timeline = measured::timeline(tasks, from, span);
+        Picture {
+            names: tasks.iter().map(|task| task.name.clone()).collect(),
+            caption: format!("Jobs that ran, {} of them", timeline.jobs.len()),
+            timeline,
+            rows,
+        }
+    }
+
     /// Meaning and length of the picture.
-    pub fn caption(&self) -> String {
-        let content = if self.is_table {
-            "Windows of the table"
-        } else {
-            "Worst-case execution times, without jitter, blocking and receive processing"
-        };
-        let part = if self.is_cut {
-            "the beginning of a"
-        } else {
-            "one"
-        };
-        format!("{content}; {part} hyperperiod")
+    pub fn caption(&self) -> &str {
+        &self.caption
     }
 
     /// The chart, for a page.
     pub fn chart(&self) -> Gantt {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let span = self.timeline.span;
         let row = |task: &usize| {
             let jobs = || self.timeline.jobs.iter().filter(|job| job.task == *task);
             let slices = self.timeline.slices.iter();
             Row {
-                name: self.set.tasks()[*task].name.clone(),
+                name: self.names[*task].clone(),
                 bars_ns: slices
                     .filter(|slice| slice.task == *task)
                     .map(|slice| (ns(slice.from), ns(slice.to)))
@@ -82,7 +94,7 @@ impl<'a> Picture<'a> {
             }
         };
         Gantt {
-            caption: self.caption(),
+            caption: self.caption.clone(),
             span_ns: ns(span),
             rows: self.rows.iter().map(row).collect(),
         }

@@ -1,86 +1,40 @@
 //! `taut vbus top`: how busy the ports are, again and again.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tautline::vbus::{Bus, Observer, PortFigures, ProducerFigures};
-use tautline_testbed::interrupt;
 
 use super::BusArguments;
-use crate::cli::{self, CommandError};
-use crate::commands::output::JsonArguments;
-use crate::units;
+use crate::cli::CommandError;
+use crate::commands::live::LiveArguments;
 use tautline_report::table;
-
-/// How long a pause lasts before the command looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `taut vbus top`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     bus: BusArguments,
-    /// Time between two looks, which rates are taken over; 500ms or plain seconds.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::some_seconds)]
-    interval: Duration,
-    /// Print once, after one interval, and end.
-    #[arg(long)]
-    once: bool,
     #[command(flatten)]
-    json: JsonArguments,
+    live: LiveArguments,
 }
 
 /// Prints until it is ended.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
-    let mut json_lines = arguments.json.lines()?;
-    let live = !json_lines.has_stdout() && !arguments.once && io::stdout().is_terminal();
     let mut before = Look::take(&arguments.bus.buses()?);
-    loop {
-        if let Some(signal) = pause(arguments.interval) {
-            // Ending it is how it ends.
-            return if arguments.once {
-                Err(CommandError::interrupted(signal))
-            } else {
-                Ok(())
-            };
-        }
+    arguments.live.run(|| {
         let after = Look::take(&arguments.bus.buses()?);
         let rows = after.since(&before);
-        json_lines.write(&json!({ "rows": rows, "silent": after.silent }))?;
-        let text = if json_lines.has_stdout() {
-            String::new()
-        } else if live {
-            // Home, and clear what is below.
-            format!("\x1b[H\x1b[J{}", text(&rows, &after))
-        } else {
-            text(&rows, &after)
-        };
-        cli::print(&text)?;
-        if arguments.once {
-            return Ok(());
-        }
+        let seen = (
+            json!({ "rows": rows, "silent": after.silent }),
+            text(&rows, &after),
+        );
         before = after;
-    }
-}
-
-/// The signal that ended the pause, if one did.
-fn pause(length: Duration) -> Option<i32> {
-    let end = Instant::now() + length;
-    loop {
-        if let Some(signal) = interrupt::interrupted() {
-            return Some(signal);
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return None;
-        }
-        thread::sleep(left.min(LOOK));
-    }
+        Ok(seen)
+    })
 }
 
 /// All ports at one moment.

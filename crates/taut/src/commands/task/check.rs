@@ -1,44 +1,28 @@
-//! `taut task`: real-time tasks of one CPU, analysed before they run.
+//! `taut task check`: real-time tasks of one CPU, analysed before they run.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
 use tautline_report::page::{self, Level, Page, Table};
-use tautline_report::plot::latency_text;
 use tautline_report::{table, text};
 use tautline_tasks::file;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::task::picture::Picture;
+use crate::units::ns;
 
-/// Width of a picture that goes to no terminal, in columns.
-const COLUMNS_DEFAULT: usize = 100;
+use super::{picture_columns, time};
 
 /// Characters of a reason that are shown. Lower: sentences are cut. Higher: one task fills the screen.
 const REASON_CHARS_MAX: usize = 200;
 
-/// Arguments of `taut task`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    /// Action.
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
-    /// Analyse a task set: response times, slack, and a picture of a hyperperiod. Exit status 1 if it is refused.
-    Check(CheckArguments),
-}
-
 /// Arguments of `taut task check`.
 #[derive(Debug, Args)]
-struct CheckArguments {
+pub(super) struct Arguments {
     /// File with the task set.
     file: PathBuf,
     #[command(flatten)]
@@ -48,24 +32,14 @@ struct CheckArguments {
     html: Option<PathBuf>,
 }
 
-/// Runs the action.
-pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    match arguments.action {
-        Action::Check(arguments) => check(&arguments),
-    }
-}
-
-fn check(arguments: &CheckArguments) -> Result<(), CommandError> {
+/// Prints the analysis. Exit status 1 if the set is refused.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let name = arguments.file.display().to_string();
-    let set = file::read(&arguments.file)
+    let file = file::read(&arguments.file)
         .map_err(|error| CommandError::failed(error.message, error.remedy))?;
-    let modes = Analysis::of_all(&set)
+    let modes = Analysis::of_all(&file.set)
         .map_err(|error| CommandError::failed(format!("{name}: {error}"), error.remedy()))?;
-    let report = Report {
-        name,
-        set: &set,
-        modes,
-    };
+    let report = Report::new(name, &file.set, modes);
     if let Some(path) = &arguments.html {
         cli::write_file(path, &report.page().html())?;
     }
@@ -82,6 +56,8 @@ struct Report<'a> {
     name: String,
     set: &'a TaskSet,
     modes: Vec<Analysis>,
+    /// By mode: the factor by which execution times may grow or must shrink, in thousandths. It takes twenty analyses.
+    headroom_permille: Vec<u64>,
 }
 
 const HEADER: [&str; 10] = [
@@ -90,19 +66,28 @@ const HEADER: [&str; 10] = [
 ];
 
 impl Report<'_> {
+    fn new(name: String, set: &TaskSet, modes: Vec<Analysis>) -> Report<'_> {
+        let headroom = modes.iter().map(|mode| mode.headroom_permille(set));
+        Report {
+            name,
+            set,
+            headroom_permille: headroom.collect(),
+            modes,
+        }
+    }
+
     fn is_admitted(&self) -> bool {
         self.modes.iter().all(|mode| mode.is_admitted(self.set))
     }
 
     fn text(&self) -> String {
-        let columns = text::terminal_columns().unwrap_or(COLUMNS_DEFAULT);
         let mut text = format!("{}: {}\n{}\n", self.name, self.summary(), self.machine());
         for mode in &self.modes {
             let picture = Picture::of(self.set, mode);
             let _ = writeln!(text, "\n{}", self.mode_line(mode));
             text += &table::figures(&HEADER, mode.responses.iter().map(|one| self.row(one)));
             let _ = writeln!(text, "{}", picture.caption());
-            text += &picture.text(columns);
+            text += &picture.text(picture_columns());
         }
         text.push('\n');
         for line in self.verdicts() {
@@ -147,10 +132,7 @@ impl Report<'_> {
     }
 
     fn mode_line(&self, mode: &Analysis) -> String {
-        let mut line = match mode.mode.as_str() {
-            "" => String::new(),
-            name => format!("mode {name}: "),
-        };
+        let mut line = place(mode);
         let _ = write!(
             line,
             "utilisation {:.1} %, hyperperiod {}",
@@ -199,18 +181,14 @@ impl Report<'_> {
     /// The answer, and what follows from it.
     fn verdicts(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for mode in &self.modes {
-            let place = match mode.mode.as_str() {
-                "" => String::new(),
-                name => format!("mode {name}: "),
-            };
+        for (mode, permille) in self.modes.iter().zip(&self.headroom_permille) {
+            let place = place(mode);
             let mut is_held = true;
             for one in mode.responses.iter().filter(|one| !one.holds()) {
                 is_held = false;
                 lines.push(format!("{place}{}", self.miss(mode, one)));
             }
-            let permille = mode.headroom_permille(self.set);
-            let factor = permille as f64 / 1e3;
+            let factor = *permille as f64 / 1e3;
             lines.push(match (is_held, permille) {
                 (true, _) => format!(
                     "{place}holds: every deadline, and also if all execution times were {factor:.2} times as long"
@@ -326,11 +304,12 @@ impl Report<'_> {
                 "blocking_ns": ns(machine.blocking),
                 "overhead_ns": ns(machine.overhead),
             },
-            "modes": self.modes.iter().map(|mode| self.mode_json(mode)).collect::<Value>(),
+            "modes": self.modes.iter().zip(&self.headroom_permille)
+                .map(|(mode, permille)| self.mode_json(mode, *permille)).collect::<Value>(),
         })
     }
 
-    fn mode_json(&self, mode: &Analysis) -> Value {
+    fn mode_json(&self, mode: &Analysis, permille: u64) -> Value {
         let windows = |table: &tautline_exec::Table| {
             let windows = table.windows.iter().map(|window| {
                 json!({
@@ -351,7 +330,7 @@ impl Report<'_> {
             "utilisation": mode.utilisation_ppm as f64 / 1e6,
             "hyperperiod_ns": ns(mode.hyperperiod),
             "switch_ns_max": mode.switch_time().map(ns),
-            "headroom": mode.headroom_permille(self.set) as f64 / 1e3,
+            "headroom": permille as f64 / 1e3,
             "tasks": mode.responses.iter().map(|one| self.task_json(one)).collect::<Value>(),
             "table": mode.table.as_ref().map(windows),
         })
@@ -384,10 +363,10 @@ impl Report<'_> {
     }
 }
 
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn time(time: Duration) -> String {
-    latency_text(ns(time))
+/// Beginning of a line about a mode; empty where a set has none.
+fn place(mode: &Analysis) -> String {
+    match mode.mode.as_str() {
+        "" => String::new(),
+        name => format!("mode {name}: "),
+    }
 }

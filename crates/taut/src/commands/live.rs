@@ -1,0 +1,75 @@
+//! Views that are printed again and again, until they are ended.
+
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::Value;
+use tautline_testbed::interrupt;
+
+use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::units;
+
+/// How long a pause lasts before the command looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How often a view is printed, and where. The same options for every such command.
+#[derive(Debug, Args)]
+pub struct LiveArguments {
+    /// Time between two looks, which rates are taken over; 500ms or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::some_seconds)]
+    interval: Duration,
+    /// Print once, after one interval, and end.
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+impl LiveArguments {
+    /// Prints what `look` returns after each interval, as a line of JSON and as text, until it is ended.
+    pub fn run(
+        &self,
+        mut look: impl FnMut() -> Result<(Value, String), CommandError>,
+    ) -> Result<(), CommandError> {
+        let mut lines = self.json.lines()?;
+        let is_live = !lines.has_stdout() && !self.once && io::stdout().is_terminal();
+        loop {
+            if let Some(signal) = pause(self.interval) {
+                // Ending it is how it ends.
+                return match self.once {
+                    true => Err(CommandError::interrupted(signal)),
+                    false => Ok(()),
+                };
+            }
+            let (json, text) = look()?;
+            lines.write(&json)?;
+            if is_live {
+                // Home, and clear what is below.
+                cli::print(&format!("\x1b[H\x1b[J{text}"))?;
+            } else if !lines.has_stdout() {
+                cli::print(&text)?;
+            }
+            if self.once {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits. The signal that ended the pause, if one did.
+pub fn pause(length: Duration) -> Option<i32> {
+    let end = Instant::now() + length;
+    loop {
+        if let Some(signal) = interrupt::interrupted() {
+            return Some(signal);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}

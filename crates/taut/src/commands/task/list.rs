@@ -1,0 +1,129 @@
+//! `taut task list`: the tasks that run on this machine.
+
+use clap::Args;
+use serde_json::{Value, json};
+use tautline_report::table;
+use tautline_tasks::{TaskDescription, TaskView, Times, View};
+
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
+use crate::units::ns;
+
+use super::{RunArguments, name, slack, time};
+
+/// Arguments of `taut task list`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    runs: RunArguments,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+const HEADER: [&str; 11] = [
+    "task", "priority", "period", "jobs", "missed", "p50", "p99", "p99.9", "max", "slack", "state",
+];
+
+/// Prints each run with its tasks.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let mut views = arguments.runs.views()?;
+    let seen: Vec<Seen> = views.iter_mut().filter_map(Seen::take).collect();
+    let json = || json!({ "runs": seen.iter().map(Seen::json).collect::<Value>() });
+    arguments.json.print(json, || {
+        if seen.is_empty() {
+            return "no task set runs, or none for this user to see\n".to_owned();
+        }
+        let texts: Vec<String> = seen.iter().map(Seen::text).collect();
+        texts.join("\n")
+    })
+}
+
+/// A run at one moment.
+struct Seen<'a> {
+    view: &'a View,
+    mode: String,
+    tasks: Vec<TaskView>,
+}
+
+impl<'a> Seen<'a> {
+    /// `None` if it has just ended.
+    fn take(view: &'a mut View) -> Option<Seen<'a>> {
+        let look = view.look().ok()?;
+        let modes = &view.description().modes;
+        Some(Seen {
+            mode: modes
+                .get(look.mode())
+                .map_or(String::new(), |mode| name(mode)),
+            tasks: look.tasks().collect(),
+            view,
+        })
+    }
+
+    fn tasks(&self) -> impl Iterator<Item = (&TaskDescription, &TaskView)> {
+        self.view.description().tasks.iter().zip(&self.tasks)
+    }
+
+    fn text(&self) -> String {
+        let about = self.view.description();
+        let mode = match self.mode.as_str() {
+            "" => String::new(),
+            mode => format!(", mode {mode}"),
+        };
+        let heading = format!("{} (process {}){mode}\n", name(&about.name), about.process);
+        heading + &table::figures(&HEADER, self.tasks().map(|(task, view)| row(task, view)))
+    }
+
+    fn json(&self) -> Value {
+        let about = self.view.description();
+        json!({
+            "name": about.name,
+            "process": about.process,
+            "mode": self.mode,
+            "tasks": self.tasks().map(|(task, view)| task_json(task, view)).collect::<Value>(),
+        })
+    }
+}
+
+fn row(task: &TaskDescription, view: &TaskView) -> Vec<String> {
+    let response = view.response;
+    vec![
+        name(&task.name),
+        task.priority.to_string(),
+        time(task.period),
+        view.jobs.to_string(),
+        view.missed.to_string(),
+        time(response.p50),
+        time(response.p99),
+        time(response.p999),
+        time(response.max),
+        slack(task.deadline, response.max),
+        view.state.name().to_owned(),
+    ]
+}
+
+fn task_json(task: &TaskDescription, view: &TaskView) -> Value {
+    json!({
+        "name": task.name,
+        "priority": task.priority,
+        "period_ns": ns(task.period),
+        "deadline_ns": ns(task.deadline),
+        "worst_case_ns": ns(task.worst_case),
+        "bound_ns": task.bound.map(ns),
+        "jobs": view.jobs,
+        "missed": view.missed,
+        "state": view.state,
+        "lateness": times_json(&view.lateness),
+        "response": times_json(&view.response),
+        "execution": times_json(&view.execution),
+    })
+}
+
+/// A distribution as JSON.
+pub(super) fn times_json(times: &Times) -> Value {
+    json!({
+        "p50_ns": ns(times.p50),
+        "p99_ns": ns(times.p99),
+        "p999_ns": ns(times.p999),
+        "max_ns": ns(times.max),
+    })
+}

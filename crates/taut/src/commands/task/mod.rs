@@ -1,0 +1,102 @@
+//! `taut task`: real-time tasks of one CPU, analysed, run and watched.
+
+mod check;
+mod list;
+mod run;
+mod top;
+mod trace;
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use tautline_report::plot::latency_text;
+use tautline_report::text;
+use tautline_tasks::View;
+
+use crate::cli::CommandError;
+use crate::units::ns;
+
+/// Width of a picture that goes to no terminal, in columns.
+const COLUMNS_DEFAULT: usize = 100;
+/// Characters of somebody else's names that are shown. Lower: paths are cut. Higher: one name fills a line.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Arguments of `taut task`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Analyse a task set: response times, slack, and a picture of a hyperperiod. Exit status 1 if it is refused.
+    Check(check::Arguments),
+    /// Run a task set: its programs, or a rehearsal of its declared times. Exit status 1 if a deadline was missed.
+    Run(run::Arguments),
+    /// Show the tasks that run on this machine: jobs, response times, missed deadlines.
+    List(list::Arguments),
+    /// Show how busy the tasks are, again and again.
+    Top(top::Arguments),
+    /// Record who ran when, for a moment, and draw it.
+    Trace(trace::Arguments),
+}
+
+/// Runs the action.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Action::Check(arguments) => check::run(&arguments),
+        Action::Run(arguments) => run::run(&arguments),
+        Action::List(arguments) => list::run(&arguments),
+        Action::Top(arguments) => top::run(&arguments),
+        Action::Trace(arguments) => trace::run(&arguments),
+    }
+}
+
+/// Which runs are meant.
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// The run of this process only [default: all that this user may see].
+    #[arg(long, value_name = "PID")]
+    process: Option<u32>,
+}
+
+impl RunArguments {
+    /// The runs that are meant; one that is named must be there.
+    fn views(&self) -> Result<Vec<View>, CommandError> {
+        let mut views = tautline_tasks::runs();
+        if let Some(process) = self.process {
+            views.retain(|view| view.description().process == process);
+            if views.is_empty() {
+                return Err(CommandError::failed(
+                    format!("process {process} runs no task set, or not for this user to see"),
+                    "`taut task list` shows those that there are",
+                ));
+            }
+        }
+        Ok(views)
+    }
+}
+
+/// Columns of a picture: those of the terminal.
+fn picture_columns() -> usize {
+    text::terminal_columns().unwrap_or(COLUMNS_DEFAULT)
+}
+
+/// Somebody else's name, fit to be printed.
+fn name(text: &str) -> String {
+    text::plain(text, NAME_CHARS_MAX)
+}
+
+/// Time left to a deadline, or by how much it was exceeded.
+fn slack(deadline: Duration, longest: Duration) -> String {
+    match deadline.checked_sub(longest) {
+        Some(slack) => time(slack),
+        None => format!("-{}", time(longest - deadline)),
+    }
+}
+
+fn time(time: Duration) -> String {
+    latency_text(ns(time))
+}

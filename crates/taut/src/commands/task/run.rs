@@ -1,0 +1,392 @@
+//! `taut task run`: a task set runs on this machine, and what came of it is compared with what was declared.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tautline_exec::{Action, Event, HealthRecord, Job, TaskSet};
+use tautline_report::page::{self, Level, Page, Table};
+use tautline_report::table;
+use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
+
+use crate::cli::{self, CommandError};
+use crate::commands::live::pause;
+use crate::commands::output::JsonArguments;
+use crate::task::measured::{TracedTask, trace_events};
+use crate::task::picture::Picture;
+use crate::units::{self, ns};
+
+use super::list::times_json;
+use super::{picture_columns, slack, time};
+
+/// Distance of looks whether all tasks have stopped. Lower: more wake-ups beside the tasks. Higher: a set that has
+/// nothing more to do ends later.
+const LOOK: Duration = Duration::from_millis(200);
+/// Time for the jobs to end. Lower: one with a long period is left behind. Higher: ^C seems to do nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Share of the declared worst case for which a rehearsed task computes: the rest is for the executive around it.
+const REHEARSED: f64 = 0.9;
+/// Health records that are printed; JSON has all that are kept.
+const RECORDS_SHOWN: usize = 8;
+/// Longest picture. Longer: jobs are narrower than a column.
+const SPAN_MAX: Duration = Duration::from_millis(100);
+
+/// Arguments of `taut task run`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// File with the task set.
+    file: PathBuf,
+    /// Time to run, 10s or plain seconds; until ^C with 0.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::seconds)]
+    length: Duration,
+    /// CPU of the tasks [default: the last one that this process may use].
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    #[command(flatten)]
+    json: JsonArguments,
+    /// Write a page with the figures and the picture.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the last jobs in the Trace Event Format, which ui.perfetto.dev opens.
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+}
+
+/// Runs the set and prints what came of it. Exit status 1 if a deadline was missed or a task has failed.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let failed = |error: tautline_tasks::RunError| {
+        CommandError::failed(error.to_string(), error.remedy().to_owned())
+    };
+    let mut executive = Executive::from_file(&arguments.file).map_err(failed)?;
+    let set = executive.set().clone();
+    let rehearsed: Vec<String> = executive.without_code().map(str::to_owned).collect();
+    for name in &rehearsed {
+        let task = set.tasks().iter().find(|task| task.name == *name);
+        let declared = task.map_or(Duration::ZERO, |task| task.worst_case);
+        let body = move |_: &Job| compute(declared.mul_f64(REHEARSED));
+        executive.task(name, body).map_err(failed)?;
+    }
+    let cpu = cpu(arguments.cpu)?;
+    let running = executive
+        .start(&Options::default().with_cpu(cpu))
+        .map_err(failed)?;
+    eprintln!(
+        "{} on CPU {cpu}; `taut task top` and `taut task trace` watch it",
+        arguments.file.display()
+    );
+    wait(&running, arguments.length);
+    let summary = running.stop(PATIENCE);
+    let report = Report {
+        name: arguments.file.display().to_string(),
+        set: &set,
+        cpu,
+        summary: &summary,
+        rehearsed,
+    };
+    if let Some(path) = &arguments.html {
+        cli::write_file(path, &report.page().html())?;
+    }
+    if let Some(path) = &arguments.perfetto {
+        let events = trace_events(std::process::id(), &report.name, &report.traced());
+        cli::write_file(path, &format!("{events}\n"))?;
+    }
+    arguments.json.print(|| report.json(), || report.text())?;
+    if report.holds() {
+        Ok(())
+    } else {
+        Err(CommandError::answer_is_no())
+    }
+}
+
+/// The CPU that was named, or the last one that this process may use: the first ones have most of the interrupts.
+fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
+    let allowed = tautline_testbed::child::allowed_cpus().map_err(|error| {
+        CommandError::failed(
+            format!("cannot ask for the CPUs of this process: {error}"),
+            "name one with --cpu",
+        )
+    })?;
+    let found = named.or(allowed.last().copied());
+    found.filter(|cpu| allowed.contains(cpu)).ok_or_else(|| {
+        let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+        CommandError::usage(
+            format!("this process may not use CPU {}", named.unwrap_or(0)),
+            format!("name one of {}", allowed.join(", ")),
+        )
+    })
+}
+
+/// Waits for the end of the time, for ^C, or until every task was stopped.
+fn wait(running: &Running, length: Duration) {
+    let mut left = match length {
+        Duration::ZERO => Duration::MAX,
+        length => length,
+    };
+    while !left.is_zero() && !running.is_idle() {
+        let now = left.min(LOOK);
+        if pause(now).is_some() {
+            return;
+        }
+        left -= now;
+    }
+}
+
+/// Uses the CPU for so long.
+fn compute(time: Duration) {
+    let used = || {
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+    };
+    let end = used() + time;
+    while used() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// A set that has run.
+struct Report<'a> {
+    name: String,
+    set: &'a TaskSet,
+    cpu: usize,
+    summary: &'a Summary,
+    /// Names of the tasks without a program.
+    rehearsed: Vec<String>,
+}
+
+const HEADER: [&str; 12] = [
+    "task", "priority", "period", "jobs", "missed", "p50", "p99", "p99.9", "max", "slack",
+    "executed", "declared",
+];
+
+impl Report<'_> {
+    fn holds(&self) -> bool {
+        let tasks = self.summary.tasks.iter().zip(self.set.tasks());
+        !tasks.into_iter().any(|(one, task)| {
+            one.is_stopped
+                || one.is_left
+                || one.jobs == 0
+                || (one.missed > 0 && task.accept.is_none())
+        })
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Vec<String>> + '_ {
+        let tasks = self.summary.tasks.iter().enumerate();
+        tasks.map(|(index, one)| {
+            let task = &self.set.tasks()[index];
+            let priority = self.set.priority(index);
+            vec![
+                one.name.clone(),
+                priority.map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+                time(task.period),
+                one.jobs.to_string(),
+                one.missed.to_string(),
+                time(one.response.p50),
+                time(one.response.p99),
+                time(one.response.p999),
+                time(one.response.max),
+                slack(task.deadline, one.response.max),
+                time(one.execution.max),
+                time(one.worst_case),
+            ]
+        })
+    }
+
+    fn text(&self) -> String {
+        let picture = self.picture();
+        format!(
+            "{}\n{}{}\n{}\n{}\n",
+            self.subtitle(),
+            table::figures(&HEADER, self.rows()),
+            picture.caption(),
+            picture.text(picture_columns()),
+            self.verdicts().join("\n")
+        )
+    }
+
+    fn subtitle(&self) -> String {
+        let count = match self.set.tasks().len() {
+            1 => "1 task".to_owned(),
+            count => format!("{count} tasks"),
+        };
+        format!(
+            "{}: {count} on CPU {}; response times from the release, `executed` and `declared` are execution times",
+            self.name, self.cpu
+        )
+    }
+
+    fn traced(&self) -> Vec<TracedTask> {
+        let tasks = self.summary.tasks.iter().enumerate();
+        tasks
+            .map(|(index, one)| TracedTask {
+                name: one.name.clone(),
+                priority: self.set.priority(index).unwrap_or(0),
+                jobs: one.trace.clone(),
+            })
+            .collect()
+    }
+
+    /// The end of the run, from the first moment of which all jobs are still known.
+    fn picture(&self) -> Picture {
+        let tasks = self.traced();
+        let span = self
+            .set
+            .hyperperiod(self.set.mode_names().next().unwrap_or_default());
+        let span = span.min(SPAN_MAX);
+        let jobs = || tasks.iter().flat_map(|task| &task.jobs);
+        let last = jobs().map(|job| job.release).max().unwrap_or_default();
+        let known = tasks
+            .iter()
+            .filter_map(|task| Some(task.jobs.first()?.release));
+        let from = last
+            .saturating_sub(span)
+            .max(known.min().unwrap_or_default());
+        Picture::of_run(&tasks, from, span)
+    }
+
+    /// The answer, and what follows from it.
+    fn verdicts(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (one, task) in self.summary.tasks.iter().zip(self.set.tasks()) {
+            lines.extend(self.faults(one, task.deadline, task.accept.is_some()));
+        }
+        let jobs: u64 = self.summary.tasks.iter().map(|one| one.jobs).sum();
+        if self.holds() && lines.is_empty() {
+            lines.push(format!("held: every deadline of {jobs} jobs"));
+        } else if self.holds() {
+            lines.insert(
+                0,
+                format!("held: every deadline of {jobs} jobs that had to be"),
+            );
+        }
+        if !self.rehearsed.is_empty() {
+            lines.push(format!(
+                "a rehearsal: {} computed for {:.0} % of the declared worst case, for want of a program (`exec`)",
+                self.rehearsed.join(", "),
+                REHEARSED * 100.0
+            ));
+        }
+        lines.extend(
+            self.summary
+                .limits
+                .iter()
+                .map(|limit| format!("limited: {limit}")),
+        );
+        let records = self.summary.records.iter().rev().take(RECORDS_SHOWN);
+        let mut records: Vec<String> = records.map(|record| self.record(record)).collect();
+        records.reverse();
+        let hidden = self.summary.records_total - records.len() as u64;
+        lines.extend(records);
+        if hidden > 0 {
+            lines.push(format!("{hidden} earlier health records"));
+        }
+        lines
+    }
+
+    fn faults(&self, one: &TaskSummary, deadline: Duration, is_accepted: bool) -> Vec<String> {
+        let name = &one.name;
+        let mut lines = Vec::new();
+        if one.missed > 0 {
+            let late = one.response.max.saturating_sub(deadline);
+            let accepted = if is_accepted { " (accepted)" } else { "" };
+            lines.push(format!(
+                "`{name}` missed {} of {} deadlines, by up to {}{accepted}",
+                one.missed,
+                one.jobs,
+                time(late)
+            ));
+        }
+        if one.exceeded() {
+            lines.push(format!(
+                "`{name}` executed for up to {}, more than the {} that are declared: the analysis does not hold",
+                time(one.execution.max),
+                time(one.worst_case)
+            ));
+        }
+        if one.is_stopped {
+            lines.push(format!("`{name}` was stopped"));
+        } else if one.is_left {
+            lines.push(format!("`{name}` has a job that did not return"));
+        } else if one.jobs == 0 {
+            lines.push(format!("`{name}` did no job"));
+        }
+        lines
+    }
+
+    fn record(&self, record: &HealthRecord) -> String {
+        let at = time(record.at.saturating_sub(self.summary.start));
+        let name = &self.set.tasks()[record.task].name;
+        let event = match record.event {
+            Event::DeadlineMissed => "missed a deadline".to_owned(),
+            Event::BudgetExceeded { used } => format!("used up its budget ({})", time(used)),
+            Event::Overrun { releases: 1 } => "still ran at the next release".to_owned(),
+            Event::Overrun { releases } => format!("still ran at the next {releases} releases"),
+            Event::Failed => "failed".to_owned(),
+            _ => format!("{:?}", record.event),
+        };
+        let action = match record.action {
+            Action::Recorded => String::new(),
+            Action::Demoted => ": it went on below all others".to_owned(),
+            Action::Skipped { releases } => format!(": {releases} left out"),
+            Action::CatchingUp { releases, skipped } => {
+                format!(": {releases} made up for, {skipped} left out")
+            }
+            Action::Stopped => ": stopped".to_owned(),
+            Action::SafeMode => ": the set went to its safe mode".to_owned(),
+            _ => format!(": {:?}", record.action),
+        };
+        format!("at {at}: `{name}` {event}{action}")
+    }
+
+    fn page(&self) -> Page {
+        let mut page = Page::new(format!("Run of {}", self.name), self.subtitle());
+        let lines = self.verdicts();
+        let (level, answer) = match (self.holds(), self.rehearsed.is_empty()) {
+            (true, true) => (Level::Good, "Every deadline was held"),
+            (true, false) => (Level::Good, "Every deadline was held, in a rehearsal"),
+            (false, _) => (Level::Bad, "Not every deadline was held"),
+        };
+        page.verdict(level, answer, &lines);
+        let mut rows = Table::new(HEADER);
+        for row in self.rows() {
+            rows.row(row);
+        }
+        page.section("Figures", [rows.html()]);
+        page.section("The end of the run", [self.picture().chart().html()]);
+        page.section(
+            "Declared",
+            [page::paragraph("`taut task check` analyses the same file.")],
+        );
+        page
+    }
+
+    fn json(&self) -> Value {
+        let tasks = self.summary.tasks.iter().zip(self.set.tasks());
+        let task = |(one, task): (&TaskSummary, &tautline_exec::Task)| {
+            json!({
+                "name": one.name,
+                "period_ns": ns(task.period),
+                "deadline_ns": ns(task.deadline),
+                "jobs": one.jobs,
+                "missed": one.missed,
+                "lateness": times_json(&one.lateness),
+                "response": times_json(&one.response),
+                "execution": times_json(&one.execution),
+                "worst_case_ns": ns(one.worst_case),
+                "exceeded": one.exceeded(),
+                "stopped": one.is_stopped,
+                "left": one.is_left,
+                "rehearsed": self.rehearsed.contains(&one.name),
+            })
+        };
+        json!({
+            "file": self.name,
+            "cpu": self.cpu,
+            "held": self.holds(),
+            "tasks": tasks.map(task).collect::<Value>(),
+            "limits": self.summary.limits,
+            "records": self.summary.records.iter().map(|record| self.record(record)).collect::<Value>(),
+            "records_total": self.summary.records_total,
+        })
+    }
+}

@@ -1,0 +1,298 @@
+//! Tasks that are programs: a process for each, which does a job for each line that it reads.
+//!
+//! A line has three numbers: the job's, its release and its deadline in nanoseconds of `CLOCK_MONOTONIC`. The program
+//! does the job and answers with the job's number on a line of its own; other lines are ignored. Job 0 comes before
+//! the first release: the program prepares itself, and answers. The end of its input asks it to end.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tautline_exec::Job;
+
+use crate::figures::ns;
+use crate::sys;
+
+/// Time for a program to prepare itself. Lower: an interpreter with large libraries is given up on a slow machine.
+/// Higher: a program that does not know the protocol is reported later.
+const PREPARE_MAX: Duration = Duration::from_secs(30);
+/// Time for a program to end by itself. Lower: one that writes a file at its end is killed. Higher: stopping takes
+/// longer when one does not look at its input.
+const END_MAX: Duration = Duration::from_millis(500);
+/// Distance of looks at a program that ends.
+const END_LOOK: Duration = Duration::from_millis(1);
+/// Longest line of a program that can be an answer.
+const LINE_BYTES_MAX: usize = 64;
+
+/// A program that does the jobs of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Program, with arguments, that sets the outputs to their safe values when the task is stopped.
+    pub safe_words: Option<Vec<String>>,
+    /// Directory in which both start; programs with a `/` in their names are found from there.
+    pub directory: PathBuf,
+}
+
+impl Program {
+    fn command(&self, words: &[String]) -> Command {
+        let name = words.first().map_or("", String::as_str);
+        let found = if name.contains('/') {
+            self.directory.join(name)
+        } else {
+            PathBuf::from(name)
+        };
+        let mut command = Command::new(found);
+        command
+            .args(words.iter().skip(1))
+            .current_dir(match self.directory.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => &self.directory,
+            })
+            .process_group(0);
+        sys::die_with_thread(&mut command);
+        command
+    }
+
+    /// Runs the program of the safe state to its end.
+    pub(crate) fn go_to_safe_state(&self) -> io::Result<()> {
+        let Some(words) = &self.safe_words else {
+            return Ok(());
+        };
+        let status = self.command(words).stdin(Stdio::null()).status()?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{} ended with {status}",
+            words[0]
+        )))
+    }
+}
+
+/// The process of a task. Dropped, it is killed with all that it started.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: ChildStdout,
+    /// Bytes of a line that is not whole yet.
+    line: Vec<u8>,
+}
+
+impl Process {
+    /// Starts a program with the scheduling and the CPUs of the calling thread, and waits until it is prepared.
+    pub(crate) fn start(program: &Program) -> io::Result<Process> {
+        let mut command = program.command(&program.words);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (to, from) = (child.stdin.take(), child.stdout.take());
+        let mut process = Process {
+            child,
+            to,
+            from: from.expect("a pipe was asked for"),
+            line: Vec::with_capacity(LINE_BYTES_MAX),
+        };
+        process.send(0, Duration::ZERO, Duration::ZERO)?;
+        process.wait_for(0, Some(Instant::now() + PREPARE_MAX))?;
+        Ok(process)
+    }
+
+    /// Number of the process.
+    pub(crate) fn number(&self) -> sys::ThreadNumber {
+        Pid::from_child(&self.child).as_raw_nonzero().get()
+    }
+
+    /// A handle by which another thread may kill it, whatever becomes of its number.
+    pub(crate) fn handle(&self) -> io::Result<OwnedFd> {
+        let process = Pid::from_child(&self.child);
+        Ok(rustix::process::pidfd_open(process, PidfdFlags::empty())?)
+    }
+
+    /// Has it do a job. An error if it has ended.
+    pub(crate) fn run(&mut self, job: &Job) -> io::Result<()> {
+        self.send(job.number, job.release, job.deadline)?;
+        self.wait_for(job.number, None)
+    }
+
+    fn send(&mut self, number: u64, release: Duration, deadline: Duration) -> io::Result<()> {
+        // One write for the whole line; the pipe has room, since there is one job at a time.
+        let mut line = [0; 3 * 21];
+        let room = line.len();
+        let mut rest = &mut line[..];
+        writeln!(rest, "{number} {} {}", ns(release), ns(deadline))?;
+        let length = room - rest.len();
+        let to = self.to.as_mut().ok_or(ErrorKind::BrokenPipe)?;
+        to.write_all(&line[..length])
+    }
+
+    fn wait_for(&mut self, number: u64, until: Option<Instant>) -> io::Result<()> {
+        let mut buffer = [0; 4 * LINE_BYTES_MAX];
+        loop {
+            if let Some(until) = until {
+                self.wait_for_input(until)?;
+            }
+            let length = match self.from.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let mut has_answered = false;
+            for byte in &buffer[..length] {
+                has_answered |= *byte == b'\n' && is_number(&self.line, number);
+                match *byte {
+                    b'\n' => self.line.clear(),
+                    // A longer line is none that counts: what is kept of it says so.
+                    byte if self.line.len() < LINE_BYTES_MAX => self.line.push(byte),
+                    _ => {}
+                }
+            }
+            if has_answered {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait_for_input(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = rustix::event::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut watched = [PollFd::new(&self.from, PollFlags::IN)];
+        match poll(&mut watched, Some(&left)) {
+            Ok(0) => Err(ErrorKind::TimedOut.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks it to end, and kills it if it does not.
+    pub(crate) fn end(mut self) {
+        self.to = None;
+        let start = Instant::now();
+        while start.elapsed() < END_MAX && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(END_LOOK);
+        }
+        // The rest is `drop`'s.
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The whole group, which has the child's number until the child is waited for.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let group = Pid::from_child(&self.child);
+            let _ = rustix::process::kill_process_group(group, Signal::KILL); // it ends at this moment
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Kills the process of a handle.
+pub(crate) fn kill(handle: &OwnedFd) {
+    let _ = rustix::process::pidfd_send_signal(handle, Signal::KILL); // it has ended already
+}
+
+/// Whether a line is this number.
+fn is_number(line: &[u8], number: u64) -> bool {
+    let text = std::str::from_utf8(line).unwrap_or_default();
+    text.trim().parse() == Ok(number)
+}
+
+/// How a task's process ended, for the report.
+pub(crate) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "its program ended".to_owned(),
+        ErrorKind::TimedOut => format!(
+            "its program did not answer job 0 within {} s",
+            PREPARE_MAX.as_secs()
+        ),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(script: &str) -> Program {
+        Program {
+            words: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            safe_words: None,
+            directory: PathBuf::new(),
+        }
+    }
+
+    fn job(number: u64) -> Job {
+        Job {
+            number,
+            release: Duration::from_millis(1),
+            deadline: Duration::from_millis(2),
+            is_background: false,
+        }
+    }
+
+    #[test]
+    fn a_program_answers_each_job() {
+        let script = "while read number release deadline; do echo working; echo \"$number\"; done";
+        let mut process = Process::start(&program(script)).unwrap();
+        for number in 1..50 {
+            process.run(&job(number)).unwrap();
+        }
+        assert!(sys::cpu_time_of_process(process.number()).is_some());
+        process.end();
+    }
+
+    #[test]
+    fn it_is_told_times_and_noise_is_no_answer() {
+        let long = "x".repeat(10_000);
+        let script = format!(
+            "read a b c; [ \"$a $b $c\" = '0 0 0' ] || exit; echo {long}; echo 0; \
+             read a b c; [ \"$b $c\" = '1000000 2000000' ] || exit; echo 12; echo 1x; echo 1; cat"
+        );
+        let mut process = Process::start(&program(&script)).unwrap();
+        process.run(&job(1)).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_ends_or_is_not_there_is_an_error() {
+        let error = Process::start(&program("exit 3")).unwrap_err();
+        assert_eq!(reason(&error), "its program ended");
+        let mut process = Process::start(&program("read a; echo 0; read a")).unwrap();
+        assert_eq!(
+            reason(&process.run(&job(1)).unwrap_err()),
+            "its program ended"
+        );
+        let nowhere = Program {
+            words: vec!["./no-such-program".to_owned()],
+            ..program("")
+        };
+        let error = Process::start(&nowhere).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn nothing_is_left_of_one_that_does_not_end() {
+        let script = "sleep 1000 & echo 0; trap '' TERM; while :; do sleep 1000; done";
+        let process = Process::start(&program(script)).unwrap();
+        let group = process.number();
+        process.end();
+        let group = Pid::from_raw(group).unwrap();
+        // Those that the child started have another parent, which waits for them at leisure.
+        let start = Instant::now();
+        while rustix::process::test_kill_process_group(group).is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(10), "still there");
+            std::thread::sleep(END_LOOK);
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The memory of a run that others may read: a file in the runtime directory, which goes with the run.
+//!
+//! A header of words, what never changes of the tasks (postcard), and a block of figures for each. The file is mapped
+//! by the run alone; others read it as a file, so that nobody can harm them by cutting it short. Its lock tells
+//! whether the run lives.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use tautline_state::{Directory, EntryKind, Owner, StateError};
+
+use crate::figures::{BLOCK_WORDS, Figures, Interval, TaskState, Time, Times, TracedJob};
+use crate::sys::Words;
+
+/// Directory below the runtime directory.
+const DIRECTORY: &str = "tasks";
+/// First word of a file.
+const MAGIC: u64 = u64::from_le_bytes(*b"TAUTTASK");
+/// Version of all that follows.
+const VERSION: u64 = 1;
+const MODE_WORD: usize = 2;
+const DESCRIPTION_BYTES: usize = 3;
+const HEADER_WORDS: usize = 4;
+/// Longest description. Lower: 64 tasks with long names do not fit. Higher: a reader takes more of a stranger's bytes.
+const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
+/// Most runs that are listed of one user. Lower: some are not seen. Higher: a user can keep root's `taut` reading.
+const RUNS_MAX: usize = 256;
+
+/// Properties of a run that never change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Description {
+    /// File of the set, or the program's name.
+    pub name: String,
+    /// Number of the process.
+    pub process: u32,
+    /// Names of the modes; one empty name if there are none.
+    pub modes: Vec<String>,
+    /// In the order of the set.
+    pub tasks: Vec<TaskDescription>,
+}
+
+/// Properties of a task that never change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskDescription {
+    /// Its name.
+    pub name: String,
+    /// Its priority under SCHED_FIFO.
+    pub priority: u8,
+    /// Its period, or the least time between two messages.
+    pub period: Duration,
+    /// Time from a release by which a job must be done.
+    pub deadline: Duration,
+    /// Execution time that is declared.
+    pub worst_case: Duration,
+    /// Longest response time by the analysis, over all modes; `None` without a bound.
+    pub bound: Option<Duration>,
+}
+
+/// Memory of a run.
+pub(crate) struct Segment {
+    words: Words,
+    first_block: usize,
+    /// Name in the directory; none if there is no such directory, and only this process sees the figures.
+    entry: Option<(Directory, String)>,
+    /// Holds the lock.
+    _file: Option<File>,
+}
+
+impl Segment {
+    /// Makes the memory, and the reason why others cannot see it, if so.
+    pub(crate) fn new(description: &Description) -> io::Result<(Segment, Option<String>)> {
+        let bytes = postcard::to_allocvec(description).map_err(io::Error::other)?;
+        let first_block = HEADER_WORDS + bytes.len().div_ceil(size_of::<u64>());
+        let length = first_block + description.tasks.len() * BLOCK_WORDS;
+        let made = shared_file(&bytes, length);
+        let (words, entry, file, refused) = match made {
+            Ok((file, directory, name)) => {
+                let words = Words::of_file(&file, length)?;
+                (words, Some((directory, name)), Some(file), None)
+            }
+            Err(error) => (
+                Words::private(length)?,
+                None,
+                None,
+                Some(format!("`taut task list` does not see this run: {error}")),
+            ),
+        };
+        let segment = Segment {
+            words,
+            first_block,
+            entry,
+            _file: file,
+        };
+        Ok((segment, refused))
+    }
+
+    /// Figures of a task.
+    pub(crate) fn figures(&self, task: usize) -> Figures<'_> {
+        let first = self.first_block + task * BLOCK_WORDS;
+        Figures(&self.words[first..first + BLOCK_WORDS])
+    }
+
+    /// Tells which mode runs.
+    pub(crate) fn set_mode(&self, mode: usize) {
+        self.words[MODE_WORD].store(mode as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if let Some((directory, name)) = &self.entry {
+            let _ = directory.remove(name); // somebody has cleaned up already
+        }
+    }
+}
+
+/// A file of this length with header and description, locked, under its name.
+fn shared_file(description: &[u8], words: usize) -> Result<(File, Directory, String), StateError> {
+    /// Runs of this process so far.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let runtime = tautline_state::runtime_directory()?;
+    let (directory, _) = runtime.make_below(DIRECTORY, 0o755, Owner::SelfOrRoot)?;
+    sweep(&directory);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{}-{run}", std::process::id());
+    let beside = format!(".{name}.new");
+    let failed = |source| StateError::Io {
+        action: "make",
+        path: directory.path().join(&name),
+        source,
+    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // For others to read once it is locked, so that nobody else has the lock first.
+    let open = || rustix::fs::openat(&directory, &beside, flags, Mode::from_raw_mode(0o600));
+    let mut file = File::from(open().map_err(|error| failed(error.into()))?);
+    let mut fill = || {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // Reserved now: a full file system is found here, and not by a task's first write.
+        let bytes = (words * size_of::<u64>()) as u64;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        let header = [MAGIC, VERSION, 0, description.len() as u64];
+        for word in header {
+            file.write_all(&word.to_ne_bytes())?;
+        }
+        file.write_all(description)?;
+        Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?)
+    };
+    fill().map_err(failed)?;
+    directory.rename(&beside, &name)?;
+    Ok((file, directory, name))
+}
+
+/// Whether this is the name of a file that is not whole yet.
+fn is_new(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Whether a process has this number.
+fn is_there(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+/// Removes what killed runs have left.
+fn sweep(directory: &Directory) {
+    for entry in directory.entries().unwrap_or_default() {
+        // A live one that begins may not have its lock yet.
+        let name = entry.name.to_string_lossy();
+        let number = name.trim_start_matches('.').split('-').next();
+        if number.is_some_and(|number| number.parse().is_ok_and(is_there)) {
+            continue;
+        }
+        if let Ok(file) = open(directory, &entry.name)
+            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = directory.remove(&entry.name); // another one sweeps as well
+        }
+    }
+}
+
+fn open(directory: &Directory, name: impl AsRef<std::ffi::OsStr>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(
+        directory,
+        name.as_ref(),
+        flags,
+        Mode::empty(),
+    )?)
+}
+
+/// A run of this machine, seen from outside.
+#[derive(Debug)]
+pub struct View {
+    description: Description,
+    file: File,
+    length: usize,
+    first_block: usize,
+}
+
+/// The figures of a task at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskView {
+    /// Jobs that ended.
+    pub jobs: u64,
+    /// Jobs that ended after their deadline.
+    pub missed: u64,
+    /// The state.
+    pub state: TaskState,
+    /// Release of the job that runs, on `CLOCK_MONOTONIC`.
+    pub running_since: Option<Duration>,
+    /// From the release of a job until it began to run.
+    pub lateness: Times,
+    /// From the release of a job until it ended.
+    pub response: Times,
+    /// Execution time of a job.
+    pub execution: Times,
+}
+
+/// All figures at one moment.
+#[derive(Debug)]
+pub struct Look {
+    words: Vec<AtomicU64>,
+    first_block: usize,
+    tasks: usize,
+}
+
+impl Look {
+    /// Index of the mode that runs.
+    #[must_use]
+    pub fn mode(&self) -> usize {
+        self.words[MODE_WORD].load(Ordering::Relaxed) as usize
+    }
+
+    /// Figures of the tasks, in the order of the set.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskView> + '_ {
+        (0..self.tasks).map(|task| view(self.figures(task)))
+    }
+
+    /// Jobs of a task that ended since `seen` jobs had, as far as they are kept, the oldest first; and how many had
+    /// at this look.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    #[must_use]
+    pub fn trace(&self, task: usize, seen: u64) -> (Vec<TracedJob>, u64) {
+        assert!(task < self.tasks, "a task of the set");
+        self.figures(task).trace(seen)
+    }
+
+    /// Figures of a task's jobs that ended since an earlier look at the same run.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    #[must_use]
+    pub fn since(&self, before: &Look, task: usize) -> Interval {
+        assert!(
+            task < self.tasks && task < before.tasks,
+            "a task of the set"
+        );
+        self.figures(task).since(before.figures(task))
+    }
+
+    fn figures(&self, task: usize) -> Figures<'_> {
+        let first = self.first_block + task * BLOCK_WORDS;
+        Figures(&self.words[first..first + BLOCK_WORDS])
+    }
+}
+
+/// The figures of a task at this moment.
+pub(crate) fn view(figures: Figures<'_>) -> TaskView {
+    TaskView {
+        jobs: figures.jobs(),
+        missed: figures.missed(),
+        state: figures.state(),
+        running_since: figures.running_since(),
+        lateness: figures.times(Time::Lateness),
+        response: figures.times(Time::Response),
+        execution: figures.times(Time::Execution),
+    }
+}
+
+impl View {
+    /// Properties that never change. A name is somebody else's text.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Whether the process still runs its tasks.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        is_there(self.description.process)
+            && rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared)
+                .map(|()| {
+                    let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock); // it was had a moment ago
+                })
+                .is_err()
+    }
+
+    /// Reads all figures. Costs the tasks nothing.
+    ///
+    /// # Errors
+    /// The file has become shorter than its run made it.
+    pub fn look(&mut self) -> io::Result<Look> {
+        let mut bytes = vec![0; self.length];
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.read_exact(&mut bytes)?;
+        let words = bytes.chunks_exact(size_of::<u64>());
+        let words = words
+            .map(|word| AtomicU64::new(u64::from_ne_bytes(word.try_into().expect("eight bytes"))));
+        Ok(Look {
+            words: words.collect(),
+            first_block: self.first_block,
+            tasks: self.description.tasks.len(),
+        })
+    }
+
+    /// `None` for a file that is no live run's.
+    fn open(directory: &Directory, name: &std::ffi::OsStr) -> Option<View> {
+        let mut file = File::from(open(directory, name).ok()?);
+        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        let mut header = [0; HEADER_WORDS * size_of::<u64>()];
+        file.read_exact(&mut header).ok()?;
+        let word = |index: usize| {
+            let bytes = header[index * size_of::<u64>()..].first_chunk();
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        let bytes = usize::try_from(word(DESCRIPTION_BYTES)).ok()?;
+        let is_ours = word(0) == MAGIC && word(1) == VERSION && bytes <= DESCRIPTION_BYTES_MAX;
+        let mut text = vec![0; if is_ours { bytes } else { return None }];
+        file.read_exact(&mut text).ok()?;
+        let description: Description = postcard::from_bytes(&text).ok()?;
+        let first_block = HEADER_WORDS + bytes.div_ceil(size_of::<u64>());
+        let words = first_block + description.tasks.len().checked_mul(BLOCK_WORDS)?;
+        let is_whole = words * size_of::<u64>() == length
+            && description.tasks.len() <= tautline_exec::task::TASKS_MAX;
+        let view = View {
+            description,
+            file,
+            length,
+            first_block,
+        };
+        (is_whole && view.is_alive()).then_some(view)
+    }
+}
+
+/// The runs of this machine that this user may see: root's, the user's own, and for root those of all users who are
+/// logged in.
+///
+/// ```
+/// for view in tautline_tasks::runs() {
+///     println!("{}: {} tasks", view.description().name, view.description().tasks.len());
+/// }
+/// ```
+#[must_use]
+pub fn runs() -> Vec<View> {
+    let known = tautline_state::known_runtime_directories().into_iter();
+    let known = known.map(|runtime| (runtime, Owner::SelfOrRoot));
+    let of_users = tautline_state::runtime_directories_of_users();
+    let rooms: Vec<Directory> = known
+        .chain(of_users)
+        .filter_map(|(runtime, owner)| runtime.open_below(DIRECTORY, owner).ok())
+        .collect();
+    let runs = rooms.iter().flat_map(|room| {
+        let entries = room.entries().unwrap_or_default().into_iter();
+        let files = entries.filter(|entry| entry.kind == EntryKind::File && !is_new(&entry.name));
+        files
+            .take(RUNS_MAX)
+            .filter_map(|entry| View::open(room, &entry.name))
+    });
+    runs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description() -> Description {
+        Description {
+            name: "test".to_owned(),
+            process: std::process::id(),
+            modes: vec![String::new()],
+            tasks: vec![TaskDescription {
+                name: "a".to_owned(),
+                priority: 98,
+                period: Duration::from_millis(1),
+                deadline: Duration::from_millis(1),
+                worst_case: Duration::from_micros(10),
+                bound: None,
+            }],
+        }
+    }
+
+    fn own_runs() -> Vec<View> {
+        let mut runs = runs();
+        runs.retain(|run| *run.description() == description());
+        runs
+    }
+
+    #[test]
+    fn a_run_is_seen_while_it_lives() {
+        let (segment, refused) = Segment::new(&description()).unwrap();
+        if let Some(refused) = refused {
+            println!("SKIPPED: {refused}");
+            return;
+        }
+        let job = TracedJob {
+            release: Duration::from_millis(1),
+            deadline: Duration::from_millis(2),
+            begin: Duration::from_millis(1),
+            end: Duration::from_millis(3),
+        };
+        segment.figures(0).end(&job, Duration::from_micros(5));
+        segment.set_mode(3);
+        let mut seen = own_runs();
+        assert_eq!(seen.len(), 1);
+        let look = seen[0].look().unwrap();
+        let task = look.tasks().next().unwrap();
+        assert_eq!((look.mode(), task.jobs, task.missed), (3, 1, 1));
+        assert_eq!(task.response.max, Duration::from_millis(2));
+        assert_eq!(look.trace(0, 0), (vec![job], 1));
+        assert!(seen[0].is_alive());
+        let path = segment.entry.as_ref().unwrap().1.clone();
+        drop(segment);
+        assert!(!seen[0].is_alive());
+        assert_eq!(own_runs().len(), 0, "{path} is gone");
+    }
+
+    #[test]
+    fn files_that_are_none_are_passed_over() {
+        let place = tautline_state::TemporaryDirectory::make("tautline-test").unwrap();
+        let directory = place.directory();
+        let bytes = postcard::to_allocvec(&description()).unwrap();
+        let mut whole = Vec::new();
+        for word in [MAGIC, VERSION, 0, bytes.len() as u64] {
+            whole.extend_from_slice(&word.to_ne_bytes());
+        }
+        whole.extend_from_slice(&bytes);
+        let mut huge = whole.clone();
+        huge[24..32].copy_from_slice(&u64::MAX.to_ne_bytes());
+        for (name, content) in [
+            ("empty", &[][..]),
+            ("short", &whole[..9]),
+            ("cut", &whole),
+            ("huge", &huge),
+        ] {
+            let mut file = directory.create_file(name, 0o600).unwrap();
+            file.write_all(content).unwrap();
+            let locked = open(directory, name).unwrap();
+            rustix::fs::flock(&locked, FlockOperation::LockExclusive).unwrap();
+            assert!(View::open(directory, name.as_ref()).is_none(), "{name}");
+        }
+    }
+}
