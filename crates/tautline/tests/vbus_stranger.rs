@@ -1,6 +1,8 @@
 //! Attacks on a bus by a member of another user: each is made for real by a process of that user, and must
 //! harm the attacker alone. `docs/security.md` has the table of cases.
 
+#![allow(unsafe_code)] // Takes descriptors of the library's by their numbers.
+
 mod common;
 
 use std::fs::{self, File, Permissions};
@@ -748,4 +750,78 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     assert!(!said.contains("as stranger to 7: Some(Offer)"), "{said}");
     assert!(said.contains("as stranger to 8: Some(Offer)"), "{said}");
     assert!(said.contains("as honest to 8: Some(Refused)"), "{said}");
+}
+
+#[test]
+fn a_full_event_holds_no_sender_up() {
+    const TEST: &str = "a_full_event_holds_no_sender_up";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let node = open(&config, "stranger");
+        let mut trap = queuing(&node, 9);
+        println!("{}", child::READY);
+        while trap
+            .receive_until(now() + PATIENCE, &mut [0; 64])
+            .unwrap()
+            .is_none()
+        {}
+        // From here on it says that it sleeps, to be woken by its event, and each of its events is full and lets
+        // writes wait.
+        let _descriptor = trap.descriptor();
+        let spoilt = own_events().filter(|event| {
+            let flags = rustix::fs::fcntl_getfl(event).unwrap();
+            let _left = rustix::io::read(event, &mut [0; 8]);
+            assert_eq!(
+                rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()),
+                Ok(8)
+            );
+            rustix::fs::fcntl_setfl(event, flags - rustix::fs::OFlags::NONBLOCK).is_ok()
+        });
+        println!("spoilt {}", spoilt.count());
+        return child::ready();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("full");
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let mut stranger = attack(TEST, "full", &config);
+    let to = victim.destination("stranger", port(9)).unwrap();
+    let started = Clock::now();
+    while let Err(error) = victim.send(to, Priority::NORMAL, b"come") {
+        assert!(started.elapsed() < PATIENCE, "not connected: {error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let spoilt = stranger.wait_for("spoilt ");
+    assert_ne!(spoilt.trim(), "spoilt 0");
+    let mut victim = in_time("sending to a full event", move || {
+        // The first wakes it; none of them waits.
+        for _ in 0..4 {
+            victim.send(to, Priority::NORMAL, b"wake").unwrap();
+        }
+        victim
+    });
+    assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
+}
+
+/// The events of this process.
+fn own_events() -> impl Iterator<Item = OwnedFd> {
+    let all = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(Result::ok);
+    let events = all.filter(|entry| {
+        let shown = fs::read_link(entry.path());
+        shown.is_ok_and(|shown| shown == Path::new("anon_inode:[eventfd]"))
+    });
+    let numbers = events.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let numbers: Vec<i32> = numbers.collect();
+    numbers.into_iter().map(|number| {
+        // SAFETY: open, as was seen just now; nothing in this process closes it meanwhile.
+        let event = unsafe { BorrowedFd::borrow_raw(number) };
+        event.try_clone_to_owned().unwrap()
+    })
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Refusal, Step};
@@ -15,6 +16,7 @@ use super::incoming::{Incoming, ReceiverShared};
 use super::sender::{Established, SenderShared};
 use super::view::View;
 use crate::address::NodeName;
+use crate::sys::aio::{PeerEvent, Signaller};
 use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::seqpacket;
@@ -103,12 +105,14 @@ pub(super) fn admit(
     Ok(Incoming::new(memory, index, &identity, node, port))
 }
 
-/// Producer: checks the port's memory, and makes one for it.
+/// Producer: checks the port's memory, and makes one for it. `signaller`: for a port of another user, who may have
+/// writes to its event wait.
 pub(super) fn make(
     node: NodeName,
     bus_sender: &SenderShared,
     message: &Message,
     descriptors: Foreign,
+    signaller: Option<Arc<Signaller>>,
 ) -> io::Result<Established> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     match descriptors.all().as_slice() {
@@ -119,6 +123,10 @@ pub(super) fn make(
         _ => return Err(wrong()),
     }
     let [file, event] = descriptors.take().ok_or_else(wrong)?;
+    let event = match signaller {
+        Some(signaller) => PeerEvent::Stranger(event, signaller),
+        None => PeerEvent::Trusted(event.into()),
+    };
     let peer = View::consumer(PeerMemory::map(file, consumer_bytes())?);
     let identity = peer.memory().head.identity.read();
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)

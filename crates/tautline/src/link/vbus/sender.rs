@@ -1,6 +1,5 @@
 //! The sending side: one port's way to one port of a peer.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
@@ -23,8 +22,8 @@ use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
 use crate::statistics::Statistics;
+use crate::sys::aio::PeerEvent;
 use crate::sys::clock;
-use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::sys::ticks::Ticks;
 
@@ -38,7 +37,7 @@ const BATCH_SHOWN_MAX: u32 = 32;
 pub(crate) struct Established {
     own: ProducerView<OwnMemory>,
     peer: ConsumerView<PeerMemory>,
-    event: Event,
+    event: PeerEvent,
     shape: Shape,
     index: usize,
 }
@@ -48,14 +47,14 @@ impl Established {
     pub(crate) fn new(
         own: ProducerView<OwnMemory>,
         peer: ConsumerView<PeerMemory>,
-        event: OwnedFd,
+        event: PeerEvent,
         shape: Shape,
         index: usize,
     ) -> Self {
         Self {
             own,
             peer,
-            event: event.into(),
+            event,
             shape,
             index,
         }

@@ -20,6 +20,7 @@ use super::handover::{admit, greeting, make, offer, refuse, show};
 use super::incoming::ReceiverShared;
 use super::sender::{Established, SenderShared};
 use crate::address::NodeName;
+use crate::sys::aio::Signaller;
 use crate::sys::event::Event;
 use crate::sys::seqpacket::{self, Listener, Received};
 
@@ -118,6 +119,8 @@ struct Worker {
     directory: Arc<Directory>,
     access: Access,
     closer: Arc<Closer>,
+    /// Made before strangers can take what all users share; if that fails, again when it is needed.
+    signaller: Option<Arc<Signaller>>,
     handle: Arc<ServiceHandle>,
     epoll: OwnedFd,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
@@ -166,6 +169,7 @@ impl Worker {
             watch,
             access,
             closer: Arc::default(),
+            signaller: Signaller::new().ok().map(Arc::new),
             entries: BTreeMap::new(),
             next: FIRST,
             paused: Vec::new(),
@@ -554,7 +558,7 @@ impl Worker {
 
     /// Producer: the consumer has answered.
     fn proceed(
-        &self,
+        &mut self,
         bus_sender: Arc<SenderShared>,
         socket: PeerSocket,
         since: Instant,
@@ -566,7 +570,10 @@ impl Worker {
             (Ok(message), None) if message.step == Step::Offer => {
                 // No more are due.
                 seqpacket::pass_rights(socket.as_fd(), false);
-                let result = make(self.node, &bus_sender, &message, descriptors);
+                let signaller = self.signaller_for(socket.user());
+                let result = signaller.and_then(|signaller| {
+                    make(self.node, &bus_sender, &message, descriptors, signaller)
+                });
                 let sent = result.and_then(|made| {
                     let here = Message {
                         epoch: message.epoch,
@@ -615,6 +622,17 @@ impl Worker {
                 made,
             }),
         }
+    }
+
+    /// The means to wake a port of this user; `None` for one whose event is written to.
+    fn signaller_for(&mut self, user: u32) -> io::Result<Option<Arc<Signaller>>> {
+        if is_trusted(user) {
+            return Ok(None);
+        }
+        if self.signaller.is_none() {
+            self.signaller = Some(Arc::new(Signaller::new()?));
+        }
+        Ok(self.signaller.clone())
     }
 
     /// Tries to reach a flow's peer.
