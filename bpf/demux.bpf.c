@@ -54,6 +54,14 @@ struct {
 	__array(values, struct doorbell);
 } doorbells SEC(".maps");
 
+/* The same to what its doorbell has cost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
+	__type(key, __u32);
+	__type(value, struct tl_ring_debt);
+} ring_debts SEC(".maps");
+
 /* A frame of ours, found and checked. */
 struct frame {
 	struct tl_header *header;
@@ -404,20 +412,46 @@ static __always_inline void write(struct xdp_md *ctx, void *memory, struct tl_co
 	__sync_lock_test_and_set(&peer->lock, 0);
 }
 
+/* Rings, unless ringing for this port has cost so much that the time of all is better spent: then it goes on
+ * waiting, and the next frame tries again. The kernel wakes whoever watches the doorbell in an interrupt that
+ * comes before the output returns, so that the clock shows it. Not static, so that the verifier looks at it once.
+ */
+__noinline int ring(struct tl_control *control, __u32 port)
+{
+	__u64 note = 0, before, cost, until;
+	struct tl_ring_debt *debt;
+	void *doorbell;
+
+	debt = bpf_map_lookup_elem(&ring_debts, &port);
+	doorbell = bpf_map_lookup_elem(&doorbells, &port);
+	if (!control || !debt || !doorbell)
+		return 0;
+	before = bpf_ktime_get_ns();
+	until = *(volatile __u64 *)&debt->until_ns;
+	if ((__s64)(until - before) > (__s64)TL_RING_DEBT_NS_MAX) {
+		__sync_fetch_and_add(&debt->withheld, 1);
+		return 0;
+	}
+	if (__sync_lock_test_and_set(&control->consumer.waiting, 0) == 0)
+		return 0;
+	__sync_fetch_and_add(&control->producer.doorbells, 1);
+	bpf_ringbuf_output(doorbell, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
+	cost = bpf_ktime_get_ns() - before;
+	if (cost <= TL_RING_FREE_NS)
+		return 0;
+	if (cost > TL_RING_CHARGE_NS_MAX)
+		cost = TL_RING_CHARGE_NS_MAX;
+	/* Another CPU may do the same; one of the two charges is lost then. */
+	*(volatile __u64 *)&debt->until_ns = ((__s64)(until - before) > 0 ? until : before) +
+					     (cost - TL_RING_FREE_NS) * TL_RING_SHARE;
+	return 0;
+}
+
 /* After publishing, which was a full barrier: does the consumer sleep? */
 static __always_inline void ring_if_wanted(struct tl_control *control, __u32 port)
 {
-	__u64 note = 0;
-	void *doorbell;
-
-	if (*(volatile __u32 *)&control->consumer.waiting == 0)
-		return;
-	if (__sync_lock_test_and_set(&control->consumer.waiting, 0) == 0)
-		return;
-	__sync_fetch_and_add(&control->producer.doorbells, 1);
-	doorbell = bpf_map_lookup_elem(&doorbells, &port);
-	if (doorbell)
-		bpf_ringbuf_output(doorbell, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
+	if (*(volatile __u32 *)&control->consumer.waiting != 0)
+		ring(control, port);
 }
 
 static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame)

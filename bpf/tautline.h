@@ -60,6 +60,21 @@ struct tl_header {
 #define TL_NEWS_COUNT 4
 #define TL_UDP_PLACES 256
 
+/* Ringing a doorbell walks over all who watch it. Time for which that is free; the most that one time is
+ * charged, so that a few interruptions of the CPU are not held against a port; charged time in this multiple
+ * is how long a port is in debt; and debt up to which it is rung for.
+ */
+#define TL_RING_FREE_NS 10000ULL
+#define TL_RING_CHARGE_NS_MAX 2000000ULL
+#define TL_RING_SHARE 50ULL
+#define TL_RING_DEBT_NS_MAX 1000000000ULL
+
+/* Debt of a port's doorbell. The port's process cannot write it. */
+struct tl_ring_debt {
+	__u64 until_ns;
+	__u64 withheld;
+};
+
 /* Fragments of plain UDP. Time that a datagram may take from its first fragment to its last; the reader's
  * limit too. Sets of flows, and flows in a set: a peer's datagrams share one set with few other peers'.
  * Groups of out-of-order fragments, and slots in a group.

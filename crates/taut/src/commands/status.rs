@@ -212,6 +212,9 @@ fn control_text(control: &Value) -> String {
             plain(&client["pid"]),
             plain(&client["command"]),
             plain(&client["user"]),
+        let withheld = ports
+            .iter()
+            .filter_map(|port| port["rings_withheld"].as_u64());
             numbers.join(", "),
             udp_numbers.join(", "),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
@@ -220,6 +223,7 @@ fn control_text(control: &Value) -> String {
                 "yes"
             } else {
                 "no: a predecessor's"
+            withheld.sum::<u64>().to_string(),
             }
             .to_owned(),
         ]
@@ -237,6 +241,7 @@ fn control_text(control: &Value) -> String {
         ],
         rows,
     );
+            "rings withheld",
     text
 }
 

@@ -177,6 +177,8 @@ pub struct ClientPortStatus {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct NeighbourStatus {
+    /// Frames that came while it slept and for which it was not woken, because its doorbell costs too much to ring.
+    pub rings_withheld: u64,
     /// Its name.
     pub name: String,
     /// Its MAC address.

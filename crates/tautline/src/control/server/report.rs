@@ -123,3 +123,4 @@ fn port_status(server: &Server, port: AnyPort, open: &OpenPort) -> ClientPortSta
         frames_refused: server.taps.refused(server.place(port)),
     }
 }
+        rings_withheld: server.demux.rings_withheld(server.place(port)),

@@ -38,6 +38,10 @@ const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demu
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
 const PORT_MAP_FLAGS: u32 = 1 << 10 | bpf::INNER_MAP;
 
+/// `struct tl_ring_debt` of `bpf/tautline.h`, and where in it the count is.
+const RING_DEBT_BYTES: usize = 16;
+const WITHHELD: usize = 8;
+
 /// Name of the map of neighbours.
 const NEIGHBOURS: &str = "neighbours";
 
@@ -227,6 +231,9 @@ impl Demux {
         let ring = create_map(BPF_MAP_TYPE_RINGBUF, 0, 0, doorbell::BYTES, 0)?;
         let memory = MappedPort::shared(map.fd().as_fd(), shape, number)
             .map_err(|error| PortError::refused("mapping the port's memory", error))?;
+        // What the doorbell of the port before it cost is not held against this one.
+        bpf::update(self.maps.ring_debts.as_fd(), place, &[0; RING_DEBT_BYTES])
+            .map_err(|error| PortError::refused("showing the port to the demux", error))?;
         self.maps
             .publish(place, &map, &ring)
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
@@ -239,6 +246,13 @@ impl Demux {
             map: owned(&map)?,
             doorbell: owned(&ring)?,
         })
+    }
+
+    /// Frames in this place for which the doorbell was not rung, because ringing it costs too much.
+    pub(crate) fn rings_withheld(&self, place: u32) -> u64 {
+        let debt = bpf::lookup(self.maps.ring_debts.as_fd(), place).unwrap_or_default();
+        let count = debt.get(WITHHELD..).and_then(|bytes| bytes.try_into().ok());
+        count.map_or(0, u64::from_ne_bytes)
     }
 
     /// A socket for one of this process's own ports to send through.
@@ -548,6 +562,7 @@ fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
 struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
+    ring_debts: OwnedFd,
     udp_ports: UdpTable,
     out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
@@ -565,7 +580,11 @@ impl Maps {
         let Map::Array(out_of_order) = map("held_slots")? else {
             return Err("the fragments out of order are no array".into());
         };
+        let Map::Array(ring_debts) = map("ring_debts")? else {
+            return Err("the debts of doorbells are no array".into());
+        };
         Ok(Self {
+            ring_debts: ring_debts.fd().as_fd().try_clone_to_owned()?,
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),

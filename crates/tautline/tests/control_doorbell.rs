@@ -1,0 +1,151 @@
+//! A client that makes its doorbell dear: it watches it with thousands of epolls, all of which the kernel walks over at
+//! the expense of whoever sends to it.
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use common::control::{
+    NOBODY, allow, answers, client_node, control_status, echo_for_ever, served, start_client,
+    start_control,
+};
+use common::{XDP, child, hosts, open, port};
+use rustix::event::epoll;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tautline::{Priority, QueuingOptions};
+use tautline_testbed::hosts::{Host, Hosts};
+
+/// Epolls on the doorbell, where the limit of open files lets it have them.
+const WATCHES: usize = 15_000;
+/// Descriptors for everything else.
+const OTHERS: u64 = 100;
+
+/// Frames that came for a port while it slept, for which it was not woken.
+fn withheld(hosts: &Hosts, number: u64) -> u64 {
+    let status = control_status(hosts);
+    let clients = status["control"]["clients"].as_array().cloned();
+    let ports = clients.unwrap_or_default().into_iter().flat_map(|client| {
+        let ports = client["ports"].as_array().cloned();
+        ports.unwrap_or_default()
+    });
+    let of_port = ports.filter(|port| port["number"] == number);
+    of_port
+        .filter_map(|port| port["rings_withheld"].as_u64())
+        .sum()
+}
+
+fn watch_a_thousandfold() -> ! {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = WATCHES as u64 + OTHERS;
+    let _as_many_as_it_may = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
+        },
+    );
+    let node = client_node(NOBODY).unwrap();
+    let mut port = node
+        .queuing_port(port(60), &QueuingOptions::default())
+        .unwrap();
+    let doorbell: OwnedFd = {
+        let doorbell = port.descriptor().unwrap();
+        doorbell.try_clone_to_owned().unwrap()
+    };
+    let watch = || {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(
+            &watch,
+            doorbell.as_fd(),
+            epoll::EventData::new_u64(0),
+            flags,
+        )
+        .ok()?;
+        Some(watch)
+    };
+    let watches: Vec<OwnedFd> = (0..WATCHES).map_while(|_| watch()).collect();
+    println!("watches: {}", watches.len());
+    println!("{}", child::READY);
+    // Says that it sleeps, all the time.
+    let mut buffer = [0; 1484];
+    loop {
+        while port.receive(&mut buffer).unwrap().is_some() {}
+        let _waits = port.descriptor();
+    }
+}
+
+#[test]
+fn a_doorbell_that_is_watched_a_thousandfold_rings_seldom() {
+    const TEST: &str = "a_doorbell_that_is_watched_a_thousandfold_rings_seldom";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        if role == "watcher" {
+            watch_a_thousandfold();
+        }
+        return echo_for_ever(&client_node(NOBODY).unwrap(), 61);
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("60, 61", ""));
+    let mut watcher = hosts
+        .inside(Host::B, || {
+            child::again(TEST, "watcher")
+                .stdin(std::process::Stdio::null())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .unwrap();
+    let mut said = String::new();
+    let mut output = std::io::BufReader::new(watcher.stdout.take().unwrap());
+    while !said.contains(child::READY) {
+        assert_ne!(
+            std::io::BufRead::read_line(&mut output, &mut said).unwrap(),
+            0
+        );
+    }
+    let (_, watches) = said.split_once("watches: ").unwrap();
+    let watches: usize = watches.lines().next().unwrap().parse().unwrap();
+    let _neighbour = start_client(&hosts, TEST, "echo");
+    let node = open(&hosts, Host::A, XDP);
+    let mut sender = hosts
+        .inside(Host::A, || {
+            node.queuing_port(port(59), &QueuingOptions::default())
+                .unwrap()
+        })
+        .unwrap();
+    let to = sender.destination("peer", port(60)).unwrap();
+    let mut send_for = |time: Duration| {
+        let (started, mut took) = (Instant::now(), Vec::new());
+        while started.elapsed() < time {
+            let before = Instant::now();
+            sender.send(to, Priority::NORMAL, b"wake up").unwrap();
+            took.push(before.elapsed());
+            // It needs a moment to say that it sleeps again.
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        took.sort_unstable();
+        took[took.len() / 2]
+    };
+    let first = send_for(Duration::from_millis(20));
+    let mut later = first;
+    let started = Instant::now();
+    while withheld(&hosts, 60) == 0 && started.elapsed() < common::PATIENCE {
+        later = send_for(Duration::from_millis(500));
+    }
+    println!("{watches} watches: {first:?} a send at first (median), {later:?} later");
+    if watches < WATCHES {
+        println!("SKIPPED: {watches} epolls by the limit of open files are too few to be dear");
+    } else {
+        assert_ne!(withheld(&hosts, 60), 0, "it is rung however dear it is");
+    }
+    for _ in 0..200 {
+        assert!(answers(&hosts, &node, 61));
+    }
+    assert_eq!(withheld(&hosts, 61), 0);
+    let _gone = watcher.kill();
+    let _status = watcher.wait();
+}
