@@ -59,7 +59,7 @@
 //! user = "robot"              # or group = "…"
 //! ports = [7, "10-19"]
 //! priorities = ["0-5"]        # left out: all
-//! memory_bytes_max = 16777216
+//! memory_bytes_max = 41943040
 //! neighbours = true           # may change the neighbour table of all; left out: false
 //!
 //! [[bus_allow]]               # link vbus: other users on the bus; left out: all whom the bus lets in
@@ -96,7 +96,9 @@ use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::{MacAddress, ethernet::is_usable_ethertype};
 use toml::Spanned;
 
-pub use rule::{MEMORY_BYTES_DEFAULT, Rule, Who};
+pub use rule::{
+    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
+};
 pub use tune::TuneConfig;
 
 use crate::error::OpenError;

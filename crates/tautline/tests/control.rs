@@ -51,9 +51,9 @@ fn refused(result: Result<impl Sized, PortError>) -> String {
     }
 }
 
-/// Bytes of a port of depth 2.
+/// Bytes that a port of depth 2 is charged.
 fn small_bytes() -> usize {
-    Shape::Queuing { depth: 2 }.bytes()
+    Shape::Queuing { depth: 2 }.bytes() + tautline::control::PORT_KERNEL_BYTES as usize
 }
 
 /// Memory that the entry gives: two of them, and a bit.
@@ -97,7 +97,8 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         let (bytes, gives) = (small_bytes(), memory_bytes_max());
         let taken = 2 * bytes;
         let memory = format!(
-            "gives {gives} bytes of memory, of which {taken} are taken; the port needs {bytes}"
+            "gives {gives} bytes of memory, of which {taken} are taken; the port needs {bytes}; \
+             raise its memory_bytes_max"
         );
         assert!(error.ends_with(&memory), "{error}");
         let much = QueuingOptions {
@@ -105,7 +106,7 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             ..QueuingOptions::default()
         };
         let error = refused(node.queuing_port(port(62), &much));
-        assert!(error.contains("; the port needs 503"), "{error}");
+        assert!(error.contains("; the port needs 51"), "{error}");
         drop(second);
         let _third = node.queuing_port(port(62), &small).unwrap();
         let neighbour = tautline::Source {

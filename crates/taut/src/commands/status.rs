@@ -163,6 +163,8 @@ fn control_text(control: &Value) -> String {
                 "udp_ports",
                 "priorities",
                 "memory_bytes_max",
+                "ports_max",
+                "connections_max",
             ]
             .map(|key| plain(&rule[key])),
         );
@@ -185,6 +187,8 @@ fn control_text(control: &Value) -> String {
                 "UDP ports",
                 "priorities",
                 "bytes at most",
+                "ports at most",
+                "connections at most",
                 "neighbours",
             ],
             rows,
@@ -208,22 +212,22 @@ fn control_text(control: &Value) -> String {
         let refused = ports
             .iter()
             .filter_map(|port| port["frames_refused"].as_u64());
+        let withheld = ports
+            .iter()
+            .filter_map(|port| port["rings_withheld"].as_u64());
         vec![
             plain(&client["pid"]),
             plain(&client["command"]),
             plain(&client["user"]),
-        let withheld = ports
-            .iter()
-            .filter_map(|port| port["rings_withheld"].as_u64());
             numbers.join(", "),
             udp_numbers.join(", "),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
             refused.sum::<u64>().to_string(),
+            withheld.sum::<u64>().to_string(),
             if client["connected"] == true {
                 "yes"
             } else {
                 "no: a predecessor's"
-            withheld.sum::<u64>().to_string(),
             }
             .to_owned(),
         ]
@@ -237,11 +241,11 @@ fn control_text(control: &Value) -> String {
             "UDP ports",
             "KiB",
             "frames refused",
+            "rings withheld",
             "connected",
         ],
         rows,
     );
-            "rings withheld",
     text
 }
 

@@ -7,7 +7,9 @@ use tautline_proto::wire::{PORT_MAX, Priority};
 use toml::{Spanned, Value};
 
 use super::Wrong;
-use super::rule::{MEMORY_BYTES_DEFAULT, Rule, Who};
+use super::rule::{
+    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +21,9 @@ pub(super) struct AllowEntry {
     udp_ports: Vec<Spanned<Value>>,
     priorities: Option<Vec<Spanned<Value>>>,
     memory_bytes_max: Option<u64>,
+    ports_max: Option<usize>,
+    connections_max: Option<usize>,
+    neighbours_max: Option<usize>,
     #[serde(default)]
     neighbours: bool,
 }
@@ -41,6 +46,9 @@ pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
             None => vec![0..=highest],
         },
         memory_bytes_max: entry.memory_bytes_max.unwrap_or(MEMORY_BYTES_DEFAULT),
+        ports_max: entry.ports_max.unwrap_or(PORTS_DEFAULT),
+        connections_max: entry.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
+        neighbours_max: entry.neighbours_max.unwrap_or(NEIGHBOURS_DEFAULT),
         neighbours: entry.neighbours,
     })
 }

@@ -3,9 +3,19 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Memory of all ports that an entry allows, unless configured: twenty queuing ports of default depth.
-/// Lower: an ordinary application is refused. Higher: a user who may open one port pins more.
-pub const MEMORY_BYTES_DEFAULT: u64 = 16 << 20;
+/// Memory of all ports that an entry allows, unless configured: twenty queuing ports of default depth, with the frames
+/// that they may have on their way. Lower: an ordinary application is refused. Higher: a user who may open one port
+/// pins more.
+pub const MEMORY_BYTES_DEFAULT: u64 = 40 << 20;
+/// Ports of one user at a time that an entry allows, unless configured. Lower: an ordinary application is refused.
+/// Higher: each is an interface of the kernel's, and thousands of them slow down whoever lists interfaces.
+pub const PORTS_DEFAULT: usize = 256;
+/// Connections of one user at a time that an entry allows, unless configured. Lower: a user with many processes is
+/// refused. Higher: fewer users fill the table of clients.
+pub const CONNECTIONS_DEFAULT: usize = 128;
+/// Neighbours that one user may enter, unless configured. Lower: a large network's operator is refused. Higher: fewer
+/// operators fill the table, from which nothing is taken out.
+pub const NEIGHBOURS_DEFAULT: usize = 64;
 
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +28,14 @@ pub struct Rule {
     pub udp_ports: Vec<RangeInclusive<u16>>,
     /// The priorities that may be sent with.
     pub priorities: Vec<RangeInclusive<u16>>,
-    /// Bytes that one user's ports under this entry may take together.
+    /// Bytes that one user's ports under this entry may take together: their memory, and the kernel's for what they send.
     pub memory_bytes_max: u64,
+    /// Ports that one user may have open under this entry at a time, of both kinds.
+    pub ports_max: usize,
+    /// Connections that one user may have at a time. Of several entries, the one that gives most counts.
+    pub connections_max: usize,
+    /// Neighbours that one user may enter, if it may change them. Of several entries, the one that gives most counts.
+    pub neighbours_max: usize,
     /// Whether the neighbour table that all clients share may be changed.
     pub neighbours: bool,
 }

@@ -14,6 +14,10 @@ pub use server::Server;
 
 pub use crate::client::{ControlProcess, SharedTable, TableContent, look};
 
+/// Bytes that a client's port takes beside its memory, of the kernel's: its doorbell, the tap that it sends through, and
+/// the frames that may be on their way there. They count towards `memory_bytes_max`.
+pub const PORT_KERNEL_BYTES: u64 = crate::sys::tap::BYTES;
+
 /// Name of the socket on which the control process tells its status, beside that for its clients.
 fn status_name(interface_index: u32) -> String {
     format!("status-{interface_index}")

@@ -8,7 +8,9 @@ use std::ops::RangeInclusive;
 use nix::unistd::{Group, Uid, User};
 use tautline_proto::wire::PortNumber;
 
-pub use crate::config::{MEMORY_BYTES_DEFAULT, Rule, Who};
+pub use crate::config::{
+    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
+};
 use crate::error::OpenError;
 
 /// A user who asks.
@@ -70,8 +72,35 @@ enum Identity {
     Group(u32),
 }
 
-/// Bytes taken, by entry and user.
-pub(super) type Taken = BTreeMap<(usize, u32), u64>;
+/// Share of an entry that a user has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) ports: usize,
+    pub(super) bytes: u64,
+}
+
+/// Shares that are taken, by entry and user.
+pub(super) type Taken = BTreeMap<(usize, u32), Share>;
+
+/// A limit of a user's, and the entry that sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quota<'p> {
+    pub(super) max: usize,
+    /// Index of the entry.
+    pub(super) entry: usize,
+    who: &'p Who,
+}
+
+impl fmt::Display for Quota<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "[[allow]] entry {} ({})",
+            self.entry + 1,
+            self.who
+        )
+    }
+}
 
 impl Policy {
     /// Looks the names up.
@@ -114,6 +143,11 @@ impl Policy {
     }
 
     fn rules_of<'s>(&'s self, asker: &'s Asker) -> impl Iterator<Item = (usize, &'s Rule)> {
+        self.indexes_of(asker)
+            .map(|index| (index, &self.rules[index].0))
+    }
+
+    fn indexes_of<'s>(&'s self, asker: &'s Asker) -> impl Iterator<Item = usize> + 's {
         let applies = |identity: Identity| match identity {
             Identity::User(uid) => uid == asker.uid,
             Identity::Group(gid) => asker.groups.contains(&gid),
@@ -122,7 +156,7 @@ impl Policy {
             .iter()
             .enumerate()
             .filter(move |(_, (_, identity))| applies(*identity))
-            .map(|(index, (rule, _))| (index, rule))
+            .map(|(index, _)| index)
     }
 
     /// Whether the user may open anything. The error says why not.
@@ -134,6 +168,35 @@ impl Policy {
             "no [[allow]] entry is for {} or a group of theirs",
             self.name(asker.uid)
         ))
+    }
+
+    /// Connections that the user may have; `None` for one who needs no entry.
+    pub(super) fn connections<'s>(&'s self, asker: &Asker) -> Option<Quota<'s>> {
+        self.most(asker, |rule| rule.connections_max)
+    }
+
+    /// The same of neighbours that the user may enter.
+    pub(super) fn neighbours<'s>(&'s self, asker: &Asker) -> Option<Quota<'s>> {
+        self.most(asker, |rule| match rule.neighbours {
+            true => rule.neighbours_max,
+            false => 0,
+        })
+    }
+
+    /// Of the user's entries, the first of those that give most.
+    fn most<'s>(&'s self, asker: &Asker, of: impl Fn(&Rule) -> usize) -> Option<Quota<'s>> {
+        if self.needs_no_rule(asker) {
+            return None;
+        }
+        let quotas = self.indexes_of(asker).map(|entry| {
+            let (rule, _) = &self.rules[entry];
+            Quota {
+                max: of(rule),
+                entry,
+                who: &rule.who,
+            }
+        });
+        quotas.reduce(|most, other| if other.max > most.max { other } else { most })
     }
 
     /// Permissions of the user for this port. The error says which entry does not give it, and why.
@@ -154,16 +217,22 @@ impl Policy {
         let mut refused = Vec::new();
         for (index, rule) in self.rules_of(asker) {
             let entry = format!("[[allow]] entry {} ({})", index + 1, rule.who);
-            let used = taken.get(&(index, asker.uid)).copied().unwrap_or(0);
+            let used = taken.get(&(index, asker.uid)).copied().unwrap_or_default();
             let (kind, ports) = port.given(rule);
             if ports.is_empty() {
                 refused.push(format!("{entry} gives no {kind}"));
             } else if !contains(ports, port.number()) {
                 refused.push(format!("{entry} gives {kind} {}", Numbers(ports)));
-            } else if used.saturating_add(bytes) > rule.memory_bytes_max {
+            } else if used.ports >= rule.ports_max {
                 refused.push(format!(
-                    "{entry} gives {} bytes of memory, of which {used} are taken; the port needs {bytes}",
-                    rule.memory_bytes_max
+                    "{entry} gives {} ports at a time, which are open; raise its ports_max",
+                    rule.ports_max
+                ));
+            } else if used.bytes.saturating_add(bytes) > rule.memory_bytes_max {
+                refused.push(format!(
+                    "{entry} gives {} bytes of memory, of which {} are taken; the port needs {bytes}; \
+                     raise its memory_bytes_max",
+                    rule.memory_bytes_max, used.bytes
                 ));
             } else {
                 return Ok(Grant {
@@ -187,7 +256,7 @@ impl Policy {
         ))
     }
 
-    /// The entries with the names that they apply to, for `taut status`.
+    /// The entries with the names that they apply to.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(|(rule, _)| rule)
     }
@@ -254,6 +323,9 @@ mod tests {
             udp_ports: vec![5_000..=5_009],
             priorities: vec![0..=3, 7..=7],
             memory_bytes_max,
+            ports_max: 2,
+            connections_max: 3,
+            neighbours_max: 4,
             neighbours: false,
         }
     }
@@ -315,20 +387,43 @@ mod tests {
             "user 987654: [[allow]] entry 1 (user 987654) gives ports 10-19"
         );
         assert_eq!(
-            refused(
-                &asker(ASKER, &[]),
-                10,
-                600,
-                &Taken::from([((0, ASKER), 500)])
-            ),
+            refused(&asker(ASKER, &[]), 10, 600, &taken(1, 500)),
             "user 987654: [[allow]] entry 1 (user 987654) gives 1000 bytes of memory, of which 500 are taken; \
-             the port needs 600"
+             the port needs 600; raise its memory_bytes_max"
+        );
+        assert_eq!(
+            refused(&asker(ASKER, &[]), 10, 1, &taken(2, 500)),
+            "user 987654: [[allow]] entry 1 (user 987654) gives 2 ports at a time, which are open; \
+             raise its ports_max"
         );
         assert_eq!(
             refused(&asker(ASKER + 5, &[1]), 10, 600, &none),
             "no [[allow]] entry is for user 987659 or a group of theirs"
         );
         assert!(policy.admit(&asker(ASKER + 5, &[987_655])).is_ok());
+    }
+
+    fn taken(ports: usize, bytes: u64) -> Taken {
+        Taken::from([((0, ASKER), Share { ports, bytes })])
+    }
+
+    #[test]
+    fn the_entry_that_gives_most_counts() {
+        let more = Rule {
+            connections_max: 9,
+            neighbours: true,
+            ..rule(Who::Group("987655".to_owned()), 1..=1, 0)
+        };
+        let policy = Policy::new(&[rule(Who::User(ASKER.to_string()), 10..=19, 0), more]).unwrap();
+        let connections = |asker: &Asker| policy.connections(asker).map(|quota| quota.max);
+        assert_eq!(connections(&asker(ASKER, &[])), Some(3));
+        assert_eq!(connections(&asker(ASKER, &[987_655])), Some(9));
+        assert_eq!(connections(&asker(0, &[])), None);
+        let neighbours = |asker: &Asker| policy.neighbours(asker).map(|quota| quota.max);
+        assert_eq!(neighbours(&asker(ASKER, &[])), Some(0));
+        let quota = policy.neighbours(&asker(ASKER, &[987_655])).unwrap();
+        assert_eq!((quota.max, quota.entry), (4, 1));
+        assert_eq!(quota.to_string(), "[[allow]] entry 2 (group 987655)");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustix::net::SocketType;
 use self::clients::{Client, Clients};
 use self::neighbours::PendingQuestion;
 use self::ports::OpenPort;
-use super::policy::{AnyPort, Asker, Policy};
+use super::policy::{AnyPort, Policy};
 use crate::claim::{Claim, ClaimError};
 use crate::client::protocol::{Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::config::ServiceConfig;
@@ -97,6 +97,8 @@ pub struct Server {
     accepting: bool,
     heartbeat: Option<Heartbeat>,
     clients: Clients,
+    /// Neighbours that each user has entered, and who needs an entry for that.
+    entered: BTreeMap<u32, usize>,
     ports: BTreeMap<AnyPort, OpenPort>,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
     leaving: BTreeSet<AnyPort>,
@@ -182,7 +184,8 @@ impl Server {
             epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
             accepting: true,
             heartbeat: None,
-            clients: Clients::new(FIRST_CLIENT),
+            clients: Clients::new(FIRST_CLIENT, allow.len()),
+            entered: BTreeMap::new(),
             ports: BTreeMap::new(),
             leaving: BTreeSet::new(),
             looked: Instant::now(),
@@ -307,15 +310,14 @@ impl Server {
 
     /// Takes a connection, or says why not. A user whom no entry names never counts.
     fn admit(&mut self, socket: ForeignSocket) {
-        let Ok(client) = Client::new(socket) else {
+        let Ok(mut client) = Client::new(socket) else {
             return;
         };
-        let needs_entry = |asker: &Asker| !self.policy.needs_no_rule(asker);
         let admitted = match self.policy.admit(&client.asker) {
             Err(why) => Err(no(Reason::NotAllowed, why)),
             Ok(()) => {
-                let room = self.clients.room_for(&client, &needs_entry);
-                room.map_err(|why| no(Reason::Full, why))
+                let counted = self.clients.count_in(&mut client, &self.policy);
+                counted.map_err(|why| no(Reason::Full, why))
             }
         };
         if let Err(refusal) = admitted {

@@ -137,6 +137,12 @@ pub struct RuleStatus {
     pub priorities: String,
     /// Bytes that the ports of one user may take.
     pub memory_bytes_max: u64,
+    /// Ports that one user may have open at a time.
+    pub ports_max: usize,
+    /// Connections that one user may have at a time.
+    pub connections_max: usize,
+    /// Neighbours that one user may enter, if it may.
+    pub neighbours_max: usize,
     /// Whether it lets the neighbour table be changed.
     pub neighbours: bool,
 }
@@ -165,20 +171,20 @@ pub struct ClientStatus {
 pub struct ClientPortStatus {
     /// Its number.
     pub number: u16,
-    /// Bytes of its memory.
+    /// Bytes of its memory, and of the kernel's that it sends through.
     pub memory_bytes: u64,
     /// The entry that gives it, from 1; `None` for root's.
     pub rule: Option<usize>,
     /// Frames that its client tried to send and may not. Not those of a predecessor's time.
     pub frames_refused: u64,
+    /// Frames that came while it slept and for which it was not woken, because its doorbell costs too much to ring.
+    pub rings_withheld: u64,
 }
 
 /// A neighbour, as `taut status` shows it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct NeighbourStatus {
-    /// Frames that came while it slept and for which it was not woken, because its doorbell costs too much to ring.
-    pub rings_withheld: u64,
     /// Its name.
     pub name: String,
     /// Its MAC address.

@@ -12,10 +12,14 @@ use rustix::fs::{Mode, OFlags};
 use super::route;
 use super::socket::Pieces;
 
-/// Bytes of frames on their way that one tap may hold before a write is refused. Lower: a burst into a driver with a
-/// long ring is refused although there is room. Higher: a sender that floods an interface which has stopped holds
-/// more memory.
-const SEND_BUFFER_BYTES: libc::c_int = 8 << 20;
+/// Bytes of frames on their way that one tap may hold before a write is refused: about 400 large ones. Lower: a burst
+/// into a driver with a long ring is refused although there is room. Higher: a sender that floods an interface which
+/// has stopped holds more memory, which counts as its own.
+const SEND_BUFFER_BYTES: libc::c_int = 1 << 20;
+/// Bytes of the kernel's for the interface itself and for its port's doorbell: 190 KiB and 16 KiB on Linux 6.18.
+const INTERFACE_BYTES: u64 = 208 << 10;
+/// Memory that a tap takes at most.
+pub(crate) const BYTES: u64 = SEND_BUFFER_BYTES as u64 + INTERFACE_BYTES;
 
 /// Makes a tap of this index in the calling thread's namespace, with an XDP program on it that runs for each frame and
 /// stays when this process ends. Nobody but root can attach another descriptor to it.

@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::control::policy::Asker;
+use crate::control::policy::{Asker, Policy};
 use crate::sys::foreign::ForeignSocket;
 use crate::sys::unix;
 
 /// Connections at once of users who need an entry. Lower: a large machine's processes are refused. Higher: more
 /// descriptors, one each.
 const CLIENTS_MAX: usize = 1024;
-/// Connections of one user who needs an entry. Lower: as above. Higher: fewer users fill the table.
-const CLIENTS_OF_USER_MAX: usize = 128;
+/// Of those, connections that are kept for each entry's users, whoever else comes. Lower: an application of several
+/// processes is refused where others fill the rest. Higher: with many entries less is left for who comes first. With
+/// more entries than a sixteenth of all, each is kept its share.
+const CLIENTS_OF_ENTRY_KEPT: usize = 16;
 /// Connections of root and of the control process's own user, beside those. Lower: a machine with many programs of
 /// root's refuses some. Higher: more descriptors are set aside.
 const CLIENTS_OF_OWNER_MAX: usize = 256;
@@ -29,6 +31,8 @@ pub(super) struct Client {
     pub(super) socket: ForeignSocket,
     pub(super) pid: i32,
     pub(super) asker: Asker,
+    /// Entry of the policy that it counts towards; `None` for one who needs none.
+    entry: Option<usize>,
     /// Whether it has said what it needs.
     pub(super) greeted: bool,
     since: Instant,
@@ -48,6 +52,7 @@ impl Client {
                 uid: peer.uid,
                 groups,
             },
+            entry: None,
             greeted: false,
             since: Instant::now(),
             last_turn: 0,
@@ -69,51 +74,70 @@ pub(super) struct Clients {
     connected: BTreeMap<u64, Client>,
     /// Of users who need an entry; fewer than [`CLIENTS_MAX`] where the process may not have as many descriptors.
     others_max: usize,
+    /// Kept for the users of each entry.
+    kept: usize,
+    entries: usize,
 }
 
 impl Clients {
-    pub(super) fn new(first: u64) -> Self {
+    pub(super) fn new(first: u64, entries: usize) -> Self {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| limit as usize);
         let left = limit.saturating_sub(DESCRIPTORS_RESERVED);
+        let others_max = CLIENTS_MAX.min(left / 4 * 3);
         Self {
             next: first,
             turns: 0,
             connected: BTreeMap::new(),
-            others_max: CLIENTS_MAX.min(left / 4 * 3),
+            others_max,
+            kept: CLIENTS_OF_ENTRY_KEPT.min(others_max / entries.max(1)),
+            entries,
         }
     }
 
-    /// Whether one more can be had, of a user who needs an entry or not; the error says why not.
-    pub(super) fn room_for(
-        &self,
-        client: &Client,
-        needs_entry: &dyn Fn(&Asker) -> bool,
-    ) -> Result<(), String> {
-        let owner = !needs_entry(&client.asker);
-        let alike = self
-            .connected
-            .values()
-            .filter(|other| needs_entry(&other.asker) != owner);
-        let max = if owner {
-            CLIENTS_OF_OWNER_MAX
-        } else {
-            self.others_max
+    /// Counts a client towards its entry if there is room for it. The error says which limit is reached, and how to
+    /// raise it.
+    pub(super) fn count_in(&self, client: &mut Client, policy: &Policy) -> Result<(), String> {
+        let Some(quota) = policy.connections(&client.asker) else {
+            let owners = self.count(|other| other.entry.is_none());
+            return match owners < CLIENTS_OF_OWNER_MAX {
+                true => Ok(()),
+                false => Err(format!(
+                    "root and its own user have {CLIENTS_OF_OWNER_MAX} connections, which is a fixed limit"
+                )),
+            };
         };
-        if alike.count() >= max {
-            return Err(format!("it has {max} clients already"));
-        }
         let uid = client.asker.uid;
-        let of_user = self
-            .connected
-            .values()
-            .filter(|other| other.asker.uid == uid);
-        if !owner && of_user.count() >= CLIENTS_OF_USER_MAX {
+        if self.count(|other| other.asker.uid == uid) >= quota.max {
             return Err(format!(
-                "user {uid} has {CLIENTS_OF_USER_MAX} clients already"
+                "{} has {} connections, as many as {quota} gives; raise its connections_max",
+                policy.name(uid),
+                quota.max
+            ));
+        }
+        client.entry = Some(quota.entry);
+        let of_entry = |entry| self.count(|other| other.entry == Some(entry));
+        let others = self.count(|other| other.entry.is_some());
+        let kept_for_others = (0..self.entries)
+            .filter(|entry| *entry != quota.entry)
+            .map(|entry| self.kept.saturating_sub(of_entry(entry)))
+            .sum::<usize>();
+        if of_entry(quota.entry) >= self.kept && others + kept_for_others >= self.others_max {
+            return Err(format!(
+                "other users have {others} of its {} connections, and {kept_for_others} are kept for other entries; \
+                 lower a connections_max, or raise its limit of open files (LimitNOFILE=) if that is below {}",
+                self.others_max,
+                CLIENTS_MAX * 4 / 3 + DESCRIPTORS_RESERVED
             ));
         }
         Ok(())
+    }
+
+    fn count(&self, which: impl Fn(&Client) -> bool) -> usize {
+        self.connected
+            .values()
+            .filter(|client| which(client))
+            .count()
     }
 
     /// Of those who have something to say, one of each user: the one who has waited longest. So a user who asks without

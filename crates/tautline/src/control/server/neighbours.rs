@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tautline_proto::neighbour::Neighbour;
+use tautline_proto::neighbour::{NEIGHBOUR_COUNT_MAX, Neighbour};
 
 use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
@@ -13,6 +13,10 @@ use crate::client::protocol::{Entry, Reason, Refusal, Reply};
 use crate::link::bpf::entry;
 use crate::neighbours::{ArpInterface, LockedBy, NeighbourTableError, Origin, Question};
 use crate::sys::unix;
+
+/// Places of the table that are kept for root and the control process's own user. Lower: operators leave them none.
+/// Higher: operators have fewer.
+const NEIGHBOURS_KEPT: usize = 32;
 
 /// A question that the network has been asked for a client.
 #[derive(Debug)]
@@ -55,9 +59,13 @@ impl Server {
         origin: Origin,
     ) -> Result<Granted, Refusal> {
         self.may_change_neighbours(number)?;
+        let uid = self.has_room_for_neighbour(number)?;
         self.neighbours
             .add(neighbour, origin)
             .map_err(|error| not_entered(&error))?;
+        if let Some(uid) = uid {
+            *self.entered.entry(uid).or_default() += 1;
+        }
         self.keep_neighbours();
         Ok((Reply::NeighbourAdded, Vec::new()))
     }
@@ -70,6 +78,30 @@ impl Server {
             self.neighbours.unlock();
         }
         Ok((Reply::LockSet, Vec::new()))
+    }
+
+    /// Whether one more neighbour can be had for the client; the user whom it counts towards, if any.
+    fn has_room_for_neighbour(&self, number: u64) -> Result<Option<u32>, Refusal> {
+        let asker = &self.greeted(number)?.asker;
+        let Some(quota) = self.policy.neighbours(asker) else {
+            return Ok(None);
+        };
+        let entered = self.entered.get(&asker.uid).copied().unwrap_or_default();
+        let left = NEIGHBOUR_COUNT_MAX - self.neighbours.entries().len();
+        let why = if entered >= quota.max {
+            format!(
+                "{} has entered {entered} neighbours, as many as {quota} gives; raise its neighbours_max",
+                self.policy.name(asker.uid)
+            )
+        } else if left <= NEIGHBOURS_KEPT {
+            format!(
+                "the table has {left} places left of {NEIGHBOUR_COUNT_MAX}, which are kept for root; it is emptied \
+                 when the control process and all clients have ended"
+            )
+        } else {
+            return Ok(Some(asker.uid));
+        };
+        Err(no(Reason::Full, why))
     }
 
     fn may_change_neighbours(&self, number: u64) -> Result<(), Refusal> {

@@ -10,6 +10,7 @@ use super::super::policy::{AnyPort, Asker, Taken};
 use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::client::protocol::{Reason, Refusal, Reply};
+use crate::control::PORT_KERNEL_BYTES;
 use crate::error::PortError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::PortObjects;
@@ -41,6 +42,7 @@ pub(super) struct OpenPort {
     pub(super) uid: u32,
     /// The entry of the policy that gave it.
     pub(super) rule: Option<usize>,
+    /// Of the port, and of what it sends through.
     pub(super) memory_bytes: u64,
 }
 
@@ -58,7 +60,7 @@ impl Server {
             let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
             return Err(no(Reason::Full, why));
         }
-        let memory_bytes = shape.bytes() as u64;
+        let memory_bytes = shape.bytes() as u64 + PORT_KERNEL_BYTES;
         // Before the number is looked at: a port that one may not have is nobody else's news.
         let grant = self
             .policy
@@ -167,12 +169,14 @@ impl Server {
         claim::is_free(self.number_of(port))
     }
 
-    /// Bytes that are taken, by entry and user.
+    /// Shares that are taken, by entry and user.
     fn taken(&self) -> Taken {
         let mut taken = Taken::new();
         for open in self.ports.values() {
             if let Some(rule) = open.rule {
-                *taken.entry((rule, open.uid)).or_default() += open.memory_bytes;
+                let share = taken.entry((rule, open.uid)).or_default();
+                share.ports += 1;
+                share.bytes += open.memory_bytes;
             }
         }
         taken
@@ -236,6 +240,7 @@ impl Server {
                 uid: holder.uid,
                 groups: vec![holder.gid],
             };
+            let memory_bytes = memory_bytes + PORT_KERNEL_BYTES;
             let grant = self.policy.grant(&asker, port, memory_bytes, &self.taken());
             let open = OpenPort {
                 client: None,

@@ -77,6 +77,9 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
         udp_ports: Numbers(&rule.udp_ports).to_string(),
         priorities: Numbers(&rule.priorities).to_string(),
         memory_bytes_max: rule.memory_bytes_max,
+        ports_max: rule.ports_max,
+        connections_max: rule.connections_max,
+        neighbours_max: rule.neighbours_max,
         neighbours: rule.neighbours,
     });
     rules.collect()
@@ -121,6 +124,6 @@ fn port_status(server: &Server, port: AnyPort, open: &OpenPort) -> ClientPortSta
         memory_bytes: open.memory_bytes,
         rule: open.rule.map(|index| index + 1),
         frames_refused: server.taps.refused(server.place(port)),
+        rings_withheld: server.demux.rings_withheld(server.place(port)),
     }
 }
-        rings_withheld: server.demux.rings_withheld(server.place(port)),

@@ -1,0 +1,212 @@
+//! Quotas of the users of a control process: each is reached by a process of another user, the refusal names it and
+//! says how to raise it, and others are served meanwhile.
+
+mod common;
+
+use std::os::fd::OwnedFd;
+
+use common::child;
+use common::control::{NOBODY, allow, client_node, served, start_client, start_control};
+use common::stranger::{connect, control_socket, hello, send};
+use common::unprivileged::become_user;
+use common::{hosts, port};
+use rustix::net::RecvFlags;
+use tautline::control::SharedTable;
+use tautline::{LinkKind, MacAddress, Node, NodeConfig, QueuingOptions, neighbour};
+use tautline_testbed::hosts::{Host, Hosts};
+
+/// Users with an entry each, beside [`NOBODY`]; the first of them.
+const CROWD: u32 = 61_000;
+
+fn entry(user: u32, rest: &str) -> String {
+    format!("[[allow]]\nuser = \"{user}\"\nports = [\"70-79\"]\n{rest}\n")
+}
+
+/// Connects as often as it may, and keeps the connections; why not more often.
+fn connect_until_refused(tries: usize) -> (Vec<OwnedFd>, Option<String>) {
+    let socket = control_socket("taut0");
+    let mut kept = Vec::new();
+    for _ in 0..tries {
+        let connection = connect(&socket);
+        let _reset_if_refused = send(&connection, &hello(), &[]);
+        let mut reply = [0; 400];
+        let bytes = match rustix::net::recv(&connection, &mut reply[..], RecvFlags::empty()) {
+            Ok((_, bytes)) => bytes,
+            Err(error) => return (kept, Some(error.to_string())),
+        };
+        let text = String::from_utf8_lossy(&reply[..bytes]).into_owned();
+        if text.contains("connections") {
+            return (kept, Some(text));
+        }
+        kept.push(connection);
+    }
+    (kept, None)
+}
+
+/// Opens and closes a port as root, in the second host.
+fn root_is_served(hosts: &Hosts) {
+    let open = || {
+        let node = Node::open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap();
+        let options = QueuingOptions::default();
+        drop(node.queuing_port(port(90), &options).unwrap());
+    };
+    hosts.inside(Host::B, open).unwrap();
+}
+
+#[test]
+fn a_user_has_the_connections_of_its_entry() {
+    const TEST: &str = "a_user_has_the_connections_of_its_entry";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(NOBODY);
+        let (kept, why) = connect_until_refused(9);
+        let why = why.expect("it is refused none");
+        assert_eq!(kept.len(), 5, "{why}");
+        assert!(
+            why.contains("has 5 connections, as many as [[allow]] entry 1 (user 65534) gives; raise its connections_max"),
+            "{why}"
+        );
+        // One that is gone makes room.
+        drop(kept);
+        let again = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            connect_until_refused(1).1.is_none()
+        });
+        assert!(again, "none of them was given back");
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("60", "connections_max = 5"));
+    hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
+    root_is_served(&hosts);
+}
+
+#[test]
+fn users_who_fill_the_table_keep_no_entry_out() {
+    const TEST: &str = "users_who_fill_the_table_keep_no_entry_out";
+    const USERS: u32 = 16;
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        if role == "late" {
+            let node = client_node(NOBODY).unwrap();
+            let options = QueuingOptions::default();
+            drop(node.queuing_port(port(60), &options).unwrap());
+            return;
+        }
+        become_user(role.parse().unwrap());
+        let (kept, why) = connect_until_refused(200);
+        println!("kept {}", kept.len());
+        let why = why.expect("it is refused none");
+        assert!(why.contains("connections_max"), "{why}");
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let crowd: String = (0..USERS).map(|user| entry(CROWD + user, "")).collect();
+    let _control = start_control(&hosts, TEST, &(crowd + &allow("60", "")));
+    let _crowd: Vec<_> = (0..USERS)
+        .map(|user| start_client(&hosts, TEST, &(CROWD + user).to_string()))
+        .collect();
+    hosts.inside(Host::B, || child::run(TEST, "late")).unwrap();
+    root_is_served(&hosts);
+}
+
+#[test]
+fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
+    const TEST: &str = "a_user_has_the_ports_of_its_entry_whatever_the_connections";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let first = client_node(NOBODY).unwrap();
+        let second = Node::open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap();
+        let options = QueuingOptions {
+            depth: 2,
+            ..QueuingOptions::default()
+        };
+        let mut open = vec![first.queuing_port(port(60), &options).unwrap()];
+        open.push(second.queuing_port(port(61), &options).unwrap());
+        for node in [&first, &second] {
+            let error = node.queuing_port(port(62), &options).unwrap_err();
+            assert!(
+                error.to_string().ends_with(
+                    "[[allow]] entry 1 (user 65534) gives 2 ports at a time, which are open; raise its ports_max"
+                ),
+                "{error}"
+            );
+        }
+        drop(open.pop());
+        let _room = first.queuing_port(port(62), &options).unwrap();
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("\"60-69\"", "ports_max = 2"));
+    hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
+    root_is_served(&hosts);
+}
+
+#[test]
+fn a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left() {
+    const TEST: &str = "a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let user: u32 = role.parse().unwrap();
+        become_user(user);
+        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
+        let mut entered = 0;
+        let error = loop {
+            match table.add(&of(user, entered)) {
+                Ok(()) => entered += 1,
+                Err(error) => break error.to_string(),
+            }
+        };
+        println!("entered {entered}: {error}");
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let operators = entry(CROWD, "neighbours = true\nneighbours_max = 5")
+        + &entry(CROWD + 1, "neighbours = true\nneighbours_max = 300");
+    let _control = start_control(&hosts, TEST, &operators);
+    let start = |user: u32| {
+        let mut command = child::again(TEST, &user.to_string());
+        command.stdin(std::process::Stdio::null());
+        let output = hosts.inside(Host::B, || command.output().unwrap()).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = start(CROWD);
+    assert!(said.contains("entered 5: "), "{said}");
+    assert!(said.contains("raise its neighbours_max"), "{said}");
+    let said = start(CROWD + 1);
+    assert!(said.contains("entered 219: "), "{said}");
+    assert!(
+        said.contains("32 places left of 256, which are kept for root"),
+        "{said}"
+    );
+    let enter = || {
+        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
+        table.add(&of(0, 0)).unwrap();
+    };
+    hosts.inside(Host::B, enter).unwrap();
+}
+
+/// A neighbour that nobody else enters.
+fn of(user: u32, number: u32) -> tautline::Neighbour {
+    let last = user.wrapping_mul(1_000) + number;
+    let mut neighbour = neighbour(&format!("n{user}-{number}"), [10, 9, 0, 1].into());
+    neighbour.form = tautline::Form::Ethernet;
+    neighbour.ip = None;
+    neighbour.mac = MacAddress([
+        2,
+        1,
+        (last >> 24) as u8,
+        (last >> 16) as u8,
+        (last >> 8) as u8,
+        last as u8,
+    ]);
+    neighbour
+}
