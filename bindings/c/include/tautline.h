@@ -112,7 +112,11 @@ enum tautline_code {
     /* The peer's port has not appeared on the bus by the deadline. ETIMEDOUT */
     TAUTLINE_ERROR_PEER_ABSENT = -32,
     /* The control process's policy does not allow it. EACCES */
-    TAUTLINE_ERROR_NOT_ALLOWED = -33
+    TAUTLINE_ERROR_NOT_ALLOWED = -33,
+    /* A task of the set can miss its deadline. ERANGE */
+    TAUTLINE_ERROR_SET_REFUSED = -34,
+    /* This call comes before another one that it needs, or a second time. EPROTO */
+    TAUTLINE_ERROR_WRONG_ORDER = -35
 };
 
 /* Text of a code; never null. */
@@ -395,6 +399,95 @@ struct tautline_port_counters {
 };
 
 int tautline_port_counters(tautline_port port, struct tautline_port_counters *counters);
+
+/* Periodic loops. A cycle belongs to the thread that started it, and there is one at a time: it gives the thread its
+ * scheduling, wakes it at absolute times, and counts what came too late. Settings that are refused are no failures:
+ * tautline_cycle_report() names each with its remedy. */
+
+struct tautline_cycle_options {
+    uint64_t period_ns;    /* 10 us to 1 h */
+    int32_t cpu;           /* the only CPU of the thread; -1 for any */
+    uint8_t fifo_priority; /* under SCHED_FIFO, 1 to 99; 0 leaves the policy as it is */
+    uint8_t lock_memory;   /* 1: all memory of the process is locked, and stays so */
+    uint8_t reserved[2];
+};
+
+struct tautline_tick {
+    uint64_t number;      /* of the period, from 1; skipped ones have numbers too */
+    uint64_t due_ns;      /* when it began */
+    uint64_t late_ns;     /* from then until the thread ran */
+    uint64_t deadline_ns; /* when the next one begins */
+    uint64_t skipped;     /* periods that were skipped immediately before */
+};
+
+int tautline_cycle_start(const struct tautline_cycle_options *options);
+
+/* Sleeps until the next period begins. Allocates nothing. */
+int tautline_cycle_wait(struct tautline_tick *tick);
+
+/* Settings, counters and times as text, written as snprintf does; returns its length or a code. */
+int tautline_cycle_report(char *text, size_t bytes);
+
+/* Puts the thread's settings back, as the thread's end does. */
+int tautline_cycle_stop(void);
+
+/* Real-time tasks: a set from a file (docs/executive.md), whose tasks are functions. Open it, give each task without a
+ * program its code, start it, close it. One thread at a time uses a set. */
+
+typedef struct tautline_tasks {
+    uint32_t id;
+} tautline_tasks;
+
+struct tautline_job {
+    uint64_t number;      /* of the release since the mode began, from 1 */
+    uint64_t release_ns;
+    uint64_t deadline_ns; /* the function must have returned by then */
+};
+
+typedef void (*tautline_job_function)(const struct tautline_job *job, void *context);
+typedef void (*tautline_safe_function)(void *context);
+
+/* Reads and admits a set. TAUTLINE_ERROR_SET_REFUSED if a task can miss its deadline; the text of the failure names it
+ * and says by how much. */
+int tautline_tasks_open(const char *file, tautline_tasks *tasks);
+
+/* Gives a task its code: a function for each job, and one, or null, that sets the outputs to their safe values when the
+ * task is stopped. Both are called in the task's own thread until the set is closed. A job must not block for longer
+ * than its worst case says. */
+int tautline_tasks_code(tautline_tasks tasks, const char *task, tautline_job_function run,
+                        tautline_safe_function safe_state, void *context);
+
+/* Scheduling as threads have it by themselves, and memory that is not locked: for valgrind and sanitizers. */
+#define TAUTLINE_WITHOUT_REAL_TIME UINT32_C(1)
+
+/* Starts all tasks together, on one CPU, or with -1 on any. The analysis expects one. Flags: 0, or the one above. */
+int tautline_tasks_start(tautline_tasks tasks, int cpu, uint32_t flags);
+
+/* Activates a task that has `port` in its file: call it when a message has come. Never waits. */
+int tautline_tasks_trigger(tautline_tasks tasks, const char *task);
+
+/* Asks for another mode, which takes effect when the jobs that run have ended. */
+int tautline_tasks_request_mode(tautline_tasks tasks, const char *mode);
+
+struct tautline_task_figures {
+    uint64_t jobs;             /* that ended */
+    uint64_t missed;           /* that ended after their deadline */
+    uint64_t response_p50_ns;  /* from the release to the end */
+    uint64_t response_p99_ns;
+    uint64_t response_max_ns;
+    uint64_t execution_max_ns; /* CPU time of a job */
+    uint64_t stopped;          /* 1 if the task was stopped, by its policy or because it failed */
+};
+
+int tautline_tasks_figures(tautline_tasks tasks, const char *task, struct tautline_task_figures *figures);
+
+/* Settings that could not be had, each with reason and remedy, a line each, written as snprintf does; returns the
+ * text's length or a code. Empty if there was everything. */
+int tautline_tasks_limits(tautline_tasks tasks, char *text, size_t bytes);
+
+/* Stops the tasks after the jobs that run, waits for that at most so long, and closes the set. Returns the number of
+ * tasks whose job did not return: their threads go on, below all others, and their functions and context must stay. */
+int tautline_tasks_close(tautline_tasks tasks, uint64_t patience_ns);
 
 #ifdef __cplusplus
 }

@@ -79,6 +79,8 @@ codes! {
     PoolExhausted = -31, ENOBUFS, c"all send buffers of that size are in use";
     PeerAbsent = -32, ETIMEDOUT, c"the peer's port has not appeared on the bus by the deadline";
     NotAllowed = -33, EACCES, c"the control process's policy does not allow it";
+    SetRefused = -34, ERANGE, c"a task of the set can miss its deadline";
+    WrongOrder = -35, EPROTO, c"this call comes before another one that it needs, or a second time";
 }
 
 impl Code {

@@ -2,7 +2,8 @@
 //!
 //! Two layers. The five calls of [`socket`] are for programs written against sockets: an address is a
 //! `sockaddr_in`, a failure is -1 and `errno`. Everything else begins with `tautline_`, answers with a
-//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`].
+//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`]; and loops and
+//! tasks that keep their deadlines: [`cycle`], [`tasks`].
 //!
 //! Rules of every call, and the file that enforces each:
 //! - No panic crosses the border, and `errno` and the text of the last error are set: `border`.
@@ -16,11 +17,13 @@
 
 mod border;
 mod code;
+pub mod cycle;
 mod handle;
 pub mod node;
 mod pointer;
 pub mod port;
 pub mod socket;
+pub mod tasks;
 pub mod types;
 
 pub use code::Code;

@@ -27,6 +27,87 @@ pub struct tautline_port {
     pub id: u32,
 }
 
+/// A task set.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_tasks {
+    /// Its number; 0 is never one.
+    pub id: u32,
+}
+
+/// Tasks without real-time scheduling and locked memory, for valgrind and sanitizers.
+pub const TAUTLINE_WITHOUT_REAL_TIME: u32 = 1;
+
+/// One job of a task. Times are on the clock of `tautline_now_ns`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_job {
+    /// Number of the release since the mode began, from 1.
+    pub number: u64,
+    /// Time of the release.
+    pub release_ns: u64,
+    /// Time by which the job must be done.
+    pub deadline_ns: u64,
+}
+
+/// A job's function.
+pub type tautline_job_function =
+    Option<unsafe extern "C" fn(job: *const tautline_job, context: *mut c_void)>;
+/// Function that sets the outputs to their safe values.
+pub type tautline_safe_function = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// Figures of a task since its start.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_task_figures {
+    /// Jobs that ended.
+    pub jobs: u64,
+    /// Jobs that ended after their deadline.
+    pub missed: u64,
+    /// Median of the time from a release to the end of its job.
+    pub response_p50_ns: u64,
+    /// 99th percentile.
+    pub response_p99_ns: u64,
+    /// Maximum.
+    pub response_max_ns: u64,
+    /// Longest execution time.
+    pub execution_max_ns: u64,
+    /// 1 if the task was stopped.
+    pub stopped: u64,
+}
+
+/// Settings of a cycle.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_cycle_options {
+    /// From one start to the next.
+    pub period_ns: u64,
+    /// The only CPU of the thread; -1 for any.
+    pub cpu: i32,
+    /// Priority under SCHED_FIFO; 0 leaves the policy as it is.
+    pub fifo_priority: u8,
+    /// Whether all memory of the process is locked.
+    pub lock_memory: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+}
+
+/// One start of a cycle.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_tick {
+    /// Number of the period, from 1.
+    pub number: u64,
+    /// Time at which it began.
+    pub due_ns: u64,
+    /// Time from then until the thread ran.
+    pub late_ns: u64,
+    /// Start of the next period.
+    pub deadline_ns: u64,
+    /// Periods that were skipped immediately before.
+    pub skipped: u64,
+}
+
 /// The way from one port to one port of a peer.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -523,6 +523,79 @@ static void waiting_for_a_peer(void)
     EXPECT(tautline_port_close(sender) == 0 && tautline_port_close(receiver) == 0);
 }
 
+static void no_job(const struct tautline_job *job, void *context)
+{
+    (void)job;
+    (void)context;
+}
+
+static void loops(void)
+{
+    struct tautline_tick tick;
+    struct tautline_cycle_options options = {.period_ns = 1000000, .cpu = -1};
+    REFUSED(tautline_cycle_wait(&tick), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    REFUSED(tautline_cycle_stop(), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    REFUSED(tautline_cycle_start(NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    options.period_ns = 0;
+    REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    options.period_ns = UINT64_MAX;
+    REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    options.period_ns = 1000000;
+    options.fifo_priority = 100;
+    REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    options.fifo_priority = 0;
+    options.cpu = -2;
+    REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    options.cpu = -1;
+    EXPECT(tautline_cycle_start(&options) == 0);
+    REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    REFUSED(tautline_cycle_wait(NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_cycle_wait(&tick) == 0 && tick.deadline_ns == tick.due_ns + 1000000);
+    EXPECT(tautline_cycle_report(NULL, 0) > 0);
+    EXPECT(tautline_cycle_stop() == 0);
+}
+
+static void task_sets(void)
+{
+    static const char FILE_NAME[] = "/tmp/tautline-abuse-XXXXXX";
+    static const char SET[] = "[[task]]\nname = 'a'\nperiod = '20ms'\nworst_case = '1ms'\n";
+    static const char LATE[] = "[[task]]\nname = 'b'\nperiod = '20ms'\nworst_case = '20ms'\n";
+    char file[sizeof FILE_NAME];
+    memcpy(file, FILE_NAME, sizeof file);
+    int descriptor = mkstemp(file);
+    EXPECT(descriptor >= 0 && write(descriptor, SET, sizeof SET - 1) == sizeof SET - 1);
+    tautline_tasks tasks = {0};
+    REFUSED(tautline_tasks_open(NULL, &tasks), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_tasks_open(file, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_tasks_open("/nowhere/set.toml", &tasks), TAUTLINE_ERROR_CONFIG_WRONG, EINVAL);
+    REFUSED(tautline_tasks_start(tasks, -1, TAUTLINE_WITHOUT_REAL_TIME), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    EXPECT(tautline_tasks_open(file, &tasks) == 0);
+    REFUSED(tautline_tasks_code(tasks, "a", NULL, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_tasks_code(tasks, NULL, no_job, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_tasks_code(tasks, "b", no_job, NULL, NULL), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
+    REFUSED(tautline_tasks_start(tasks, -1, TAUTLINE_WITHOUT_REAL_TIME), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    EXPECT(tautline_tasks_code(tasks, "a", no_job, NULL, NULL) == 0);
+    REFUSED(tautline_tasks_code(tasks, "a", no_job, NULL, NULL), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    struct tautline_task_figures figures;
+    REFUSED(tautline_tasks_figures(tasks, "a", &figures), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    REFUSED(tautline_tasks_trigger(tasks, "a"), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    REFUSED(tautline_tasks_start(tasks, -2, 0), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_tasks_start(tasks, -1, 2), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    EXPECT(tautline_tasks_start(tasks, -1, TAUTLINE_WITHOUT_REAL_TIME) == 0);
+    REFUSED(tautline_tasks_start(tasks, -1, TAUTLINE_WITHOUT_REAL_TIME), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    REFUSED(tautline_tasks_trigger(tasks, "a"), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+    REFUSED(tautline_tasks_request_mode(tasks, "none"), TAUTLINE_ERROR_CONFIG_WRONG, EINVAL);
+    REFUSED(tautline_tasks_figures(tasks, "a", NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_tasks_figures(tasks, "a", &figures) == 0 && figures.stopped == 0);
+    EXPECT(tautline_tasks_limits(tasks, NULL, 0) >= 0);
+    EXPECT(tautline_tasks_close(tasks, UINT64_C(5000000000)) == 0);
+    REFUSED(tautline_tasks_close(tasks, 0), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    EXPECT(write(descriptor, LATE, sizeof LATE - 1) == sizeof LATE - 1);
+    REFUSED(tautline_tasks_open(file, &tasks), TAUTLINE_ERROR_SET_REFUSED, ERANGE);
+    close(descriptor);
+    unlink(file);
+}
+
 int main(void)
 {
     EXPECT(tautline_last_error(NULL, 0) == 0);
@@ -535,6 +608,8 @@ int main(void)
     nodes_of_sockets();
     waiting_for_a_peer();
     texts();
+    loops();
+    task_sets();
     puts("all refused as documented");
     return EXIT_SUCCESS;
 }

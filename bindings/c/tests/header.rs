@@ -235,6 +235,47 @@ fn structs_have_the_same_layout_on_both_sides() {
             undelivered
         }
     );
+    layout!(
+        text,
+        tautline_cycle_options {
+            period_ns,
+            cpu,
+            fifo_priority,
+            lock_memory,
+            reserved
+        }
+    );
+    layout!(
+        text,
+        tautline_tick {
+            number,
+            due_ns,
+            late_ns,
+            deadline_ns,
+            skipped
+        }
+    );
+    layout!(text, tautline_tasks { id });
+    layout!(
+        text,
+        tautline_job {
+            number,
+            release_ns,
+            deadline_ns
+        }
+    );
+    layout!(
+        text,
+        tautline_task_figures {
+            jobs,
+            missed,
+            response_p50_ns,
+            response_p99_ns,
+            response_max_ns,
+            execution_max_ns,
+            stopped
+        }
+    );
     // Each struct that the header defines is among them.
     let defined = declarations()
         .lines()
@@ -263,6 +304,10 @@ fn constants_are_the_same_on_both_sides() {
     same("TAUTLINE_NOW", TAUTLINE_NOW);
     same("TAUTLINE_BATCH_MAX", TAUTLINE_BATCH_MAX as u64);
     same("TAUTLINE_FOREVER", TAUTLINE_FOREVER);
+    same(
+        "TAUTLINE_WITHOUT_REAL_TIME",
+        TAUTLINE_WITHOUT_REAL_TIME.into(),
+    );
     same("TAUTLINE_PRIORITY_LOWEST", Priority::LOWEST.get().into());
     same("TAUTLINE_PRIORITY_NORMAL", Priority::NORMAL.get().into());
     same("TAUTLINE_PRIORITY_HIGHEST", Priority::HIGHEST.get().into());
@@ -306,6 +351,8 @@ fn errno_name(errno: i32) -> &'static str {
         libc::ENOTRECOVERABLE => "ENOTRECOVERABLE",
         libc::ETIMEDOUT => "ETIMEDOUT",
         libc::EACCES => "EACCES",
+        libc::ERANGE => "ERANGE",
+        libc::EPROTO => "EPROTO",
         other => panic!("errno {other} has no name here"),
     }
 }

@@ -250,6 +250,28 @@ fn one_thread_waits_for_two_ports() {
     }
 }
 
+#[test]
+fn a_loop_in_c_keeps_its_period() {
+    let program = IMAGE.example("cycle", "plain");
+    let text = output_of(IMAGE.run(&program).arg("200"));
+    assert!(text.starts_with("cycle of 1ms"), "{text}");
+    assert!(
+        text.contains("200 cycles") && text.contains("late: p50"),
+        "{text}"
+    );
+    assert!(output_of(IMAGE.under_valgrind(&program).arg("5")).contains("5 cycles"));
+}
+
+#[test]
+fn tasks_in_c_run_from_their_file() {
+    let program = IMAGE.example("three_rates", "plain");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three_rates.toml");
+    let text = output_of(IMAGE.run(&program).arg(&file).arg("1"));
+    let jobs = text.strip_prefix("control: ");
+    let jobs = jobs.and_then(|text| text.split_once(" jobs")).unwrap().0;
+    assert!((2..=1_100).contains(&jobs.parse().unwrap()), "{text}");
+}
+
 /// A program that runs beside the test; killed when dropped.
 struct Beside {
     child: Child,

@@ -42,7 +42,8 @@ fn may_map(bytes: u64) -> bool {
     let Ok(bytes) = usize::try_from(bytes) else {
         return true;
     };
-    let Some(length) = bytes.checked_add(rustix::param::page_size()) else {
+    // The kernel rounds it up to whole pages.
+    let Some(length) = bytes.checked_add(1) else {
         return true;
     };
     // Not accessible, so nothing is filled; it counts against the limit all the same.

@@ -16,7 +16,7 @@ use tautline_exec::{
 
 use crate::file::{self, FileError, TaskFile};
 use crate::program::{self, Program};
-use crate::segment::{self, Description, Segment, TaskDescription};
+use crate::segment::{self, Description, Segment, TaskDescription, TaskView};
 use crate::summary::{Summary, TaskSummary};
 use crate::sys::{self, PriorityMutex};
 use crate::thread::{self, Body, TaskBody, TaskThread, Worker};
@@ -563,6 +563,15 @@ impl Running {
                 task: task.to_owned(),
             }),
         }
+    }
+
+    /// Figures of a task.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`].
+    pub fn task(&self, name: &str) -> Result<TaskView, RunError> {
+        let index = index_of(&self.shared.set, name)?;
+        Ok(segment::view(self.shared.segment.figures(index)))
     }
 
     /// Health records that are kept, the oldest first. Holds the tasks up for a microsecond or two.
