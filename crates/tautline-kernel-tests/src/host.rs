@@ -4,11 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tautline_lab::kernels::guest::find_reports;
 use tautline_lab::kernels::initramfs::Initramfs;
-use tautline_lab::kernels::qemu::{Accelerator, Guest, tail};
+use tautline_lab::kernels::qemu::{Accelerator, Guest, LAB_CPU_COUNT, tail};
 use tautline_lab::kernels::{Arch, KernelSource, KernelsError, archive, modules::modules};
 
 use crate::emulator::Emulator;
@@ -19,8 +20,8 @@ use crate::plan::{Cell, Part, cells};
 use crate::programs::{BPF_OBJECTS, Programs, add_bpf_objects, add_tools};
 use crate::report::{CellResult, KernelResult};
 
-/// CPUs of a guest: two, since sender and receiver run at once in many tests.
-const CPU_COUNT: u32 = 2;
+/// Kernel parameters of all guests: mitigations only cost there.
+const PARAMETERS: &str = "mitigations=off";
 
 /// Memory of a guest in MiB. Lower: the initramfs, about 150 MiB that are there twice while it is unpacked, and the
 /// rings of link `xsk` do not fit. Higher: nothing is gained.
@@ -45,6 +46,8 @@ pub(crate) struct Bench<'a> {
     /// Directory of further BPF objects, which the guests load too.
     pub(crate) bpf_objects: Option<&'a Path>,
     pub(crate) stop: &'a AtomicBool,
+    /// Held while a guest is prepared: the archive's tools lock their directories.
+    pub(crate) preparing: Mutex<()>,
 }
 
 impl Bench<'_> {
@@ -54,6 +57,10 @@ impl Bench<'_> {
         kernel: &Kernel,
         programs: &Programs,
     ) -> Result<KernelResult, KernelsError> {
+        let preparing = self
+            .preparing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let (job, arch) = (&kernel.job, kernel.job.arch);
         let packages = archive::kernel_packages(job, self.cache)?;
         let image = archive::kernel_image(job, self.cache)?;
@@ -76,7 +83,7 @@ impl Bench<'_> {
             })
             .flat_map(|(number, driver)| driver.cards(number))
             .collect();
-        let scratch = Scratch::new(self.cache)?;
+        let scratch = Scratch::new(self.cache, &kernel.name())?;
         let initramfs = scratch.0.join("initramfs");
         let content = self.initramfs(kernel, programs, files, &orders, &scratch.0)?;
         fs::write(&initramfs, content).map_err(KernelsError::file(&initramfs))?;
@@ -86,10 +93,12 @@ impl Bench<'_> {
             arch,
             kernel: &image,
             initramfs: &initramfs,
-            parameters: &job.kernel.parameters.join(" "),
-            accelerator: Accelerator::Emulated,
-            cpu_count: CPU_COUNT,
+            parameters: &format!("{PARAMETERS} {}", job.kernel.parameters.join(" ")),
+            // Its time is that of its instructions, so that a busy host makes no test late, and waiting takes none.
+            accelerator: Accelerator::InstructionCount,
+            cpu_count: LAB_CPU_COUNT,
             memory_mib: MEMORY_MIB,
+            has_pci_express: true,
             devices: &devices,
             qemu: qemu.as_ref(),
             time_limit: Duration::from_secs(
@@ -101,6 +110,7 @@ impl Bench<'_> {
                         .sum::<u64>(),
             ),
         };
+        drop(preparing);
         let end = guest.run_to_the_end(None, self.stop)?;
         let directory = self.out.join(name.replace('/', "_"));
         fs::create_dir_all(&directory).map_err(KernelsError::file(&directory))?;
@@ -263,8 +273,9 @@ fn judge(cell: &Cell, outcome: Option<&Outcome>) -> CellResult {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(cache: &Path) -> Result<Scratch, KernelsError> {
-        let path = cache.join(format!("kernel-tests-{}", std::process::id()));
+    fn new(cache: &Path, kernel: &str) -> Result<Scratch, KernelsError> {
+        let kernel = kernel.replace('/', "_");
+        let path = cache.join(format!("kernel-tests-{}-{kernel}", std::process::id()));
         fs::create_dir_all(&path).map_err(KernelsError::file(&path))?;
         Ok(Scratch(path))
     }

@@ -13,11 +13,12 @@ mod plan;
 mod programs;
 mod report;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use clap::Parser;
@@ -68,6 +69,9 @@ struct Arguments {
     /// Print the table of the results that there are, and end
     #[arg(long)]
     table: bool,
+    /// Kernels at once [default: one for each CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
     /// Directory for results, consoles and outputs
     #[arg(long, default_value = "target/kernel-tests")]
     out: PathBuf,
@@ -206,28 +210,74 @@ fn run_all(
             with_tools: !arguments.quick,
             bpf_objects: arguments.bpf_objects.as_deref(),
             stop: &stop,
+            preparing: Mutex::new(()),
         };
-        for kernel in kernels.iter().filter(|kernel| kernel.job.arch == arch) {
-            let result = run_one(&bench, kernel, &programs, arguments.add)?;
-            result.write(&arguments.out)?;
-            results.push(result);
-        }
+        let of_arch: Vec<&Kernel> = kernels.iter().filter(|one| one.job.arch == arch).collect();
+        let jobs = arguments.jobs.map_or_else(cpu_count, usize::from);
+        results.extend(run_side_by_side(
+            &bench, &of_arch, &programs, arguments, jobs,
+        )?);
     }
     Ok(results)
 }
 
+fn cpu_count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs so many kernels at once, in threads that each take the next one. The first error of the host ends all.
+fn run_side_by_side(
+    bench: &Bench,
+    kernels: &[&Kernel],
+    programs: &Programs,
+    arguments: &Arguments,
+    jobs: usize,
+) -> Result<Vec<KernelResult>, Box<dyn std::error::Error>> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let mut done = Vec::new();
+        // Relaxed: the number is all that the threads share.
+        while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = run_one(bench, kernel, programs, arguments.add).and_then(|result| {
+                let written = result.write(&arguments.out);
+                written.map_err(KernelsError::file(&arguments.out))?;
+                Ok(result)
+            });
+            let failed = result.is_err();
+            done.push(result);
+            if failed {
+                next.store(kernels.len(), Ordering::Relaxed);
+            }
+        }
+        done
+    };
+    let done: Vec<Result<KernelResult, KernelsError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.min(kernels.len()))
+            .map(|_| scope.spawn(take))
+            .collect();
+        let done = threads.into_iter().map(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        done.flatten().collect()
+    });
+    let results = done.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(in_order(results))
+}
+
+/// Runs one kernel, and prints what came of it in one piece.
 fn run_one(
     bench: &Bench,
     kernel: &Kernel,
     programs: &Programs,
     add: bool,
 ) -> Result<KernelResult, KernelsError> {
-    println!("== {} ({})", kernel.name(), kernel.origin);
+    let mut text = format!("== {} ({})\n", kernel.name(), kernel.origin);
     let begun = Instant::now();
     let mut result = match bench.run(kernel, programs) {
         Ok(result) => result,
         Err(error) if is_reason_to_skip(&error) => {
-            println!("SKIPPED: {error}");
+            let _ = writeln!(text, "SKIPPED: {error}");
             KernelResult::skipped(kernel, &error.to_string())
         }
         Err(error) => return Err(error),
@@ -235,7 +285,8 @@ fn run_one(
     for cell in &result.cells {
         let (driver, mode, what) = (&cell.driver, &cell.mode, &cell.what);
         let counts = &cell.counts;
-        println!(
+        let _ = writeln!(
+            text,
             "{:34} {:5} passed {:3} failed {:3} skipped {:6.0} s",
             [driver.as_str(), mode, what].join(" ").trim(),
             counts.passed,
@@ -244,16 +295,17 @@ fn run_one(
             cell.seconds
         );
         for reason in &cell.skipped {
-            println!("    skipped: {reason}");
+            let _ = writeln!(text, "    skipped: {reason}");
         }
         if let Some(problem) = &cell.problem {
-            println!("    {problem}");
+            let _ = writeln!(text, "    {problem}");
         }
     }
     for note in &result.notes {
-        println!("note: {note}");
+        let _ = writeln!(text, "note: {note}");
     }
-    println!("{:.0} s in all", begun.elapsed().as_secs_f64());
+    let _ = writeln!(text, "{:.0} s in all", begun.elapsed().as_secs_f64());
+    print!("{text}");
     if add && let Some(older) = result.older(bench.out) {
         result = result.added_to(older);
     }

@@ -509,7 +509,7 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
         size_mib_max: GUEST_SIZE_MIB_MAX,
         time: match settings.accelerator {
             Accelerator::InstructionCount => TimeBase::Virtual,
-            Accelerator::Kvm | Accelerator::Emulated => TimeBase::Guest,
+            Accelerator::Kvm => TimeBase::Guest,
         },
         command: settings.command.clone(),
         turns: settings.turns,
@@ -571,6 +571,7 @@ impl Prepared {
             accelerator: settings.accelerator,
             cpu_count: qemu::LAB_CPU_COUNT,
             memory_mib: qemu::LAB_MEMORY_MIB,
+            has_pci_express: false,
             devices: &[],
             qemu: None,
             time_limit: settings.time_limit,

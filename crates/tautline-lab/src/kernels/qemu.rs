@@ -31,9 +31,6 @@ pub enum Accelerator {
     InstructionCount,
     /// Hardware virtualisation on the host's clock.
     Kvm,
-    /// Emulated on the host's clock, each CPU of the guest in a thread of the host: neither reproducible nor fast, and
-    /// the form for guests that measure nothing.
-    Emulated,
 }
 
 /// A QEMU that is not the system's.
@@ -71,6 +68,8 @@ pub struct Guest<'a> {
     pub cpu_count: u32,
     /// Memory.
     pub memory_mib: u32,
+    /// Whether it has PCI Express, without which some network cards do not work.
+    pub has_pci_express: bool,
     /// Arguments of QEMU for further devices.
     pub devices: &'a [String],
     /// QEMU to run; if none, the system's.
@@ -94,11 +93,10 @@ impl Guest<'_> {
                 ]
             }
             Accelerator::Kvm => vec!["-accel", "kvm"],
-            Accelerator::Emulated => vec!["-accel", "tcg,thread=multi"],
         };
         let (mut machine, cpu) = self.arch.machine_and_cpu();
-        if self.accelerator == Accelerator::Emulated && self.arch == Arch::X86_64 {
-            machine = "q35"; // PCI Express, without which igb does not work
+        if self.has_pci_express && self.arch == Arch::X86_64 {
+            machine = "q35";
         }
         let cpu = if self.accelerator == Accelerator::Kvm {
             "host"
@@ -123,12 +121,8 @@ impl Guest<'_> {
         arguments.extend_from_slice(self.devices);
         arguments.push("-append".to_owned());
         arguments.push(format!(
-            "console={} panic=-1 nokaslr norandmaps mitigations={} quiet loglevel=4 {}",
+            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {}",
             self.arch.console(),
-            match self.accelerator {
-                Accelerator::Emulated => "off", // they only cost there
-                _ => "auto",
-            },
             self.parameters
         ));
         arguments
