@@ -3,30 +3,42 @@
 //!
 //! A journal is one small file in the [runtime directory](crate::runtime_directory), which a restart of the machine
 //! empties together with the settings. One process at a time holds it. The lab has one; so has each interface whose
-//! receive processing is tuned.
+//! receive processing is tuned, and each partition.
+//!
+//! Several journals may change the same setting. Their changes lie above each other in the order in which they were
+//! made, each as a rule that makes a value from the one below it ([`NewValue`]). Putting one back takes it out of
+//! that pile: the changes above it are made anew, to the value below it, and the last of all restores the first value.
+//! So all journals of a directory are changed under its lock, and the files hold the truth, not the memory of those
+//! who wrote them.
 //!
 //! A journal is believed only if this user or root owns it and nobody else can write it or its directory. And
 //! whatever it says, no file but a setting of the kernel is written, and no directory is removed but a temporary one
-//! of this user.
+//! of this user, and groups of processes with a name of ours.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::group::Group;
 use crate::process::start_ticks;
-use crate::setting::Setting;
+use crate::setting::{NewValue, Setting};
 use crate::temporary::{remove_left, temporary_name};
-use crate::{Directory, StateError, TemporaryDirectory, runtime_directory};
+use crate::{Directory, Lock, StateError, TemporaryDirectory, runtime_directory};
 
-/// Longest journal. Each change takes a hundred bytes or two: lower, and the interrupts of a large machine would not
-/// fit; higher, and a damaged file would take more memory.
-const JOURNAL_BYTES_MAX: usize = 1 << 20;
+/// Longest journal. Each change takes a hundred bytes or two: lower, and the interrupts and threads of a large machine
+/// would not fit; higher, and a damaged file would take more memory.
+const JOURNAL_BYTES_MAX: usize = 16 << 20;
 
-/// Longest wait for another process that is opening a journal, which takes it milliseconds. Lower, and a busy machine
-/// refuses a second start; higher, and a stuck process delays ours by that much.
-const OPENING_TIME_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for another process that changes settings, which takes it milliseconds, for a partition up to a second.
+/// Lower, and a busy machine refuses a second start; higher, and a stuck process delays ours by that much.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// End of the names of journals.
+const SUFFIX: &str = ".json";
 
 /// Journals are for their owner alone.
 const JOURNAL_MODE: u32 = 0o600;
@@ -42,6 +54,12 @@ pub enum JournalError {
         holder: &'static str,
         /// Its process.
         pid: u32,
+    },
+    /// The journal holds changes that are in force.
+    #[error("there is a {holder} of this name")]
+    Exists {
+        /// Kind of its holder.
+        holder: &'static str,
     },
     /// The journal cannot be kept.
     #[error("the journal cannot be used: {0}")]
@@ -66,23 +84,92 @@ struct Entries {
     pid: u32,
     /// Start of that process in clock ticks since boot: tells it from a later one with the same number.
     started_ticks: u64,
-    /// Settings and their former values, in the order of the changes.
-    settings: Vec<(Setting, String)>,
+    /// Changes of settings, in their order.
+    settings: Vec<Layer>,
+    /// Groups of processes to remove.
+    #[serde(default)]
+    groups: Vec<Group>,
     /// Temporary directories to remove with all that is in them.
     directories: Vec<PathBuf>,
     /// Trace instances, which the kernel removes with the directory alone.
     trace_instances: Vec<PathBuf>,
+    /// Notes of the holder, which mean nothing here.
+    #[serde(default)]
+    record: Option<Value>,
 }
+
+/// One change of a setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Layer {
+    setting: Setting,
+    /// Value below this change: the machine's own, or that of the change below.
+    before: String,
+    value: NewValue,
+    /// Place among all changes of a directory: a higher number lies above a lower one.
+    order: u64,
+}
+
+/// A journal as it lies in the directory, for those who only look.
+#[derive(Debug)]
+pub struct Look {
+    /// Notes of its holder.
+    pub record: Option<Value>,
+    /// Process that holds it, if one lives that does.
+    pub holder: Option<u32>,
+    /// Whether its changes stay in force without a process.
+    pub is_kept: bool,
+    /// Settings that are changed, each with the value to put back.
+    pub settings: Vec<(Setting, String)>,
+}
+
+impl Look {
+    /// The journal of this name, if there is one.
+    pub fn at(directory: &Directory, name: &str) -> Result<Option<Look>, StateError> {
+        let Some(entries) = read(directory, name)? else {
+            return Ok(None);
+        };
+        let settings = entries.settings.iter();
+        Ok(Some(Look {
+            holder: entries.holder(),
+            is_kept: entries.pid == KEPT,
+            settings: settings
+                .map(|layer| (layer.setting.clone(), layer.before.clone()))
+                .collect(),
+            record: entries.record,
+        }))
+    }
+}
+
+/// Process number in a journal that is held by none: no process has it.
+const KEPT: u32 = 0;
 
 impl Entries {
     fn is_empty(&self) -> bool {
-        self.settings.is_empty() && self.directories.is_empty() && self.trace_instances.is_empty()
+        self.settings.is_empty()
+            && self.groups.is_empty()
+            && self.directories.is_empty()
+            && self.trace_instances.is_empty()
+    }
+
+    /// Process that lives and holds the journal.
+    fn holder(&self) -> Option<u32> {
+        let lives = start_ticks(self.pid) == Some(self.started_ticks);
+        (self.pid != KEPT && lives).then_some(self.pid)
     }
 
     /// Another process that lives and holds the journal.
     fn other_holder(&self) -> Option<u32> {
-        let lives = start_ticks(self.pid) == Some(self.started_ticks);
-        (self.pid != std::process::id() && lives).then_some(self.pid)
+        self.holder().filter(|pid| *pid != std::process::id())
+    }
+}
+
+/// The journal of this name, if there is one.
+fn read(directory: &Directory, name: &str) -> Result<Option<Entries>, StateError> {
+    match directory.read(name, JOURNAL_BYTES_MAX) {
+        Err(error) if error.is_absent() => Ok(None),
+        // It is written whole or not at all, so one that cannot be read was not written by this release, and
+        // its changes cannot be told.
+        text => Ok(Some(serde_json::from_slice(&text?).unwrap_or_default())),
     }
 }
 
@@ -115,30 +202,96 @@ impl Journal {
         holder: &'static str,
     ) -> Result<(Journal, Vec<String>), JournalError> {
         // Of two processes that open at once, the second shall find the first's number.
-        let _opening = directory.lock(OPENING_TIME_MAX)?;
-        let left = match directory.read(name, JOURNAL_BYTES_MAX) {
-            Err(error) if error.is_absent() => Entries::default(),
-            // It is written whole or not at all, so one that cannot be read was not written by this release, and
-            // what it changed cannot be told.
-            text => serde_json::from_slice(&text?).unwrap_or_default(),
-        };
+        let lock = directory.lock(LOCK_TIME_MAX)?;
+        let left = read(&directory, name)?.unwrap_or_default();
         if let Some(pid) = left.other_holder() {
             return Err(JournalError::Busy { holder, pid });
         }
-        let mut journal = Journal {
+        let mut journal = Journal::with(directory, name, left);
+        let recovered = journal.put_back_locked(&lock);
+        journal.hold()?;
+        Ok((journal, recovered))
+    }
+
+    /// Opens a journal that must not hold changes, be they kept or of a process that lives, this one included.
+    pub fn open_new_in(
+        directory: Directory,
+        name: &str,
+        holder: &'static str,
+    ) -> Result<(Journal, Vec<String>), JournalError> {
+        let lock = directory.lock(LOCK_TIME_MAX)?;
+        let left = read(&directory, name)?;
+        let in_force = |left: &Entries| left.pid == KEPT || left.holder().is_some();
+        if left.as_ref().is_some_and(in_force) {
+            return Err(JournalError::Exists { holder });
+        }
+        let mut journal = Journal::with(directory, name, left.unwrap_or_default());
+        let recovered = journal.put_back_locked(&lock);
+        journal.hold()?;
+        Ok((journal, recovered))
+    }
+
+    /// Puts back the changes of a journal whose process has died, and returns them as text. A journal that is kept, or
+    /// whose process lives, stays as it is.
+    pub fn recover_in(directory: &Directory, name: &str) -> Result<Vec<String>, JournalError> {
+        let lock = directory.lock(LOCK_TIME_MAX)?;
+        let left = read(directory, name)?.filter(|left| left.pid != KEPT);
+        let Some(left) = left.filter(|left| left.holder().is_none()) else {
+            return Ok(Vec::new());
+        };
+        let mut journal = Journal::with(directory.try_clone()?, name, left);
+        let recovered = journal.put_back_locked(&lock);
+        journal.disown();
+        Ok(recovered)
+    }
+
+    fn with(directory: Directory, name: &str, entries: Entries) -> Journal {
+        Journal {
             directory,
             name: name.to_owned(),
-            entries: left,
+            entries,
             changes: Vec::new(),
             refused: Vec::new(),
             _private: None,
-            written: false,
-        };
-        let recovered = journal.put_back();
-        journal.entries.pid = std::process::id();
-        journal.entries.started_ticks = start_ticks(std::process::id()).unwrap_or(0);
-        journal.save()?;
-        Ok((journal, recovered))
+            written: true,
+        }
+    }
+
+    /// Makes this process the holder.
+    fn hold(&mut self) -> Result<(), StateError> {
+        self.entries.pid = std::process::id();
+        self.entries.started_ticks = start_ticks(std::process::id()).unwrap_or(0);
+        self.save()
+    }
+
+    /// Leaves the file as it is.
+    fn disown(&mut self) {
+        self.entries = Entries::default();
+        self.written = false;
+    }
+
+    /// Locks the directory and reads the file again, which other journals may have changed.
+    fn lock(&mut self) -> Result<Lock, StateError> {
+        let lock = self.directory.lock(LOCK_TIME_MAX)?;
+        if let Some(entries) = read(&self.directory, &self.name)?
+            && self.written
+        {
+            self.entries = entries;
+        }
+        Ok(lock)
+    }
+
+    /// The other journals of the directory, by name. One that cannot be read has no changes that can be told.
+    fn others(&self) -> BTreeMap<String, Entries> {
+        let entries = self.directory.entries().unwrap_or_default().into_iter();
+        entries
+            .filter_map(|entry| entry.name.into_string().ok())
+            .filter(|name| name.ends_with(SUFFIX) && !name.starts_with('.') && *name != self.name)
+            .filter_map(|name| {
+                let entries = read(&self.directory, &name).ok()??;
+                Some((name, entries))
+            })
+            .collect()
     }
 
     /// A journal that no later start will find: everything is put back at the end and on ^C, but not after a kill.
@@ -158,26 +311,105 @@ impl Journal {
 
     /// The same for any setting.
     pub fn change(&mut self, setting: &Setting, after: &str) -> io::Result<()> {
-        let before = setting.read()?;
-        if before == after {
+        let wanted = (setting.clone(), NewValue::Exactly(after.to_owned()));
+        self.change_all(&[wanted]).remove(0)
+    }
+
+    /// Changes several settings, each at most once. All of them are noted before the first is changed. Returns an answer
+    /// for each.
+    pub fn change_all(&mut self, wanted: &[(Setting, NewValue)]) -> Vec<io::Result<()>> {
+        let failed = |error: &dyn Fn() -> io::Error| wanted.iter().map(|_| Err(error())).collect();
+        let _lock = match self.lock() {
+            Ok(lock) => lock,
+            Err(error) => return failed(&|| io::Error::new(error.kind(), error.to_string())),
+        };
+        let others = self.others();
+        let of_others = || others.values().flat_map(|entries| &entries.settings);
+        let own_highest = self.entries.settings.iter().map(|layer| layer.order).max();
+        let mut order = of_others()
+            .map(|layer| layer.order)
+            .max()
+            .max(own_highest)
+            .unwrap_or(0);
+        let mut planned = Vec::new();
+        for (setting, value) in wanted {
+            let plan = setting.read().and_then(|before| {
+                let after = value.over(&before)?;
+                Ok((before, after))
+            });
+            // A value that is there already is noted only where another journal would put it back.
+            let is_shared = || of_others().any(|layer| layer.setting == *setting);
+            let mut is_noted = false;
+            if let Ok((before, after)) = &plan
+                && (before != after || is_shared())
+            {
+                is_noted = true;
+                order += 1;
+                self.entries.settings.push(Layer {
+                    setting: setting.clone(),
+                    before: before.clone(),
+                    value: value.clone(),
+                    order,
+                });
+            }
+            planned.push((plan, is_noted.then_some(order)));
+        }
+        if let Err(error) = self.save() {
+            return failed(&|| io::Error::new(error.kind(), error.to_string()));
+        }
+        let mut answers = Vec::new();
+        for ((setting, _), (plan, noted)) in wanted.iter().zip(planned) {
+            let answer = plan.and_then(|(before, after)| {
+                if before == after {
+                    return Ok(());
+                }
+                setting.write(&after)?;
+                self.changes.push(Change {
+                    what: setting.to_string(),
+                    before,
+                    after,
+                    restored: false,
+                });
+                Ok(())
+            });
+            if answer.is_err() {
+                let settings = &mut self.entries.settings;
+                settings.retain(|layer| Some(layer.order) != noted);
+            }
+            answers.push(answer);
+        }
+        // Those that were refused stay noted if this fails, and are put back to the value that they have.
+        let _ = self.save();
+        answers
+    }
+
+    /// Makes a group of processes, having noted it. One that another journal has made is shared with that one.
+    pub fn make_group(&mut self, group: &Group) -> Result<(), StateError> {
+        let _lock = self.lock()?;
+        let others = self.others();
+        let is_shared = others.values().any(|other| other.has_group(group));
+        self.entries.groups.push(group.clone());
+        self.save()?;
+        let made = group.make();
+        if matches!(made, Ok(true)) || (is_shared && made.is_ok()) {
             return Ok(());
         }
-        self.entries
-            .settings
-            .push((setting.clone(), before.clone()));
+        // Not ours, so it is not to be removed either.
+        self.entries.groups.pop();
         self.save()?;
-        if let Err(error) = setting.write(after) {
-            self.entries.settings.pop();
-            self.save()?;
-            return Err(error);
-        }
-        self.changes.push(Change {
-            what: setting.to_string(),
-            before,
-            after: after.to_owned(),
-            restored: false,
-        });
-        Ok(())
+        made?;
+        Err(StateError::Io {
+            action: "make",
+            path: group.path.clone(),
+            source: io::ErrorKind::AlreadyExists.into(),
+        })
+    }
+
+    /// Keeps notes of the holder with the changes.
+    pub fn set_record(&mut self, record: Value) -> Result<(), StateError> {
+        let _lock = self.lock()?;
+        self.entries.record = Some(record);
+        self.save()
     }
 
     /// Changes so far.
@@ -192,11 +424,10 @@ impl Journal {
 
     /// Leaves everything as it was changed, for whoever opens the journal next to put back.
     pub fn keep(mut self) -> Result<(), StateError> {
-        // No process has number 0: nobody holds the journal.
-        self.entries.pid = 0;
+        let _lock = self.lock()?;
+        self.entries.pid = KEPT;
         self.save()?;
-        self.entries = Entries::default();
-        self.written = false;
+        self.disown();
         Ok(())
     }
 
@@ -219,6 +450,7 @@ impl Journal {
     ) -> Result<TemporaryDirectory, StateError> {
         let name = temporary_name(prefix);
         let parent = std::path::absolute(parent).map_err(StateError::io("open", parent))?;
+        let _lock = self.lock()?;
         self.entries.directories.push(parent.join(&name));
         self.save()?;
         TemporaryDirectory::make_named(&parent, &name)
@@ -226,6 +458,7 @@ impl Journal {
 
     /// Notes a trace instance that must be gone afterwards, before it is made.
     pub fn will_make_trace_instance(&mut self, path: &Path) -> Result<(), StateError> {
+        let _lock = self.lock()?;
         self.entries.trace_instances.push(path.to_owned());
         self.save()
     }
@@ -238,19 +471,33 @@ impl Journal {
                 .entries
                 .settings
                 .iter()
-                .any(|(setting, _)| setting.to_string() == change.what);
+                .any(|layer| layer.setting.to_string() == change.what);
             change.restored = !still_noted;
         }
         std::mem::take(&mut self.changes)
     }
 
-    /// Puts everything back, the last change first, and returns it as text. What cannot be put back stays in the
+    /// Puts everything back, the last change first, and returns it as text. Whatever cannot be put back stays in the
     /// journal for the next start.
     pub fn put_back(&mut self) -> Vec<String> {
         if self.entries.is_empty() && !self.written {
             return Vec::new();
         }
-        let mut done = self.put_settings_back();
+        match self.lock() {
+            Ok(lock) => self.put_back_locked(&lock),
+            Err(error) => {
+                self.refused = vec![format!("nothing is put back: {error}")];
+                Vec::new()
+            }
+        }
+    }
+
+    fn put_back_locked(&mut self, _lock: &Lock) -> Vec<String> {
+        self.refused.clear();
+        let mut others = self.others();
+        // Groups first: they give up the CPUs that settings return to others.
+        let mut done = self.remove_groups(&others);
+        done.extend(self.put_settings_back(&mut others));
         done.extend(take_away(&mut self.entries.directories, remove_left));
         done.extend(take_away(
             &mut self.entries.trace_instances,
@@ -265,37 +512,106 @@ impl Journal {
         done
     }
 
-    fn put_settings_back(&mut self) -> Vec<String> {
+    /// Removes the groups that no other journal has, the last first.
+    fn remove_groups(&mut self, others: &BTreeMap<String, Entries>) -> Vec<String> {
         let mut done = Vec::new();
         let mut left = Vec::new();
-        self.refused.clear();
-        for (setting, before) in self.entries.settings.drain(..).rev() {
-            match setting.write(&before) {
-                Ok(()) => done.push(format!("{setting} set back to {before}")),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {} // gone with its CPU or device
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    // No later start could do it either.
-                    self.refused
-                        .push(format!("{setting} is not set back to {before}: {error}"));
-                }
+        for group in self.entries.groups.drain(..).rev() {
+            if others.values().any(|other| other.has_group(&group)) {
+                continue;
+            }
+            match group.remove() {
+                Ok(()) => done.push(format!("{} removed", group.path.display())),
+                Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    self.refused
-                        .push(format!("{setting} is not set back to {before}: {error}"));
-                    left.push((setting, before));
+                    self.refused.push(error.to_string());
+                    if matches!(error, StateError::Io { .. }) {
+                        left.push(group);
+                    }
+                }
+            }
+        }
+        left.reverse();
+        self.entries.groups = left;
+        done
+    }
+
+    fn put_settings_back(&mut self, others: &mut BTreeMap<String, Entries>) -> Vec<String> {
+        let mut done = Vec::new();
+        let mut left = Vec::new();
+        let mut changed = Vec::new();
+        for layer in self.entries.settings.drain(..).rev() {
+            let (value, users) = take_out(&layer, others);
+            changed.extend(users);
+            match layer.setting.write_if_other(&value) {
+                Ok(()) => done.push(format!("{} set back to {value}", layer.setting)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {} // gone with its CPU or device
+                Err(error) => {
+                    self.refused.push(format!(
+                        "{} is not set back to {value}: {error}",
+                        layer.setting
+                    ));
+                    // No later start could write a value that the kernel does not take.
+                    if error.kind() != io::ErrorKind::InvalidInput {
+                        left.push(layer);
+                    }
                 }
             }
         }
         left.reverse();
         self.entries.settings = left;
+        changed.sort();
+        changed.dedup();
+        for name in changed {
+            if let Some(Err(error)) = others.get(&name).map(|other| self.save_as(&name, other)) {
+                self.refused.push(error.to_string());
+            }
+        }
         done
     }
 
     fn save(&mut self) -> Result<(), StateError> {
-        let text = serde_json::to_vec(&self.entries).expect("paths and strings");
-        self.directory.write(&self.name, &text, JOURNAL_MODE)?;
+        self.save_as(&self.name, &self.entries)?;
         self.written = true;
         Ok(())
     }
+
+    fn save_as(&self, name: &str, entries: &Entries) -> Result<(), StateError> {
+        let text = serde_json::to_vec(entries).expect("paths and strings");
+        self.directory.write(name, &text, JOURNAL_MODE)
+    }
+}
+
+impl Entries {
+    fn has_group(&self, group: &Group) -> bool {
+        self.groups.iter().any(|one| one.path == group.path)
+    }
+}
+
+/// Takes a change out of the pile: those above it are made to the value below it. Returns the value that results, and
+/// the journals in which the value below a change is another now.
+fn take_out(layer: &Layer, others: &mut BTreeMap<String, Entries>) -> (String, Vec<String>) {
+    let mut above = Vec::new();
+    for (name, entries) in others.iter_mut() {
+        let of_it = entries
+            .settings
+            .iter_mut()
+            .filter(|other| other.setting == layer.setting && other.order > layer.order);
+        above.extend(of_it.map(|other| (name.clone(), other)));
+    }
+    above.sort_by_key(|(_, other)| other.order);
+    let mut value = layer.before.clone();
+    let mut changed = Vec::new();
+    for (name, other) in above {
+        other.before = value;
+        // A rule that fails on this value leaves the value as it is.
+        value = other
+            .value
+            .over(&other.before)
+            .unwrap_or_else(|_| other.before.clone());
+        changed.push(name);
+    }
+    (value, changed)
 }
 
 impl Drop for Journal {
@@ -335,6 +651,8 @@ fn remove_trace_instance(path: &Path) -> Result<(), StateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus::CpuList;
+    use crate::setting::WithoutCpus;
 
     const NAME: &str = "journal.json";
 
@@ -455,6 +773,90 @@ mod tests {
         assert!(scratch.directory().entries().unwrap().is_empty());
     }
 
+    /// A journal of another name, which changes the CPU list of `comm`.
+    fn open_without(scratch: &TemporaryDirectory, name: &str, comm: &Comm, cpus: &str) -> Journal {
+        let directory = scratch.directory().try_clone().unwrap();
+        let (mut journal, _) = Journal::open_in(directory, name, "partition").unwrap();
+        let without = WithoutCpus {
+            cpus: cpus.parse().unwrap(),
+            otherwise: "0".parse().unwrap(),
+        };
+        let wanted = [(
+            Setting::File(comm.path.clone()),
+            NewValue::CpusWithout(without),
+        )];
+        assert!(journal.change_all(&wanted).iter().all(Result::is_ok));
+        journal
+    }
+
+    #[test]
+    fn journals_that_change_the_same_setting_are_put_back_in_any_order() {
+        let orders = [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ];
+        for order in orders {
+            let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+            let comm = Comm::new();
+            std::fs::write(&comm.path, "0-7").unwrap();
+            // The second finds CPU 2 gone already, and still keeps it away when the first is put back.
+            let mut open: Vec<Option<Journal>> =
+                [("a.json", "1-2"), ("b.json", "2"), ("c.json", "4,7")]
+                    .map(|(name, cpus)| Some(open_without(&scratch, name, &comm, cpus)))
+                    .into();
+            assert_eq!(comm.value(), "0,3,5-6");
+            for index in order {
+                drop(open[index].take());
+                let mut left: CpuList = "0-7".parse().unwrap();
+                for (journal, cpus) in open.iter().zip(["1-2", "2", "4,7"]) {
+                    if journal.is_some() {
+                        left = left.without(&cpus.parse().unwrap());
+                    }
+                }
+                assert_eq!(comm.value(), left.to_string(), "{order:?}");
+            }
+            assert!(scratch.directory().entries().unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_new_journal_takes_nothing_over_that_is_in_force() {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let comm = Comm::new();
+        let open_new = || {
+            let directory = scratch.directory().try_clone().unwrap();
+            Journal::open_new_in(directory, NAME, "partition")
+        };
+        let (mut journal, _) = open_new().unwrap();
+        journal.set(&comm.path, "after").unwrap();
+        assert!(matches!(open_new(), Err(JournalError::Exists { .. })));
+        journal.keep().unwrap();
+        assert!(matches!(open_new(), Err(JournalError::Exists { .. })));
+        assert!(
+            Journal::recover_in(scratch.directory(), NAME)
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(comm.value(), "after");
+        let look = Look::at(scratch.directory(), NAME).unwrap().unwrap();
+        assert!(look.is_kept && look.holder.is_none() && look.settings.len() == 1);
+        drop(open(&scratch).unwrap());
+        assert_eq!(comm.value(), "before");
+        // The process of this one is gone, so it is put back by whoever looks for such.
+        let (mut journal, _) = open_new().unwrap();
+        journal.set(&comm.path, "after").unwrap();
+        journal.entries.pid = u32::MAX;
+        journal.save().unwrap();
+        std::mem::forget(journal);
+        let recovered = Journal::recover_in(scratch.directory(), NAME).unwrap();
+        assert_eq!((recovered.len(), comm.value().as_str()), (1, "before"));
+        assert!(scratch.directory().entries().unwrap().is_empty());
+    }
+
     #[test]
     fn a_refused_setting_leaves_nothing_in_the_journal() {
         let scratch = TemporaryDirectory::make("taut-journal").unwrap();
@@ -471,7 +873,16 @@ mod tests {
         let kept = scratch.path().join("documents");
         std::fs::create_dir(&kept).unwrap();
         let entries = Entries {
-            settings: vec![(Setting::File(file.clone()), "forged".to_owned())],
+            settings: vec![Layer {
+                setting: Setting::File(file.clone()),
+                before: "forged".to_owned(),
+                value: NewValue::Exactly(String::new()),
+                order: 1,
+            }],
+            groups: vec![Group {
+                path: kept.clone(),
+                heir: "/sys/fs/cgroup".into(),
+            }],
             directories: vec![kept.clone(), kept.join("..")],
             trace_instances: vec![kept.clone()],
             ..Entries::default()
@@ -480,7 +891,7 @@ mod tests {
         scratch.directory().write(NAME, &text, 0o600).unwrap();
         let (journal, recovered) = open(&scratch).unwrap();
         assert!(recovered.is_empty(), "{recovered:?}");
-        assert_eq!(journal.refused().len(), 1);
+        assert_eq!(journal.refused().len(), 2);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
         assert!(kept.exists());
     }

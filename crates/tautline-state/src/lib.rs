@@ -9,13 +9,17 @@
 //! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
 //! * [`write_whole`]: a file at a path that the user named.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
+//! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
+//! * [`cpus`]: sets of CPUs.
 //! * [`policy`] and [`memory`]: scheduling of threads, and locked memory.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
+pub mod cpus;
 mod directory;
 mod error;
 mod file;
+pub mod group;
 pub mod journal;
 pub mod memory;
 pub mod policy;

@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::cpus::CpuList;
 use crate::policy;
 use crate::process::start_ticks;
 
@@ -28,8 +29,11 @@ const SETTING_FILE_SYSTEMS: [u64; 6] = [
     0x6367_7270,
 ];
 
+/// File of a group of cgroup v2 with the controllers of its children.
+const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+
 /// Something that can be set and put back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Setting {
     /// A file of one value, below `/proc` or `/sys`.
     File(PathBuf),
@@ -44,10 +48,79 @@ pub enum Setting {
     ThreadPolicy(Thread),
     /// The CPUs that a thread may run on, as a list.
     ThreadCpus(Thread),
+    /// Whether a controller is available to the children of a group of cgroup v2: `on`, `off`.
+    Controller {
+        /// Directory of the group.
+        group: PathBuf,
+        /// Name of the controller.
+        controller: String,
+    },
+}
+
+/// New value of a setting. Changes of several holders lie above each other, and each is made to the value below it:
+/// so one can be taken away while those above it stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewValue {
+    /// This text.
+    Exactly(String),
+    /// A list of CPUs without some.
+    CpusWithout(WithoutCpus),
+    /// A mask of CPUs without some.
+    MaskWithout(WithoutCpus),
+    /// A number that is higher by this.
+    RaisedBy(u64),
+}
+
+/// CPUs to leave out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WithoutCpus {
+    /// CPUs to leave out.
+    pub cpus: CpuList,
+    /// CPUs where no other is left.
+    pub otherwise: CpuList,
+}
+
+impl WithoutCpus {
+    fn of(&self, before: &CpuList) -> Option<CpuList> {
+        if before.and(&self.cpus).is_empty() {
+            return None;
+        }
+        let left = before.without(&self.cpus);
+        Some(match left.is_empty() {
+            true => self.otherwise.clone(),
+            false => left,
+        })
+    }
+}
+
+impl NewValue {
+    /// The value that results from `before`, which is returned as it is where nothing is to be changed.
+    pub fn over(&self, before: &str) -> io::Result<String> {
+        let unexpected = || {
+            let text = format!("`{before}` is not understood");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        };
+        let changed = match self {
+            Self::Exactly(text) => Some(text.clone()),
+            Self::CpusWithout(without) => {
+                let cpus = before.parse().map_err(|_| unexpected())?;
+                without.of(&cpus).map(|cpus| cpus.to_string())
+            }
+            Self::MaskWithout(without) => {
+                let cpus = CpuList::from_mask(before).ok_or_else(unexpected)?;
+                without.of(&cpus).map(|cpus| cpus.mask())
+            }
+            Self::RaisedBy(more) => {
+                let number: u64 = before.parse().map_err(|_| unexpected())?;
+                Some(number.saturating_add(*more).to_string())
+            }
+        };
+        Ok(changed.unwrap_or_else(|| before.to_owned()))
+    }
 }
 
 /// A thread, told from a later one with the same number by when it started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Thread {
     number: u32,
     started_ticks: u64,
@@ -82,6 +155,13 @@ impl fmt::Display for Setting {
             } => write!(formatter, "/sys/class/net/{interface}/{attribute}"),
             Self::ThreadPolicy(thread) => write!(formatter, "policy of thread {}", thread.number),
             Self::ThreadCpus(thread) => write!(formatter, "CPUs of thread {}", thread.number),
+            Self::Controller { group, controller } => {
+                write!(
+                    formatter,
+                    "{controller} in {}/{SUBTREE_CONTROL}",
+                    group.display()
+                )
+            }
         }
     }
 }
@@ -105,6 +185,11 @@ impl Setting {
             Self::ThreadCpus(thread) => {
                 let set = sched_getaffinity(Pid::from_raw(thread.number()?))?;
                 Ok(cpus_text(&set))
+            }
+            Self::Controller { group, controller } => {
+                let enabled = read_value(&kernel_path(&group.join(SUBTREE_CONTROL))?)?;
+                let is_on = enabled.split_whitespace().any(|one| one == controller);
+                Ok(if is_on { "on" } else { "off" }.to_owned())
             }
         }
     }
@@ -135,12 +220,32 @@ impl Setting {
                 }
                 Ok(sched_setaffinity(Pid::from_raw(thread.number()?), &set)?)
             }
+            Self::Controller { group, controller } => {
+                let sign = match value {
+                    "on" => '+',
+                    "off" => '-',
+                    _ => return Err(io::ErrorKind::InvalidInput.into()),
+                };
+                let path = kernel_path(&group.join(SUBTREE_CONTROL))?;
+                write_value(&path, &format!("{sign}{controller}"))
+            }
+        }
+    }
+}
+
+impl Setting {
+    /// Puts a value in force where another one is.
+    pub(crate) fn write_if_other(&self, value: &str) -> io::Result<()> {
+        match self.read() {
+            Ok(now) if now == value => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+            _ => self.write(value),
         }
     }
 }
 
 /// A path below `/proc` or `/sys` without `..`: whatever a journal says, no other file is written.
-fn kernel_path(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn kernel_path(path: &Path) -> io::Result<PathBuf> {
     let plain = path
         .components()
         .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
@@ -192,8 +297,8 @@ pub fn parse_cpu_list(text: &str) -> Vec<u32> {
 
 fn cpus_text(set: &CpuSet) -> String {
     let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
-    let cpus: Vec<String> = cpus.map(|cpu| cpu.to_string()).collect();
-    cpus.join(",")
+    let cpus: CpuList = cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect();
+    cpus.to_string()
 }
 
 /// The sysfs of the caller's network namespace, which need not be the one that is mounted at `/sys`.
@@ -245,6 +350,31 @@ mod tests {
         assert_eq!(parse_cpu_list("0"), [0]);
         assert!(parse_cpu_list("").is_empty());
         assert!(parse_cpu_list("x-3").is_empty());
+    }
+
+    #[test]
+    fn values_are_made_from_those_below_them() {
+        let without = |cpus: &str, otherwise: &str| WithoutCpus {
+            cpus: cpus.parse().unwrap(),
+            otherwise: otherwise.parse().unwrap(),
+        };
+        let list = NewValue::CpusWithout(without("1", "0,2-3"));
+        let mask = NewValue::MaskWithout(without("1", "0,2-3"));
+        for (value, before, after) in [
+            (&list, "0-3", "0,2-3"),
+            (&list, "1", "0,2-3"),
+            (&list, "0,2,3", "0,2,3"),
+            (&mask, "f", "d"),
+            (&mask, "0000000f", "d"),
+            (&mask, "00000001", "00000001"),
+            (&NewValue::RaisedBy(64), "3", "67"),
+            (&NewValue::Exactly("x".to_owned()), "3", "x"),
+        ] {
+            assert_eq!(value.over(before).unwrap(), after);
+        }
+        for value in [list, mask, NewValue::RaisedBy(1)] {
+            assert!(value.over("none").is_err());
+        }
     }
 
     #[test]
