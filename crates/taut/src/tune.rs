@@ -235,7 +235,7 @@ impl Tuned {
     }
 
     /// Leaves the settings in force for `taut node untune`.
-    pub fn keep(self) -> io::Result<()> {
+    pub fn keep(mut self) -> io::Result<()> {
         Ok(self.journal.keep()?)
     }
 

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
     ("tautline-exec", &[]),
+    ("tautline-partition", &["tautline-state"]),
     ("tautline-tasks", &["tautline-exec", "tautline-state"]),
     (
         "tautline",
@@ -19,7 +20,12 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("tautline-report", &[]),
     (
         "tautline-lab",
-        &["tautline-state", "tautline-testbed", "tautline-report"],
+        &[
+            "tautline-partition",
+            "tautline-report",
+            "tautline-state",
+            "tautline-testbed",
+        ],
     ),
     (
         "tautline-bench",
@@ -39,6 +45,7 @@ const CRATES: [(&str, &[&str]); 11] = [
             "tautline-bench",
             "tautline-exec",
             "tautline-lab",
+            "tautline-partition",
             "tautline-proto",
             "tautline-report",
             "tautline-state",

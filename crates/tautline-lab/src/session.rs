@@ -214,13 +214,13 @@ impl<'a> Session<'a> {
         };
         for state in &self.settings.states {
             progress.state = *state;
-            let _tuned = (*state == State::Tuned).then(|| {
+            if *state == State::Tuned {
                 tuning::apply(
                     &self.settings.cpus,
                     &mut lock(self.journal),
                     &mut self.result.missing,
-                )
-            });
+                );
+            }
             if let (State::Untouched, Some(duration)) = (state, self.noise_time) {
                 self.measure_noise(duration, &mut progress, tell);
             }

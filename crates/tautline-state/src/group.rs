@@ -18,6 +18,13 @@ const PROCESSES: &str = "cgroup.procs";
 /// Begin of the names of our groups. Nothing else is removed.
 const PREFIX: &str = "taut";
 
+/// Settings by which a group gives up CPUs that it has for itself. With the directory alone, the kernel gives them back
+/// some time later.
+const GIVE_UP: [(&str, &str); 2] = [
+    ("cpuset.cpus.partition", "member"),
+    ("cpuset.cpu_exclusive", "0"),
+];
+
 /// Attempts to empty a group. Lower: one whose processes multiply is left. Higher: a program that forks without end
 /// holds up for longer whoever removes its group.
 const ATTEMPTS: u32 = 64;
@@ -108,6 +115,12 @@ pub fn children(group: &Path) -> Vec<PathBuf> {
 fn remove_tree(group: &Path, heir: &Path) -> io::Result<()> {
     for child in children(group) {
         remove_tree(&child, heir)?;
+    }
+    for (file, value) in GIVE_UP {
+        let path = group.join(file);
+        if path.exists() {
+            let _ = fs::write(path, value); // the end of the group does so too
+        }
     }
     let mut attempts = 0;
     loop {

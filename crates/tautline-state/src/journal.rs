@@ -15,7 +15,7 @@
 //! whatever it says, no file but a setting of the kernel is written, and no directory is removed but a temporary one
 //! of this user, and groups of processes with a name of ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::group::Group;
-use crate::process::start_ticks;
+use crate::process::{Stat, start_ticks};
 use crate::setting::{NewValue, Setting};
 use crate::temporary::{remove_left, temporary_name};
 use crate::{Directory, Lock, StateError, TemporaryDirectory, runtime_directory};
@@ -153,8 +153,8 @@ impl Entries {
 
     /// Process that lives and holds the journal.
     fn holder(&self) -> Option<u32> {
-        let lives = start_ticks(self.pid) == Some(self.started_ticks);
-        (self.pid != KEPT && lives).then_some(self.pid)
+        let lives = |stat: Stat| stat.start_ticks == self.started_ticks && !stat.is_zombie;
+        (self.pid != KEPT && Stat::of(self.pid).is_some_and(lives)).then_some(self.pid)
     }
 
     /// Another process that lives and holds the journal.
@@ -315,8 +315,8 @@ impl Journal {
         self.change_all(&[wanted]).remove(0)
     }
 
-    /// Changes several settings, each at most once. All of them are noted before the first is changed. Returns an answer
-    /// for each.
+    /// Changes several settings, each at most once. All of them are noted before the first is changed. Returns an
+    /// answer for each.
     pub fn change_all(&mut self, wanted: &[(Setting, NewValue)]) -> Vec<io::Result<()>> {
         let failed = |error: &dyn Fn() -> io::Error| wanted.iter().map(|_| Err(error())).collect();
         let _lock = match self.lock() {
@@ -324,13 +324,11 @@ impl Journal {
             Err(error) => return failed(&|| io::Error::new(error.kind(), error.to_string())),
         };
         let others = self.others();
-        let of_others = || others.values().flat_map(|entries| &entries.settings);
-        let own_highest = self.entries.settings.iter().map(|layer| layer.order).max();
-        let mut order = of_others()
-            .map(|layer| layer.order)
-            .max()
-            .max(own_highest)
-            .unwrap_or(0);
+        let shared: HashSet<&Setting> = others
+            .values()
+            .flat_map(|entries| entries.settings.iter().map(|layer| &layer.setting))
+            .collect();
+        let mut order = self.highest_order(&others);
         let mut planned = Vec::new();
         for (setting, value) in wanted {
             let plan = setting.read().and_then(|before| {
@@ -338,10 +336,9 @@ impl Journal {
                 Ok((before, after))
             });
             // A value that is there already is noted only where another journal would put it back.
-            let is_shared = || of_others().any(|layer| layer.setting == *setting);
             let mut is_noted = false;
             if let Ok((before, after)) = &plan
-                && (before != after || is_shared())
+                && (before != after || shared.contains(setting))
             {
                 is_noted = true;
                 order += 1;
@@ -383,6 +380,41 @@ impl Journal {
         answers
     }
 
+    /// Notes settings that a change elsewhere alters too, as a thread that enters a group loses its CPUs. Nothing is
+    /// written; the rules say what is left of the values meanwhile. Those that cannot be read are left out.
+    pub fn note_all(&mut self, settings: &[(Setting, NewValue)]) -> Result<(), StateError> {
+        let _lock = self.lock()?;
+        let mut order = self.highest_order(&self.others());
+        for (setting, value) in settings {
+            if let Ok(before) = setting.read() {
+                order += 1;
+                self.entries.settings.push(Layer {
+                    setting: setting.clone(),
+                    before,
+                    value: value.clone(),
+                    order,
+                });
+            }
+        }
+        self.save()
+    }
+
+    /// Settings that other journals of the directory change.
+    pub fn shared(&self) -> HashSet<Setting> {
+        let others = self.others().into_values();
+        let layers = others.flat_map(|entries| entries.settings);
+        layers.map(|layer| layer.setting).collect()
+    }
+
+    /// Place of the uppermost change of the directory.
+    fn highest_order(&self, others: &BTreeMap<String, Entries>) -> u64 {
+        let all = others.values().chain([&self.entries]);
+        let orders = all
+            .flat_map(|entries| &entries.settings)
+            .map(|layer| layer.order);
+        orders.max().unwrap_or(0)
+    }
+
     /// Makes a group of processes, having noted it. One that another journal has made is shared with that one.
     pub fn make_group(&mut self, group: &Group) -> Result<(), StateError> {
         let _lock = self.lock()?;
@@ -417,28 +449,26 @@ impl Journal {
         &self.changes
     }
 
+    /// Settings that are changed, each with the value to put back.
+    pub fn settings(&self) -> Vec<(Setting, String)> {
+        let layers = self.entries.settings.iter();
+        layers
+            .map(|layer| (layer.setting.clone(), layer.before.clone()))
+            .collect()
+    }
+
     /// Settings that could not be put back when that was last tried, and why. They stay in the journal.
     pub fn refused(&self) -> &[String] {
         &self.refused
     }
 
     /// Leaves everything as it was changed, for whoever opens the journal next to put back.
-    pub fn keep(mut self) -> Result<(), StateError> {
+    pub fn keep(&mut self) -> Result<(), StateError> {
         let _lock = self.lock()?;
         self.entries.pid = KEPT;
         self.save()?;
         self.disown();
         Ok(())
-    }
-
-    /// Notes a change that ends with the process by itself, such as a held descriptor.
-    pub fn note(&mut self, what: &str, before: &str, after: &str) {
-        self.changes.push(Change {
-            what: what.to_owned(),
-            before: before.to_owned(),
-            after: after.to_owned(),
-            restored: true,
-        });
     }
 
     /// Makes a temporary directory in `parent`, having noted it. Its name begins with `prefix`, which begins with

@@ -1,13 +1,77 @@
 //! Processes and threads, told from later ones with the same number.
 
-/// Start of a process or thread in clock ticks since boot: the 22nd field of `/proc/PID/stat` (proc(5)). The second
-/// field may contain spaces, so counting begins after it. `None` if there is no such process.
+/// Flag of a thread of the kernel (PF_KTHREAD, linux/sched.h).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Flag of a thread whose CPUs only the kernel sets (PF_NO_SETAFFINITY).
+const BOUND: u64 = 0x0400_0000;
+
+/// State of a process or thread, from `/proc/NUMBER/stat` (proc(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its name.
+    pub name: String,
+    /// Whether it has ended, and its parent has not yet asked how.
+    pub is_zombie: bool,
+    /// Its parent process.
+    pub parent: u32,
+    /// Whether it is a thread of the kernel.
+    pub is_kernel: bool,
+    /// Whether its CPUs are the kernel's own choice.
+    pub is_bound: bool,
+    /// Start in clock ticks since boot.
+    pub start_ticks: u64,
+    /// CPU on which it runs or ran last.
+    pub cpu: u32,
+}
+
+impl Stat {
+    /// State of the process or thread with this number. `None` if there is none.
+    pub fn of(number: u32) -> Option<Stat> {
+        // A name can be any bytes.
+        let bytes = std::fs::read(format!("/proc/{number}/stat")).ok()?;
+        Stat::from_text(&String::from_utf8_lossy(&bytes))
+    }
+
+    fn from_text(text: &str) -> Option<Stat> {
+        // The name may contain spaces and parentheses, so counting begins after the last one.
+        let (before, after) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let flags = field(9)?;
+        Some(Stat {
+            name: before.split_once('(')?.1.to_owned(),
+            is_zombie: matches!(fields.first(), Some(&"Z" | &"X")),
+            parent: u32::try_from(field(4)?).ok()?,
+            is_kernel: flags & KERNEL_THREAD != 0,
+            is_bound: flags & BOUND != 0,
+            start_ticks: field(22)?,
+            cpu: u32::try_from(field(39)?).ok()?,
+        })
+    }
+}
+
+/// Start of a process or thread in clock ticks since boot. `None` if there is no such process.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
+    Stat::of(pid).map(|stat| stat.start_ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_parentheses_do_not_mislead() {
+        let rest = format!(
+            "S 7 1 1 0 -1 69238880 {}456 {}3 0 0",
+            "0 ".repeat(12),
+            "1 ".repeat(16)
+        );
+        let stat = Stat::from_text(&format!("42 (a) (b) c) {rest}")).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent), ("a) (b) c", 7));
+        assert_eq!((stat.start_ticks, stat.cpu), (456, 3));
+        assert!(stat.is_kernel && stat.is_bound && !stat.is_zombie);
+        assert!(Stat::from_text("42 (cut").is_none() && Stat::from_text("42 (a) S 7").is_none());
+        assert!(!Stat::of(std::process::id()).unwrap().is_kernel);
+    }
 }

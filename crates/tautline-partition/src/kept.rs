@@ -1,0 +1,257 @@
+//! Partitions that are in force, whoever made them.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use tautline_state::cpus::CpuList;
+use tautline_state::group;
+use tautline_state::journal::{Journal, JournalError, Look};
+use tautline_state::setting::Setting;
+use tautline_state::{Directory, find_runtime_directory};
+
+use crate::census::Census;
+use crate::cpuset::{self, Form};
+use crate::partition::{HOLDER, Record, enter, journal_name, lock};
+use crate::placement::{self, Placement};
+use crate::{PartitionConfig, PartitionError, Stays, threads};
+
+/// A partition that is in force.
+#[derive(Debug)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Its CPUs.
+    pub cpus: CpuList,
+    /// Memory that is reserved.
+    pub memory_bytes: u64,
+    /// Huge pages that hold it.
+    pub huge_pages: u64,
+    /// Means by which its CPUs are set aside; `None` while it is being made.
+    pub form: Option<Form>,
+    /// Process whose end puts it back; `None` if it stays until it is removed.
+    pub owner: Option<u32>,
+    /// Moment at which it was made.
+    pub made: SystemTime,
+    /// Interrupts, threads and settings that could not be moved or had.
+    pub stays: Vec<Stays>,
+    /// Settings that are changed, with the values to put back.
+    pub settings: Vec<(Setting, String)>,
+    record: Option<Record>,
+}
+
+impl Found {
+    fn new(name: &str, look: Look) -> Found {
+        let record = look
+            .record
+            .and_then(|record| serde_json::from_value::<Record>(record).ok());
+        let known = record.as_ref();
+        let made = known.map_or(0, |record| record.made_unix_s);
+        Found {
+            name: name.to_owned(),
+            cpus: known.map_or_else(CpuList::default, |record| record.cpus.clone()),
+            memory_bytes: known.map_or(0, |record| record.memory_bytes),
+            huge_pages: known.map_or(0, |record| record.huge_pages),
+            form: known.map(|record| record.form),
+            owner: look.holder,
+            made: SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(made),
+            stays: known.map_or_else(Vec::new, |record| record.stays.clone()),
+            settings: look.settings,
+            record,
+        }
+    }
+
+    /// Processes that run in it. Without a group they are told by their CPUs.
+    pub fn processes(&self) -> Vec<u32> {
+        let Some(record) = &self.record else {
+            return Vec::new();
+        };
+        if let Some(group) = &record.group {
+            return all_processes(group);
+        }
+        let inside = threads::all().into_iter().filter(|thread| {
+            let is_inside = |cpus: CpuList| !cpus.is_empty() && cpus.without(&self.cpus).is_empty();
+            !thread.stat.is_kernel && thread.cpus().is_some_and(is_inside)
+        });
+        let mut processes: Vec<u32> = inside.map(|thread| thread.process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    /// Counters of the CPUs when the partition was made.
+    pub fn census(&self) -> Census {
+        let record = self.record.as_ref();
+        record.map_or_else(Census::default, |record| record.census.clone())
+    }
+
+    /// Moves a process with all of its threads into the partition.
+    ///
+    /// # Errors
+    /// A process that has ended, or that this one may not move.
+    pub fn enter(&self, process: u32) -> Result<(), PartitionError> {
+        match &self.record {
+            Some(record) => enter(record, process),
+            None => Err(PartitionError::Absent(self.name.clone())),
+        }
+    }
+}
+
+/// Processes of a group and those below it.
+fn all_processes(path: &Path) -> Vec<u32> {
+    let mut processes = group::processes(path).unwrap_or_default();
+    for child in group::children(path) {
+        processes.extend(all_processes(&child));
+    }
+    processes.sort_unstable();
+    processes
+}
+
+/// Partitions of this user, by name.
+///
+/// # Errors
+/// A runtime directory that cannot be trusted.
+pub fn list() -> Result<Vec<Found>, PartitionError> {
+    match find_runtime_directory()? {
+        Some(directory) => list_in(&directory),
+        None => Ok(Vec::new()),
+    }
+}
+
+pub(crate) fn list_in(directory: &Directory) -> Result<Vec<Found>, PartitionError> {
+    let mut found = Vec::new();
+    for name in names(directory)? {
+        if let Some(look) = Look::at(directory, &journal_name(&name))? {
+            found.push(Found::new(&name, look));
+        }
+    }
+    Ok(found)
+}
+
+fn names(directory: &Directory) -> Result<Vec<String>, PartitionError> {
+    let pattern = journal_name("");
+    let prefix = pattern.trim_end_matches(".json");
+    let mut names: Vec<String> = directory
+        .entries()?
+        .into_iter()
+        .filter_map(|entry| entry.name.into_string().ok())
+        .filter_map(|name| Some(name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned()))
+        .filter(|name| PartitionConfig::new(name, CpuList::default()).is_ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The partition of this name.
+///
+/// # Errors
+/// [`PartitionError::Absent`], or a runtime directory that cannot be trusted.
+pub fn find(name: &str) -> Result<Found, PartitionError> {
+    let found = list()?.into_iter().find(|found| found.name == name);
+    found.ok_or_else(|| PartitionError::Absent(shown(name)))
+}
+
+/// A name that may be anything, for a message.
+fn shown(name: &str) -> String {
+    name.chars()
+        .filter(|one| !one.is_control())
+        .take(80)
+        .collect()
+}
+
+/// Puts back the partitions whose processes were killed, and returns the changes as text.
+///
+/// # Errors
+/// A runtime directory that cannot be trusted or locked.
+pub fn recover() -> Result<Vec<String>, PartitionError> {
+    match find_runtime_directory()? {
+        Some(directory) => {
+            let _lock = lock(&directory)?;
+            recover_in(&directory)
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+pub(crate) fn recover_in(directory: &Directory) -> Result<Vec<String>, PartitionError> {
+    let mut done = Vec::new();
+    for name in names(directory)? {
+        let journal = journal_name(&name);
+        let Some(look) = Look::at(directory, &journal)? else {
+            continue;
+        };
+        if look.is_kept || look.holder.is_some() {
+            continue;
+        }
+        let found = Found::new(&name, look);
+        if let Some(record) = &found.record {
+            widen_heirs(record, &found.settings);
+        }
+        done.extend(Journal::recover_in(directory, &journal)?);
+    }
+    Ok(done)
+}
+
+/// Removes a partition that is kept. `force` moves the programs out that run in it.
+///
+/// # Errors
+/// [`PartitionError::Absent`], one that a process owns, programs that run in it, settings that cannot be put back.
+pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
+    let directory = match find_runtime_directory()? {
+        Some(directory) => directory,
+        None => return Err(PartitionError::Absent(shown(name))),
+    };
+    let _lock = lock(&directory)?;
+    let found = list_in(&directory)?
+        .into_iter()
+        .find(|found| found.name == name);
+    let found = found.ok_or_else(|| PartitionError::Absent(shown(name)))?;
+    if let Some(owner) = found.owner {
+        let name = found.name;
+        return Err(PartitionError::Owned { name, owner });
+    }
+    let processes = found.processes();
+    if let (Some(first), false) = (processes.first(), force) {
+        return Err(PartitionError::InUse {
+            name: found.name,
+            count: processes.len(),
+            first: *first,
+        });
+    }
+    if let Some(record) = &found.record {
+        widen_heirs(record, &found.settings);
+    }
+    let opened = Journal::open_in(directory, &journal_name(name), HOLDER);
+    let (mut journal, done) = opened.map_err(|error| match error {
+        JournalError::Busy { pid, .. } => PartitionError::Owned {
+            name: name.to_owned(),
+            owner: pid,
+        },
+        error => error.into(),
+    })?;
+    match journal.refused() {
+        [] => {
+            journal.put_back(); // the empty journal itself
+            Ok(done)
+        }
+        refused => Err(PartitionError::NotPutBack(refused.to_vec())),
+    }
+}
+
+/// Puts back a partition of this process.
+pub(crate) fn put_back(journal: &mut Journal, record: &Record) -> Result<(), PartitionError> {
+    if record.form == Form::Affinity {
+        widen_heirs(record, &journal.settings());
+    }
+    journal.put_back();
+    match journal.refused() {
+        [] => Ok(()),
+        refused => Err(PartitionError::NotPutBack(refused.to_vec())),
+    }
+}
+
+fn widen_heirs(record: &Record, settings: &[(Setting, String)]) {
+    if record.form == Form::Affinity {
+        let others = placement::online().without(&record.cpus);
+        cpuset::widen_heirs(settings, &Placement::new(&record.cpus, &others));
+    }
+}

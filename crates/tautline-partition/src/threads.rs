@@ -1,0 +1,59 @@
+//! Threads of the machine, as far as this process sees them.
+
+use std::fs;
+
+use tautline_state::cpus::CpuList;
+use tautline_state::process::Stat;
+use tautline_state::setting::{Setting, Thread};
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub(crate) struct OneThread {
+    /// Its number.
+    pub(crate) number: u32,
+    /// Its process.
+    pub(crate) process: u32,
+    /// Its state.
+    pub(crate) stat: Stat,
+}
+
+impl OneThread {
+    /// CPUs that it may run on.
+    pub(crate) fn cpus(&self) -> Option<CpuList> {
+        self.setting()?.read().ok()?.parse().ok()
+    }
+
+    /// Setting of its CPUs.
+    pub(crate) fn setting(&self) -> Option<Setting> {
+        Some(Setting::ThreadCpus(Thread::now(self.number).ok()?))
+    }
+
+    /// Whether it is a thread of an interrupt, whose CPUs follow those of the interrupt.
+    pub(crate) fn is_of_interrupt(&self) -> bool {
+        self.stat.is_kernel && self.stat.name.starts_with("irq/")
+    }
+}
+
+/// All threads that are to be seen.
+pub(crate) fn all() -> Vec<OneThread> {
+    let mut found = Vec::new();
+    for process in numbers("/proc") {
+        for number in numbers(&format!("/proc/{process}/task")) {
+            if let Some(stat) = Stat::of(number) {
+                found.push(OneThread {
+                    number,
+                    process,
+                    stat,
+                });
+            }
+        }
+    }
+    found
+}
+
+fn numbers(directory: &str) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
