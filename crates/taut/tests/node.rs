@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -360,6 +362,172 @@ fn neighbours_are_entered_solicited_and_shown_until_a_port_opens() {
         "{error}"
     );
     assert_eq!(echo.end(Signal::TERM), Some(0));
+}
+
+/// A socket of the kind of a control socket, bound to a path, on which this process listens.
+fn listen_at(path: &Path) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    let _old = fs::remove_file(path);
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 10).unwrap();
+    socket
+}
+
+/// The directory of control sockets of the first host, made as a service manager makes it.
+fn control_room(hosts: &Hosts) -> PathBuf {
+    let cookie = hosts
+        .inside(Host::A, || {
+            let socket = UnixDatagram::unbound().unwrap();
+            sys::namespace_cookie(&socket).unwrap()
+        })
+        .unwrap();
+    let room = PathBuf::from(format!("/run/tautline/net-{cookie}/control"));
+    fs::create_dir_all(&room).unwrap();
+    room
+}
+
+/// The control process as a service manager starts it: the socket is descriptor 3.
+fn activated(hosts: &Hosts, config: &Config, listener: OwnedFd) -> Command {
+    let mut command = hosts.command(Host::A, "sh");
+    let script =
+        "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" node run --config \"$1\"";
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_taut"), config.path()])
+        .stdin(listener);
+    command
+}
+
+#[test]
+fn clients_that_come_before_an_activated_control_process_wait_for_it() {
+    let Some(hosts) = hosts() else { return };
+    let config = Config::new("activated", "");
+    let path = control_room(&hosts).join("clients-taut0");
+    let listener = listen_at(&path);
+    let held = listener.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| run(&hosts, &["neigh", "show", "--interface", "taut0"]));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!client.is_finished(), "it did not wait");
+        let mut control = activated(&hosts, &config, listener).spawn().unwrap();
+        let (status, _, error) = client.join().unwrap();
+        assert_eq!(status, Some(0), "{error}");
+        // The service manager keeps the socket: who comes while there is no control process waits again.
+        sys::signal_process(control.id(), Signal::KILL);
+        control.wait().unwrap();
+        let client = scope.spawn(|| run(&hosts, &["neigh", "show", "--interface", "taut0"]));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!client.is_finished(), "it did not wait");
+        let mut control = activated(&hosts, &config, held.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let (status, _, error) = client.join().unwrap();
+        assert_eq!(status, Some(0), "{error}");
+        sys::signal_process(control.id(), Signal::TERM);
+        control.wait().unwrap();
+    });
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_socket_that_is_not_the_control_socket_is_refused() {
+    let Some(hosts) = hosts() else { return };
+    let config = Config::new("not-activated", "");
+    let room = control_room(&hosts);
+    let (path, other) = (room.join("clients-taut0"), room.join("elsewhere"));
+    let refused = |listener: OwnedFd| {
+        let output = activated(&hosts, &config, listener).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let expected = format!("it is not bound to {}", path.display());
+    let error = refused(listen_at(&other));
+    assert!(error.contains(&expected), "{error}");
+    // One that was bound there, and that somebody has replaced.
+    let replaced = listen_at(&path);
+    let newer = listen_at(&path);
+    let error = refused(replaced);
+    assert!(error.contains(&expected), "{error}");
+    // One on which nobody listens, and one of another kind.
+    let (one, _end) = std::os::unix::net::UnixStream::pair().unwrap();
+    for wrong in [
+        OwnedFd::from(one),
+        fs::File::open("/dev/null").unwrap().into(),
+    ] {
+        let error = refused(wrong);
+        assert!(
+            error.contains("taking the socket that was handed over"),
+            "{error}"
+        );
+    }
+    drop(newer);
+    for path in [path, other] {
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn run_confines_itself_and_says_so_unless_told_not_to() {
+    let Some(hosts) = hosts() else { return };
+    for (text, expected) in [
+        (
+            "",
+            "confined: access to files by Landlock; capabilities CAP_",
+        ),
+        ("[tune]\nthreaded = true\n", "CAP_SYS_NICE"),
+        (
+            "confine = false\n",
+            "not confined: `confine = false` in the configuration",
+        ),
+    ] {
+        let config = Config::new("confined", text);
+        // With the mask of the unit: others reach the control socket all the same.
+        let mut command = hosts.command(Host::A, "sh");
+        let script = "umask 077; exec \"$0\" node run --config \"$1\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_taut"), config.path()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let found = lines.by_ref().map_while(Result::ok).find(|line| {
+            line.contains("confined: ") && (line.contains(expected) || line.contains("kernel"))
+        });
+        let room = control_room(&hosts);
+        let sockets = fs::read_dir(&room).unwrap().flatten();
+        let modes: Vec<u32> = sockets
+            .map(|entry| entry.metadata().unwrap().permissions().mode() & 0o777)
+            .collect();
+        let of_room = fs::metadata(&room).unwrap().permissions().mode() & 0o777;
+        sys::signal_process(child.id(), Signal::TERM);
+        assert!(child.wait().unwrap().success());
+        let found = found.unwrap_or_else(|| panic!("no line says `{expected}`"));
+        assert_eq!((of_room, &modes[..]), (0o755, &[0o666, 0o666][..]));
+        if !found.contains(expected) {
+            println!("SKIPPED: this kernel cannot confine: {found}");
+        }
+    }
+}
+
+#[test]
+fn the_unit_is_rated_as_little_exposed() {
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd/taut-node@.service");
+    // By itself, without the drop-in beside it.
+    let scratch = Scratch::new("rating");
+    let copy = scratch.0.join("taut-node@.service");
+    fs::copy(unit, &copy).unwrap();
+    let rating = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--threshold=25"])
+        .arg(copy)
+        .output();
+    let Ok(output) = rating else {
+        return println!("SKIPPED: systemd-analyze is not installed");
+    };
+    // The status says whether it is above the threshold, in tenths.
+    let said = String::from_utf8_lossy(&output.stdout);
+    let (complained, last) = (String::from_utf8_lossy(&output.stderr), said.lines().last());
+    if complained.contains("unrecognized option") {
+        return println!("SKIPPED: systemd-analyze does not rate files (systemd 250)");
+    }
+    assert!(output.status.success(), "{last:?} {complained}");
 }
 
 #[test]

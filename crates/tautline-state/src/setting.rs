@@ -3,8 +3,9 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::fstatfs;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -301,8 +302,30 @@ fn cpus_text(set: &CpuSet) -> String {
     cpus.to_string()
 }
 
+/// A sysfs that this process keeps.
+static KEPT: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Opens the sysfs of the caller's network namespace once and for all: from here on settings of interfaces are reached
+/// through it, by a process that is about to give up the privilege to open another. `None` without that privilege: then
+/// it is the one that is mounted.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_sysfs() -> io::Result<Option<BorrowedFd<'static>>> {
+    if KEPT.get().is_none()
+        && let Sysfs::Own(mount) = Sysfs::here()?
+    {
+        return Ok(Some(KEPT.get_or_init(|| mount).as_fd()));
+    }
+    Ok(KEPT.get().map(AsFd::as_fd))
+}
+
 /// The sysfs of the caller's network namespace, which need not be the one that is mounted at `/sys`.
-struct Sysfs(Option<OwnedFd>);
+enum Sysfs {
+    Own(OwnedFd),
+    Kept(BorrowedFd<'static>),
+    Mounted,
+}
 
 impl Sysfs {
     /// A sysfs of our own, mounted nowhere. Without the privilege for that, the mounted one.
@@ -316,9 +339,12 @@ impl Sysfs {
                 MountAttrFlags::empty(),
             )
         };
+        if let Some(kept) = KEPT.get() {
+            return Ok(Sysfs::Kept(kept.as_fd()));
+        }
         match mount() {
-            Ok(mount) => Ok(Sysfs(Some(mount))),
-            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Ok(Sysfs(None)),
+            Ok(mount) => Ok(Sysfs::Own(mount)),
+            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Ok(Sysfs::Mounted),
             Err(error) => Err(error.into()),
         }
     }
@@ -329,9 +355,10 @@ impl Sysfs {
                 return Err(no_setting(Path::new(part)));
             }
         }
-        let root = match &self.0 {
-            Some(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
-            None => "/sys".to_owned(),
+        let root = match self {
+            Self::Own(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
+            Self::Kept(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
+            Self::Mounted => "/sys".to_owned(),
         };
         Ok(PathBuf::from(root)
             .join("class/net")

@@ -42,6 +42,11 @@ pub(crate) fn socket_name(interface_index: u32) -> String {
     format!("clients-{interface_index}")
 }
 
+/// The same of a socket that a service manager has bound, which knows the interface by its name alone.
+pub(crate) fn activated_name(interface: &str) -> String {
+    format!("clients-{interface}")
+}
+
 /// Properties that a node's configuration wants of the demux. `None` accepts any value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DemuxWanted {
@@ -63,7 +68,7 @@ pub struct ControlProcess {
 /// if there is no such interface in this network namespace, or no control process.
 #[must_use]
 pub fn look(interface: &str) -> Option<ControlProcess> {
-    let hello = Hello::to_any(interface::query(interface).ok()?.index);
+    let hello = Hello::to_any(interface, interface::query(interface).ok()?.index);
     let mut control = hello.connect().ok()??;
     let refused = hello.say(&mut control).err();
     Some(ControlProcess {
@@ -88,7 +93,8 @@ pub(crate) struct Connection {
 /// Needs of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Hello {
-    interface_index: u32,
+    /// Of the sockets where the control process may listen, in the order in which they are tried.
+    names: [String; 2],
     request: Request,
 }
 
@@ -115,7 +121,7 @@ impl Connection {
     /// [`OpenError::ControlRefused`].
     pub(crate) fn open(setup: &Setup, wanted: DemuxWanted) -> Result<Option<Self>, OpenError> {
         let hello = Hello {
-            interface_index: setup.interface.index,
+            names: names(&setup.name, setup.interface.index),
             request: Request::Hello {
                 ethertype: setup.ethertype,
                 ip: wanted.ip,
@@ -220,9 +226,9 @@ fn refused(pid: i32, why: String) -> OpenError {
 
 impl Hello {
     /// To the control process of an interface, whatever its demux is like.
-    pub(crate) fn to_any(interface_index: u32) -> Self {
+    pub(crate) fn to_any(interface: &str, index: u32) -> Self {
         Self {
-            interface_index,
+            names: names(interface, index),
             request: Request::Hello {
                 ethertype: 0,
                 ip: None,
@@ -233,10 +239,13 @@ impl Hello {
 
     /// Nothing where no control process listens.
     pub(crate) fn connect(&self) -> io::Result<Option<Control>> {
-        let name = socket_name(self.interface_index);
-        for room in runtime::find(Room::Control) {
+        let rooms = runtime::find(Room::Control);
+        let places = rooms
+            .iter()
+            .flat_map(|room| self.names.iter().map(move |name| (room, name)));
+        for (room, name) in places {
             let deadline = Instant::now() + TIME_LIMIT;
-            let Some(socket) = runtime::connect(&room, &name, SocketType::SEQPACKET, deadline)?
+            let Some(socket) = runtime::connect(room, name, SocketType::SEQPACKET, deadline)?
             else {
                 continue;
             };
@@ -268,6 +277,10 @@ impl Hello {
             other => Err(format!("it answered {other:?}")),
         }
     }
+}
+
+fn names(interface: &str, index: u32) -> [String; 2] {
+    [socket_name(index), activated_name(interface)]
 }
 
 impl Control {

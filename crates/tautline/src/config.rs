@@ -117,6 +117,8 @@ pub struct ServiceConfig {
     pub allow: Vec<Rule>,
     /// Scheduling of receive processing while the process runs.
     pub tune: Option<TuneConfig>,
+    /// Whether `taut node run` gives up the privileges that serving does not need.
+    pub confine: bool,
 }
 
 impl ServiceConfig {
@@ -127,6 +129,7 @@ impl ServiceConfig {
             node,
             allow: Vec::new(),
             tune: None,
+            confine: true,
         }
     }
 
@@ -222,6 +225,7 @@ struct Document {
     #[serde(default)]
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
+    confine: Option<bool>,
     #[serde(default)]
     udp_port: Vec<port::UdpPortEntry>,
     send_pool: Option<send_pool::SendPoolSection>,
@@ -298,6 +302,7 @@ impl Document {
             node: config,
             allow: rules.collect::<Result<_, _>>()?,
             tune: self.tune.map(tune::tune).transpose()?,
+            confine: self.confine.unwrap_or(true),
         })
     }
 }

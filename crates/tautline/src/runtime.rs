@@ -165,6 +165,39 @@ fn listen_in(
     Ok(listener)
 }
 
+/// Takes a socket on which somebody else listens already, if it is what has this name in the room: told by the file
+/// that it is bound to, not by a path. From here on this process is who listens.
+pub(crate) fn adopt(
+    room: Room,
+    name: &str,
+    kind: SocketType,
+    listener: &OwnedFd,
+    backlog: i32,
+) -> io::Result<()> {
+    let room = make(room)?;
+    let listener = std::os::fd::AsFd::as_fd(listener);
+    let place = room.path().join(name);
+    let wrong = |why: &str| Err(io::Error::other(format!("{why} {}", place.display())));
+    if !unix::listens(listener, kind)? {
+        return wrong("nobody listens on it, or it is no socket for messages; expected one at");
+    }
+    let bound = rustix::fs::fstat(unix::bound_file(listener)?)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let there = match rustix::fs::openat(&room, name, flags, Mode::empty()) {
+        Ok(there) => rustix::fs::fstat(there)?,
+        Err(rustix::io::Errno::NOENT) => return wrong("it is not bound to"),
+        Err(error) => return Err(error.into()),
+    };
+    if (bound.st_dev, bound.st_ino) != (there.st_dev, there.st_ino) {
+        return wrong("it is not bound to");
+    }
+    if there.st_uid != 0 && there.st_uid != rustix::process::geteuid().as_raw() {
+        return wrong("another user made");
+    }
+    rustix::io::ioctl_fionbio(listener, true)?;
+    unix::listen_again(listener, backlog)
+}
+
 /// Connects to a socket in a room. While too many others wait to be accepted there, it waits until `deadline`; then the
 /// error is `ErrorKind::WouldBlock`. `None` if nobody listens there.
 pub(crate) fn connect(

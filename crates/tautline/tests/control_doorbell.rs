@@ -66,8 +66,12 @@ fn watch_a_thousandfold() -> ! {
         Some(watch)
     };
     let watches: Vec<OwnedFd> = (0..WATCHES).map_while(|_| watch()).collect();
-    println!("watches: {}", watches.len());
+    std::thread::spawn(|| {
+        let _until_the_parent_is_gone = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(0);
+    });
     println!("{}", child::READY);
+    println!("watches: {}", watches.len());
     // Says that it sleeps, all the time.
     let mut buffer = [0; 1484];
     loop {
@@ -90,25 +94,10 @@ fn a_doorbell_that_is_watched_a_thousandfold_rings_seldom() {
     }
     let Some(hosts) = hosts() else { return };
     let _control = start_control(&hosts, TEST, &allow("60, 61", ""));
-    let mut watcher = hosts
-        .inside(Host::B, || {
-            child::again(TEST, "watcher")
-                .stdin(std::process::Stdio::null())
-                .stdout(std::process::Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .unwrap();
-    let mut said = String::new();
-    let mut output = std::io::BufReader::new(watcher.stdout.take().unwrap());
-    while !said.contains(child::READY) {
-        assert_ne!(
-            std::io::BufRead::read_line(&mut output, &mut said).unwrap(),
-            0
-        );
-    }
-    let (_, watches) = said.split_once("watches: ").unwrap();
-    let watches: usize = watches.lines().next().unwrap().parse().unwrap();
+    let mut watcher = start_client(&hosts, TEST, "watcher");
+    let watches = watcher.wait_for("watches: ");
+    let (_, watches) = watches.split_once("watches: ").unwrap();
+    let watches: usize = watches.trim().parse().unwrap();
     let _neighbour = start_client(&hosts, TEST, "echo");
     let node = open(&hosts, Host::A, XDP);
     let mut sender = hosts
@@ -146,6 +135,4 @@ fn a_doorbell_that_is_watched_a_thousandfold_rings_seldom() {
         assert!(answers(&hosts, &node, 61));
     }
     assert_eq!(withheld(&hosts, 61), 0);
-    let _gone = watcher.kill();
-    let _status = watcher.wait();
 }

@@ -56,7 +56,7 @@ impl SharedTable {
                 name: interface.to_owned(),
                 known: interface::names().unwrap_or_default(),
             })?;
-        let hello = Hello::to_any(found.index);
+        let hello = Hello::to_any(interface, found.index);
         let Some(mut control) = hello.connect().map_err(|source| gone(0, source))? else {
             return Ok(None);
         };

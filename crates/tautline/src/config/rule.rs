@@ -28,7 +28,8 @@ pub struct Rule {
     pub udp_ports: Vec<RangeInclusive<u16>>,
     /// The priorities that may be sent with.
     pub priorities: Vec<RangeInclusive<u16>>,
-    /// Bytes that one user's ports under this entry may take together: their memory, and the kernel's for what they send.
+    /// Bytes that one user's ports under this entry may take together: their memory, and the kernel's for what they
+    /// send.
     pub memory_bytes_max: u64,
     /// Ports that one user may have open under this entry at a time, of both kinds.
     pub ports_max: usize,

@@ -7,15 +7,17 @@
 //! [`Node::open`](crate::Node::open) goes through the control process of its interface where there is
 //! one. `docs/control.md` has the whole protocol.
 
+mod confinement;
 pub mod policy;
 mod server;
 
-pub use server::Server;
+pub use confinement::Confinement;
+pub use server::{InheritedListener, Server};
 
 pub use crate::client::{ControlProcess, SharedTable, TableContent, look};
 
-/// Bytes that a client's port takes beside its memory, of the kernel's: its doorbell, the tap that it sends through, and
-/// the frames that may be on their way there. They count towards `memory_bytes_max`.
+/// Bytes that a client's port takes beside its memory, of the kernel's: its doorbell, the tap that it sends through,
+/// and the frames that may be on their way there. They count towards `memory_bytes_max`.
 pub const PORT_KERNEL_BYTES: u64 = crate::sys::tap::BYTES;
 
 /// Name of the socket on which the control process tells its status, beside that for its clients.

@@ -29,6 +29,7 @@ use crate::neighbours::{Neighbours, Own};
 use crate::node::Attachment;
 use crate::runtime::{self, Room};
 use crate::status::OpenReport;
+use crate::sys::activation;
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
@@ -130,6 +131,18 @@ impl Server {
     /// [`OpenError::RuleUnknown`], [`OpenError::InterfaceMissing`], and as
     /// [`Node::open`](crate::Node::open) of link `xdp`.
     pub fn open(config: ServiceConfig) -> Result<Self, OpenError> {
+        Self::open_with(config, None)
+    }
+
+    /// The same on a control socket that a service manager listens on for this process, if there is one. Clients that
+    /// have connected before are served then. It must be `clients-INTERFACE` in the directory of control sockets.
+    ///
+    /// # Errors
+    /// As [`Server::open`]; [`OpenError::Refused`] if it is another socket.
+    pub fn open_with(
+        config: ServiceConfig,
+        listener: Option<InheritedListener>,
+    ) -> Result<Self, OpenError> {
         let ServiceConfig {
             node: config,
             allow,
@@ -148,6 +161,7 @@ impl Server {
             Neighbours::new(config.neighbours, Own::of(Some(&interface), attachment.ip));
         let claim = claim_interface(&name, interface.index)?;
         let index = interface.index;
+        let activated = crate::client::activated_name(&name);
         let setup = Setup {
             name,
             interface,
@@ -166,7 +180,10 @@ impl Server {
         let taps = Taps::new(demux.setup(), demux.id())?;
         let report = report::opened(&demux, attachment, not_better);
         // From here on requests are answered soon.
-        let listener = listen(&crate::client::socket_name(index), SocketType::SEQPACKET)?;
+        let listener = match listener {
+            Some(listener) => adopt(&activated, listener)?,
+            None => listen(&crate::client::socket_name(index), SocketType::SEQPACKET)?,
+        };
         let status = listen(&super::status_name(index), SocketType::STREAM)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
         let mut server = Self {
@@ -255,6 +272,14 @@ impl Server {
             self.withdraw(LEAVING_AT_ONCE);
             self.beat();
         }
+    }
+
+    /// Runs something on this process's other thread.
+    pub(super) fn taps_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.taps.on_thread(work)
     }
 
     fn beat(&mut self) {
@@ -539,6 +564,35 @@ fn claim_interface(name: &str, index: u32) -> Result<Claim, OpenError> {
         },
         ClaimError::Io(error) => refused("claiming to be the control process", error),
     })
+}
+
+/// A control socket that a service manager has bound and listens on for this process (sd_listen_fds(3)).
+#[derive(Debug)]
+pub struct InheritedListener(OwnedFd);
+
+impl InheritedListener {
+    /// Takes the socket, once in a process; `None` if none was handed over.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidInput` if it is more than one, or not open.
+    pub fn take() -> io::Result<Option<Self>> {
+        Ok(activation::take()?.map(Self))
+    }
+}
+
+/// Takes a listener for clients from a service manager.
+fn adopt(name: &str, listener: InheritedListener) -> Result<ForeignListener, OpenError> {
+    let InheritedListener(listener) = listener;
+    match runtime::adopt(
+        Room::Control,
+        name,
+        SocketType::SEQPACKET,
+        &listener,
+        BACKLOG,
+    ) {
+        Ok(()) => Ok(ForeignListener::new(listener)),
+        Err(error) => Err(refused("taking the socket that was handed over", error)),
+    }
 }
 
 /// Listens in the room of control sockets, to which everybody may connect.

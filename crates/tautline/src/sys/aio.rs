@@ -54,7 +54,7 @@ impl Signaller {
     /// The kernel's: `EAGAIN` if `fs.aio-max-nr` is reached, `ENOSYS` without asynchronous I/O.
     pub(crate) fn new() -> io::Result<Self> {
         let empty = rustix::fs::memfd_create(c"taut-empty", MemfdFlags::CLOEXEC)?;
-        // What the kernel calls a context is the address of its ring.
+        // The kernel's name for a context is the address of its ring.
         let mut ring: *mut Ring = std::ptr::null_mut();
         // SAFETY: it writes the context's address to where it is pointed to, which is zero before.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, REQUESTS_MAX, &raw mut ring) };

@@ -2,6 +2,7 @@
 //! not offer. Nothing here knows what a port is.
 #![allow(unsafe_code)] // System calls take pointers; each wrapper says what it hands over.
 
+pub(crate) mod activation;
 pub(crate) mod aio;
 pub(crate) mod bpf;
 pub(crate) mod clock;

@@ -4,9 +4,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use netlink_packet_core::{NLM_F_ACK, NetlinkPayload};
+use netlink_packet_core::{DefaultNla, NLM_F_ACK, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, LinkXdp};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, LinkAttribute, LinkFlags, LinkMessage, LinkXdp,
+};
 use rustix::fs::{Mode, OFlags};
 
 use super::route;
@@ -49,6 +51,17 @@ pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd>
             &raw const send_buffer_bytes as usize,
         )?;
     }
+    /// `IFLA_INET6_ADDR_GEN_MODE`; 1 is `IN6_ADDR_GEN_MODE_NONE`.
+    const ADDR_GEN_MODE: u16 = 8;
+    let without_addresses = AfSpecInet6::Other(DefaultNla::new(ADDR_GEN_MODE, vec![1]));
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes
+        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
+            vec![without_addresses],
+        )]));
+    // With an address it would ask for routers, and whoever has the descriptor could read that.
+    let _absent_without_ipv6 = change(RouteNetlinkMessage::SetLink(link));
     let mut link = LinkMessage::default();
     link.header.index = index;
     link.header.flags = LinkFlags::Up;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{
@@ -58,6 +58,26 @@ pub(crate) fn bind_path(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
 /// process's credentials count from here on.
 pub(crate) fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(listener, backlog)?)
+}
+
+/// Whether this is a Unix socket of this kind on which somebody listens.
+pub(crate) fn listens(socket: BorrowedFd<'_>, kind: SocketType) -> io::Result<bool> {
+    use rustix::net::sockopt;
+    Ok(sockopt::socket_domain(socket)? == AddressFamily::UNIX
+        && sockopt::socket_type(socket)? == kind
+        && sockopt::socket_acceptconn(socket)?)
+}
+
+/// The file that a Unix socket was bound to, wherever that is now, as a descriptor that can only be looked at. Needs
+/// CAP_NET_ADMIN (Linux 4.10).
+pub(crate) fn bound_file(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// Of linux/un.h.
+    const SIOCUNIXFILE: libc::Ioctl = 0x89e0;
+    // SAFETY: a call without pointers; the descriptor that it returns is ours.
+    unsafe {
+        let file = super::check(libc::ioctl(socket.as_raw_fd(), SIOCUNIXFILE, 0))?;
+        Ok(OwnedFd::from_raw_fd(file))
+    }
 }
 
 /// Connects to a name. Never waits: a listener that has too many waiting already is `ErrorKind::WouldBlock`.

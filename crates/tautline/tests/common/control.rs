@@ -29,6 +29,7 @@ pub fn served(role: &str) -> bool {
     match Server::open(config) {
         Ok(mut server) => {
             println!("taken over: {}", server.taken_over());
+            println!("{}", server.confine(false));
             println!("{READY}");
             server.run(std::io::stdin()).unwrap();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tautline::config::TuneConfig;
-use tautline::control::Server;
+use tautline::control::{InheritedListener, Server};
 use tautline::{OpenError, ServiceConfig};
 use tautline_testbed::interrupt;
 
@@ -35,7 +35,14 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         )
     })?;
     let (interface, wanted) = (config.node.interface.clone(), config.tune.clone());
-    let mut server = Server::open(config).map_err(not_opened)?;
+    let confine = config.confine;
+    let listener = InheritedListener::take().map_err(|error| {
+        CommandError::usage(
+            format!("the sockets that were handed over cannot be used: {error}"),
+            "hand over the control socket alone, as contrib/systemd/taut-node@.socket does",
+        )
+    })?;
+    let mut server = Server::open_with(config, listener).map_err(not_opened)?;
     // After the demux is attached, without which a veth has no poll. Undone before it may be detached.
     let tuned = tune(interface.as_deref().unwrap_or_default(), wanted)?;
     let mut text = format!("{}\n", server.report());
@@ -46,6 +53,10 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     text += &format!("serving clients by {rules} [[allow]] entries; root needs none\n");
     if let Some(tuned) = &tuned {
         text += &tuned.text();
+    }
+    match confine {
+        true => text += &format!("{}\n", server.confine(tuned.is_some())),
+        false => text += "not confined: `confine = false` in the configuration\n",
     }
     cli::print(&text)?;
     if let Err(error) = notify("READY=1") {

@@ -231,7 +231,7 @@ impl Demux {
         let ring = create_map(BPF_MAP_TYPE_RINGBUF, 0, 0, doorbell::BYTES, 0)?;
         let memory = MappedPort::shared(map.fd().as_fd(), shape, number)
             .map_err(|error| PortError::refused("mapping the port's memory", error))?;
-        // What the doorbell of the port before it cost is not held against this one.
+        // The cost of the doorbell of the port before it is not held against this one.
         bpf::update(self.maps.ring_debts.as_fd(), place, &[0; RING_DEBT_BYTES])
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
         self.maps

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use aya::Ebpf;
 use aya::maps::{DevMap, Map, MapData, MapInfo};
@@ -71,7 +72,7 @@ impl Permit {
 #[derive(Debug)]
 pub(crate) struct Taps {
     namespace: PrivateNamespace,
-    program: OwnedFd,
+    program: Arc<OwnedFd>,
     /// Permissions of each place.
     permits: OwnedFd,
     /// The same of predecessors, whose clients have their taps yet. Found when this process begins.
@@ -118,7 +119,7 @@ impl Taps {
         };
         Ok(Self {
             namespace: PrivateNamespace::new().map_err(refused)?,
-            program,
+            program: Arc::new(program),
             permits,
             former,
         })
@@ -132,9 +133,10 @@ impl Taps {
         self.close(place)?;
         bpf::update(self.permits.as_fd(), place, &permit.to_bytes())?;
         let index = FIRST_INDEX + place;
+        let program = Arc::clone(&self.program);
         let made = self
             .namespace
-            .inside(|| tap::create(index, self.program.as_fd()));
+            .inside(move || tap::create(index, program.as_fd()));
         made.inspect_err(|_| {
             let _nothing_there = self.close(place);
         })
@@ -148,7 +150,16 @@ impl Taps {
         for permits in self.former.iter().chain([&self.permits]) {
             bpf::update(permits.as_fd(), place, &[0; SENDER_BYTES])?;
         }
-        self.namespace.inside(|| tap::delete(FIRST_INDEX + place))
+        self.namespace
+            .inside(move || tap::delete(FIRST_INDEX + place))
+    }
+
+    /// Runs something on the thread that makes taps, which has privileges of its own.
+    pub(crate) fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.namespace.inside(work)
     }
 
     /// Frames that a tap's owner was not allowed to send.
