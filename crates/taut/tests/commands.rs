@@ -189,7 +189,7 @@ fn a_flood_is_measured_beside_quiet() {
 }
 
 #[test]
-fn sending_is_measured_copied_and_lent() {
+fn sending_is_measured_copied_lent_and_through_a_control_process() {
     if skipped_without_privilege() {
         return;
     }
@@ -208,8 +208,10 @@ fn sending_is_measured_copied_and_lent() {
         serde_json::json!([
             [64, "copied"],
             [64, "lent"],
+            [64, "tap"],
             [8192, "copied"],
-            [8192, "lent"]
+            [8192, "lent"],
+            [8192, "tap"]
         ])
     );
     assert!(rows.iter().all(|row| row["count"] == 50));
@@ -257,7 +259,7 @@ fn wrong_usage_says_what_is_possible() {
         (&["bench", "rtt", "--time-limit", "-1"], "a time such as 5s"),
         (&["bench", "send", "--sizes", "1kib"], "64KiB"),
         (&["bench", "send", "--sizes", "65508"], "0 to 65507"),
-        (&["bench", "send", "--ways", "flung"], "copied, lent"),
+        (&["bench", "send", "--ways", "flung"], "copied, lent, tap"),
         (&["frobnicate"], "frobnicate"),
         (&[], "Usage"),
     ] {

@@ -1,18 +1,22 @@
-//! Time that sending a datagram takes its thread, from the caller's memory and from a lent buffer, interleaved.
+//! Time that sending a datagram takes its thread, from the caller's memory, from a lent buffer, and as a client of a
+//! control process, interleaved.
 //! The frames go to a MAC address that nobody has, so that the other end of the cable drops them at once: what is
 //! left is the way out.
 
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
+use tautline::control::Server;
 use tautline::{
     Destination, Form, LentBuffer, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError,
-    PortError, Priority, QueuingOptions, SendError, UdpPort,
+    PortError, Priority, QueuingOptions, SendError, ServiceConfig, UdpPort,
 };
 use tautline_lab::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::{Host, Hosts, HostsError};
-use tautline_testbed::{interrupt, sys};
+use tautline_testbed::{child, interrupt, sys};
 use thiserror::Error;
 
 use super::sides::{Placement, PlacementError};
@@ -32,17 +36,31 @@ pub enum From {
     Copied,
     /// From a buffer of the node's pool: `send_lent`.
     Lent,
+    /// From the caller's memory, as a client of a control process: through a tap, on a cable of its own.
+    Tap,
 }
 
 impl From {
-    /// Both, in the order of the table.
-    pub const ALL: [Self; 2] = [Self::Copied, Self::Lent];
+    /// All, in the order of the table.
+    pub const ALL: [Self; 3] = [Self::Copied, Self::Lent, Self::Tap];
+
+    /// Cable that it uses: an interface has one demux.
+    fn cable(self) -> usize {
+        match self {
+            Self::Copied | Self::Lent => 0,
+            Self::Tap => 1,
+        }
+    }
+
+    /// Cables that the hosts need for all of them.
+    pub const CABLES: usize = 2;
 
     /// For tables.
     pub fn text(self) -> &'static str {
         match self {
             Self::Copied => "copied",
             Self::Lent => "lent",
+            Self::Tap => "copied, through a tap",
         }
     }
 }
@@ -81,6 +99,9 @@ pub enum SendBenchError {
         /// Why.
         source: SendError,
     },
+    /// The control process does not serve.
+    #[error("cannot serve as a control process: {0}")]
+    Control(std::io::Error),
     /// The thread could not be placed or scheduled as asked.
     #[error(transparent)]
     Scheduling(#[from] PlacementError),
@@ -154,9 +175,9 @@ pub fn run(
             ..
         } = settings.placement;
         Placement::place(client_cpu, fifo_priority)?;
-        let mut sender = Sender::open(hosts)?;
-        let rows = sender.measure(settings, progress)?;
-        Ok::<_, SendBenchError>((sender.node.report().to_string(), rows))
+        let mut senders = Senders::open(hosts, &settings.ways)?;
+        let rows = senders.measure(settings, progress)?;
+        Ok::<_, SendBenchError>((senders.report(), rows))
     })??;
     Ok(Outcome {
         settings: settings.clone(),
@@ -165,28 +186,83 @@ pub fn run(
     })
 }
 
-struct Sender {
-    port: UdpPort,
-    to: Destination,
-    node: Node,
+/// A control process: a thread of this one, on the second cable, until it is dropped.
+struct Control {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Sender {
-    fn open(hosts: &Hosts) -> Result<Self, SendBenchError> {
-        let neighbour = Neighbour {
-            name: "nobody".to_owned(),
-            mac: NOBODY,
-            ip: Some(hosts.end(Host::B, 0).address()),
-            form: Form::Udp,
+impl Control {
+    fn start(hosts: &Hosts) -> Result<Self, SendBenchError> {
+        let interface = hosts.end(Host::A, From::Tap.cable()).interface();
+        let config = NodeConfig::on(&interface);
+        let mut server = Server::open(ServiceConfig::new(config))?;
+        let (stop, stopped) = UnixStream::pair().map_err(SendBenchError::Control)?;
+        let namespace = hosts.namespace(Host::A);
+        let serve = move || {
+            // Claims are those of the thread's namespace. Clients keep what they have when it ends.
+            if child::enter(&namespace).is_ok() {
+                let _ended = server.run(&stopped);
+            }
         };
-        let interface = hosts.end(Host::A, 0).interface();
-        // Its mode concerns what comes, of which there is nothing.
-        let config = NodeConfig::on(&interface).with_link(LinkKind::Xdp);
-        let config = config.with_neighbour(neighbour).expect("the only one");
-        let node = Node::open(config)?;
-        let mut port = node.udp_port(PORT, &QueuingOptions::default())?;
-        let to = port.destination("nobody", PORT)?;
-        Ok(Self { port, to, node })
+        let thread = std::thread::Builder::new()
+            .name("taut-control".to_owned())
+            .spawn(serve);
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread.map_err(SendBenchError::Control)?),
+        })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported already.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// The senders of all ways, each on its cable.
+struct Senders {
+    direct: Sender,
+    /// Ends before the control process.
+    client: Option<Sender>,
+    _control: Option<Control>,
+}
+
+impl Senders {
+    fn open(hosts: &Hosts, ways: &[From]) -> Result<Self, SendBenchError> {
+        let direct = Sender::open(hosts, From::Copied.cable())?;
+        let (mut control, mut client) = (None, None);
+        if ways.contains(&From::Tap) {
+            control = Some(Control::start(hosts)?);
+            client = Some(Sender::open(hosts, From::Tap.cable())?);
+        }
+        Ok(Self {
+            direct,
+            client,
+            _control: control,
+        })
+    }
+
+    fn of(&mut self, way: From) -> &mut Sender {
+        match (way, &mut self.client) {
+            (From::Tap, Some(client)) => client,
+            _ => &mut self.direct,
+        }
+    }
+
+    fn report(&self) -> String {
+        let both = [Some(&self.direct), self.client.as_ref()]
+            .into_iter()
+            .flatten();
+        let reports: Vec<String> = both
+            .map(|sender| sender.node.report().to_string())
+            .collect();
+        reports.join("; ")
     }
 
     fn measure(
@@ -214,7 +290,8 @@ impl Sender {
                 if let Some(signal) = interrupt::interrupted() {
                     return Err(SendBenchError::Interrupted(signal));
                 }
-                self.turn(row, &mut own)
+                self.of(row.from)
+                    .turn(row, &mut own)
                     .map_err(|source| SendBenchError::Send {
                         bytes: row.bytes,
                         source,
@@ -225,12 +302,37 @@ impl Sender {
         }
         Ok(rows)
     }
+}
+
+struct Sender {
+    port: UdpPort,
+    to: Destination,
+    node: Node,
+}
+
+impl Sender {
+    fn open(hosts: &Hosts, cable: usize) -> Result<Self, SendBenchError> {
+        let neighbour = Neighbour {
+            name: "nobody".to_owned(),
+            mac: NOBODY,
+            ip: Some(hosts.end(Host::B, cable).address()),
+            form: Form::Udp,
+        };
+        let interface = hosts.end(Host::A, cable).interface();
+        // Its mode concerns what comes, of which there is nothing.
+        let config = NodeConfig::on(&interface).with_link(LinkKind::Xdp);
+        let config = config.with_neighbour(neighbour).expect("the only one");
+        let node = Node::open(config)?;
+        let mut port = node.udp_port(PORT, &QueuingOptions::default())?;
+        let to = port.destination("nobody", PORT)?;
+        Ok(Self { port, to, node })
+    }
 
     /// One turn. Each datagram is made anew before it is sent, outside of what is measured.
     fn turn(&mut self, row: &mut Row, own: &mut [u8]) -> Result<(), SendError> {
         let Self { port, to, .. } = self;
         let mut lent: Option<LentBuffer> = match row.from {
-            From::Copied => None,
+            From::Copied | From::Tap => None,
             From::Lent => Some(port.lend_buffer(row.bytes)?),
         };
         let own = &mut own[..row.bytes];

@@ -19,7 +19,8 @@ pub(super) struct Arguments {
     /// Sizes of the datagrams, in bytes or such as 8KiB.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
     sizes: Vec<usize>,
-    /// Ways of sending: copied from the caller's memory, or from a lent buffer.
+    /// Ways of sending: copied from the caller's memory, from a lent buffer, or copied as a client of a control process
+    /// (tap).
     #[arg(long, value_name = "WAYS", value_delimiter = ',', value_enum, default_values_t = From::ALL)]
     ways: Vec<From>,
     #[command(flatten)]
@@ -41,8 +42,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ways: without_repeats(&arguments.ways),
         placement: arguments.common.placement(),
     };
-    let hosts = Hosts::create(&HostsOptions::default())
-        .map_err(|error| explain(SendBenchError::Hosts(error)))?;
+    let options = HostsOptions {
+        cable_count: From::CABLES,
+        ..HostsOptions::default()
+    };
+    let hosts = Hosts::create(&options).map_err(|error| explain(SendBenchError::Hosts(error)))?;
     let outcome = with_progress("datagrams", |progress| {
         send::run(&hosts, &settings, progress)
     });
