@@ -26,7 +26,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c bench bench-vbus experiments fuzz sim task-sets vbus-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
+.PHONY: help demo test build install-c sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -49,6 +49,10 @@ install-c: ## the C library, header, pkg-config file and man page; PREFIX, DESTD
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p tautline-c
 	@$(MAKE) --no-print-directory -C bindings/c install BUILT=$(abspath $(TARGET))/release
+
+sbom: ## a bill of materials for each package (CycloneDX), in target/sbom
+	@scripts/setup.sh --for test
+	@scripts/sbom.sh $(TARGET)/sbom
 
 bench: ## round trips of every path in one run, on two hosts of its own making
 	@scripts/setup.sh --for demo

@@ -57,7 +57,10 @@ main() {
         fi
     fi
     check_bpf_compiles
-    [ "$set_name" != test ] || check_rust_components
+    if [ "$set_name" = test ]; then
+        check_rust_components
+        check_cargo_tools
+    fi
     echo "set-up: all there for $set_name"
 }
 
@@ -284,6 +287,24 @@ check_rust_components() {
         cat "$work/rustup.log" >&2
         fail "rustup component add$components failed; what it said is above"
     }
+}
+
+# Commands of cargo that the tests run. Compiled from the registry without optimisation, once: some minutes.
+check_cargo_tools() {
+    for tool in cargo-deny@0.20.2 cargo-cyclonedx@0.5.9; do
+        name=${tool%@*}
+        (cd "$root" && cargo "${name#cargo-}" --version) >/dev/null 2>&1 && continue
+        if [ "$check_only" = yes ]; then
+            fail "missing: cargo install --locked $tool"
+        fi
+        echo "set-up: cargo install --locked $tool"
+        CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$work/$name" \
+            cargo install --locked --debug "$tool" >"$work/$name.log" 2>&1 || {
+            cat "$work/$name.log" >&2
+            fail "cargo install $tool failed; what it said is above"
+        }
+        rm -rf "${work:?}/$name"
+    done
 }
 
 fail() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the whole check, or the stages named, and sums it up.
 #
-#   scripts/test.sh [STAGE...]        stages: format lints docs tests kernels loom fuzz leftovers
+#   scripts/test.sh [STAGE...]        stages: format lints supply docs tests kernels loom fuzz leftovers
 #                                     only when named: sim
 #
 # Every stage runs even when an earlier one failed, so that one run shows everything. The exit
@@ -13,7 +13,7 @@ set -euo pipefail
 export LC_ALL=C CARGO_TERM_COLOR=never
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly all_stages=(format lints docs tests kernels loom fuzz leftovers)
+readonly all_stages=(format lints supply docs tests kernels loom fuzz leftovers)
 # Stages that fail when no test ran: a name that matches nothing must not
 # pass for a success.
 readonly testing_stages=(tests loom sim)
@@ -69,6 +69,20 @@ stage_format() {
 stage_lints() {
     shellcheck scripts/*.sh .ci/run
     cargo clippy --workspace --all-targets --locked -- -D warnings
+}
+
+# The crates that this is built from: licences and sources, and known holes where the database of advisories can be
+# reached.
+stage_supply() {
+    local manifest
+    for manifest in Cargo.toml fuzz/Cargo.toml; do
+        cargo deny --locked --manifest-path "$manifest" --config deny.toml check bans licenses sources
+    done
+    if ! timeout 120 cargo deny --config deny.toml fetch db; then
+        echo "SKIPPED: the database of advisories (RustSec) cannot be reached: known holes were not looked for"
+        return
+    fi
+    cargo deny --locked --config deny.toml check advisories
 }
 
 stage_docs() {

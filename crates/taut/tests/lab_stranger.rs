@@ -263,3 +263,16 @@ fn results_that_others_wrote_are_shown_without_control_characters() {
         .unwrap();
     assert!(text(&output).contains("more than"), "{}", text(&output));
 }
+
+#[test]
+fn without_a_home_directory_no_kernel_is_taken_from_a_shared_place() {
+    let output = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args(["lab", "kernels"])
+        .env_remove("HOME")
+        .env_remove("XDG_CACHE_HOME")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("give one with --cache"), "{said}");
+}

@@ -120,6 +120,41 @@ fn root() -> PathBuf {
 }
 
 /// The project's own files with one of these extensions, without build directories and results.
+#[test]
+fn every_attack_in_the_tables_of_cases_names_its_tests() {
+    let cases = fs::read_to_string(root().join("docs/security.md")).expect("docs/security.md");
+    let sources: Vec<String> = files(&["rs"])
+        .iter()
+        .map(|path| fs::read_to_string(path).expect("a text file"))
+        .collect();
+    let is_test = |name: &str| {
+        let header = format!("fn {name}(");
+        sources.iter().any(|source| source.contains(&header))
+    };
+    let (mut rows, mut wrong, mut in_table) = (0, String::new(), false);
+    for line in cases.lines() {
+        in_table = line.starts_with("| attack |") || in_table && line.starts_with('|');
+        if !in_table || line.starts_with("| attack |") || line.starts_with("|---") {
+            continue;
+        }
+        rows += 1;
+        let last = line
+            .trim_end_matches(" |")
+            .rsplit(" | ")
+            .next()
+            .unwrap_or_default();
+        let names: Vec<&str> = last
+            .split(", ")
+            .map(|name| name.trim_matches('`'))
+            .collect();
+        if !names.iter().all(|name| is_test(name)) {
+            writeln!(wrong, "{line}").unwrap();
+        }
+    }
+    assert!(rows >= 40, "{rows} cases");
+    assert!(wrong.is_empty(), "no such test:\n{wrong}");
+}
+
 fn files(extensions: &[&str]) -> Vec<PathBuf> {
     let root = root();
     let mut files = Vec::new();
