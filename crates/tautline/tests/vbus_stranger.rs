@@ -24,7 +24,7 @@ use rustix::net::{
 use tautline::vbus::Observer;
 use tautline::{
     BusConfig, BusRule, Node, NodeConfig, PortError, Priority, QueuingOptions, QueuingPort,
-    bus_neighbour, now,
+    SendError, bus_neighbour, now,
 };
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 
@@ -802,6 +802,81 @@ fn a_full_event_holds_no_sender_up() {
         }
         victim
     });
+    assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
+}
+
+#[test]
+fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
+    const TEST: &str = "an_event_that_is_watched_a_thousandfold_is_signalled_seldom";
+    const WATCHES: usize = 5_000;
+    if let Some((_, config)) = attacker() {
+        let limit = rustix::process::Rlimit {
+            current: Some(WATCHES as u64 + 100),
+            maximum: Some(WATCHES as u64 + 100),
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        as_stranger();
+        let node = open(&config, "stranger");
+        let mut trap = queuing(&node, 9);
+        println!("{}", child::READY);
+        while trap
+            .receive_until(now() + PATIENCE, &mut [0; 64])
+            .unwrap()
+            .is_none()
+        {}
+        let events: Vec<OwnedFd> = own_events().collect();
+        let watch = |number: usize| {
+            use rustix::event::epoll;
+            let watch = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            let event = &events[number % events.len()];
+            epoll::add(&watch, event, epoll::EventData::new_u64(0), flags).unwrap();
+            watch
+        };
+        let watches: Vec<OwnedFd> = (0..WATCHES - events.len()).map(watch).collect();
+        println!("watched by {}", watches.len());
+        std::thread::spawn(|| {
+            child::ready();
+            std::process::exit(0);
+        });
+        // Says that it sleeps, all the time.
+        loop {
+            while trap.receive(&mut [0; 64]).unwrap().is_some() {}
+            let _descriptor = trap.descriptor();
+        }
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("watched");
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let mut stranger = attack(TEST, "watched", &config);
+    let to = victim.destination("stranger", port(9)).unwrap();
+    let started = Clock::now();
+    let mut send = || match victim.send(to, Priority::NORMAL, b"come") {
+        Ok(()) | Err(SendError::ReceiverFull) => true,
+        Err(_) => false,
+    };
+    while !send() {
+        assert!(started.elapsed() < PATIENCE, "not connected");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stranger.wait_for("watched by ");
+    let withheld = || node.status().ports[0].wakes_withheld;
+    let started = Clock::now();
+    while withheld() == 0 {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "it is woken however dear it is"
+        );
+        send();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    println!("not woken for the first time after {:?}", started.elapsed());
     assert_served(&config, &mut victim);
     drop(stranger);
     drop((victim, node));

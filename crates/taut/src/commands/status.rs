@@ -129,6 +129,7 @@ fn node_text(node: &Value) -> String {
     text += &neighbours_text(node);
     text += &ports_text(list(&node["ports"]));
     text += &lost_to_deaths(list(&node["ports"]));
+    text += &withheld_wakes(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
     text += &send_pool_text(&node["send_pool"]);
@@ -393,6 +394,18 @@ fn send_pool_text(pool: &Value) -> String {
         cells
     };
     table::figures(&header, sizes.iter().map(row))
+}
+
+/// Messages on a bus for which their receiver was not woken.
+fn withheld_wakes(ports: &[Value]) -> String {
+    let line = |port: &Value| {
+        let count = port["wakes_withheld"].as_u64().filter(|count| *count > 0)?;
+        let number = plain(&port["number"]);
+        Some(format!(
+            "  not woken, port {number}: {count} times the receiver, whose waking costs too much\n"
+        ))
+    };
+    ports.iter().filter_map(line).collect()
 }
 
 /// Losses that went with processes on a bus.

@@ -96,6 +96,11 @@ impl Kicker {
         self.kick(own, word)
     }
 
+    /// The consumer was not woken after all: the next message asks again.
+    pub fn forget(&mut self) {
+        self.kicked = 0;
+    }
+
     #[cold]
     fn kick(&mut self, own: &KickLine, word: u64) -> Option<WakeMode> {
         if word == self.kicked {

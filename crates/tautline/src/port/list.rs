@@ -100,6 +100,7 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         doorbells: figures.totals.kicks,
         abandoned: figures.totals.abandoned,
         undelivered: counted.undelivered.read(),
+        wakes_withheld: counted.wakes_withheld.read(),
         peers: figures.peers.iter().map(peer).collect(),
     }
 }
@@ -142,6 +143,7 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         doorbells: control.producer.doorbells.load(Relaxed),
         abandoned: 0,
         undelivered: 0,
+        wakes_withheld: 0,
         peers: peers(&memory),
     }
 }

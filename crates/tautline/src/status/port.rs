@@ -95,6 +95,8 @@ pub struct PortStatus {
     pub abandoned: u64,
     /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
     pub undelivered: u64,
+    /// Messages of this port for which a peer that slept was not woken, because waking it costs too much (link `vbus`).
+    pub wakes_withheld: u64,
     /// Senders.
     pub peers: Vec<PeerCounters>,
 }

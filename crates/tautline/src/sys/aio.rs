@@ -113,6 +113,11 @@ pub(crate) enum PeerEvent {
 }
 
 impl PeerEvent {
+    /// Whether the peer could stop this process anyway.
+    pub(crate) fn is_trusted(&self) -> bool {
+        matches!(self, Self::Trusted(_))
+    }
+
     /// Makes it readable.
     pub(crate) fn ring(&self) {
         match self {

@@ -12,6 +12,7 @@ mod access;
 mod ask;
 mod closer;
 pub(crate) mod config;
+mod debt;
 mod directory;
 mod entry;
 mod handover;

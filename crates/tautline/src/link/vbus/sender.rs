@@ -16,6 +16,7 @@ use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 
+use super::debt::WakeDebt;
 use super::service::{Command, ServiceHandle};
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
@@ -163,7 +164,9 @@ struct Active {
     connection: Arc<Established>,
     place: Writer,
     kicker: Kicker,
+    debt: WakeDebt,
     clock: Ticks,
+    statistics: Arc<Statistics>,
 }
 
 /// When a message is published.
@@ -246,7 +249,9 @@ impl BusSender {
             },
             connection,
             kicker: Kicker::new(),
+            debt: WakeDebt::default(),
             clock: self.clock.clone(),
+            statistics: Arc::clone(&self.statistics),
         });
     }
 
@@ -464,11 +469,26 @@ impl Active {
 
     #[cold]
     #[inline(never)]
-    fn wake(&self, wake_mode: WakeMode) {
+    fn wake(&mut self, wake_mode: WakeMode) {
         match wake_mode {
             WakeMode::Futex => wake(&self.connection.memory().head.kick.kick, true),
-            WakeMode::Descriptor => self.connection.event.ring(),
+            WakeMode::Descriptor if self.connection.event.is_trusted() => {
+                self.connection.event.ring();
+            }
+            WakeMode::Descriptor => self.wake_stranger(),
         }
+    }
+
+    /// Wakes a receiver of another user, who decides how long that takes.
+    fn wake_stranger(&mut self) {
+        let began = clock::monotonic();
+        if !self.debt.allows(began) {
+            self.statistics.wakes_withheld.add(1);
+            // It goes on sleeping until a later message is allowed.
+            return self.kicker.forget();
+        }
+        self.connection.event.ring();
+        self.debt.charge(began, clock::monotonic());
     }
 }
 

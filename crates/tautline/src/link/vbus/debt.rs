@@ -1,0 +1,84 @@
+//! Cost of waking a stranger. The kernel walks over all who watch an event when it is signalled, at the expense of
+//! whoever signals it: of a port that has its event watched by 15,000 epolls, 2 ms. So the sender takes the time, and a
+//! receiver that is dear is woken seldom (decision 0045; the demux does the same, `TL_RING_…` of `bpf/tautline.h`).
+
+use tautline_proto::time::Instant;
+
+/// Time for which waking is free. Lower: an honest receiver is charged on a slow machine. Higher: a hostile one costs
+/// as much more each time.
+const FREE_NS: u64 = 10_000;
+/// Most that one time is charged. Lower: one that costs more is charged too little. Higher: a few interruptions of the
+/// sender are held against the receiver.
+const CHARGE_NS_MAX: u64 = 2_000_000;
+/// Charged time in this multiple is how long the receiver is in debt: 2 % of the sender's time. Lower: more of it.
+/// Higher: a receiver that was dear once waits for longer.
+const SHARE: u64 = 50;
+/// Debt up to which it is woken. Lower: as with [`CHARGE_NS_MAX`]. Higher: a hostile one begins with more.
+const DEBT_NS_MAX: u64 = 1_000_000_000;
+
+/// Debt of one receiver.
+#[derive(Debug, Default)]
+pub(super) struct WakeDebt {
+    until_ns: u64,
+}
+
+impl WakeDebt {
+    /// Whether the receiver is worth waking now.
+    pub(super) fn allows(&self, now: Instant) -> bool {
+        self.until_ns.saturating_sub(now.as_nanos()) <= DEBT_NS_MAX
+    }
+
+    /// Charges the time that waking it has taken.
+    pub(super) fn charge(&mut self, began: Instant, ended: Instant) {
+        let took = ended.as_nanos().saturating_sub(began.as_nanos());
+        let charged = took.min(CHARGE_NS_MAX).saturating_sub(FREE_NS);
+        if charged > 0 {
+            self.until_ns = self.until_ns.max(began.as_nanos()) + charged * SHARE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wakes for as long as it is allowed in turn after turn of this length; returns the share of time that it took.
+    fn share(took_ns: u64, between_ns: u64, turns: u64) -> f64 {
+        let (mut debt, mut now, mut spent) = (WakeDebt::default(), 1_u64, 0);
+        for _ in 0..turns {
+            if debt.allows(Instant::from_nanos(now)) {
+                let ended = now + took_ns;
+                debt.charge(Instant::from_nanos(now), Instant::from_nanos(ended));
+                now = ended;
+                spent += took_ns;
+            }
+            now += between_ns;
+        }
+        spent as f64 / now as f64
+    }
+
+    #[test]
+    fn an_honest_receiver_is_always_woken() {
+        assert!(share(5_000, 1_000, 1_000_000) > 0.8);
+        assert!(share(10_000, 1_000, 1_000_000) > 0.9);
+    }
+
+    #[test]
+    fn a_dear_one_takes_two_percent() {
+        for took_ns in [100_000, 2_000_000] {
+            let share = share(took_ns, 10_000, 20_000_000);
+            assert!((0.015..0.025).contains(&share), "{took_ns} ns: {share}");
+        }
+    }
+
+    #[test]
+    fn nine_long_interruptions_are_forgiven() {
+        let mut debt = WakeDebt::default();
+        for number in 0..9 {
+            let began = Instant::from_nanos(1 + number);
+            assert!(debt.allows(began), "{number}");
+            debt.charge(began, Instant::from_nanos(1 + number + 50_000_000));
+        }
+        assert!(debt.allows(Instant::from_nanos(10)));
+    }
+}
