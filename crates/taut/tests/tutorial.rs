@@ -49,6 +49,9 @@ fn every_command_of_the_tutorial_does_what_the_page_says() {
         "name = \"controller\"",
         "(loop_controller)",
         "the motor is dead",
+        "holds: every deadline",
+        "examples/loop.toml (process",
+        "Jobs that ran",
     ] {
         assert!(
             said.contains(promised),

@@ -15,7 +15,7 @@ use crate::commands::output::JsonArguments;
 use crate::task::picture::Picture;
 use crate::units::ns;
 
-use super::{picture_columns, time};
+use super::{picture_columns, task_count, time};
 
 /// Characters of a reason that are shown. Lower: sentences are cut. Higher: one task fills the screen.
 const REASON_CHARS_MAX: usize = 200;
@@ -103,7 +103,7 @@ impl Report<'_> {
             Scheduling::Declared => "fixed priorities",
             Scheduling::Table => "a static cyclic table",
         };
-        format!("{} tasks on one CPU, {scheduling}", self.set.tasks().len())
+        format!("{} on one CPU, {scheduling}", task_count(self.set))
     }
 
     fn machine(&self) -> String {

@@ -9,6 +9,7 @@ mod trace;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tautline_exec::TaskSet;
 use tautline_report::plot::latency_text;
 use tautline_report::text;
 use tautline_tasks::View;
@@ -76,6 +77,14 @@ impl RunArguments {
             }
         }
         Ok(views)
+    }
+}
+
+/// Number of the tasks of a set.
+fn task_count(set: &TaskSet) -> String {
+    match set.tasks().len() {
+        1 => "1 task".to_owned(),
+        count => format!("{count} tasks"),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
 use super::list::times_json;
-use super::{picture_columns, slack, time};
+use super::{picture_columns, slack, task_count, time};
 
 /// Distance of looks whether all tasks have stopped. Lower: more wake-ups beside the tasks. Higher: a set that has
 /// nothing more to do ends later.
@@ -205,10 +205,7 @@ impl Report<'_> {
     }
 
     fn subtitle(&self) -> String {
-        let count = match self.set.tasks().len() {
-            1 => "1 task".to_owned(),
-            count => format!("{count} tasks"),
-        };
+        let count = task_count(self.set);
         format!(
             "{}: {count} on CPU {}; response times from the release, `executed` and `declared` are execution times",
             self.name, self.cpu
