@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, init, neigh, node, ping, recv, send,
-    status, task, vbus,
+    bench, completions, demo, doctor, echo, experiment, init, neigh, node, partition, ping, recv,
+    send, status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -62,6 +62,8 @@ pub enum Command {
     Vbus(vbus::Arguments),
     /// Analyse real-time tasks before they run.
     Task(task::Arguments),
+    /// Set CPUs and memory aside for real-time work, and give them back.
+    Partition(partition::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -138,7 +140,10 @@ impl CommandError {
 /// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
 pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&grammar().get_matches()).unwrap_or_else(|error| error.exit());
-    if let Err(error) = interrupt::watch() {
+    // A program in a partition gets its signals itself, and may take its time to end.
+    let is_for_program =
+        matches!(&cli.command, Command::Partition(arguments) if arguments.runs_program());
+    if !is_for_program && let Err(error) = interrupt::watch() {
         return CommandError::failed(
             format!("cannot watch for signals: {error}"),
             "raise the limit of open files (ulimit -n)",
@@ -168,6 +173,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Recv(arguments) => recv::run(arguments),
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
+        Command::Partition(arguments) => partition::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -11,7 +11,10 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("tautline-state", &[]),
     ("tautline-exec", &[]),
     ("tautline-partition", &["tautline-state"]),
-    ("tautline-tasks", &["tautline-exec", "tautline-state"]),
+    (
+        "tautline-tasks",
+        &["tautline-exec", "tautline-partition", "tautline-state"],
+    ),
     (
         "tautline",
         &["tautline-proto", "tautline-shm", "tautline-state"],

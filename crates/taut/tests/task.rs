@@ -172,6 +172,7 @@ fn expected(text: &str) -> Vec<String> {
 #[test]
 fn the_page_lists_every_key_and_no_other() {
     for (section, text) in [
+        ("`[partition]`", "[partition]\nx = 1\n"),
         ("`[machine]`", "[machine]\nx = 1\n"),
         ("`[[receive]]`", "[[receive]]\nx = 1\n"),
         ("`[[task]]`", "[[task]]\nx = 1\n"),
@@ -179,7 +180,7 @@ fn the_page_lists_every_key_and_no_other() {
     ] {
         assert_eq!(documented(section), expected(text), "{section}");
     }
-    let sections = ["machine", "receive", "task", "window"];
+    let sections = ["partition", "machine", "receive", "task", "window"];
     let top: Vec<String> = expected("x = 1\n")
         .into_iter()
         .filter(|key| !sections.contains(&key.as_str()))

@@ -18,6 +18,8 @@ use tautline_exec::{
     Activation, Machine, OverrunPolicy, Place, Receive, Scheduling, SetError, TablePlan, Task,
     TaskSet, Window,
 };
+use tautline_partition::{PartitionConfig, memory_from_text};
+use tautline_state::cpus::CpuList;
 use toml::de::{DeTable, DeValue};
 
 use crate::program::Program;
@@ -54,6 +56,8 @@ pub struct TaskFile {
     pub set: TaskSet,
     /// Programs of the tasks, in the order of the set; none for a task without `exec`.
     pub programs: Vec<Option<Program>>,
+    /// Partition in which the set runs, if the file has one.
+    pub partition: Option<PartitionConfig>,
 }
 
 /// Reads a task set from a file. Its programs start in the file's directory.
@@ -244,6 +248,7 @@ struct Document {
     modes: Vec<String>,
     safe_mode: Option<String>,
     minor_frame: Option<Time>,
+    partition: Option<PartitionSection>,
     #[serde(default)]
     machine: MachineSection,
     #[serde(default)]
@@ -252,6 +257,46 @@ struct Document {
     task: Vec<TaskEntry>,
     #[serde(default)]
     window: Vec<WindowEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartitionSection {
+    /// A configuration without CPUs: the name is checked where its place in the file is known.
+    #[serde(deserialize_with = "partition_name")]
+    name: PartitionConfig,
+    #[serde(deserialize_with = "cpu_list")]
+    cpus: CpuList,
+    #[serde(default, deserialize_with = "memory")]
+    memory: u64,
+}
+
+impl PartitionSection {
+    fn config(self) -> PartitionConfig {
+        let mut config = self.name.with_memory(self.memory);
+        config.cpus = self.cpus;
+        config
+    }
+}
+
+fn partition_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PartitionConfig, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let config = PartitionConfig::new(&name, CpuList::default());
+    config.map_err(|error| D::Error::custom(format!("{error}: {}", error.remedy())))
+}
+
+fn cpu_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CpuList, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let refused = || {
+        let text = text.escape_debug();
+        D::Error::custom(format!("`{text}` is no size such as \"64M\" or \"1G\""))
+    };
+    memory_from_text(&text).ok_or_else(refused)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -358,7 +403,11 @@ impl Document {
                 _ => Ok(set),
             })
             .map_err(|error| mistake(&error, &names))?;
-        Ok(TaskFile { set, programs })
+        Ok(TaskFile {
+            set,
+            programs,
+            partition: self.partition.map(PartitionSection::config),
+        })
     }
 
     /// A task may go to the safe mode only if there is one, and there is one only for such a task.
@@ -642,6 +691,33 @@ mod tests {
         );
         assert_eq!(error(""), "f.toml:1:1: `task`: at least one is needed");
         assert!(error("task = [").starts_with("f.toml:1:"));
+    }
+
+    #[test]
+    fn a_partition_is_read_and_checked() {
+        let with = |lines: &str| parse(&format!("[partition]\n{lines}\n{TASK}"), "f.toml");
+        let partition = |lines: &str| with(lines).unwrap().partition.unwrap();
+        let whole = partition("name = \"control\"\ncpus = \"1,3\"\nmemory = \"64M\"");
+        assert_eq!(
+            (whole.name.as_str(), whole.memory_bytes),
+            ("control", 64 << 20)
+        );
+        assert_eq!(whole.cpus.to_string(), "1,3");
+        let small = partition("name = \"a\"\ncpus = \"1\"");
+        assert_eq!(small.memory_bytes, 0);
+        assert!(parse(TASK, "f.toml").unwrap().partition.is_none());
+        let wrong = |lines: &str| with(lines).unwrap_err().message;
+        assert_eq!(
+            wrong("name = \"a\"\ncpus = \"1-\""),
+            "f.toml:3:8: `1-` is no list of CPUs such as 1 or 0-2,5"
+        );
+        let name = wrong("name = \"../a\"\ncpus = \"1\"");
+        assert!(name.starts_with("f.toml:2:8: `../a` is no name"), "{name}");
+        assert!(wrong("name = \"a\"\ncpus = \"\"").contains("no list of CPUs"));
+        let memory = wrong("name = \"a\"\ncpus = \"1\"\nmemory = \"much\"");
+        assert!(memory.contains("no size such as"), "{memory}");
+        assert!(wrong("cpus = \"1\"").contains("missing field `name`"));
+        assert!(wrong("name = \"a\"\ncpu = \"1\"").contains("unknown field `cpu`"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rustix::thread::futex;
 use tautline_exec::{
     Activation, Analysis, HealthRecord, Scheduling, SetError, TaskResponse, TaskSet,
 };
+use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
 use crate::program::{self, Program};
@@ -88,6 +89,9 @@ pub enum RunError {
         /// Cause.
         reason: String,
     },
+    /// The partition of the set could not be made.
+    #[error("{0}")]
+    Partition(#[from] PartitionError),
     /// A thread or a mutex could not be made.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -118,6 +122,7 @@ impl RunError {
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
             }
+            RunError::Partition(error) => error.remedy(),
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
         }
     }
@@ -127,7 +132,8 @@ impl RunError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The only CPU that the tasks may run on; the analysis expects one. `None` leaves that to the kernel.
+    /// The only CPU that the tasks may run on; the analysis expects one. `None` takes the first CPU of
+    /// the partition; without a partition it leaves that to the kernel.
     pub cpu: Option<usize>,
     /// Whether the tasks run under SCHED_FIFO at their priorities.
     pub real_time: bool,
@@ -169,6 +175,7 @@ impl Options {
 /// A set with the code of its tasks, before it runs.
 pub struct Executive {
     set: TaskSet,
+    partition: Option<PartitionConfig>,
     /// For who looks at the run from outside.
     name: String,
     /// Longest response times by the analysis.
@@ -200,6 +207,7 @@ impl Executive {
                 .map(|task| bound(&modes, task))
                 .collect(),
             bodies: set.tasks().iter().map(|_| None).collect(),
+            partition: None,
             set,
         })
     }
@@ -209,14 +217,35 @@ impl Executive {
     /// # Errors
     /// [`RunError::File`], [`RunError::Refused`], [`RunError::Table`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Executive, RunError> {
-        let TaskFile { set, programs } = file::read(path.as_ref())?;
+        let TaskFile {
+            set,
+            programs,
+            partition,
+        } = file::read(path.as_ref())?;
         let mut executive = Executive::new(set)?;
+        executive.partition = partition;
         let text = path.as_ref().to_string_lossy();
         executive.name = text.chars().take(NAME_BYTES_MAX / 4).collect();
         for (body, program) in executive.bodies.iter_mut().zip(programs) {
             *body = program.map(Body::Program);
         }
         Ok(executive)
+    }
+
+    /// Runs the set in a partition, which is made at the start and removed at the end. One of that name that is there
+    /// already is entered, and stays.
+    #[must_use]
+    pub fn in_partition(self, partition: PartitionConfig) -> Executive {
+        Executive {
+            partition: Some(partition),
+            ..self
+        }
+    }
+
+    /// The partition in which the set will run, if there is one.
+    #[must_use]
+    pub fn partition(&self) -> Option<&PartitionConfig> {
+        self.partition.as_ref()
     }
 
     /// The set.
@@ -264,15 +293,25 @@ impl Executive {
     /// that panics loses its priority before its message is written.
     ///
     /// # Errors
-    /// [`RunError::NoBody`], [`RunError::Program`], [`RunError::System`].
+    /// [`RunError::NoBody`], [`RunError::Partition`], [`RunError::Program`], [`RunError::System`].
     pub fn start(self, options: &Options) -> Result<Running, RunError> {
         if let Some(task) = self.bodies.iter().position(Option::is_none) {
             return Err(RunError::NoBody {
                 task: self.set.tasks()[task].name.clone(),
             });
         }
-        thread::demote_on_panic();
         let mut limits = Vec::new();
+        let mut options = options.clone();
+        let partition = match &self.partition {
+            None => None,
+            Some(config) => {
+                let first = config.cpus.iter().next().map(|cpu| cpu as usize);
+                options.cpu = options.cpu.or(first);
+                enter(config, &mut limits)?
+            }
+        };
+        let options = &options;
+        thread::demote_on_panic();
         if options.lock_memory
             && let Err(error) = tautline_state::memory::lock_all()
         {
@@ -301,6 +340,7 @@ impl Executive {
             watchdog: None,
             start: Duration::ZERO,
             shared: shared.clone(),
+            _partition: partition.map(Box::new),
         };
         // Nobody begins before all have their settings: until then the first release is out of reach.
         let (tell, told) = std::sync::mpsc::channel();
@@ -363,6 +403,30 @@ impl Executive {
             tasks: tasks.map(describe).collect(),
         }
     }
+}
+
+/// Moves this process into the partition of the set, and returns the partition if it had to be made.
+fn enter(
+    config: &PartitionConfig,
+    limits: &mut Vec<String>,
+) -> Result<Option<Partition>, PartitionError> {
+    let partition = match Partition::create(config) {
+        Err(PartitionError::Exists(name)) => {
+            let found = tautline_partition::find(&name)?;
+            found.enter(std::process::id())?;
+            return Ok(None);
+        }
+        made => made?,
+    };
+    partition.enter(std::process::id())?;
+    if !partition.form().keeps_others_away() {
+        limits.push(format!(
+            "partition `{}` is {}: run as root, or in a group with a delegated cpuset",
+            config.name,
+            partition.form().text()
+        ));
+    }
+    Ok(Some(partition))
 }
 
 /// Longest name of a run. Lower: paths of files are cut. Higher: lists of runs have long lines.
@@ -496,6 +560,8 @@ pub struct Running {
     /// Time of the first release.
     start: Duration,
     watchdog: Option<JoinHandle<()>>,
+    /// Put back after the threads have ended.
+    _partition: Option<Box<Partition>>,
 }
 
 /// Activates one task by a message; for the thread that receives it.

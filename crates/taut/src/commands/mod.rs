@@ -11,6 +11,7 @@ pub mod live;
 pub mod neigh;
 pub mod node;
 pub mod output;
+pub mod partition;
 pub mod peer;
 pub mod ping;
 pub mod recv;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
+use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::{table, text};
 use tautline_tasks::file;
@@ -39,7 +40,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         .map_err(|error| CommandError::failed(error.message, error.remedy))?;
     let modes = Analysis::of_all(&file.set)
         .map_err(|error| CommandError::failed(format!("{name}: {error}"), error.remedy()))?;
-    let report = Report::new(name, &file.set, modes);
+    let report = Report {
+        partition: file.partition,
+        ..Report::new(name, &file.set, modes)
+    };
     if let Some(path) = &arguments.html {
         cli::write_file(path, &report.page().html())?;
     }
@@ -55,6 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 struct Report<'a> {
     name: String,
     set: &'a TaskSet,
+    partition: Option<PartitionConfig>,
     modes: Vec<Analysis>,
     /// By mode: the factor by which execution times may grow or must shrink, in thousandths. It takes twenty analyses.
     headroom_permille: Vec<u64>,
@@ -72,6 +77,7 @@ impl Report<'_> {
             name,
             set,
             headroom_permille: headroom.collect(),
+            partition: None,
             modes,
         }
     }
@@ -114,6 +120,13 @@ impl Report<'_> {
             time(machine.blocking),
             time(machine.overhead)
         );
+        if let Some(partition) = &self.partition {
+            let _ = write!(
+                text,
+                "\npartition {}: CPUs {}",
+                partition.name, partition.cpus
+            );
+        }
         for one in self.set.receive() {
             let priority = one.priority.map_or_else(
                 || "in interrupts".to_owned(),
@@ -304,6 +317,11 @@ impl Report<'_> {
                 "blocking_ns": ns(machine.blocking),
                 "overhead_ns": ns(machine.overhead),
             },
+            "partition": self.partition.as_ref().map(|partition| json!({
+                "name": partition.name,
+                "cpus": partition.cpus,
+                "memory_bytes": partition.memory_bytes,
+            })),
             "modes": self.modes.iter().zip(&self.headroom_permille)
                 .map(|(mode, permille)| self.mode_json(mode, *permille)).collect::<Value>(),
         })

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tautline_exec::{Action, Event, HealthRecord, Job, TaskSet};
+use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::table;
 use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
@@ -13,6 +14,7 @@ use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
+use crate::commands::partition::Guard;
 use crate::task::measured::{TracedTask, trace_events};
 use crate::task::picture::Picture;
 use crate::units::{self, ns};
@@ -40,7 +42,7 @@ pub(super) struct Arguments {
     /// Time to run, 10s or plain seconds; until ^C with 0.
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::seconds)]
     length: Duration,
-    /// CPU of the tasks [default: the last one that this process may use].
+    /// CPU of the tasks [default: the first one of the file's partition, or the last one that this process may use].
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     #[command(flatten)]
@@ -67,7 +69,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let body = move |_: &Job| compute(declared.mul_f64(REHEARSED));
         executive.task(name, body).map_err(failed)?;
     }
-    let cpu = cpu(arguments.cpu)?;
+    let partition = executive.partition().cloned();
+    let cpu = match &partition {
+        Some(partition) => cpu_of(partition, arguments.cpu)?,
+        None => cpu(arguments.cpu)?,
+    };
+    // Puts the partition back should this process be killed.
+    let _guard = partition.map(|_| Guard::start()).transpose()?;
     let running = executive
         .start(&Options::default().with_cpu(cpu))
         .map_err(failed)?;
@@ -97,6 +105,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     } else {
         Err(CommandError::answer_is_no())
     }
+}
+
+/// The CPU of the partition that was named, or the first one.
+fn cpu_of(partition: &PartitionConfig, named: Option<usize>) -> Result<usize, CommandError> {
+    let mut cpus = partition.cpus.iter().map(|cpu| cpu as usize);
+    let found = cpus.find(|cpu| named.is_none_or(|named| named == *cpu));
+    found.ok_or_else(|| {
+        CommandError::usage(
+            format!(
+                "CPU {} is not in partition `{}`",
+                named.unwrap_or(0),
+                partition.name
+            ),
+            format!("name one of {}", partition.cpus),
+        )
+    })
 }
 
 /// The CPU that was named, or the last one that this process may use: the first ones have most of the interrupts.

@@ -1,0 +1,219 @@
+//! `taut partition`: CPUs and memory of this machine that are set aside for real-time work.
+
+mod report;
+mod run;
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tautline_partition::{
+    Census, Partition, PartitionConfig, PartitionError, find, list, memory_from_text, plan,
+    recover, remove,
+};
+use tautline_state::cpus::CpuList;
+
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
+use crate::units;
+
+pub(crate) use run::Guard;
+
+/// Arguments of `taut partition`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Set CPUs aside: other tasks, interrupts and work of the kernel move away as far as they can.
+    Create(CreateArguments),
+    /// Run a program in a partition; with --cpus, in one that lasts as long as the program.
+    Run(run::Arguments),
+    /// List the partitions of this user.
+    List(ListArguments),
+    /// Show a partition: its programs, what still ran on its CPUs, and what could not be moved.
+    Show(ShowArguments),
+    /// Remove a partition, and put every setting back.
+    Remove(RemoveArguments),
+    /// Wait for the end of a process, and put back the partition that it leaves.
+    #[command(hide = true)]
+    Guard(run::GuardArguments),
+}
+
+/// Size of a partition.
+#[derive(Clone, Debug, Args)]
+struct MemoryArguments {
+    /// Memory that is reserved in huge pages for programs that ask for them, such as 256M [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
+}
+
+/// Arguments of `taut partition create`.
+#[derive(Debug, Args)]
+struct CreateArguments {
+    /// Name of the partition.
+    name: String,
+    /// CPUs that are set aside, such as 1 or 2-3,5.
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: CpuList,
+    #[command(flatten)]
+    memory: MemoryArguments,
+    /// Show the changes and make none.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Arguments of `taut partition list`.
+#[derive(Debug, Args)]
+struct ListArguments {
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Arguments of `taut partition show`.
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// Name of the partition.
+    name: String,
+    /// Count for this long, in place of since the partition was made.
+    #[arg(long, value_name = "TIME", value_parser = units::some_seconds)]
+    seconds: Option<Duration>,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Arguments of `taut partition remove`.
+#[derive(Debug, Args)]
+struct RemoveArguments {
+    /// Name of the partition.
+    name: String,
+    /// Move the programs out that run in it.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = memory_from_text(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "expected a size above zero such as 64M, 256MiB or 1G".to_owned())
+}
+
+fn cpus(text: &str) -> Result<CpuList, String> {
+    text.parse()
+        .map_err(|_| "expected CPUs such as 1 or 2-3,5".to_owned())
+}
+
+/// Runs an action.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Action::Create(arguments) => create(&arguments),
+        Action::Run(arguments) => run::run(&arguments),
+        Action::List(arguments) => list_all(&arguments),
+        Action::Show(arguments) => show(&arguments),
+        Action::Remove(arguments) => remove_one(&arguments),
+        Action::Guard(arguments) => run::guard(&arguments),
+    }
+}
+
+impl Arguments {
+    /// Whether this process becomes or guards a program, and so leaves signals to it.
+    pub fn runs_program(&self) -> bool {
+        matches!(self.action, Action::Run(_) | Action::Guard(_))
+    }
+}
+
+fn config(
+    name: &str,
+    cpus: &CpuList,
+    memory: Option<u64>,
+) -> Result<PartitionConfig, CommandError> {
+    let config = PartitionConfig::new(name, cpus.clone()).map_err(error)?;
+    Ok(config.with_memory(memory.unwrap_or(0)))
+}
+
+fn create(arguments: &CreateArguments) -> Result<(), CommandError> {
+    let config = config(&arguments.name, &arguments.cpus, arguments.memory.memory)?;
+    if arguments.dry_run {
+        let plan = plan(&config).map_err(error)?;
+        return arguments.json.print(
+            || report::plan_json(&config, &plan),
+            || report::plan_text(&config, &plan),
+        );
+    }
+    let partition = Partition::create(&config).map_err(error)?;
+    let text = report::made_text(&config, &partition);
+    let json = report::made_json(&config, &partition);
+    partition.keep().map_err(error)?;
+    arguments.json.print(
+        || json,
+        || format!("{text}until: taut partition remove {}\n", config.name),
+    )
+}
+
+/// Puts back what killed processes left, and says so. A directory that cannot be used stops the action that follows.
+fn recover_first() {
+    for line in recover().unwrap_or_default() {
+        eprintln!("taut: left by a process that was killed: {line}");
+    }
+}
+
+fn list_all(arguments: &ListArguments) -> Result<(), CommandError> {
+    recover_first();
+    let found = list().map_err(error)?;
+    arguments.json.print(
+        || found.iter().map(report::found_json).collect(),
+        || report::list_text(&found),
+    )
+}
+
+fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
+    recover_first();
+    let found = find(&arguments.name).map_err(error)?;
+    let then = match arguments.seconds {
+        None => found.census(),
+        Some(time) => {
+            let then = Census::now(&found.cpus);
+            std::thread::sleep(time);
+            then
+        }
+    };
+    let view = report::View::new(&found, &then, arguments.seconds);
+    arguments.json.print(|| view.json(), || view.text())
+}
+
+fn remove_one(arguments: &RemoveArguments) -> Result<(), CommandError> {
+    // First: a partition that a killed process left counts as removed.
+    let recovered = recover().map_err(error)?;
+    let done = match remove(&arguments.name, arguments.force) {
+        Err(PartitionError::Absent(_)) if !recovered.is_empty() => recovered,
+        removed => removed.map_err(error)?,
+    };
+    arguments.json.print(
+        || json!({ "name": arguments.name, "put_back": done }),
+        || {
+            format!(
+                "removed `{}`; {} settings and groups are put back\n",
+                arguments.name,
+                done.len()
+            )
+        },
+    )
+}
+
+/// Failure as the command line reports it.
+fn error(error: PartitionError) -> CommandError {
+    let build = match error {
+        PartitionError::InvalidName(_)
+        | PartitionError::NotOnline { .. }
+        | PartitionError::NoCpuLeft { .. } => CommandError::usage,
+        _ => CommandError::failed,
+    };
+    build(error.to_string(), error.remedy())
+}

@@ -1,0 +1,221 @@
+//! `taut partition run`: a program in a partition.
+//!
+//! In a partition that exists, this process enters and becomes the program. A partition of the program's own is made
+//! first, and a second process (`taut partition guard`) puts it back should this one be killed.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use clap::{Args, value_parser};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, setrlimit,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tautline_partition::{Partition, find, recover};
+use tautline_state::cpus::CpuList;
+use tautline_state::policy::set_policy;
+
+use super::{MemoryArguments, cpus, error};
+use crate::cli::CommandError;
+
+/// Highest priority that a program may take for itself (RLIMIT_RTPRIO): all but that of the kernel's own threads.
+const PRIORITY_MAX: u64 = 98;
+
+/// Arguments of `taut partition run`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Name of the partition.
+    name: String,
+    /// Make the partition with these CPUs, and remove it when the program ends.
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuList>,
+    #[command(flatten)]
+    memory: MemoryArguments,
+    /// Real-time priority (SCHED_FIFO) of the program, 1 to 98 [default: none].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=98))]
+    priority: Option<u8>,
+    /// Program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Arguments of the guard.
+#[derive(Debug, Args)]
+pub(super) struct GuardArguments {
+    /// Process that owns a partition.
+    owner: i32,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    match &arguments.cpus {
+        Some(cpus) => in_its_own(arguments, cpus),
+        None if arguments.memory.memory.is_some() => Err(CommandError::usage(
+            "--memory is for a partition that is made with --cpus",
+            "leave it out, or name the CPUs",
+        )),
+        None => Err(become_program(arguments)),
+    }
+}
+
+/// Enters a partition and becomes the program. Returns only if that fails.
+fn become_program(arguments: &Arguments) -> CommandError {
+    let entered = find(&arguments.name).and_then(|found| found.enter(std::process::id()));
+    if let Err(failed) = entered {
+        return error(failed);
+    }
+    raise_limits();
+    if let Some(priority) = arguments.priority
+        && let Err(failed) = set_policy(0, libc::SCHED_FIFO, i32::from(priority))
+    {
+        return CommandError::failed(
+            format!("the program cannot have priority {priority}: {failed}"),
+            "run as root, grant CAP_SYS_NICE, or leave --priority out",
+        );
+    }
+    let failed = command(&arguments.program).exec();
+    let name = arguments.program[0].to_string_lossy().into_owned();
+    let name = tautline_report::text::plain(&name, 200);
+    CommandError::failed(
+        format!("cannot run {name}: {failed}"),
+        "name a program that exists and that you may execute",
+    )
+}
+
+fn command(words: &[OsString]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// Lets the program lock memory and choose priorities, as far as this user may.
+fn raise_limits() {
+    for (resource, wanted) in [
+        (Resource::Memlock, None),
+        (Resource::Rtprio, Some(PRIORITY_MAX)),
+    ] {
+        let now = getrlimit(resource);
+        let both = |value| Rlimit {
+            current: value,
+            maximum: value,
+        };
+        let allows = |limit: Option<u64>| limit.is_none() || (wanted.is_some() && limit >= wanted);
+        if allows(now.current) {
+            continue;
+        }
+        if setrlimit(resource, both(wanted)).is_err() {
+            let soft = Rlimit {
+                current: now.maximum,
+                ..now
+            };
+            let _ = setrlimit(resource, soft); // the limit that was there allows what it allows
+        }
+    }
+}
+
+fn in_its_own(arguments: &Arguments, cpus: &CpuList) -> Result<(), CommandError> {
+    let config = super::config(&arguments.name, cpus, arguments.memory.memory)?;
+    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+    let signals = signals.map_err(|failed| not_started(&failed))?;
+    // Before the partition: nothing is left whenever this process is killed.
+    let guard = Guard::start()?;
+    let made = Partition::create(&config).map_err(error);
+    let outcome = made.and_then(|partition| {
+        let ended = start_program(arguments)
+            .and_then(|child| wait(child, signals))
+            .map_err(|failed| not_started(&failed));
+        partition.put_back().map_err(error)?;
+        ended
+    });
+    drop(guard);
+    match outcome? {
+        0 => Ok(()),
+        status => Err(CommandError::answer(status)),
+    }
+}
+
+fn not_started(failed: &io::Error) -> CommandError {
+    CommandError::failed(
+        format!("cannot start a process: {failed}"),
+        "raise the limits of processes and descriptors (ulimit -a)",
+    )
+}
+
+/// Starts this command once more, which enters the partition and becomes the program.
+fn start_program(arguments: &Arguments) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["partition", "run", &arguments.name]);
+    if let Some(priority) = arguments.priority {
+        command.arg(format!("--priority={priority}"));
+    }
+    command.arg("--").args(&arguments.program);
+    command.spawn()
+}
+
+/// Process that puts the partition of this one back should this one be killed. Dropped, it ends.
+pub(crate) struct Guard(Child);
+
+impl Guard {
+    /// Starts it; before the partition is made, so that nothing is left at any moment.
+    pub(crate) fn start() -> Result<Guard, CommandError> {
+        let program = std::env::current_exe().map_err(|failed| not_started(&failed))?;
+        let started = Command::new(program)
+            .args(["partition", "guard", &std::process::id().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            // Its own group: the terminal's signals are not for it.
+            .process_group(0)
+            .spawn();
+        started.map(Guard).map_err(|failed| not_started(&failed))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It has nothing to do any more. Were it left, it would end with this process.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for the program and returns its exit status, 128 + n if signal n ended it. Passes on the signals that a
+/// terminal does not send to it by itself.
+fn wait(mut child: Child, mut signals: Signals) -> io::Result<u8> {
+    let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let handle = signals.handle();
+    let passing = thread::spawn(move || {
+        for signal in signals.forever() {
+            let signal = match signal {
+                SIGTERM => Signal::TERM,
+                SIGHUP => Signal::HUP,
+                _ => continue,
+            };
+            if let Some(program) = program {
+                let _ = kill_process(program, signal); // it has ended
+            }
+        }
+    });
+    let status = child.wait();
+    handle.close();
+    let _ = passing.join();
+    let status = status?;
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    Ok(code.unwrap_or(CommandError::FAILED))
+}
+
+/// Waits for the owner's end, and puts back the partition that it left, if it was killed.
+pub(super) fn guard(arguments: &GuardArguments) -> Result<(), CommandError> {
+    // Registered, they no longer end this process; it has no other use for them.
+    let _ignored = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+    let owner = Pid::from_raw(arguments.owner);
+    if let Some(Ok(owner)) = owner.map(|owner| pidfd_open(owner, PidfdFlags::empty())) {
+        let mut ended = [PollFd::new(&owner, PollFlags::IN)];
+        while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}
+    }
+    recover().map_err(error).map(|_| ())
+}
