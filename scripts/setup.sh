@@ -300,8 +300,8 @@ check_cargo_tools() {
         echo "set-up: cargo install --locked $tool"
         CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$work/$name" \
             cargo install --locked --debug "$tool" >"$work/$name.log" 2>&1 || {
-            cat "$work/$name.log" >&2
-            fail "cargo install $tool failed; what it said is above"
+            tail -n 3 "$work/$name.log" >&2
+            echo "set-up: no $tool; what needs it will be skipped"
         }
         rm -rf "${work:?}/$name"
     done
