@@ -400,13 +400,14 @@ fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
 #[test]
 fn every_table_has_json() {
     /// Commands that print no result: they serve, write files or send.
-    const WITHOUT: [&str; 8] = [
+    const WITHOUT: [&str; 9] = [
         "run",
         "untune",
         "echo",
         "send",
         "report",
         "worker",
+        "guard",
         "init",
         "completions",
     ];

@@ -50,7 +50,7 @@ fn every_command_of_the_tutorial_does_what_the_page_says() {
         "(loop_controller)",
         "the motor is dead",
         "holds: every deadline",
-        "examples/loop.toml (process",
+        "loop.toml (process",
         "Jobs that ran",
     ] {
         assert!(

@@ -417,7 +417,7 @@ mod tests {
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
              `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
              `bus_owner`, `bus_wait_ms`, `bus_allow`, \
-             `gateway`, `neighbour`, `port`, `allow`, `tune`, `udp_port`, `send_pool`, \
+             `gateway`, `neighbour`, `port`, `allow`, `tune`, `confine`, `udp_port`, `send_pool`, \
              `publish_status`"
         );
         assert_eq!(

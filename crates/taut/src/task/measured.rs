@@ -164,7 +164,7 @@ mod tests {
             .iter()
             .map(|job| job.is_late(us(100)))
             .collect();
-        assert_eq!(late, [true, false, false]);
+        assert_eq!(late, [false, true, false], "in order of release");
     }
 
     #[test]

@@ -6,15 +6,18 @@ mod run;
 mod top;
 mod trace;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tautline_exec::TaskSet;
+use tautline_report::page::Page;
 use tautline_report::plot::latency_text;
 use tautline_report::text;
 use tautline_tasks::View;
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError};
+use crate::task::measured::{TracedTask, trace_events};
 use crate::units::ns;
 
 /// Width of a picture that goes to no terminal, in columns.
@@ -77,6 +80,37 @@ impl RunArguments {
             }
         }
         Ok(views)
+    }
+}
+
+/// Files that the jobs of a run are written to.
+#[derive(Debug, Args)]
+struct PictureFiles {
+    /// Write a page with the picture.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the jobs in the Trace Event Format, which ui.perfetto.dev opens.
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+}
+
+impl PictureFiles {
+    /// Writes those that were named.
+    fn write(
+        &self,
+        process: u32,
+        name: &str,
+        tasks: &[TracedTask],
+        page: impl FnOnce() -> Page,
+    ) -> Result<(), CommandError> {
+        if let Some(path) = &self.html {
+            cli::write_file(path, &page().html())?;
+        }
+        if let Some(path) = &self.perfetto {
+            let events = trace_events(process, name, tasks);
+            cli::write_file(path, &format!("{events}\n"))?;
+        }
+        Ok(())
     }
 }
 

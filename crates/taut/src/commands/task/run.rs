@@ -11,16 +11,16 @@ use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::table;
 use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
 use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
-use crate::task::measured::{TracedTask, trace_events};
+use crate::task::measured::TracedTask;
 use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
 use super::list::times_json;
-use super::{picture_columns, slack, task_count, time};
+use super::{PictureFiles, picture_columns, slack, task_count, time};
 
 /// Distance of looks whether all tasks have stopped. Lower: more wake-ups beside the tasks. Higher: a set that has
 /// nothing more to do ends later.
@@ -47,12 +47,8 @@ pub(super) struct Arguments {
     cpu: Option<usize>,
     #[command(flatten)]
     json: JsonArguments,
-    /// Write a page with the figures and the picture.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the last jobs in the Trace Event Format, which ui.perfetto.dev opens.
-    #[arg(long, value_name = "FILE")]
-    perfetto: Option<PathBuf>,
+    #[command(flatten)]
+    files: PictureFiles,
 }
 
 /// Runs the set and prints what came of it. Exit status 1 if a deadline was missed or a task has failed.
@@ -92,13 +88,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         summary: &summary,
         rehearsed,
     };
-    if let Some(path) = &arguments.html {
-        cli::write_file(path, &report.page().html())?;
-    }
-    if let Some(path) = &arguments.perfetto {
-        let events = trace_events(std::process::id(), &report.name, &report.traced());
-        cli::write_file(path, &format!("{events}\n"))?;
-    }
+    let files = &arguments.files;
+    let own = std::process::id();
+    files.write(own, &report.name, &report.traced(), || report.page())?;
     arguments.json.print(|| report.json(), || report.text())?;
     if report.holds() {
         Ok(())

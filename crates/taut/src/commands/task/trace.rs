@@ -1,6 +1,5 @@
 //! `taut task trace`: who ran when, recorded for a moment and drawn.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -8,14 +7,14 @@ use serde_json::{Value, json};
 use tautline_report::page::{self, Page};
 use tautline_tasks::{Description, TracedJob, View};
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
 use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
-use crate::task::measured::{TracedTask, trace_events};
+use crate::task::measured::TracedTask;
 use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
-use super::{RunArguments, name, picture_columns};
+use super::{PictureFiles, RunArguments, name, picture_columns};
 
 /// Distance of looks. Lower: more of a CPU for watching. Higher: jobs of a task with a period below 50 µs are missed.
 const LOOK: Duration = Duration::from_millis(100);
@@ -33,12 +32,8 @@ pub(super) struct Arguments {
     span: Duration,
     #[command(flatten)]
     json: JsonArguments,
-    /// Write a page with the picture.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write all jobs in the Trace Event Format, which ui.perfetto.dev opens.
-    #[arg(long, value_name = "FILE")]
-    perfetto: Option<PathBuf>,
+    #[command(flatten)]
+    files: PictureFiles,
 }
 
 /// Records, prints the picture, and writes the files.
@@ -77,17 +72,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ));
     };
     let picture = Picture::of_run(&recording.tasks, from, arguments.span);
-    if let Some(path) = &arguments.perfetto {
-        let events = trace_events(about.process, &title, &recording.tasks);
-        cli::write_file(path, &format!("{events}\n"))?;
-    }
     let lines = recording.lines();
-    if let Some(path) = &arguments.html {
+    let page = || {
         let mut page = Page::new(format!("Tasks of {title}"), "Who ran when");
         page.section("Time line", [picture.chart().html()]);
         page.section("Recorded", [page::verbatim(&lines)]);
-        cli::write_file(path, &page.html())?;
-    }
+        page
+    };
+    let files = &arguments.files;
+    files.write(about.process, &title, &recording.tasks, page)?;
     let text = || {
         let drawn = picture.text(picture_columns());
         format!("{title}\n{}\n{drawn}{lines}\n", picture.caption())
