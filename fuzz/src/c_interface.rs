@@ -7,20 +7,23 @@
 #![allow(unsafe_code)] // Calls functions that take pointers.
 
 use std::ffi::{CString, c_int, c_void};
+use std::io::Write;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use tautline_c::Code;
+use tautline_c::cycle::*;
 use tautline_c::node::*;
 use tautline_c::port::*;
 use tautline_c::socket::*;
+use tautline_c::tasks::*;
 use tautline_c::types::*;
 
 /// Bytes of one call: which, with which handle, how long, and what else.
 const STEP_BYTES: usize = 4;
 /// Kinds of calls.
-const CALLS: u8 = 26;
+const CALLS: u8 = 28;
 /// Calls of one input. More would only take longer: what calls leave behind, they leave to the next
 /// input too.
 const STEPS_MAX: usize = 16;
@@ -32,6 +35,8 @@ const GUARD: [u8; 16] = *b"must not change.";
 const CONFIGURATION: &str = "link = 'udp'\naddress = '127.0.0.9'\n";
 const NEIGHBOUR: &str = "[[neighbour]]\nname = 'self'\nip = '127.0.0.9'\n";
 const ADDRESS: u32 = 0x7f00_0009;
+/// A set whose task is triggered once an hour at most.
+const SET: &str = "[[task]]\nname = 'a'\nperiod = '1h'\nworst_case = '1ms'\nport = 'p'\n";
 
 /// Objects that stay open over all inputs.
 struct World {
@@ -41,6 +46,7 @@ struct World {
     socket: c_int,
     closed: tautline_port,
     destination: tautline_destination,
+    tasks: tautline_tasks,
 }
 
 /// Whether other threads make calls at the same time, with the same handles.
@@ -179,6 +185,8 @@ fn address(port: u16, family: libc::sa_family_t) -> libc::sockaddr_in {
     }
 }
 
+unsafe extern "C" fn job(_job: *const tautline_job, _context: *mut c_void) {}
+
 impl World {
     fn open() -> Self {
         let text = CString::new([CONFIGURATION, NEIGHBOUR].concat()).expect("no zero byte");
@@ -193,6 +201,7 @@ impl World {
                 port_id: 0,
                 index: 0,
             },
+            tasks: tautline_tasks { id: 0 },
         };
         let options = tautline_queuing_options {
             depth: 16,
@@ -217,8 +226,26 @@ impl World {
             world.socket = rt_socket((&raw const local).cast(), local_bytes, MESSAGE_BYTES);
         }
         assert!(world.socket >= 0);
+        world.open_tasks();
         assert_eq!(tautline_port_close(world.closed), 0);
         world
+    }
+
+    /// Starts the set, without real time: nobody gains by it here.
+    fn open_tasks(&mut self) {
+        let path = std::env::temp_dir().join(format!("tautline-calls-{}.toml", std::process::id()));
+        let mut file = std::fs::File::create_new(&path).expect("a name that nobody has");
+        file.write_all(SET.as_bytes()).expect("room for a line");
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero byte");
+        // SAFETY: all pointers are to locals, texts end with a zero byte.
+        unsafe {
+            assert_eq!(tautline_tasks_open(name.as_ptr(), &mut self.tasks), 0);
+            let code = tautline_tasks_code(self.tasks, c"a".as_ptr(), Some(job), None, null_mut());
+            assert_eq!(code, 0);
+        }
+        std::fs::remove_file(path).expect("it is ours");
+        let started = tautline_tasks_start(self.tasks, -1, TAUTLINE_WITHOUT_REAL_TIME);
+        assert_eq!(started, 0);
     }
 
     /// A handle: one of ours, the closed one, or an invented one.
@@ -258,6 +285,8 @@ impl World {
                 self.socket_call(call, socket, start, length, what, threads);
             }
             call @ 16..=19 => self.node_call(call, port, start, length, what, data),
+            26 => loop_call(start, length, what),
+            27 => self.tasks_call(port, start, length, what, data),
             call => self.open_call(call, port, length, what, data, threads),
         }
     }
@@ -474,6 +503,41 @@ impl World {
         }
     }
 
+    fn tasks_call(
+        &self,
+        port: tautline_port,
+        start: *mut c_void,
+        length: usize,
+        what: u8,
+        data: &[u8],
+    ) {
+        let tasks = match what & 3 {
+            0 => self.tasks,
+            _ => tautline_tasks { id: port.id },
+        };
+        let (name, cpu) = (text(data), c_int::from(what as i8));
+        // SAFETY: as in `port_call`.
+        unsafe {
+            let mut opened = tautline_tasks { id: 0 };
+            let file = [b"/nowhere/", name.as_bytes()].concat();
+            let file = CString::new(file).expect("cut off at a zero byte");
+            assert!(check(tautline_tasks_open(file.as_ptr(), place(&mut opened, what))) < 0);
+            let run = (what & 8 == 0).then_some(job as unsafe extern "C" fn(_, _));
+            check(tautline_tasks_code(tasks, name.as_ptr(), run, None, start));
+            check(tautline_tasks_start(tasks, cpu, what.into()));
+            check(tautline_tasks_trigger(tasks, name.as_ptr()));
+            check(tautline_tasks_trigger(tasks, c"a".as_ptr()));
+            check(tautline_tasks_request_mode(tasks, name.as_ptr()));
+            let mut figures = std::mem::zeroed();
+            let figures = place(&mut figures, what);
+            check(tautline_tasks_figures(tasks, c"a".as_ptr(), figures));
+            check(tautline_tasks_limits(tasks, start.cast(), length));
+        }
+        if tasks.id != self.tasks.id {
+            check(tautline_tasks_close(tasks, 0));
+        }
+    }
+
     /// The other ways to open something, and what takes its handle.
     fn open_call(
         &self,
@@ -530,5 +594,26 @@ impl World {
                 _ => assert!(!tautline_code_text(port.id as c_int).is_null()),
             }
         }
+    }
+}
+
+/// The thread's own cycle, of a period that can be waited for.
+fn loop_call(start: *mut c_void, length: usize, what: u8) {
+    let mut options = tautline_cycle_options {
+        period_ns: [0, 20_000, u64::MAX][usize::from(what % 3)],
+        cpu: -1 - i32::from(what & 4),
+        fifo_priority: if what & 8 == 0 { 0 } else { 200 },
+        lock_memory: 0,
+        reserved: [0; 2],
+    };
+    // SAFETY: as in `port_call`.
+    unsafe {
+        check(tautline_cycle_start(place(&mut options, what)));
+        let mut tick = std::mem::zeroed();
+        check(tautline_cycle_wait(place(&mut tick, what)));
+        check(tautline_cycle_report(start.cast(), length));
+    }
+    if what & 0x80 == 0 {
+        check(tautline_cycle_stop());
     }
 }

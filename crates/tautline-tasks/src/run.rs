@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::program::{self, Program};
 use crate::segment::{self, Description, Segment, TaskDescription, TaskView};
 use crate::summary::{Summary, TaskSummary};
 use crate::sys::{self, PriorityMutex};
-use crate::thread::{self, Body, TaskBody, TaskThread, Worker};
+use crate::thread::{self, Body, Started, TaskBody, TaskThread, Worker};
 use crate::watchdog;
 
 /// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
@@ -343,14 +343,14 @@ impl Executive {
             _partition: partition.map(Box::new),
         };
         // Nobody begins before all have their settings: until then the first release is out of reach.
-        let (tell, told) = std::sync::mpsc::channel();
+        let ready = Arc::new(Ready::default());
         for (index, body) in self.bodies.into_iter().flatten().enumerate() {
             let thread = TaskThread {
                 shared: shared.clone(),
                 index,
                 body,
                 options: options.clone(),
-                ready: tell.clone(),
+                ready: ready.clone(),
             };
             let name: String = shared.set.tasks()[index].name.chars().take(15).collect();
             let builder = std::thread::Builder::new()
@@ -361,9 +361,8 @@ impl Executive {
                 .threads
                 .push(started.inspect_err(|_| shared.stop())?);
         }
-        drop(tell);
         let mut workers: Vec<(usize, Worker)> = Vec::with_capacity(count);
-        for (task, started) in told.iter().take(count) {
+        for (task, started) in ready.wait_for(count) {
             match started {
                 Ok(worker) => workers.push((task, worker)),
                 Err(reason) => {
@@ -456,6 +455,27 @@ fn index_of(set: &TaskSet, name: &str) -> Result<usize, RunError> {
     found.ok_or_else(|| RunError::UnknownTask {
         task: name.to_owned(),
     })
+}
+
+/// Threads that have made their settings, or failed to. Each tells once.
+#[derive(Default)]
+pub(crate) struct Ready {
+    told: Mutex<Vec<(usize, Started)>>,
+    changed: Condvar,
+}
+
+impl Ready {
+    pub(crate) fn tell(&self, task: usize, started: Started) {
+        let mut told = self.told.lock().unwrap_or_else(|error| error.into_inner());
+        told.push((task, started));
+        self.changed.notify_one();
+    }
+
+    fn wait_for(&self, count: usize) -> Vec<(usize, Started)> {
+        let told = self.told.lock().unwrap_or_else(|error| error.into_inner());
+        let all = self.changed.wait_while(told, |told| told.len() < count);
+        std::mem::take(&mut *all.unwrap_or_else(|error| error.into_inner()))
+    }
 }
 
 /// State that all threads of a run share.

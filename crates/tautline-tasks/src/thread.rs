@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tautline_exec::{Action, Activation, Job};
 
 use crate::figures::{Figures, TaskState, TracedJob};
 use crate::program::{self, Process, Program};
-use crate::run::{Options, RunningJob, Shared};
+use crate::run::{Options, Ready, RunningJob, Shared};
 use crate::sys::{self, ThreadNumber};
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
@@ -149,7 +148,7 @@ pub(crate) struct TaskThread {
     pub(crate) body: Body,
     pub(crate) options: Options,
     /// Tells that the settings are made.
-    pub(crate) ready: Sender<(usize, Started)>,
+    pub(crate) ready: Arc<Ready>,
 }
 
 impl TaskThread {
@@ -161,12 +160,9 @@ impl TaskThread {
         let body = std::mem::replace(&mut self.body, Body::Code(Box::new(|_: &Job| {})));
         let (worker, mut labour) = match self.prepare(body) {
             Ok(prepared) => prepared,
-            Err(reason) => {
-                let _ = self.ready.send((self.index, Err(reason))); // the receiver waits for as many as there are
-                return;
-            }
+            Err(reason) => return self.ready.tell(self.index, Err(reason)),
         };
-        let _ = self.ready.send((self.index, Ok(worker))); // as above
+        self.ready.tell(self.index, Ok(worker));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
         while let Some(begun) = self.next_job(worker, figures) {
