@@ -60,7 +60,7 @@ pub enum Command {
     Recv(recv::Arguments),
     /// Show the buses of this machine: ports between its processes.
     Vbus(vbus::Arguments),
-    /// Analyse real-time tasks before they run.
+    /// Analyse, run and watch real-time tasks.
     Task(task::Arguments),
     /// Set CPUs and memory aside for real-time work, and give them back.
     Partition(partition::Arguments),

@@ -23,6 +23,26 @@ const RING_MAGIC: u32 = 0xa10a_10a1;
 const READ: u16 = 0;
 const WITH_EVENT: u32 = 1;
 
+/// `struct iocb` of linux/aio_abi.h, which not every C library has.
+#[repr(C)]
+#[derive(Default)]
+struct Request {
+    data: u64,
+    /// Key and flags, in an order that depends on the machine.
+    key_and_flags: [u32; 2],
+    opcode: u16,
+    priority: i16,
+    file: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event: u32,
+}
+
+const _: () = assert!(size_of::<Request>() == 64, "as the kernel has it");
+
 /// Head of the ring of completed reads (`struct aio_ring` of fs/aio.c), which the kernel maps into this process.
 #[repr(C)]
 struct Ring {
@@ -76,12 +96,13 @@ impl Signaller {
 
     /// Makes the event readable. Does nothing if the descriptor is no event.
     pub(crate) fn signal(&self, event: BorrowedFd<'_>) {
-        // SAFETY: all bytes zero are a valid request.
-        let mut request: libc::iocb = unsafe { std::mem::zeroed() };
-        request.aio_lio_opcode = READ;
-        request.aio_fildes = self.empty.as_raw_fd() as u32;
-        request.aio_flags = WITH_EVENT;
-        request.aio_resfd = event.as_raw_fd() as u32;
+        let mut request = Request {
+            opcode: READ,
+            file: self.empty.as_raw_fd() as u32,
+            flags: WITH_EVENT,
+            event: event.as_raw_fd() as u32,
+            ..Request::default()
+        };
         let mut requests = [&raw mut request];
         // SAFETY: one request, which lives through the call; a read of no bytes from memory is over when it returns.
         unsafe {
