@@ -146,7 +146,16 @@ fn names(directory: &Directory) -> Result<Vec<String>, PartitionError> {
 /// # Errors
 /// [`PartitionError::Absent`], or a runtime directory that cannot be trusted.
 pub fn find(name: &str) -> Result<Found, PartitionError> {
-    let found = list()?.into_iter().find(|found| found.name == name);
+    match find_runtime_directory()? {
+        Some(directory) => find_in(&directory, name),
+        None => Err(PartitionError::Absent(shown(name))),
+    }
+}
+
+fn find_in(directory: &Directory, name: &str) -> Result<Found, PartitionError> {
+    let found = list_in(directory)?
+        .into_iter()
+        .find(|found| found.name == name);
     found.ok_or_else(|| PartitionError::Absent(shown(name)))
 }
 
@@ -201,10 +210,7 @@ pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
         None => return Err(PartitionError::Absent(shown(name))),
     };
     let _lock = lock(&directory)?;
-    let found = list_in(&directory)?
-        .into_iter()
-        .find(|found| found.name == name);
-    let found = found.ok_or_else(|| PartitionError::Absent(shown(name)))?;
+    let found = find_in(&directory, name)?;
     if let Some(owner) = found.owner {
         let name = found.name;
         return Err(PartitionError::Owned { name, owner });
@@ -239,9 +245,7 @@ pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
 
 /// Puts back a partition of this process.
 pub(crate) fn put_back(journal: &mut Journal, record: &Record) -> Result<(), PartitionError> {
-    if record.form == Form::Affinity {
-        widen_heirs(record, &journal.settings());
-    }
+    widen_heirs(record, &journal.settings());
     journal.put_back();
     match journal.refused() {
         [] => Ok(()),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tautline_state::cpus::CpuList;
 use tautline_state::group;
 use tautline_state::journal::{Change, Journal, JournalError};
+use tautline_state::process::threads;
 use tautline_state::setting::{NewValue, Setting};
 use tautline_state::{Directory, Lock, runtime_directory};
 
@@ -288,13 +289,9 @@ pub(crate) fn enter(record: &Record, process: u32) -> Result<(), PartitionError>
         cpus: record.cpus.clone(),
         source,
     };
-    let threads = fs::read_dir(format!("/proc/{process}/task")).map_err(failed)?;
-    for thread in threads.flatten() {
-        let number = thread
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        match sched_setaffinity(number.and_then(Pid::from_raw), &set) {
+    for thread in threads(process).map_err(failed)? {
+        let number = i32::try_from(thread).ok().and_then(Pid::from_raw);
+        match sched_setaffinity(number, &set) {
             Err(rustix::io::Errno::SRCH) => {} // this thread has ended
             answer => answer.map_err(|error| failed(error.into()))?,
         }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use tautline_state::cpus::CpuList;
-use tautline_state::process::Stat;
+use tautline_state::process::{Stat, threads};
 use tautline_state::setting::{Setting, Thread};
 
 /// A thread.
@@ -37,8 +37,8 @@ impl OneThread {
 /// All threads that are to be seen.
 pub(crate) fn all() -> Vec<OneThread> {
     let mut found = Vec::new();
-    for process in numbers("/proc") {
-        for number in numbers(&format!("/proc/{process}/task")) {
+    for process in processes() {
+        for number in threads(process).unwrap_or_default() {
             if let Some(stat) = Stat::of(number) {
                 found.push(OneThread {
                     number,
@@ -51,8 +51,8 @@ pub(crate) fn all() -> Vec<OneThread> {
     found
 }
 
-fn numbers(directory: &str) -> Vec<u32> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()

@@ -128,13 +128,10 @@ impl Look {
         let Some(entries) = read(directory, name)? else {
             return Ok(None);
         };
-        let settings = entries.settings.iter();
         Ok(Some(Look {
             holder: entries.holder(),
             is_kept: entries.pid == KEPT,
-            settings: settings
-                .map(|layer| (layer.setting.clone(), layer.before.clone()))
-                .collect(),
+            settings: entries.values_before(),
             record: entries.record,
         }))
     }
@@ -149,6 +146,14 @@ impl Entries {
             && self.groups.is_empty()
             && self.directories.is_empty()
             && self.trace_instances.is_empty()
+    }
+
+    /// Settings that are changed, each with the value to put back.
+    fn values_before(&self) -> Vec<(Setting, String)> {
+        let layers = self.settings.iter();
+        layers
+            .map(|layer| (layer.setting.clone(), layer.before.clone()))
+            .collect()
     }
 
     /// Process that lives and holds the journal.
@@ -207,10 +212,7 @@ impl Journal {
         if let Some(pid) = left.other_holder() {
             return Err(JournalError::Busy { holder, pid });
         }
-        let mut journal = Journal::with(directory, name, left);
-        let recovered = journal.put_back_locked(&lock);
-        journal.hold()?;
-        Ok((journal, recovered))
+        Journal::take_over(directory, name, left, &lock)
     }
 
     /// Opens a journal that must not hold changes, be they kept or of a process that lives, this one included.
@@ -225,8 +227,18 @@ impl Journal {
         if left.as_ref().is_some_and(in_force) {
             return Err(JournalError::Exists { holder });
         }
-        let mut journal = Journal::with(directory, name, left.unwrap_or_default());
-        let recovered = journal.put_back_locked(&lock);
+        Journal::take_over(directory, name, left.unwrap_or_default(), &lock)
+    }
+
+    /// Puts back what is left, and makes this process the holder.
+    fn take_over(
+        directory: Directory,
+        name: &str,
+        left: Entries,
+        lock: &Lock,
+    ) -> Result<(Journal, Vec<String>), JournalError> {
+        let mut journal = Journal::with(directory, name, left);
+        let recovered = journal.put_back_locked(lock);
         journal.hold()?;
         Ok((journal, recovered))
     }
@@ -451,10 +463,7 @@ impl Journal {
 
     /// Settings that are changed, each with the value to put back.
     pub fn settings(&self) -> Vec<(Setting, String)> {
-        let layers = self.entries.settings.iter();
-        layers
-            .map(|layer| (layer.setting.clone(), layer.before.clone()))
-            .collect()
+        self.entries.values_before()
     }
 
     /// Settings that could not be put back when that was last tried, and why. They stay in the journal.

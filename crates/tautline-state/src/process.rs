@@ -56,6 +56,18 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start_ticks)
 }
 
+/// Numbers of the threads of a process that are to be seen.
+///
+/// # Errors
+/// A process that has ended, or that this one may not look at.
+pub fn threads(process: u32) -> std::io::Result<Vec<u32>> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/task"))?;
+    let numbers = entries.flatten();
+    Ok(numbers
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

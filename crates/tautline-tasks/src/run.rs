@@ -225,7 +225,7 @@ impl Executive {
         let mut executive = Executive::new(set)?;
         executive.partition = partition;
         let text = path.as_ref().to_string_lossy();
-        executive.name = text.chars().take(NAME_BYTES_MAX / 4).collect();
+        executive.name = text.chars().take(NAME_CHARS_MAX).collect();
         for (body, program) in executive.bodies.iter_mut().zip(programs) {
             *body = program.map(Body::Program);
         }
@@ -348,7 +348,6 @@ impl Executive {
             let thread = TaskThread {
                 shared: shared.clone(),
                 index,
-                body,
                 options: options.clone(),
                 ready: ready.clone(),
             };
@@ -356,7 +355,7 @@ impl Executive {
             let builder = std::thread::Builder::new()
                 .name(name)
                 .stack_size(STACK_BYTES);
-            let started = builder.spawn(move || thread.run());
+            let started = builder.spawn(move || thread.run(body));
             running
                 .threads
                 .push(started.inspect_err(|_| shared.stop())?);
@@ -429,7 +428,7 @@ fn enter(
 }
 
 /// Longest name of a run. Lower: paths of files are cut. Higher: lists of runs have long lines.
-const NAME_BYTES_MAX: usize = 256;
+const NAME_CHARS_MAX: usize = 64;
 
 /// Name of this program.
 fn own_name() -> String {
@@ -437,7 +436,7 @@ fn own_name() -> String {
     let name = Path::new(&name).file_name().unwrap_or_default();
     name.to_string_lossy()
         .chars()
-        .take(NAME_BYTES_MAX / 4)
+        .take(NAME_CHARS_MAX)
         .collect()
 }
 

@@ -104,8 +104,7 @@ impl Segment {
 
     /// Figures of a task.
     pub(crate) fn figures(&self, task: usize) -> Figures<'_> {
-        let first = self.first_block + task * BLOCK_WORDS;
-        Figures(&self.words[first..first + BLOCK_WORDS])
+        block(&self.words, self.first_block, task)
     }
 
     /// Tells which mode runs.
@@ -269,9 +268,13 @@ impl Look {
     }
 
     fn figures(&self, task: usize) -> Figures<'_> {
-        let first = self.first_block + task * BLOCK_WORDS;
-        Figures(&self.words[first..first + BLOCK_WORDS])
+        block(&self.words, self.first_block, task)
     }
+}
+
+fn block(words: &[AtomicU64], first_block: usize, task: usize) -> Figures<'_> {
+    let first = first_block + task * BLOCK_WORDS;
+    Figures(&words[first..first + BLOCK_WORDS])
 }
 
 /// The figures of a task at this moment.

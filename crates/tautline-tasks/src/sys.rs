@@ -72,16 +72,11 @@ pub(crate) fn schedule(thread: ThreadNumber, fifo_priority: Option<u8>) -> io::R
 
 /// Gives all threads of a process SCHED_FIFO at a priority, or SCHED_OTHER without one.
 pub(crate) fn schedule_process(process: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
-    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let number = thread?
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        match number.map(|number| schedule(number, fifo_priority)) {
+    for thread in tautline_state::process::threads(process.unsigned_abs())? {
+        match schedule(thread.cast_signed(), fifo_priority) {
             // It has ended meanwhile.
-            Some(Err(error)) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            Some(changed) => changed?,
-            None => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            changed => changed?,
         }
     }
     Ok(())

@@ -145,7 +145,6 @@ struct Begun {
 pub(crate) struct TaskThread {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
-    pub(crate) body: Body,
     pub(crate) options: Options,
     /// Tells that the settings are made.
     pub(crate) ready: Arc<Ready>,
@@ -153,11 +152,10 @@ pub(crate) struct TaskThread {
 
 impl TaskThread {
     /// Runs jobs until the set stops or the task is stopped.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(self, body: Body) {
         self.apply_settings();
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
-        let body = std::mem::replace(&mut self.body, Body::Code(Box::new(|_: &Job| {})));
         let (worker, mut labour) = match self.prepare(body) {
             Ok(prepared) => prepared,
             Err(reason) => return self.ready.tell(self.index, Err(reason)),
