@@ -43,12 +43,8 @@ pub unsafe extern "C" fn tautline_cycle_start(options: *const tautline_cycle_opt
         if asked.lock_memory > 0 {
             options = options.with_locked_memory();
         }
-        match asked.cpu {
-            -1 => {}
-            cpu => {
-                let wrong = |_| Fault::new(Code::BadArgument, "a CPU is -1 for any, or from 0 up");
-                options = options.with_cpu(usize::try_from(cpu).map_err(wrong)?);
-            }
+        if let Some(cpu) = pointer::cpu(asked.cpu)? {
+            options = options.with_cpu(cpu);
         }
         CYCLE.with_borrow_mut(|cycle| {
             if cycle.is_some() {

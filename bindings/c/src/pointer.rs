@@ -1,7 +1,7 @@
 //! Arguments from C, checked as far as possible: not null, aligned, a length that a buffer can have.
 #![allow(unsafe_code)] // Pointers from C are followed here, and only here.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::border::Fault;
 use crate::code::Code;
@@ -166,6 +166,16 @@ fn check_place<T>(place: *const T) -> Result<(), Fault> {
         return Err(Fault::new(Code::BadArgument, "a pointer is misaligned"));
     }
     Ok(())
+}
+
+/// A CPU by its number; -1 stands for any.
+pub(crate) fn cpu(number: c_int) -> Result<Option<usize>, Fault> {
+    match number {
+        -1 => Ok(None),
+        number => usize::try_from(number)
+            .map(Some)
+            .map_err(|_| Fault::new(Code::BadArgument, "a CPU is -1 for any, or from 0 up")),
+    }
 }
 
 /// Writes a text and its end into a buffer as `snprintf` does; bytes of the whole text.

@@ -147,9 +147,8 @@ pub extern "C" fn tautline_tasks_start(tasks: tautline_tasks, cpu: c_int, flags:
             TAUTLINE_WITHOUT_REAL_TIME => Options::default().without_real_time(),
             _ => return Err(Fault::new(Code::BadArgument, "no such flag")),
         };
-        if cpu != -1 {
-            let wrong = |_| Fault::new(Code::BadArgument, "a CPU is -1 for any, or from 0 up");
-            options = options.with_cpu(usize::try_from(cpu).map_err(wrong)?);
+        if let Some(cpu) = pointer::cpu(cpu)? {
+            options = options.with_cpu(cpu);
         }
         let mut set = TASKS.enter(tasks.id)?;
         let missing = set.open()?.without_code().next().map(str::to_owned);

@@ -85,12 +85,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         name: arguments.file.display().to_string(),
         set: &set,
         cpu,
+        traced: traced(&set, &summary),
         summary: &summary,
         rehearsed,
     };
     let files = &arguments.files;
     let own = std::process::id();
-    files.write(own, &report.name, &report.traced(), || report.page())?;
+    files.write(own, &report.name, &report.traced, || report.page())?;
     arguments.json.print(|| report.json(), || report.text())?;
     if report.holds() {
         Ok(())
@@ -160,12 +161,24 @@ fn compute(time: Duration) {
     }
 }
 
+fn traced(set: &TaskSet, summary: &Summary) -> Vec<TracedTask> {
+    let tasks = summary.tasks.iter().enumerate();
+    let task = |(index, one): (usize, &TaskSummary)| TracedTask {
+        name: one.name.clone(),
+        priority: set.priority(index).unwrap_or(0),
+        jobs: one.trace.clone(),
+    };
+    tasks.map(task).collect()
+}
+
 /// A set that has run.
 struct Report<'a> {
     name: String,
     set: &'a TaskSet,
     cpu: usize,
     summary: &'a Summary,
+    /// The last jobs of each task.
+    traced: Vec<TracedTask>,
     /// Names of the tasks without a program.
     rehearsed: Vec<String>,
 }
@@ -228,20 +241,9 @@ impl Report<'_> {
         )
     }
 
-    fn traced(&self) -> Vec<TracedTask> {
-        let tasks = self.summary.tasks.iter().enumerate();
-        tasks
-            .map(|(index, one)| TracedTask {
-                name: one.name.clone(),
-                priority: self.set.priority(index).unwrap_or(0),
-                jobs: one.trace.clone(),
-            })
-            .collect()
-    }
-
     /// The end of the run, from the first moment of which all jobs are still known.
     fn picture(&self) -> Picture {
-        let tasks = self.traced();
+        let tasks = &self.traced;
         let span = self
             .set
             .hyperperiod(self.set.mode_names().next().unwrap_or_default());
@@ -254,7 +256,7 @@ impl Report<'_> {
         let from = last
             .saturating_sub(span)
             .max(known.min().unwrap_or_default());
-        Picture::of_run(&tasks, from, span)
+        Picture::of_run(tasks, from, span)
     }
 
     /// The answer, and what follows from it.
