@@ -83,7 +83,7 @@ impl TaskBody for Functions {
 fn fault(error: RunError) -> Fault {
     let code = match &error {
         RunError::Refused { .. } => Code::SetRefused,
-        RunError::File(_) | RunError::Set(_) | RunError::Table => Code::ConfigWrong,
+        RunError::File(_) | RunError::Set(_) => Code::ConfigWrong,
         RunError::UnknownTask { .. } => Code::UnknownName,
         RunError::NoBody { .. } | RunError::BodyRepeated { .. } => Code::WrongOrder,
         RunError::NotByMessage { .. } => Code::WrongKind,

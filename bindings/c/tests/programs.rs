@@ -270,6 +270,9 @@ fn tasks_in_c_run_from_their_file() {
     let jobs = text.strip_prefix("control: ");
     let jobs = jobs.and_then(|text| text.split_once(" jobs")).unwrap().0;
     assert!((2..=1_100).contains(&jobs.parse().unwrap()), "{text}");
+    let table = file.with_file_name("cyclic_table.toml");
+    let text = output_of(IMAGE.run(&program).arg(&table).arg("1"));
+    assert!(text.starts_with("control: "), "{text}");
 }
 
 /// A program that runs beside the test; killed when dropped.

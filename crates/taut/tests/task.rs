@@ -245,6 +245,38 @@ fn a_rehearsal_shows_figures_a_picture_and_what_follows() {
     assert!(jobs.filter(|event| event["ph"] == "X").count() > 1_000);
 }
 
+#[test]
+fn a_table_runs_in_its_windows_and_stops_what_uses_them_up() {
+    let scratch = Scratch::new("task-table-runs");
+    let json = scratch.0.join("run.json").display().to_string();
+    let example = root().join("examples/cyclic_table.toml");
+    let said = format!("--json={json}");
+    let words = ["run", example.to_str().unwrap(), "--for", "1s", &said];
+    let output = task(&words).output().unwrap();
+    let run: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let jobs = |task: usize| run["tasks"][task]["jobs"].as_u64().unwrap();
+    assert!(jobs(0) > 100 && jobs(0) > jobs(1), "{run}");
+    assert!(text(&output.stdout).contains('█'));
+    let endless =
+        "while read number rest; do [ $number = 5 ] && while :; do :; done; echo $number; done";
+    fs::write(scratch.0.join("endless.sh"), endless).unwrap();
+    // Windows of 5 ms: time enough on a busy machine.
+    let set = format!(
+        "schedule = \"table\"\n[machine]\nrelease_jitter = \"4ms\"\n{}{}",
+        one_task("overrun = \"stop\"\nexec = \"sh endless.sh\"\n"),
+        one_task("").replace("one", "two")
+    );
+    let output = task(&["run", &write(&scratch, &set), "--for", "1s", &said])
+        .output()
+        .unwrap();
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("`one` was stopped"), "{shown}");
+    assert!(!shown.contains("`two` was stopped"), "{shown}");
+    let run = fs::read_to_string(&json).unwrap();
+    assert!(run.contains("`one` used up its windows"), "{run}");
+}
+
 /// Ends with the test.
 struct Killed(Child);
 
@@ -408,12 +440,6 @@ fn what_cannot_run_is_refused_in_a_sentence_with_a_remedy() {
         &one_task(""),
         &["--cpu", "99999"],
         "this process may not use CPU 99999",
-    );
-    let table = format!("schedule = \"table\"\n{}", one_task(""));
-    refused(
-        &table,
-        &[],
-        "a static cyclic table is analysed, but not run",
     );
     let output = task(&["trace", "--process", "1", "--for", "100ms"])
         .output()

@@ -2,7 +2,7 @@
 //! effect.
 //!
 //! The caller runs the tasks: it reports each beginning and end of a job with the time, and asks meanwhile about the
-//! budget. Every call is bounded and takes no memory.
+//! budget and, in a table, about the window. Every call is bounded and takes no memory.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -11,7 +11,9 @@ use core::time::Duration;
 
 use crate::error::{Fault, Place, SetError};
 use crate::monitor::{Action, Event, HealthMonitor, HealthRecord};
-use crate::task::{Activation, OverrunPolicy, TaskSet};
+use crate::table::table_responses;
+use crate::task::{Activation, OverrunPolicy, Scheduling, TaskSet, ns};
+use crate::windows::{Opening, Windows};
 
 /// One job of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct Job {
     pub number: u64,
     /// Time of the release.
     pub release: Duration,
+    /// Time from which the job could run: its release, or in a table the start of its window.
+    pub ready: Duration,
     /// Time by which the job must be done.
     pub deadline: Duration,
     /// Whether the job runs below all tasks that are within their budgets: it makes up for a release that passed
@@ -45,14 +49,22 @@ pub struct Switch {
 /// A change of mode follows the idle-time protocol: from the request on no job is released; when the last job that
 /// runs has ended, the tasks of the new mode start together, each with its phase. So no job of one mode ever delays
 /// a job of another, and the analysis of each mode holds by itself. The wait is at most
-/// [`Analysis::switch_time`](crate::Analysis::switch_time).
+/// [`Analysis::switch_time`](crate::Analysis::switch_time). A job that has used up its budget, or its windows in a
+/// table, goes on below all others, and the change does not wait for it.
+///
+/// In a table, a job runs in the windows of its task that open between its release and the next one, and goes on
+/// below all others between them. A job that has used up the last of them is handled as its overrun policy says.
 #[derive(Clone, Debug)]
 pub struct Executive {
     modes: Vec<String>,
     safe_mode: Option<usize>,
     mode: usize,
+    /// Start of the mode that runs.
+    start: Duration,
     requested: Option<(usize, Duration)>,
     tasks: Vec<TaskState>,
+    /// Windows by mode; none with priorities.
+    windows: Vec<Windows>,
     monitor: HealthMonitor,
 }
 
@@ -80,14 +92,41 @@ struct Running {
     job: Job,
     deadline_noted: bool,
     budget_noted: bool,
+    window_noted: bool,
+    /// Whether it began in a mode that has ended since.
+    is_left_over: bool,
+}
+
+impl Running {
+    /// Whether nobody waits for it any more.
+    fn is_abandoned(&self) -> bool {
+        self.budget_noted || self.window_noted
+    }
+}
+
+/// Faults of a job that somebody looks at.
+#[derive(Clone, Copy, Debug)]
+struct Excess {
+    used: Duration,
+    of_budget: bool,
+    of_windows: bool,
 }
 
 impl Executive {
-    /// The tasks of a set, in its first mode from `start` on.
+    /// The tasks of a set, in its first mode from `start` on. A table whose windows are declared wrongly has none, and
+    /// its tasks never run: [`Analysis::of`](crate::Analysis::of) names the mistake.
     #[must_use]
     pub fn new(set: &TaskSet, start: Duration) -> Executive {
         let modes: Vec<String> = set.mode_names().map(str::to_owned).collect();
         let safe_mode = set.safe_mode();
+        let windows = modes.iter().map(|mode| {
+            let windows = table_responses(set, mode).map_or(Vec::new(), |(table, _)| table.windows);
+            Windows::of(set.hyperperiod(mode), &windows, set.tasks().len())
+        });
+        let windows = match set.scheduling() {
+            Scheduling::Table => windows.collect(),
+            _ => Vec::new(),
+        };
         let tasks = set.tasks().iter().map(|task| TaskState {
             period: task.period,
             phase: task.phase(),
@@ -109,8 +148,18 @@ impl Executive {
                 .position(|mode| Some(mode.as_str()) == safe_mode),
             modes,
             mode: 0,
+            start,
             requested: None,
+            windows,
             monitor: HealthMonitor::new(),
+        }
+    }
+
+    /// Moves the start of a set of which no job has begun.
+    pub fn start_at(&mut self, start: Duration) {
+        self.start = start;
+        for state in &mut self.tasks {
+            state.next = start + state.phase;
         }
     }
 
@@ -126,21 +175,25 @@ impl Executive {
         &self.monitor
     }
 
-    /// Time at which the next job of a task may begin; for a task activated by messages, the earliest. `None` while a
-    /// job runs, in a mode without this task, during a change of mode, and once it is stopped.
+    /// Time at which the next job of a task may begin; for a task activated by messages, the earliest. In a table, the
+    /// start of the window that is open at `now` or of the one that opens next. `None` while a job runs, in a mode
+    /// without this task, during a change of mode, and once it is stopped.
     #[must_use]
-    pub fn next_release(&self, task: usize) -> Option<Duration> {
+    pub fn next_release(&self, task: usize, now: Duration) -> Option<Duration> {
         let state = &self.tasks[task];
         let is_due = self.requested.is_none()
             && state.runs_in[self.mode]
             && state.running.is_none()
             && !state.is_stopped;
-        is_due.then_some(state.next)
+        if !is_due || !self.is_table() {
+            return is_due.then_some(state.next);
+        }
+        Some(self.at(self.usable_window(task, now)?.start))
     }
 
     /// Begins a job, if one may begin at `now`. For a task activated by messages `now` is the arrival.
     pub fn begin(&mut self, task: usize, now: Duration) -> Option<Job> {
-        self.next_release(task).filter(|next| *next <= now)?;
+        let next = self.next_release(task, now).filter(|next| *next <= now)?;
         let state = &mut self.tasks[task];
         if state.by_message {
             state.next = now;
@@ -149,6 +202,7 @@ impl Executive {
         let job = Job {
             number: state.number,
             release: state.next,
+            ready: next.max(state.next),
             deadline: state.next + state.deadline,
             is_background: state.background > 0,
         };
@@ -158,60 +212,177 @@ impl Executive {
             job,
             deadline_noted: false,
             budget_noted: false,
+            window_noted: false,
+            is_left_over: false,
         });
         Some(job)
     }
 
     /// Looks at a job that runs and has used so much execution time, without the machine's overhead. Each fault is
-    /// recorded once. [`Action::Demoted`] asks the caller to let the job go on below all others; it is the answer for
-    /// a budget that is used up, even when the deadline is missed as well.
+    /// recorded once. After a call, [`is_below`](Executive::is_below) says whether the job has to let all others go
+    /// first, and [`switch`](Executive::switch) whether another mode begins. If several things follow, the gravest is
+    /// the answer.
     pub fn check(&mut self, task: usize, now: Duration, used: Duration) -> Option<Action> {
         let budget = self.tasks[task].budget;
-        let is_over = budget.is_some_and(|budget| used >= budget);
-        self.look(task, now, used, is_over)
+        let excess = Excess {
+            used,
+            of_budget: budget.is_some_and(|budget| used >= budget),
+            of_windows: self.has_used_up_windows(task, now),
+        };
+        self.look(task, now, excess)
     }
 
-    fn look(
-        &mut self,
-        task: usize,
-        now: Duration,
-        used: Duration,
-        is_over: bool,
-    ) -> Option<Action> {
+    /// Whether the job that runs has to go on below all tasks that are within their budgets and windows. Without a
+    /// job, no.
+    #[must_use]
+    pub fn is_below(&self, task: usize, now: Duration) -> bool {
+        let state = &self.tasks[task];
+        state.running.is_some_and(|running| {
+            running.budget_noted
+                || running.job.is_background
+                || state.is_stopped
+                || (self.is_table() && self.open_window(task, now).is_none())
+        })
+    }
+
+    /// In a table, the next time after `now` at which a job may have to go below all others, or may come back from
+    /// there: ends of windows, and starts of windows of jobs that wait for one. `None` with priorities, and if nothing
+    /// is to come.
+    #[must_use]
+    pub fn next_boundary(&self, now: Duration) -> Option<Duration> {
+        let tasks = 0..self.tasks.len();
+        let boundary = |task: usize| match self.tasks[task].running {
+            Some(_) => match self.open_window(task, now) {
+                Some(open) => Some(open.end),
+                None => Some(self.windows()?.opening(task, self.since_start(now))?.start),
+            },
+            None => {
+                self.next_release(task, now)?;
+                Some(self.usable_window(task, now)?.end)
+            }
+        };
+        let first = self
+            .windows()
+            .and_then(|_| tasks.filter_map(boundary).min())?;
+        Some(self.at(first))
+    }
+
+    fn is_table(&self) -> bool {
+        !self.windows.is_empty()
+    }
+
+    /// Windows of the mode that runs.
+    fn windows(&self) -> Option<&Windows> {
+        self.windows.get(self.mode)
+    }
+
+    fn open_window(&self, task: usize, now: Duration) -> Option<Opening> {
+        let since_start = now.checked_sub(self.start)?;
+        self.windows()?.open_at(task, ns(since_start))
+    }
+
+    /// The window of the next job.
+    fn usable_window(&self, task: usize, now: Duration) -> Option<Opening> {
+        let release = self.since_start(self.tasks[task].next);
+        self.windows()?.usable(task, release, self.since_start(now))
+    }
+
+    /// Whether a job has outlasted the windows between its release and the next one.
+    fn has_used_up_windows(&self, task: usize, now: Duration) -> bool {
+        let state = &self.tasks[task];
+        let is_waiting = self.is_table()
+            && state.running.is_some_and(|running| !running.is_left_over)
+            && self.open_window(task, now).is_none();
+        let next = || self.windows()?.opening(task, self.since_start(now));
+        is_waiting && next().is_none_or(|next| next.start >= self.since_start(state.next))
+    }
+
+    /// Time on the clock of the table's windows; before the start, zero.
+    fn since_start(&self, time: Duration) -> u64 {
+        ns(time.saturating_sub(self.start))
+    }
+
+    fn at(&self, since_start: u64) -> Duration {
+        self.start + Duration::from_nanos(since_start)
+    }
+
+    fn look(&mut self, task: usize, now: Duration, excess: Excess) -> Option<Action> {
+        let used = excess.used;
         let state = &mut self.tasks[task];
         let running = state.running.as_mut()?;
-        let mut done = None;
-        if now > running.job.deadline && !running.deadline_noted {
-            running.deadline_noted = true;
-            done = Some((Event::DeadlineMissed, Action::Recorded));
+        let is_late = now > running.job.deadline && !running.deadline_noted;
+        let is_over_budget = excess.of_budget && !running.budget_noted;
+        let is_over_window = excess.of_windows && !running.window_noted;
+        running.deadline_noted |= is_late;
+        running.budget_noted |= is_over_budget;
+        running.window_noted |= is_over_window;
+        let mut answer = None;
+        if is_late {
+            answer = Some(Action::Recorded);
+            self.note(now, task, Event::DeadlineMissed, Action::Recorded);
         }
-        let is_new = is_over && !running.budget_noted;
-        running.budget_noted |= is_over;
-        if let Some((event, action)) = done {
-            self.note(now, task, event, action);
-        }
-        if is_new {
+        if is_over_budget {
+            answer = Some(Action::Demoted);
             self.note(now, task, Event::BudgetExceeded { used }, Action::Demoted);
-            return Some(Action::Demoted);
         }
-        done.map(|(_, action)| action)
+        if is_over_window {
+            let action = self.leave_window(task, now);
+            answer = Some(action);
+            self.note(now, task, Event::WindowsExceeded { used }, action);
+        }
+        answer
+    }
+
+    /// Handles a job that has used up its windows, as its policy says.
+    fn leave_window(&mut self, task: usize, now: Duration) -> Action {
+        match (self.tasks[task].policy, self.safe_mode) {
+            (OverrunPolicy::Stop, _) => {
+                self.tasks[task].is_stopped = true;
+                Action::Stopped
+            }
+            (OverrunPolicy::SafeMode, Some(mode)) => {
+                self.requested = Some((mode, now));
+                Action::SafeMode
+            }
+            _ => Action::Demoted,
+        }
     }
 
     /// Ends a job that used so much execution time, and says what follows from an overrun, if there was one. The
     /// caller lifts a demotion first.
     pub fn finish(&mut self, task: usize, now: Duration, used: Duration) -> Option<Action> {
-        // A job that ends with its budget just used up has kept it.
+        // A job that ends with its budget just used up has kept it, and so for its window.
         let budget = self.tasks[task].budget;
-        self.look(task, now, used, budget.is_some_and(|budget| used > budget));
+        let last_moment = now.saturating_sub(Duration::from_nanos(1));
+        let excess = Excess {
+            used,
+            of_budget: budget.is_some_and(|budget| used > budget),
+            of_windows: self.has_used_up_windows(task, last_moment),
+        };
+        self.look(task, now, excess);
+        let is_table = self.is_table();
         let state = &mut self.tasks[task];
         let running = state.running.take()?;
+        if state.is_stopped {
+            return Some(Action::Stopped);
+        }
         let releases = state.passed(now);
-        if releases == 0 || state.by_message {
+        if releases == 0 || state.by_message || !state.runs_in[self.mode] {
             return None;
         }
-        let action = state.overrun(releases);
+        // A policy concerns the mode of the job, and the safe mode is asked for once.
+        let is_answered = running.is_left_over
+            || (running.window_noted && state.policy == OverrunPolicy::SafeMode);
+        let action = match is_answered {
+            true => {
+                state.leave_out(releases);
+                Action::Skipped { releases }
+            }
+            false => state.overrun(releases),
+        };
         if let Action::CatchingUp { releases, .. } = action
             && (running.budget_noted || running.job.is_background)
+            && !is_table
         {
             state.background = releases;
         }
@@ -251,18 +422,24 @@ impl Executive {
         Ok(())
     }
 
-    /// Lets a requested mode take effect once no job runs any more. Call it after each end of a job and each request.
+    /// Lets a requested mode take effect once no job runs any more within its budget and its windows. Call it after
+    /// each end of a job, each request, and each look at a job that found something.
     pub fn switch(&mut self, now: Duration) -> Option<Switch> {
         let (to, requested) = self.requested?;
-        if self.tasks.iter().any(|state| state.running.is_some()) {
+        let is_awaited =
+            |state: &TaskState| state.running.is_some_and(|running| !running.is_abandoned());
+        if self.tasks.iter().any(is_awaited) {
             return None;
         }
         self.requested = None;
         let from = core::mem::replace(&mut self.mode, to);
+        self.start_at(now);
         for state in &mut self.tasks {
-            state.next = now + state.phase;
             state.number = 0;
             state.background = 0;
+            if let Some(running) = &mut state.running {
+                running.is_left_over = true;
+            }
         }
         Some(Switch {
             from,
@@ -332,8 +509,12 @@ impl TaskState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{TablePlan, Window};
     use crate::task::{Machine, Scheduling, Task};
     use alloc::vec;
+
+    /// No matter to priorities.
+    const LATER: Duration = Duration::from_secs(9);
 
     fn ms(number: u64) -> Duration {
         Duration::from_millis(number)
@@ -369,11 +550,11 @@ mod tests {
         let mut executive = with_policy(OverrunPolicy::Skip);
         assert_eq!(executive.begin(0, us(9_999)), None);
         assert_eq!(first_job(&mut executive, ms(1)), None);
-        assert_eq!(executive.next_release(0), Some(ms(11)));
+        assert_eq!(executive.next_release(0, LATER), Some(ms(11)));
         assert_eq!(executive.monitor().total(), 0);
         let job = executive.begin(0, ms(11) + us(5)).unwrap();
         assert_eq!((job.number, job.release, job.deadline), (2, ms(11), ms(12)));
-        assert_eq!(executive.next_release(0), None, "while it runs");
+        assert_eq!(executive.next_release(0, LATER), None, "while it runs");
     }
 
     #[test]
@@ -384,7 +565,7 @@ mod tests {
             first_job(&mut executive, lasts),
             Some(Action::Skipped { releases: 3 })
         );
-        assert_eq!(executive.next_release(0), Some(ms(14)));
+        assert_eq!(executive.next_release(0, LATER), Some(ms(14)));
         assert_eq!(executive.begin(0, ms(14)).unwrap().number, 5);
 
         let mut executive = with_policy(OverrunPolicy::CatchUp { jobs_max: 2 });
@@ -393,24 +574,24 @@ mod tests {
             skipped: 1,
         };
         assert_eq!(first_job(&mut executive, lasts), Some(caught));
-        assert_eq!(executive.next_release(0), Some(ms(12)));
+        assert_eq!(executive.next_release(0, LATER), Some(ms(12)));
         let job = executive.begin(0, us(13_500)).unwrap();
         assert_eq!((job.number, job.deadline), (3, ms(13)));
 
         let mut executive = with_policy(OverrunPolicy::Stop);
         assert_eq!(first_job(&mut executive, lasts), Some(Action::Stopped));
-        assert_eq!(executive.next_release(0), None);
+        assert_eq!(executive.next_release(0, LATER), None);
 
         let mut executive = with_policy(OverrunPolicy::SafeMode);
         assert_eq!(first_job(&mut executive, lasts), Some(Action::SafeMode));
         assert_eq!(
-            executive.next_release(0),
+            executive.next_release(0, LATER),
             None,
             "until the mode takes effect"
         );
         let switch = executive.switch(us(13_500)).unwrap();
         assert_eq!((switch.from, switch.to, switch.at), (0, 1, us(13_500)));
-        assert_eq!(executive.next_release(0), Some(us(13_500)));
+        assert_eq!(executive.next_release(0, LATER), Some(us(13_500)));
     }
 
     #[test]
@@ -474,7 +655,7 @@ mod tests {
         assert_eq!(job.deadline, us(6_500));
         assert_eq!(executive.finish(0, us(5_600), us(100)), None);
         assert_eq!(executive.begin(0, us(5_700)), None, "too soon");
-        assert_eq!(executive.next_release(0), Some(us(6_500)));
+        assert_eq!(executive.next_release(0, LATER), Some(us(6_500)));
         assert!(executive.begin(0, us(6_500)).is_some());
     }
 
@@ -498,20 +679,152 @@ mod tests {
         )
         .unwrap();
         let mut executive = Executive::new(&set, Duration::ZERO);
-        assert_eq!(executive.next_release(1), None, "not in this mode");
+        assert_eq!(executive.next_release(1, LATER), None, "not in this mode");
         executive.begin(0, Duration::ZERO).unwrap();
         executive.begin(2, us(250)).unwrap();
         assert!(executive.request_mode("orbit", us(300)).is_err());
         executive.request_mode("flight", us(300)).unwrap();
         assert_eq!(executive.switch(us(300)), None);
         executive.finish(0, us(350), us(100));
-        assert_eq!(executive.next_release(0), None);
+        assert_eq!(executive.next_release(0, LATER), None);
         assert_eq!(executive.switch(us(350)), None);
         executive.finish(2, us(400), us(100));
         let switch = executive.switch(us(400)).unwrap();
         assert_eq!((switch.requested, switch.at), (us(300), us(400)));
-        assert_eq!(executive.next_release(0), Some(us(400)));
-        assert_eq!(executive.next_release(1), Some(us(400)));
-        assert_eq!(executive.next_release(2), None);
+        assert_eq!(executive.next_release(0, LATER), Some(us(400)));
+        assert_eq!(executive.next_release(1, LATER), Some(us(400)));
+        assert_eq!(executive.next_release(2, LATER), None);
+    }
+
+    /// Windows of `a` at 0 to 1 and 4 to 5 ms, and of `b` at 1 to 2 ms, again each 8 ms. Both have periods of 8 ms.
+    fn with_windows(policy: OverrunPolicy) -> Executive {
+        let mut tasks = vec![
+            Task::periodic("a", ms(8), us(1_500)),
+            Task::periodic("b", ms(8), us(500)),
+        ];
+        tasks[0].overrun = policy;
+        let window = |task, offset| Window {
+            task,
+            offset: ms(offset),
+            duration: ms(1),
+        };
+        let plan = TablePlan {
+            minor_frame: Some(ms(4)),
+            windows: vec![window(0, 0), window(1, 1), window(0, 4)],
+        };
+        let modes = vec!["run".to_owned(), "safe".to_owned()];
+        let machine = Machine::default();
+        let set = TaskSet::declare(Scheduling::Table, machine, Vec::new(), modes, tasks);
+        let set = set.unwrap().with_table(plan).unwrap();
+        let set = set.with_safe_mode("safe").unwrap();
+        Executive::new(&set, ms(100))
+    }
+
+    #[test]
+    fn a_job_runs_in_its_windows_and_below_all_others_between_them() {
+        let mut executive = with_windows(OverrunPolicy::Skip);
+        assert_eq!(executive.next_release(1, ms(0)), Some(ms(101)));
+        assert_eq!(executive.next_boundary(ms(0)), Some(ms(101)));
+        let job = executive.begin(0, ms(100) + us(20)).unwrap();
+        assert_eq!((job.release, job.ready), (ms(100), ms(100)));
+        assert_eq!(executive.check(0, us(100_999), us(900)), None);
+        assert!(!executive.is_below(0, us(100_999)));
+        assert_eq!(executive.check(0, ms(101), us(980)), None);
+        assert!(executive.is_below(0, ms(101)), "its window has ended");
+        let job = executive.begin(1, ms(101)).unwrap();
+        assert_eq!((job.release, job.ready), (ms(100), ms(101)));
+        assert_eq!(executive.next_boundary(us(101_100)), Some(ms(102)));
+        executive.finish(1, us(101_400), us(400));
+        assert_eq!(executive.next_boundary(us(101_400)), Some(ms(104)));
+        assert!(!executive.is_below(0, ms(104)), "its second window");
+        executive.finish(0, us(104_500), us(1_480));
+        // The rest of the second window belongs to no job.
+        assert_eq!(executive.next_release(0, us(104_500)), Some(ms(108)));
+        assert_eq!(executive.begin(0, us(104_600)), None);
+        assert_eq!(executive.monitor().total(), 0);
+    }
+
+    #[test]
+    fn a_job_that_is_late_begins_in_the_window_and_never_behind_it() {
+        let mut executive = with_windows(OverrunPolicy::Skip);
+        assert_eq!(
+            executive.begin(1, us(102_000)),
+            None,
+            "the window has ended"
+        );
+        assert_eq!(executive.next_release(1, us(102_000)), Some(ms(109)));
+        let job = executive.begin(0, us(104_700)).unwrap();
+        assert_eq!((job.release, job.ready), (ms(100), ms(104)));
+        assert_eq!(executive.finish(0, ms(105), us(300)), None, "just in time");
+    }
+
+    #[test]
+    fn a_job_that_never_ends_uses_up_its_windows_and_no_others() {
+        let mut executive = with_windows(OverrunPolicy::Skip);
+        executive.begin(0, ms(100)).unwrap();
+        assert_eq!(executive.check(0, ms(101), ms(1)), None, "one is left");
+        let used = ms(2);
+        assert_eq!(executive.check(0, ms(105), used), Some(Action::Demoted));
+        let last = *executive.monitor().records().last().unwrap();
+        assert_eq!(last.event, Event::WindowsExceeded { used });
+        assert_eq!(executive.check(0, ms(106), used), None, "recorded once");
+        assert!(executive.is_below(0, ms(109)));
+        assert!(executive.begin(1, ms(109)).is_some(), "on time");
+        assert!(
+            !executive.is_below(0, ms(112)),
+            "its own window harms nobody"
+        );
+        assert_eq!(
+            executive.finish(0, ms(113), ms(3)),
+            Some(Action::Skipped { releases: 1 })
+        );
+        assert_eq!(executive.next_release(0, ms(113)), Some(ms(116)));
+    }
+
+    #[test]
+    fn used_up_windows_stop_a_task_or_bring_the_safe_mode_at_once() {
+        let mut executive = with_windows(OverrunPolicy::Stop);
+        executive.begin(0, ms(100)).unwrap();
+        assert_eq!(executive.check(0, ms(105), ms(2)), Some(Action::Stopped));
+        assert!(executive.is_stopped(0) && executive.is_below(0, ms(108)));
+        assert_eq!(executive.finish(0, ms(109), ms(2)), Some(Action::Stopped));
+
+        let mut executive = with_windows(OverrunPolicy::SafeMode);
+        executive.begin(0, ms(100)).unwrap();
+        assert_eq!(executive.check(0, ms(105), ms(2)), Some(Action::SafeMode));
+        let switch = executive.switch(ms(105)).expect("it waits for no such job");
+        assert_eq!((switch.to, switch.at), (1, ms(105)));
+        assert_eq!(executive.next_release(1, ms(105)), Some(ms(106)));
+        // The job of the mode before ends within the new one, and asks for nothing again.
+        let left_out = Action::Skipped { releases: 1 };
+        assert_eq!(executive.finish(0, us(105_500), ms(3)), Some(left_out));
+        assert_eq!(executive.switch(us(105_500)), None);
+        assert_eq!(executive.next_release(0, us(105_500)), Some(ms(113)));
+    }
+
+    #[test]
+    fn a_mode_does_not_wait_for_a_job_beyond_its_budget() {
+        let mut task = Task::periodic("a", ms(1), us(100));
+        task.budget = Some(us(200));
+        let modes = vec!["one".to_owned(), "two".to_owned()];
+        let machine = Machine::default();
+        let set = TaskSet::declare(
+            Scheduling::default(),
+            machine,
+            Vec::new(),
+            modes,
+            vec![task],
+        );
+        let mut executive = Executive::new(&set.unwrap(), Duration::ZERO);
+        executive.begin(0, Duration::ZERO).unwrap();
+        executive.request_mode("two", us(50)).unwrap();
+        assert_eq!(executive.switch(us(150)), None);
+        assert_eq!(executive.check(0, us(210), us(200)), Some(Action::Demoted));
+        assert!(executive.switch(us(210)).is_some());
+        assert!(executive.is_below(0, us(300)));
+        assert_eq!(
+            executive.finish(0, us(250), us(220)),
+            Some(Action::Skipped { releases: 1 })
+        );
     }
 }

@@ -25,7 +25,7 @@
 //!
 //! // Whoever runs the tasks asks the executive about each job.
 //! let mut executive = Executive::new(&set, ms(100));
-//! assert_eq!(executive.next_release(0), Some(ms(100)));
+//! assert_eq!(executive.next_release(0, ms(100)), Some(ms(100)));
 //! let job = executive.begin(0, ms(100)).expect("the first job is due");
 //! assert_eq!(job.deadline, ms(101));
 //! // It has run for 310 µs, more than its budget: from now on nobody waits for it.
@@ -57,6 +57,7 @@ pub mod response;
 pub mod table;
 pub mod task;
 pub mod timeline;
+mod windows;
 
 pub use analysis::{Analysis, TaskResponse};
 pub use error::{Fault, Place, SetError};

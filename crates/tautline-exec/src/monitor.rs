@@ -17,6 +17,11 @@ pub enum Event {
         /// Execution time when that was noticed.
         used: Duration,
     },
+    /// A job of a table still ran when its last window before the next release had ended.
+    WindowsExceeded {
+        /// Execution time when that was noticed.
+        used: Duration,
+    },
     /// A job still ran when later ones were released.
     Overrun {
         /// Number of those releases.

@@ -38,7 +38,7 @@ pub(crate) const BLOCK_WORDS: usize = RING + TRACED_JOBS * JOB_WORDS;
 /// A time of each job that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Time {
-    /// From the release until the job began to run.
+    /// From the release, or in a table from the start of the window, until the job began to run.
     Lateness,
     /// From the release until it ended.
     Response,
@@ -135,8 +135,8 @@ impl Figures<'_> {
     }
 
     /// Notes that a job has ended.
-    pub(crate) fn end(self, job: &TracedJob, execution: Duration) {
-        self.record(Time::Lateness, job.begin.saturating_sub(job.release));
+    pub(crate) fn end(self, job: &TracedJob, lateness: Duration, execution: Duration) {
+        self.record(Time::Lateness, lateness);
         self.record(Time::Response, job.end.saturating_sub(job.release));
         self.record(Time::Execution, execution);
         self.store(EXECUTED, self.load(EXECUTED).wrapping_add(ns(execution)));
@@ -352,7 +352,7 @@ mod tests {
         for number in 1..=1_000 {
             figures.begin(us(1_000 * number));
             assert_eq!(figures.running_since(), Some(us(1_000 * number)));
-            figures.end(&job(1_000 * number, number), us(7));
+            figures.end(&job(1_000 * number, number), us(10), us(7));
         }
         let times = figures.times(Time::Response);
         let is_about = |time: Duration, wanted: u64| {
@@ -373,13 +373,13 @@ mod tests {
     fn an_interval_has_its_own_jobs_only() {
         let (words, earlier) = (block(), block());
         let figures = Figures(&words);
-        figures.end(&job(1, 400_000), us(9));
+        figures.end(&job(1, 400_000), us(10), us(9));
         for (word, then) in words.iter().zip(&earlier) {
             then.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         assert_eq!(figures.since(Figures(&earlier)), Interval::default());
-        figures.end(&job(2, 100), us(30));
-        figures.end(&job(3, 100), us(20));
+        figures.end(&job(2, 100), us(10), us(30));
+        figures.end(&job(3, 100), us(10), us(20));
         let interval = figures.since(Figures(&earlier));
         assert_eq!((interval.jobs, interval.execution), (2, us(50)));
         assert!(
@@ -394,7 +394,7 @@ mod tests {
         let figures = Figures(&words);
         let all = TRACED_JOBS as u64 + 100;
         for number in 1..=all {
-            figures.end(&job(number, 1), us(1));
+            figures.end(&job(number, 1), us(10), us(1));
         }
         let (jobs, seen) = figures.trace(0);
         assert_eq!(seen, all);
@@ -405,7 +405,7 @@ mod tests {
         );
         assert_eq!(jobs.last(), Some(&job(all, 1)));
         assert!(jobs.is_sorted_by_key(|job| job.release));
-        figures.end(&job(all + 1, 1), us(1));
+        figures.end(&job(all + 1, 1), us(10), us(1));
         assert_eq!(figures.trace(seen), (vec![job(all + 1, 1)], all + 1));
         assert_eq!(figures.trace(u64::MAX).0, [], "of a reader that is wrong");
     }

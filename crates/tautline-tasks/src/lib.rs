@@ -3,8 +3,9 @@
 //! An [`Executive`] takes a [`TaskSet`](tautline_exec::TaskSet) and the code of each task, refuses a set whose
 //! analysis finds a missed deadline, and runs the rest: each task in a thread at its priority under SCHED_FIFO, woken
 //! at absolute times, with memory locked and the stack resident before the first job. A job that uses up its budget
-//! goes on below all others; overruns are handled as each task declares; a task that panics stops alone and goes to
-//! its safe state. Records of all that are kept, as ARINC 653's health monitor does.
+//! goes on below all others, and so does one of a table outside of its windows; overruns are handled as each task
+//! declares; a task that panics stops alone and goes to its safe state. Records of all that are kept, as ARINC 653's
+//! health monitor does.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,9 +31,9 @@
 //!
 //! # What it is not
 //!
-//! It runs fixed priorities; tables are analysed by `tautline-exec` and not run here. It sets no CPU aside: see
-//! `docs/tuning.md`. Settings that are refused are no errors: the tasks run without them, and
-//! [`Running::limits`] names each with its remedy.
+//! It is not the analysis, which is that of `tautline-exec`, and it sets CPUs aside only where the set names a
+//! partition. Settings that are refused are no errors: the tasks run without them, and [`Running::limits`] names each
+//! with its remedy.
 
 mod figures;
 pub mod file;

@@ -237,6 +237,7 @@ mod tests {
         Job {
             number,
             release: Duration::from_millis(1),
+            ready: Duration::from_millis(1),
             deadline: Duration::from_millis(2),
             is_background: false,
         }

@@ -10,9 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
-use tautline_exec::{
-    Activation, Analysis, HealthRecord, Scheduling, SetError, TaskResponse, TaskSet,
-};
+use tautline_exec::{Activation, Analysis, HealthRecord, SetError, TaskResponse, TaskSet};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
@@ -54,9 +52,6 @@ pub enum RunError {
     /// The set is declared wrongly.
     #[error("{0}")]
     Set(#[from] SetError),
-    /// Threads follow priorities and not a table.
-    #[error("a static cyclic table is analysed, but not run by threads")]
-    Table,
     /// The set has no such task.
     #[error("the set has no task `{task}`")]
     UnknownTask {
@@ -114,7 +109,6 @@ impl RunError {
             }
             RunError::File(error) => &error.remedy,
             RunError::Set(error) => error.remedy(),
-            RunError::Table => "use fixed priorities, such as Scheduling::DeadlineMonotonic",
             RunError::UnknownTask { .. } => "use a name of the set",
             RunError::NoBody { .. } => "give each task its code with Executive::task",
             RunError::BodyRepeated { .. } => "give each task its code once",
@@ -187,11 +181,8 @@ impl Executive {
     /// Admits a set.
     ///
     /// # Errors
-    /// [`RunError::Refused`], [`RunError::Table`].
+    /// [`RunError::Refused`]; [`RunError::Set`] for a table with wrong windows.
     pub fn new(set: TaskSet) -> Result<Executive, RunError> {
-        if set.scheduling() == Scheduling::Table {
-            return Err(RunError::Table);
-        }
         let modes = Analysis::of_all(&set)?;
         for analysis in &modes {
             if let Some(refused) = analysis.refusals(&set).next() {
@@ -215,7 +206,7 @@ impl Executive {
     /// Admits the set of a file, the one that `taut task check` analyses.
     ///
     /// # Errors
-    /// [`RunError::File`], [`RunError::Refused`], [`RunError::Table`].
+    /// [`RunError::File`], [`RunError::Refused`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Executive, RunError> {
         let TaskFile {
             set,
@@ -331,7 +322,7 @@ impl Executive {
             watchdog: Signal::default(),
             is_stopping: AtomicBool::new(false),
             limits: Mutex::new(limits),
-            programs: Mutex::new(Vec::new()),
+            programs: Mutex::new((0..count).map(|_| None).collect()),
             segment,
             set: self.set,
         });
@@ -377,7 +368,7 @@ impl Executive {
         running.start = start;
         {
             let mut decisions = shared.decisions.lock();
-            decisions.executive = tautline_exec::Executive::new(&shared.set, start);
+            decisions.executive.start_at(start);
         }
         shared.wake_all();
         running.watchdog = Some(watchdog::start(&shared, workers, options)?);
@@ -388,7 +379,7 @@ impl Executive {
         let tasks = self.set.tasks().iter().enumerate();
         let describe = |(index, task): (usize, &tautline_exec::Task)| TaskDescription {
             name: task.name.clone(),
-            priority: self.set.priority(index).unwrap_or(0),
+            priority: fifo_priority(&self.set, index),
             period: task.period,
             deadline: task.deadline,
             worst_case: task.worst_case,
@@ -401,6 +392,15 @@ impl Executive {
             tasks: tasks.map(describe).collect(),
         }
     }
+}
+
+/// Priority of all tasks of a table: its windows decide which of them runs. Lower: other real-time threads of the CPU
+/// keep a window's task waiting.
+const TABLE_PRIORITY: u8 = tautline_exec::task::PRIORITY_MAX;
+
+/// Priority of a task's thread under SCHED_FIFO.
+pub(crate) fn fifo_priority(set: &TaskSet, task: usize) -> u8 {
+    set.priority(task).unwrap_or(TABLE_PRIORITY)
 }
 
 /// Moves this process into the partition of the set, and returns the partition if it had to be made.
@@ -486,8 +486,8 @@ pub(crate) struct Shared {
     pub(crate) watchdog: Signal,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) limits: Mutex<Vec<String>>,
-    /// Handles of the tasks' processes.
-    pub(crate) programs: Mutex<Vec<OwnedFd>>,
+    /// Handles of the tasks' processes, by task.
+    pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
     pub(crate) segment: Segment,
 }
 
@@ -542,10 +542,29 @@ impl Signal {
 }
 
 impl Shared {
+    /// Wakes all threads, to look at what has changed.
     pub(crate) fn wake_all(&self) {
         for signal in &self.signals {
             signal.wake();
         }
+        self.watchdog.wake();
+    }
+
+    /// Lets a requested mode take effect, if nothing stands against it. The caller wakes all threads if it does, once
+    /// the decisions are no longer locked.
+    pub(crate) fn switch(&self, decisions: &mut Decisions, now: Duration) -> bool {
+        let has_switched = decisions.executive.switch(now).is_some();
+        if has_switched {
+            self.segment.set_mode(decisions.executive.mode());
+        }
+        has_switched
+    }
+
+    /// Kills the process of a task, or code's nothing.
+    pub(crate) fn kill_program(&self, task: usize) {
+        let programs = self.programs.lock();
+        let programs = programs.unwrap_or_else(|error| error.into_inner());
+        programs[task].iter().for_each(program::kill);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -557,7 +576,6 @@ impl Shared {
         // Pairs with `is_stopping`.
         self.is_stopping.store(true, Ordering::Release);
         self.wake_all();
-        self.watchdog.wake();
     }
 
     pub(crate) fn limit(&self, text: String) {
@@ -625,9 +643,7 @@ impl Running {
         {
             let mut decisions = self.shared.decisions.lock();
             decisions.executive.request_mode(mode, now)?;
-            if decisions.executive.switch(now).is_some() {
-                self.shared.segment.set_mode(decisions.executive.mode());
-            }
+            self.shared.switch(&mut decisions, now);
         }
         self.shared.wake_all();
         Ok(())
@@ -678,10 +694,7 @@ impl Running {
         let is_left: Vec<bool> = self.threads.iter().map(|one| !one.is_finished()).collect();
         if is_left.contains(&true) {
             // A program that does not answer can be killed; code cannot.
-            let programs = self.shared.programs.lock();
-            let programs = programs.unwrap_or_else(|error| error.into_inner());
-            programs.iter().for_each(program::kill);
-            drop(programs);
+            (0..self.threads.len()).for_each(|task| self.shared.kill_program(task));
             self.wait(KILL_PATIENCE);
         }
         if let Some(watchdog) = self.watchdog.take() {

@@ -52,7 +52,7 @@ pub struct Description {
 pub struct TaskDescription {
     /// Its name.
     pub name: String,
-    /// Its priority under SCHED_FIFO.
+    /// Its priority under SCHED_FIFO; the same for all tasks of a table.
     pub priority: u8,
     /// Its period, or the least time between two messages.
     pub period: Duration,
@@ -215,7 +215,7 @@ pub struct TaskView {
     pub state: TaskState,
     /// Release of the job that runs, on `CLOCK_MONOTONIC`.
     pub running_since: Option<Duration>,
-    /// From the release of a job until it began to run.
+    /// From the release of a job, or in a table from the start of its window, until it began to run.
     pub lateness: Times,
     /// From the release of a job until it ended.
     pub response: Times,
@@ -421,7 +421,9 @@ mod tests {
             begin: Duration::from_millis(1),
             end: Duration::from_millis(3),
         };
-        segment.figures(0).end(&job, Duration::from_micros(5));
+        segment
+            .figures(0)
+            .end(&job, Duration::ZERO, Duration::from_micros(5));
         segment.set_mode(3);
         let mut seen = own_runs();
         assert_eq!(seen.len(), 1);

@@ -17,7 +17,7 @@ pub struct TaskSummary {
     pub jobs: u64,
     /// Jobs that ended after their deadline.
     pub missed: u64,
-    /// Time from the release of a job until it began to run.
+    /// Time from the release of a job, or in a table from the start of its window, until it began to run.
     pub lateness: Times,
     /// Time from the release of a job until it ended.
     pub response: Times,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Signal;
+use rustix::thread::CpuSet;
 use tautline_state::policy::set_policy;
 
 /// Number of a thread in the kernel.
@@ -80,6 +81,15 @@ pub(crate) fn schedule_process(process: ThreadNumber, fifo_priority: Option<u8>)
         }
     }
     Ok(())
+}
+
+/// Restricts the calling thread to a CPU. Returns whether it may run there.
+pub(crate) fn stay_on(cpu: usize) -> bool {
+    cpu < CpuSet::MAX_CPU && {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        rustix::thread::sched_setaffinity(None, &only).is_ok()
+    }
 }
 
 /// Has a command's process killed when the thread that starts it ends, however that happens.

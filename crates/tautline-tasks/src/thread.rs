@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use rustix::thread::CpuSet;
 use tautline_exec::{Action, Activation, Job};
 
 use crate::figures::{Figures, TaskState, TracedJob};
 use crate::program::{self, Process, Program};
-use crate::run::{Options, Ready, RunningJob, Shared};
+use crate::run::{Options, Ready, RunningJob, Shared, fifo_priority};
 use crate::sys::{self, ThreadNumber};
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
@@ -173,7 +172,7 @@ impl TaskThread {
                 begin: begun.at,
                 end: now,
             };
-            figures.end(&job, used);
+            figures.end(&job, begun.at.saturating_sub(begun.job.ready), used);
             if self.end(worker, now, used, result.is_err()) == Some(Action::Stopped) {
                 figures.set_state(TaskState::Stopped);
                 if let Err(Some(reason)) = result {
@@ -203,9 +202,7 @@ impl TaskThread {
                     format!("`{}`: {}", name.escape_debug(), program::reason(&error))
                 })?;
                 let handles = self.shared.programs.lock();
-                handles
-                    .unwrap_or_else(|error| error.into_inner())
-                    .push(handle);
+                handles.unwrap_or_else(|error| error.into_inner())[self.index] = Some(handle);
                 let worker = Worker::Process {
                     thread,
                     process: process.number(),
@@ -233,7 +230,7 @@ impl TaskThread {
             let has_message = !is_by_message || signal.messages.load(Ordering::Acquire) > 0;
             let next = decisions
                 .executive
-                .next_release(self.index)
+                .next_release(self.index, now)
                 .filter(|_| has_message);
             let job = next.and_then(|_| decisions.executive.begin(self.index, now));
             let Some(job) = job else {
@@ -278,17 +275,14 @@ impl TaskThread {
         } else {
             decisions.executive.finish(self.index, now, used)
         };
-        let has_switched = decisions.executive.switch(now).is_some();
-        if has_switched {
-            self.shared.segment.set_mode(decisions.executive.mode());
-        }
+        let has_switched = self.shared.switch(&mut decisions, now);
         drop(decisions);
         if ended.is_some_and(|job| job.is_demoted) {
             self.shared
                 .segment
                 .figures(self.index)
                 .set_state(TaskState::Active);
-            self.schedule(worker, self.shared.set.priority(self.index));
+            self.schedule(worker, Some(fifo_priority(&self.shared.set, self.index)));
         }
         if has_switched {
             self.shared.wake_all();
@@ -318,23 +312,20 @@ impl TaskThread {
     }
 
     fn apply_settings(&self) {
-        if let Some(cpu) = self.options.cpu {
-            let restricted = cpu < CpuSet::MAX_CPU && {
-                let mut only = CpuSet::new();
-                only.set(cpu);
-                rustix::thread::sched_setaffinity(None, &only).is_ok()
-            };
-            if !restricted {
-                self.shared.limit(format!(
-                    "not restricted to CPU {cpu}: name one that this process may run on (taskset -p)"
-                ));
-            }
+        if let Some(cpu) = self.options.cpu
+            && !sys::stay_on(cpu)
+        {
+            self.shared.limit(format!(
+                "not restricted to CPU {cpu}: name one that this process may run on (taskset -p)"
+            ));
         }
         // Without SCHED_FIFO, the kernel's default of 50 µs makes each wake-up late by as much.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         if self.options.real_time
-            && let Err(error) =
-                sys::schedule(sys::own_number(), self.shared.set.priority(self.index))
+            && let Err(error) = sys::schedule(
+                sys::own_number(),
+                Some(fifo_priority(&self.shared.set, self.index)),
+            )
         {
             self.shared.limit(format!(
                 "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"

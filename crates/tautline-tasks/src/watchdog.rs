@@ -1,5 +1,5 @@
 //! The watchdog: a thread above all tasks that looks at the jobs that run, and takes the priority from one that has
-//! used up its budget.
+//! used up its budget, or in a table its window. It gives the priority back when the next window of the task opens.
 
 use std::io;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
-use tautline_exec::Action;
+use tautline_exec::{Action, Scheduling};
 
 use crate::figures::TaskState;
-use crate::run::{Options, Shared};
+use crate::run::{Options, Shared, fifo_priority};
 use crate::sys;
 use crate::thread::Worker;
 
@@ -35,8 +35,13 @@ pub(crate) fn start(
             // Refused as it is for the tasks, which report it.
             let _ = sys::schedule(sys::own_number(), Some(PRIORITY));
         }
-        if let Some(cpu) = options.cpu {
-            leave(cpu);
+        match options.cpu {
+            // The end of a window must not wait for whatever runs elsewhere.
+            Some(cpu) if shared.set.scheduling() == Scheduling::Table => {
+                sys::stay_on(cpu);
+            }
+            Some(cpu) => leave(cpu),
+            None => {}
         }
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         watch(&shared, &workers, &options);
@@ -57,18 +62,27 @@ fn leave(cpu: usize) {
 }
 
 /// A job that begins after a look has its whole budget left, so no budget ends before the next look as long as looks
-/// are not farther apart than the shortest budget.
+/// are not farther apart than the shortest budget. In a table the looks are at the ends of windows as well.
 fn watch(shared: &Shared, workers: &[(usize, Worker)], options: &Options) {
     let budgets = shared.set.tasks().iter().filter_map(|task| task.budget);
-    let look_max = budgets.min().unwrap_or(LOOK_MAX).clamp(LOOK_MIN, LOOK_MAX);
+    let shortest = budgets.min();
+    let look_max = shortest.unwrap_or(LOOK_MAX).clamp(LOOK_MIN, LOOK_MAX);
     while !shared.is_stopping() {
         let seen = shared.watchdog.value();
         let left = workers
             .iter()
             .filter_map(|worker| look(shared, *worker, options))
             .min();
-        let pause = left.unwrap_or(look_max).clamp(LOOK_MIN, look_max);
-        shared.watchdog.wait(seen, Some(sys::monotonic() + pause));
+        let now = sys::monotonic();
+        let boundary = shared.decisions.lock().executive.next_boundary(now);
+        let next_look = now + left.unwrap_or(look_max).clamp(LOOK_MIN, look_max);
+        let until = match (boundary, shortest) {
+            (None, _) => next_look,
+            // On the CPU of the tasks, so not more often than windows end.
+            (Some(boundary), None) => boundary,
+            (Some(boundary), Some(_)) => boundary.min(next_look),
+        };
+        shared.watchdog.wait(seen, Some(until));
     }
     // A job that does not end may not keep others from the CPU after the set has stopped.
     if options.real_time {
@@ -83,14 +97,32 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
     let mut decisions = shared.decisions.lock();
     let job = decisions.jobs[task]?;
     let used = worker.cpu_time()?.saturating_sub(job.cpu_time);
-    let action = decisions.executive.check(task, sys::monotonic(), used);
-    if action == Some(Action::Demoted) {
-        decisions.jobs[task].as_mut()?.is_demoted = true;
-        shared.segment.figures(task).set_state(TaskState::Demoted);
+    let now = sys::monotonic();
+    let action = decisions.executive.check(task, now, used);
+    let is_below = decisions.executive.is_below(task, now);
+    if is_below != job.is_demoted {
+        decisions.jobs[task].as_mut()?.is_demoted = is_below;
+        let priority = (!is_below).then(|| fifo_priority(&shared.set, task));
         // Under the lock, which the thread takes before it lifts the demotion.
         if options.real_time {
-            let _ = worker.schedule(None);
+            let _ = worker.schedule(priority);
         }
+    }
+    if action == Some(Action::Stopped) || is_below != job.is_demoted {
+        shared.segment.figures(task).set_state(match is_below {
+            _ if decisions.executive.is_stopped(task) => TaskState::Stopped,
+            true => TaskState::Demoted,
+            false => TaskState::Active,
+        });
+    }
+    let has_switched = action.is_some() && shared.switch(&mut decisions, now);
+    drop(decisions);
+    if action == Some(Action::Stopped) {
+        // Code stops when it returns; a program need not.
+        shared.kill_program(task);
+    }
+    if has_switched {
+        shared.wake_all();
     }
     let budget = shared.set.tasks()[task].budget?;
     budget.checked_sub(used).filter(|left| !left.is_zero())

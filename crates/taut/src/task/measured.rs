@@ -1,8 +1,10 @@
 //! The time line of jobs that ran: who had the CPU when.
 //!
-//! A run records when each job began and when it ended. On one CPU and under fixed priorities, a job has the CPU from
-//! the one to the other but for the jobs of more urgent tasks in between.
+//! A run records when each job began and when it ended. On one CPU, a job has it from the one to the other but for the
+//! jobs of more urgent tasks in between. Among equally urgent ones, such as those of a table, it is the job that began
+//! last that runs: the others are outside of their windows.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -29,35 +31,70 @@ pub fn timeline(tasks: &[TracedTask], from: Duration, span_max: Duration) -> Tim
         span,
         ..Timeline::default()
     };
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|task| std::cmp::Reverse(tasks[*task].priority));
+    let all = tasks.iter().enumerate();
+    let jobs = all.flat_map(|(task, traced)| traced.jobs.iter().map(move |job| (task, job)));
+    let in_sight = jobs.filter(|(_, job)| job.end > from && job.release < from + span);
+    let mut in_sight: Vec<(usize, &TracedJob)> = in_sight.collect();
+    in_sight.sort_by_key(|(task, job)| Reverse((tasks[*task].priority, job.begin)));
+    let after = |time: Duration| time.saturating_sub(from).min(span);
     // Times for which more urgent tasks had the CPU, in order and apart from each other.
     let mut taken: Vec<(Duration, Duration)> = Vec::new();
-    for task in order {
-        let jobs = tasks[task].jobs.iter();
-        let in_sight = jobs.filter(|job| job.end > from && job.release < from + span);
+    for equals in
+        in_sight.chunk_by(|(one, _), (other, _)| tasks[*one].priority == tasks[*other].priority)
+    {
         let mut own = Vec::new();
-        for job in in_sight {
-            let after = |time: Duration| time.saturating_sub(from).min(span);
+        let mut later = Vec::new();
+        for (task, job) in equals {
             timeline.jobs.push(DrawnJob {
-                task,
+                task: *task,
                 release: after(job.release),
                 deadline: job.deadline.saturating_sub(from),
                 end: (job.end <= from + span).then(|| after(job.end)),
             });
-            own.extend(without(after(job.begin), after(job.end), &taken));
+            for (from, to) in before_later(after(job.begin), after(job.end), &mut later) {
+                own.extend(
+                    without(from, to, &taken)
+                        .into_iter()
+                        .map(|part| (*task, part)),
+                );
+            }
         }
-        timeline.slices.extend(own.iter().map(|(from, to)| Slice {
-            task,
-            from: *from,
-            to: *to,
-        }));
-        taken.extend(own);
+        timeline
+            .slices
+            .extend(own.iter().map(|(task, (from, to))| Slice {
+                task: *task,
+                from: *from,
+                to: *to,
+            }));
+        taken.extend(own.iter().map(|(_, part)| *part));
         taken.sort_unstable();
     }
     timeline.slices.sort_by_key(|slice| slice.from);
     timeline.jobs.sort_by_key(|job| job.release);
     timeline
+}
+
+/// The parts of a job that no job which began later covers. `later` has the times of those, the latest first, and
+/// receives this one.
+fn before_later(
+    from: Duration,
+    to: Duration,
+    later: &mut Vec<(Duration, Duration)>,
+) -> Vec<(Duration, Duration)> {
+    let mut parts = Vec::new();
+    let (mut at, mut until) = (from, to);
+    while let Some((start, end)) = later.pop_if(|(start, _)| *start < to) {
+        if start > at {
+            parts.push((at, start));
+        }
+        at = at.max(end);
+        until = until.max(end);
+    }
+    if at < to {
+        parts.push((at, to));
+    }
+    later.push((from, until));
+    parts
 }
 
 /// The parts of a time that are not taken.
@@ -165,6 +202,21 @@ mod tests {
             .map(|job| job.is_late(us(100)))
             .collect();
         assert_eq!(late, [false, true, false], "in order of release");
+    }
+
+    #[test]
+    fn among_equals_the_job_that_began_last_runs() {
+        let mut tasks = tasks();
+        tasks[0].priority = 20;
+        tasks[0].jobs.push(job(1_000, 1_055, 1_120));
+        let timeline = timeline(&tasks, us(1_000), us(1_000));
+        let slices: Vec<_> = timeline
+            .slices
+            .iter()
+            .map(|slice| (slice.task, slice.from.as_micros(), slice.to.as_micros()))
+            .collect();
+        // `slow` began before `fast` each time but the last.
+        assert_eq!(slices, [(1, 1, 10), (0, 10, 50), (1, 50, 55), (0, 55, 120)]);
     }
 
     #[test]

@@ -334,6 +334,7 @@ impl Report<'_> {
         let event = match record.event {
             Event::DeadlineMissed => "missed a deadline".to_owned(),
             Event::BudgetExceeded { used } => format!("used up its budget ({})", time(used)),
+            Event::WindowsExceeded { used } => format!("used up its windows ({})", time(used)),
             Event::Overrun { releases: 1 } => "still ran at the next release".to_owned(),
             Event::Overrun { releases } => format!("still ran at the next {releases} releases"),
             Event::Failed => "failed".to_owned(),
