@@ -21,5 +21,6 @@ pub mod inputs;
 pub mod ip;
 pub mod kept;
 pub mod seeds;
+pub mod smoother;
 pub mod targets;
 pub mod vbus;

@@ -13,6 +13,7 @@ const FRAMES: [&str; 3] = [
 ];
 const LOSS: &str = include_str!("../../docs/vectors/wire/loss.jsonl");
 const BUNDLES: &str = include_str!("../../docs/vectors/wire/bundles.jsonl");
+const SMOOTHER: &str = include_str!("../../docs/vectors/wire/smoother.jsonl");
 const FRAGMENTS: &str = include_str!("../../docs/vectors/wire/fragments.jsonl");
 
 /// The seeds of a target by its name, at least one.
@@ -28,6 +29,9 @@ fn made_for(target: &str) -> Vec<Vec<u8>> {
         "reassembly" => reassembly(),
         "message_plan" => lines(FRAGMENTS).map(|vector| plan(&vector)).collect(),
         "bundle" => lines(BUNDLES)
+            .map(|vector| bytes(&vector["payload"]))
+            .collect(),
+        "smoother" => lines(SMOOTHER)
             .map(|vector| bytes(&vector["payload"]))
             .collect(),
         "loss" => lines(LOSS).map(|vector| sequences(&vector)).collect(),

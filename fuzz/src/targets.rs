@@ -26,6 +26,7 @@ pub const ALL: &[Target] = &[
     ("message_plan", message_plan),
     ("loss", loss),
     ("bundle", bundle),
+    ("smoother", crate::smoother::smoother),
     ("text", text),
     ("ip_receive", crate::ip::ip_receive),
     ("ip_reassembly", crate::ip::ip_reassembly),

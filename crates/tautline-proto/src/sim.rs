@@ -9,8 +9,9 @@
 //! node. What does not fit is dropped and counted in [`SimCounters`], like everything else that
 //! happens to a frame.
 //!
-//! It is no model of a particular network: there is no bandwidth, and faults are independent of
-//! each other.
+//! A node may stand behind a switch's port with a rate and a queue ([`PortRate`]); then frames wait there, and are
+//! dropped when the queue is full. Without one, bandwidth has no end. It is no model of a particular network: faults
+//! are independent of each other.
 //!
 //! ```
 //! use core::time::Duration;
@@ -39,6 +40,7 @@
 //! ```
 
 mod store;
+mod switch_port;
 
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -52,8 +54,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::time::Instant;
-use crate::wire::MacAddress;
+use crate::wire::{ETHERTYPE_DEFAULT, MacAddress};
 use store::{FrameIndex, FrameStore};
+use switch_port::SwitchPort;
+
+pub use switch_port::PortRate;
 
 /// All of a million: a fault that always happens.
 pub const ALWAYS_PPM: u32 = 1_000_000;
@@ -221,6 +226,8 @@ pub struct SimCounters {
     pub network_full: u64,
     /// Copies dropped because too many frames waited at the receiver.
     pub queue_full: u64,
+    /// Copies dropped because the queue of the receiver's switch port was full.
+    pub port_full: u64,
 }
 
 /// A frame that has arrived.
@@ -256,6 +263,7 @@ pub struct SimNetwork {
 struct Node {
     mac: MacAddress,
     part: u32,
+    port: Option<SwitchPort>,
     queue: VecDeque<Waiting>,
 }
 
@@ -267,6 +275,16 @@ struct Event {
     receiver: usize,
     frame: FrameIndex,
     corrupted: bool,
+    place: Place,
+}
+
+/// Where a frame on the way arrives next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// At the receiver's switch port, if it has one.
+    Port,
+    /// At the receiver, having left this class of its switch port.
+    Node(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -313,6 +331,7 @@ impl SimNetwork {
         self.nodes.push(Node {
             mac,
             part: 0,
+            port: None,
             queue: VecDeque::with_capacity(self.config.queue_depth_max),
         });
         Ok(SimNode(self.nodes.len() - 1))
@@ -334,6 +353,11 @@ impl SimNetwork {
         ];
         assert!(shares.iter().all(|&ppm| ppm <= ALWAYS_PPM), "{faults:?}");
         self.faults = faults;
+    }
+
+    /// Puts a node behind a switch's port, or takes the port away. Frames in the old one still arrive.
+    pub fn set_port(&mut self, node: SimNode, rate: Option<PortRate>) {
+        self.nodes[node.0].port = rate.map(SwitchPort::new);
     }
 
     /// Puts a node into a part of the network: only nodes of the same part hear each other. All
@@ -381,8 +405,8 @@ impl SimNetwork {
         Ok(())
     }
 
-    /// When the next frame on the way arrives: the time to call [`receive`](Self::receive) next.
-    /// Frames that wait in a queue already are not counted; they can be received now.
+    /// When the next frame on the way arrives, at a node or at its switch port: the time to call
+    /// [`receive`](Self::receive) next. Frames that wait in a queue already are not counted; they can be received now.
     pub fn next_event(&self) -> Option<Instant> {
         self.on_the_way.peek().map(|Reverse(event)| event.arrival)
     }
@@ -455,6 +479,7 @@ impl SimNetwork {
             receiver,
             frame: index,
             corrupted,
+            place: Place::Port,
         }));
         self.next_event_number += 1;
     }
@@ -489,6 +514,9 @@ impl SimNetwork {
                 return;
             }
             self.on_the_way.pop();
+            if self.goes_through_port(&event) {
+                continue;
+            }
             let queue = &mut self.nodes[event.receiver].queue;
             if queue.len() >= self.config.queue_depth_max {
                 self.counters.queue_full += 1;
@@ -503,6 +531,35 @@ impl SimNetwork {
             self.counters.delivered += 1;
             self.counters.corrupted_delivered += u64::from(event.corrupted);
         }
+    }
+
+    /// Takes a frame into the receiver's switch port, or out of it; whether it does not arrive at the receiver now.
+    fn goes_through_port(&mut self, event: &Event) -> bool {
+        let Some(port) = &mut self.nodes[event.receiver].port else {
+            return false;
+        };
+        if let Place::Node(class) = event.place {
+            // A port that was set meanwhile holds none of the old one's frames.
+            port.held[class] = port.held[class].saturating_sub(1);
+            return false;
+        }
+        let bytes = self.store.bytes(event.frame);
+        let urgent = bytes[12..14] == ETHERTYPE_DEFAULT.to_be_bytes();
+        match port.take(event.arrival, bytes.len(), urgent) {
+            Some(arrival) => {
+                let class = usize::from(urgent && port.rate.priorities);
+                self.on_the_way.push(Reverse(Event {
+                    arrival,
+                    place: Place::Node(class),
+                    ..*event
+                }));
+            }
+            None => {
+                self.counters.port_full += 1;
+                self.store.release(event.frame);
+            }
+        }
+        true
     }
 
     fn happens(&mut self, share_ppm: u32) -> bool {
@@ -561,7 +618,8 @@ mod tests {
             + counters.corrupted_dropped
             + counters.partitioned
             + counters.network_full
-            + counters.queue_full;
+            + counters.queue_full
+            + counters.port_full;
         counters.copies + counters.duplicated == ends + network.on_the_way_count() as u64
     }
 
@@ -702,6 +760,63 @@ mod tests {
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn frames_wait_in_a_switch_port_and_are_dropped_when_it_is_full() {
+        let (mut network, a, b) = network(Faults::NONE);
+        network.set_port(
+            b,
+            Some(PortRate {
+                rate_bps: 672_000, // a frame of 60 bytes takes 1 ms
+                queue_frames: 4,
+                priorities: false,
+            }),
+        );
+        for number in 0..8 {
+            network.send(Instant::ZERO, a, &frame(B, number)).unwrap();
+        }
+        let mut arrivals = Vec::new();
+        while let Some(event) = network.next_event() {
+            while let Some(delivery) = network.receive(b, event) {
+                arrivals.push((delivery.arrival.as_nanos() / 1_000_000, delivery.bytes[59]));
+            }
+        }
+        assert_eq!(arrivals, [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]);
+        assert_eq!(network.counters().port_full, 3);
+        assert!(balanced(&network));
+        // It is empty again, and an idle time is not made up for.
+        let later = Instant::from_nanos(20_000_000);
+        network.send(later, a, &frame(B, 9)).unwrap();
+        let delivery = network.receive(b, Instant::FAR_FUTURE).unwrap();
+        assert_eq!(delivery.arrival.as_nanos(), 21_000_000);
+    }
+
+    #[test]
+    fn urgent_frames_overtake_where_priorities_are_honoured() {
+        let (mut network, a, b) = network(Faults::NONE);
+        network.set_port(
+            b,
+            Some(PortRate {
+                rate_bps: 100_000_000,
+                queue_frames: 64,
+                priorities: true,
+            }),
+        );
+        let mut long = [0; 1514];
+        long[..6].copy_from_slice(&B.0);
+        for _ in 0..20 {
+            network.send(Instant::ZERO, a, &long).unwrap();
+        }
+        let mut urgent = frame(B, 7);
+        urgent[12..14].copy_from_slice(&ETHERTYPE_DEFAULT.to_be_bytes());
+        network.send(Instant::ZERO, a, &urgent).unwrap();
+        let mut order = Vec::new();
+        while let Some(delivery) = network.receive(b, Instant::FAR_FUTURE) {
+            order.push((delivery.bytes.len(), delivery.arrival.as_nanos()));
+        }
+        assert_eq!(order[1], (60, 123_040 + 6_720), "after one long frame");
+        assert_eq!(order.len(), 21);
     }
 
     #[test]

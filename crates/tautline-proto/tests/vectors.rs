@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 use tautline_proto::fragment::fragments;
 use tautline_proto::loss::LossTracker;
+use tautline_proto::smoother::message::{Message, MessageError};
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Rejected, bundle, ethernet,
     udp,
@@ -231,5 +232,43 @@ fn bundles_are_taken_apart_as_the_vectors_say() {
         };
         let expected = vector.get("messages").unwrap_or(&vector["error"]);
         assert_eq!(answer, *expected, "{}", vector["name"]);
+    }
+}
+
+#[test]
+fn messages_of_the_smoother_are_read_as_the_vectors_say() {
+    let vectors = vectors("smoother.jsonl");
+    for vector in &vectors {
+        let payload = bytes(&vector["payload"]);
+        let answer = match Message::parse(&payload) {
+            Ok(Message::Grant(grant)) => json!({"grant": {
+                "burst_bytes": grant.burst_bytes,
+                "epoch": grant.epoch,
+                "number": grant.number,
+                "rate_bps": grant.rate_bps,
+            }}),
+            Ok(Message::Report(report)) => json!({"report": {
+                "epoch": report.epoch,
+                "number": report.number,
+                "sender_epoch": report.sender_epoch,
+                "backlog_bytes": report.backlog_bytes,
+                "held_ns": report.held.as_nanos() as u64,
+                "other_bytes": report.other_bytes,
+                "real_time_bytes": report.real_time_bytes,
+            }}),
+            Err(error) => json!({"error": error.name()}),
+        };
+        let mut expected = vector.as_object().cloned().unwrap();
+        expected.remove("payload");
+        let name = expected.remove("name");
+        assert_eq!(answer, Value::Object(expected), "{name:?}");
+    }
+    for error in [
+        MessageError::Truncated,
+        MessageError::UnknownVersion,
+        MessageError::UnknownKind,
+    ] {
+        let mut errors = vectors.iter().map(|vector| &vector["error"]);
+        assert!(errors.any(|name| name == error.name()), "{error}");
     }
 }
