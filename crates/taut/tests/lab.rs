@@ -349,6 +349,78 @@ fn files_of_cyclictest_are_imported() {
 }
 
 #[test]
+fn interrupt_latency_stands_beside_the_papers() {
+    let _lab = one_lab();
+    let scratch = Scratch::new("interrupt");
+    let (json, page) = (
+        scratch.path("interrupt.json"),
+        scratch.path("interrupt.html"),
+    );
+    let written = format!("--json={json}");
+    let words = [
+        "lab",
+        "interrupt",
+        "--count",
+        "400",
+        "--load",
+        "idle,vision",
+        &written,
+        "--html",
+        &page,
+    ];
+    let output = taut(&words);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}");
+    assert!(
+        shown.contains("timer to task, vision, untouched"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("paper: RTMux, interrupt to handler, idle"),
+        "{shown}"
+    );
+    let result = &LabResult::read_many(json.as_ref()).unwrap()[0];
+    for state in [State::Untouched, State::Partition] {
+        let phases: Vec<&Phase> = result
+            .phases
+            .iter()
+            .filter(|one| one.state == state)
+            .collect();
+        if state == State::Partition && phases.is_empty() {
+            let lacks = |text: &str| result.missing.iter().any(|one| one.what.contains(text));
+            assert!(lacks("in a partition"), "{:?}", result.missing);
+            println!("SKIPPED: the partition: {:?}", result.missing);
+            continue;
+        }
+        for phase in phases {
+            let count = |kind: ProbeKind| {
+                let found = phase.series.iter().find(|one| one.probe == kind);
+                found.map(|one| one.summary.count + one.overruns)
+            };
+            assert!(
+                count(ProbeKind::Nanosleep) >= Some(400),
+                "{:?}",
+                result.missing
+            );
+            // Where it could be measured: one timer for each wake-up, but for those that were due already.
+            for kind in [ProbeKind::TimerHandler, ProbeKind::OtherCpu] {
+                assert!(count(kind).is_none_or(|count| count > 0), "{kind:?}");
+            }
+        }
+    }
+    assert!(
+        fs::read_to_string(page).unwrap().contains("timer to task") || shown.contains("lacking")
+    );
+    let wrong = taut(&["lab", "interrupt", "--cpu", "9999"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        String::from_utf8(wrong.stderr)
+            .unwrap()
+            .contains("may not use CPU 9999")
+    );
+}
+
+#[test]
 fn the_kernel_laboratory_gives_the_same_figures_twice() {
     if find_program("qemu-system-x86_64").is_none() || find_program("apt-get").is_none() {
         println!("SKIPPED: needs QEMU and apt (apt-get install qemu-system-x86)");

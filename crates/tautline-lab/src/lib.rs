@@ -6,10 +6,12 @@
 //! * [`measured`]: the measurements of a phase; [`result`]: the one schema of all results, which [`result_file`]
 //!   reads and writes and [`cyclictest`] imports others' into.
 //! * [`verdict`]: whether a deadline was held, and what that is worth.
+//! * [`interrupt`]: latency from an event to the kernel's handler and to a task, as RTMux's authors measured it.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
 pub mod compare;
 pub mod cyclictest;
+pub mod interrupt;
 mod judge;
 pub mod kernels;
 pub mod load;

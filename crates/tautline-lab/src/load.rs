@@ -42,21 +42,24 @@ pub enum Load {
     Disk,
     /// TCP over the loopback device.
     Network,
+    /// Edges found in pictures, on every CPU: what a vehicle's vision begins with.
+    Vision,
     /// Processes that start and end, and processes that wake each other.
     Scheduling,
-    /// All of them at once.
+    /// All of them at once but vision.
     Combined,
 }
 
 impl Load {
     /// All loads, in the order of tables.
-    pub const ALL: [Load; 7] = [
+    pub const ALL: [Load; 8] = [
         Load::Idle,
         Load::Cpu,
         Load::Memory,
         Load::Disk,
         Load::Network,
         Load::Scheduling,
+        Load::Vision,
         Load::Combined,
     ];
 
@@ -69,6 +72,7 @@ impl Load {
             Load::Disk => "disk",
             Load::Network => "network",
             Load::Scheduling => "scheduling",
+            Load::Vision => "vision",
             Load::Combined => "combined",
         }
     }
@@ -81,6 +85,7 @@ impl Load {
             Load::Disk => &[Load::Disk],
             Load::Network => &[Load::Network],
             Load::Scheduling => &[Load::Scheduling],
+            Load::Vision => &[Load::Vision],
             Load::Combined => &[
                 Load::Cpu,
                 Load::Memory,
@@ -100,7 +105,7 @@ impl fmt::Display for Load {
 
 /// The text names no load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no load: use idle, cpu, memory, disk, network, scheduling or combined")]
+#[error("'{0}' is no load: use idle, cpu, memory, disk, network, scheduling, vision or combined")]
 pub struct UnknownLoad(String);
 
 impl FromStr for Load {
@@ -272,6 +277,7 @@ fn commands_for(part: Load, settings: &Settings) -> Vec<PartCommand> {
     };
     match part {
         Load::Idle | Load::Combined => Vec::new(),
+        Load::Vision => vec![built_in()],
         // The paper's load is files that double; fio's random accesses come beside it, not instead.
         Load::Disk => std::iter::once(built_in()).chain(fio(settings)).collect(),
         Load::Network => vec![iperf(settings).unwrap_or_else(built_in)],

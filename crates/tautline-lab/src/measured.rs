@@ -12,6 +12,8 @@ pub enum State {
     Untouched,
     /// With the changes listed in the result.
     Tuned,
+    /// The probe in a partition, and everything else out of it.
+    Partition,
 }
 
 /// One stretch of measuring under one load.
@@ -59,6 +61,10 @@ pub enum ProbeKind {
     TimerlatInterrupt,
     /// The kernel's timerlat tracer, up to its thread.
     TimerlatThread,
+    /// A timer's interrupt, up to the entry of its handler, by the kernel's trace.
+    TimerHandler,
+    /// An event that a process on another CPU sends through a pipe, up to the task that waits for it.
+    OtherCpu,
     /// A thread that spins and counts the gaps during which it did not run.
     Noise,
     /// Some other program's wake-ups.
@@ -74,6 +80,8 @@ impl ProbeKind {
             ProbeKind::Rtc => "rtc",
             ProbeKind::TimerlatInterrupt => "timerlat irq",
             ProbeKind::TimerlatThread => "timerlat thread",
+            ProbeKind::TimerHandler => "timer to handler",
+            ProbeKind::OtherCpu => "other CPU to task",
             ProbeKind::Noise => "noise",
             ProbeKind::Imported => "imported",
         }
@@ -81,7 +89,10 @@ impl ProbeKind {
 
     /// Whether its latency is that of a thread's wake-up, which is what a deadline is about.
     pub fn is_wakeup(self) -> bool {
-        !matches!(self, ProbeKind::Noise | ProbeKind::TimerlatInterrupt)
+        !matches!(
+            self,
+            ProbeKind::Noise | ProbeKind::TimerlatInterrupt | ProbeKind::TimerHandler
+        )
     }
 }
 

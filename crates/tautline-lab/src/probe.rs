@@ -57,7 +57,8 @@ pub enum Scheduling {
 }
 
 impl Scheduling {
-    fn name(self) -> String {
+    /// Name in results.
+    pub fn name(self) -> String {
         match self {
             Scheduling::Fifo(priority) => format!("SCHED_FIFO {priority}"),
             Scheduling::Deadline => "SCHED_DEADLINE".to_owned(),

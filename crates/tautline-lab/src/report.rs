@@ -97,6 +97,7 @@ pub fn state_name(state: State) -> &'static str {
     match state {
         State::Untouched => "untouched",
         State::Tuned => "tuned",
+        State::Partition => "in a partition",
     }
 }
 
@@ -233,7 +234,7 @@ fn condition_name(results: &[LabResult], result: &LabResult, state: State, load:
     if result
         .phases
         .iter()
-        .any(|phase| phase.state == State::Tuned)
+        .any(|phase| phase.state != State::Untouched)
     {
         parts.push(state_name(state).to_owned());
     }

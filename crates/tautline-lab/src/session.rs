@@ -22,7 +22,7 @@ use tautline_state::journal::Journal;
 const PRIORITY: u8 = 80;
 
 /// Time for a load to come up to speed before its phase is measured.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(crate) const SETTLE: Duration = Duration::from_millis(500);
 
 /// The noise probe's share of the time, and its limit: stalls from outside come often or are not worth the CPU.
 const NOISE_SHARE: f64 = 0.1;
@@ -113,7 +113,7 @@ pub fn run(
     Ok(session.result)
 }
 
-fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
+pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     // A panic elsewhere leaves the journal whole: it is saved before each change.
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -465,7 +465,7 @@ fn refusal(plan: &Plan, reason: &str) -> Missing {
 }
 
 /// SCHED_FIFO where it is allowed, found by trying on a thread of its own.
-fn best_scheduling(missing: &mut Vec<Missing>) -> Scheduling {
+pub(crate) fn best_scheduling(missing: &mut Vec<Missing>) -> Scheduling {
     let refused = std::thread::spawn(|| sys::set_fifo(PRIORITY).err())
         .join()
         .ok()

@@ -1,7 +1,8 @@
-//! The kernel's own trace: what ran while a probe was late, and the timerlat tracer ([`timerlat`]). Both work in a
-//! trace instance of their own, so that a trace of somebody else's goes on undisturbed; where there is no tracefs
-//! they say so.
+//! The kernel's own trace: what ran while a probe was late, when its timer's handler began ([`handler`]), and the
+//! timerlat tracer ([`timerlat`]). Each works in a trace instance of its own, so that a trace of somebody else's goes
+//! on undisturbed; where there is no tracefs it says so.
 
+pub mod handler;
 pub mod timerlat;
 
 use std::fs::{self, File, OpenOptions};

@@ -227,6 +227,7 @@ impl Judgement {
         let state = match self.state {
             State::Untouched => "Untouched",
             State::Tuned => "Tuned",
+            State::Partition => "In a partition",
         };
         let measured = format!(
             "{} of {} wake-ups later than {} in {}, worst {}",

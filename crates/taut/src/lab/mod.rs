@@ -4,18 +4,20 @@
 //! or it was held on a virtual machine, which says nothing about hardware).
 
 pub mod files;
+pub mod interrupt;
 pub mod kernels;
 pub mod run;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use tautline_lab::interrupt::child;
 use tautline_lab::kernels::{KernelsError, guest};
 use tautline_lab::load;
 use tautline_lab::result_file::ResultFileError;
 
 use crate::cli::CommandError;
-use tautline_testbed::interrupt;
+use tautline_testbed::interrupt::interrupted;
 
 /// Arguments of `taut lab`.
 #[derive(Debug, Args)]
@@ -30,16 +32,18 @@ pub struct LabArgs {
 pub enum LabCommand {
     /// Measure this machine: wake-ups under loads, untouched and tuned, and judge.
     Run(run::Arguments),
+    /// Measure interrupt latency: from a timer to the kernel's handler and to a task, from another CPU to a task.
+    Interrupt(interrupt::Arguments),
     /// Write a page of results, also of cyclictest's files.
     Report(files::ReportArguments),
     /// Compare results with the first one; exit status 3 if one is worse.
     Compare(files::CompareArguments),
     /// Compare kernels in virtual machines on virtual time; the figures repeat exactly, on any host.
     Kernels(kernels::Arguments),
-    /// One part of a load, in a process of its own. Started by the lab itself.
+    /// One part of a load, or a probe, in a process of its own. Started by the lab itself.
     #[command(hide = true)]
     Worker {
-        /// Part, directory, CPUs and largest size in MiB.
+        /// Part, CPUs and largest size in MiB; or the words of a probe.
         arguments: Vec<String>,
     },
 }
@@ -59,15 +63,22 @@ pub fn run_if_guest() {
 pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
     match arguments.command {
         LabCommand::Run(arguments) => run::run(&arguments),
+        LabCommand::Interrupt(arguments) => interrupt::run(&arguments),
         LabCommand::Report(arguments) => files::report(&arguments),
         LabCommand::Compare(arguments) => files::compare(&arguments),
         LabCommand::Kernels(arguments) => kernels::run(&arguments),
-        LabCommand::Worker { arguments } => load::run_worker(&arguments).map_err(|error| {
-            CommandError::failed(
-                error.to_string(),
-                "this command is started by taut lab itself",
-            )
-        }),
+        LabCommand::Worker { arguments } => {
+            let ended = match child::is_meant(&arguments) {
+                true => child::run(&arguments),
+                false => load::run_worker(&arguments),
+            };
+            ended.map_err(|error| {
+                CommandError::failed(
+                    error.to_string(),
+                    "this command is started by taut lab itself",
+                )
+            })
+        }
     }
 }
 
@@ -92,7 +103,7 @@ impl From<ResultFileError> for CommandError {
 impl From<KernelsError> for CommandError {
     fn from(error: KernelsError) -> CommandError {
         // For every failure: the signal may have ended QEMU before it was noticed here.
-        if let Some(signal) = interrupt::interrupted() {
+        if let Some(signal) = interrupted() {
             return CommandError::interrupted(signal);
         }
         let remedy = match &error {

@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Measuring time in all, divided evenly over states and loads; 10min or plain seconds.
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::seconds)]
     pub seconds: Duration,
-    /// Loads, in order: idle, cpu, memory, disk, network, scheduling, combined.
+    /// Loads, in order: idle, cpu, memory, disk, network, scheduling, vision, combined.
     #[arg(
         long = "load",
         value_name = "LIST",
@@ -78,7 +78,7 @@ pub struct Arguments {
     pub html: Option<PathBuf>,
 }
 
-fn period(text: &str) -> Result<Duration, String> {
+pub(super) fn period(text: &str) -> Result<Duration, String> {
     Some(units::microseconds(text)?)
         .filter(|period| (Duration::from_micros(50)..=Duration::from_secs(1)).contains(period))
         .ok_or_else(|| "expected 50us to 1s: below, the probes themselves are a load".to_owned())
@@ -201,7 +201,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     })
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "this machine".to_owned(), |name| name.trim().to_owned())
 }
@@ -259,7 +259,7 @@ fn row(phase: &Phase, series: &Series) -> Vec<String> {
 }
 
 /// Work of the loads, changes that were made, and privileges that are lacking.
-fn remarks(result: &LabResult) -> String {
+pub(super) fn remarks(result: &LabResult) -> String {
     let mut text = String::new();
     for phase in &result.phases {
         let state = report::state_name(phase.state);

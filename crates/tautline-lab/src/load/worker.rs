@@ -45,6 +45,7 @@ pub fn run_worker(arguments: &[String]) -> io::Result<()> {
         Load::Disk => vec![disk(size_mib)],
         Load::Network => vec![network()?],
         Load::Scheduling => scheduling(cpus)?,
+        Load::Vision => vec![vision(cpus)],
         Load::Idle | Load::Combined => return Err(usage()),
     };
     let seconds = began.elapsed().as_secs_f64().max(1e-3);
@@ -126,6 +127,38 @@ fn memory(size_mib: u64) -> Done {
         copied
     });
     (copied as f64 / MIB as f64, "MiB/s copied", None)
+}
+
+/// Takes picture after picture and finds the edges in it (Sobel), as tracking and mapping begin. A picture and its
+/// edges are larger than the inner caches.
+fn vision(threads: usize) -> Done {
+    const WIDTH: usize = 1280;
+    const HEIGHT: usize = 720;
+    let pictures = until_stopped(threads, |stop| {
+        let (mut picture, mut edges) = (vec![0u8; WIDTH * HEIGHT], vec![0u8; WIDTH * HEIGHT]);
+        let mut pictures = 0u64;
+        while !stop.load(Ordering::Relaxed) {
+            for (place, pixel) in picture.iter_mut().enumerate() {
+                *pixel = pixel.wrapping_add((place as u64 ^ pictures) as u8);
+            }
+            for row in 1..HEIGHT - 1 {
+                for column in 1..WIDTH - 1 {
+                    let at = |down: usize, right: usize| {
+                        i32::from(picture[(row + down - 1) * WIDTH + column + right - 1])
+                    };
+                    let across =
+                        at(0, 2) + 2 * at(1, 2) + at(2, 2) - at(0, 0) - 2 * at(1, 0) - at(2, 0);
+                    let down =
+                        at(2, 0) + 2 * at(2, 1) + at(2, 2) - at(0, 0) - 2 * at(0, 1) - at(0, 2);
+                    edges[row * WIDTH + column] = ((across.abs() + down.abs()) / 8) as u8;
+                }
+            }
+            black_box(&edges);
+            pictures += 1;
+        }
+        pictures
+    });
+    (pictures as f64, "pictures/s of 1280 by 720", None)
 }
 
 /// Writes and reads files that double in size, as IOzone did for the paper, removes them, and begins again.

@@ -1,0 +1,212 @@
+//! `taut lab interrupt`: interrupt latency beside the figures of the RTMux paper.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use tautline_lab::interrupt::{self, PAPER, PaperLine, Settings};
+use tautline_lab::load::{self, Load};
+use tautline_lab::report;
+use tautline_lab::result::{LabResult, Phase, Series, State};
+use tautline_report::table;
+use tautline_testbed::interrupt::{CleanUp, interrupted};
+use tautline_testbed::sys;
+
+use super::run::{host_name, period, remarks};
+use crate::cli::{CommandError, print, write_file};
+use crate::commands::output::JsonArguments;
+use crate::commands::partition::Guard;
+
+/// Distance of looks for ^C. Lower: wake-ups beside the probes for nothing. Higher: ^C seems to do nothing.
+const LOOK: Duration = Duration::from_millis(100);
+/// The load's memory block; the loads of this command write no files unless others are named.
+const SIZE_MIB_MAX: u64 = 256;
+
+/// Arguments of `taut lab interrupt`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Events of each kind, for each load, untouched and in a partition.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u64).range(100..=10_000_000))]
+    count: u64,
+    /// Time between two events; a plain number is microseconds.
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = period)]
+    period: Duration,
+    /// CPU of handler and task [default: the last one that this process may use].
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Loads, in order: idle, cpu, memory, disk, network, scheduling, vision, combined.
+    #[arg(
+        long = "load",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "idle,vision"
+    )]
+    loads: Vec<Load>,
+    /// Measure the machine as it is only, and make no partition.
+    #[arg(long)]
+    untouched_only: bool,
+    /// Name of the result [default: the host's name].
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    #[command(flatten)]
+    json: JsonArguments,
+    /// Write a page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs `taut lab interrupt`.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let settings = settings(arguments)?;
+    let opened = tautline_lab::open_journal()?;
+    for line in opened.recovered {
+        eprintln!("from an earlier run that was killed: {line}");
+    }
+    let journal = Arc::new(Mutex::new(opened.journal));
+    let for_signals = Arc::clone(&journal);
+    let clean_up = CleanUp::new(move || {
+        for_signals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .restore();
+    });
+    // Puts the partition back should this process be killed.
+    let guard = match arguments.untouched_only {
+        true => None,
+        false => Some(Guard::start()?),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let looks = look_for_signals(&stop, &is_over);
+    let outcome = interrupt::run(&settings, &journal, &stop, &mut |step| {
+        eprintln!("measuring {step}");
+    });
+    is_over.store(true, Ordering::Relaxed);
+    let _ = looks.join(); // it looks at two flags and cannot panic
+    drop(guard);
+    drop(clean_up);
+    if let (Err(_), Some(signal)) = (&outcome, interrupted()) {
+        return Err(CommandError::interrupted(signal));
+    }
+    let mut result = outcome?;
+    result.missing.extend(opened.missing);
+    publish(arguments, &result)?;
+    match interrupted() {
+        Some(signal) => Err(CommandError::interrupted(signal)),
+        None => Ok(()),
+    }
+}
+
+/// Sets `stop` when a signal has come.
+fn look_for_signals(
+    stop: &Arc<AtomicBool>,
+    is_over: &Arc<AtomicBool>,
+) -> std::thread::JoinHandle<()> {
+    let (stop, is_over) = (Arc::clone(stop), Arc::clone(is_over));
+    std::thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            if interrupted().is_some() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(LOOK);
+        }
+    })
+}
+
+fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
+    let allowed = sys::allowed_cpus().unwrap_or_default();
+    let named = arguments.cpu.map(|cpu| cpu as u32);
+    let cpu = named.or(allowed.last().copied());
+    let Some(cpu) = cpu.filter(|cpu| allowed.contains(cpu)) else {
+        return Err(CommandError::usage(
+            format!("this process may not use CPU {}", named.unwrap_or(0)),
+            format!("name one of {allowed:?} with --cpu"),
+        ));
+    };
+    let program = std::env::current_exe().map_err(|error| {
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
+    })?;
+    Ok(Settings {
+        label: arguments.label.clone().unwrap_or_else(host_name),
+        count: arguments.count,
+        period_ns: arguments.period.as_nanos() as u64,
+        cpu,
+        other_cpu: allowed.iter().copied().find(|other| *other != cpu),
+        states: match arguments.untouched_only {
+            true => vec![State::Untouched],
+            false => vec![State::Untouched, State::Partition],
+        },
+        loads: arguments.loads.clone(),
+        load: load::Settings {
+            worker_command: vec![program, "lab".into(), "worker".into()],
+            directory: std::env::temp_dir(),
+            cpu_count: allowed.len(),
+            size_mib_max: SIZE_MIB_MAX,
+            external_tools: true,
+        },
+    })
+}
+
+fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
+    if let Some(path) = arguments.json.path() {
+        result.write_or_print(path)?;
+    }
+    if let Some(path) = &arguments.html {
+        let results = std::slice::from_ref(result);
+        write_file(path, &report::page("taut lab interrupt", results))?;
+    }
+    if !arguments.json.has_stdout() {
+        print(&text(result))?;
+    }
+    Ok(())
+}
+
+const HEADER: [&str; 7] = ["latency in µs", "n", "mean", "p50", "p99", "p99.9", "max"];
+
+fn text(result: &LabResult) -> String {
+    let phases = result.phases.iter();
+    let rows = phases.flat_map(|phase| phase.series.iter().map(move |series| row(phase, series)));
+    let rows = rows.chain(PAPER.iter().map(paper_row));
+    format!(
+        "{}\n{}{}",
+        result.machine.summary(),
+        table::figures(&HEADER, rows),
+        remarks(result)
+    )
+}
+
+fn row(phase: &Phase, series: &Series) -> Vec<String> {
+    let what = interrupt::event_name(series.probe);
+    let (state, summary) = (report::state_name(phase.state), &series.summary);
+    let mut row = vec![
+        format!("{what}, {}, {state}", phase.load),
+        summary.count.to_string(),
+        table::microseconds(summary.mean_ns as u64),
+    ];
+    let figures = [
+        summary.p50_ns,
+        summary.p99_ns,
+        summary.p999_ns,
+        summary.max_ns,
+    ];
+    row.extend(figures.map(table::microseconds));
+    row
+}
+
+fn paper_row(line: &PaperLine) -> Vec<String> {
+    let not_told = || "-".to_owned();
+    vec![
+        format!("paper: {}", line.what),
+        not_told(),
+        table::microseconds(line.mean_ns),
+        not_told(),
+        not_told(),
+        not_told(),
+        table::microseconds(line.max_ns),
+    ]
+}
