@@ -95,7 +95,7 @@ const LAB: [&[&str]; 6] = [
     &["trace"],
     &["kernels", "result"],
     &["compare", "cyclictest", "judge", "report", "result_file"],
-    &["session", "lib"],
+    &["interrupt", "session", "lib"],
 ];
 
 fn crates() -> PathBuf {
