@@ -524,6 +524,8 @@ impl World {
             assert!(check(tautline_tasks_open(file.as_ptr(), place(&mut opened, what))) < 0);
             let run = (what & 8 == 0).then_some(job as unsafe extern "C" fn(_, _));
             check(tautline_tasks_code(tasks, name.as_ptr(), run, None, start));
+            check(tautline_tasks_messages(tasks, name.as_ptr(), port));
+            check(tautline_tasks_messages(tasks, c"a".as_ptr(), port));
             check(tautline_tasks_start(tasks, cpu, what.into()));
             check(tautline_tasks_trigger(tasks, name.as_ptr()));
             check(tautline_tasks_trigger(tasks, c"a".as_ptr()));

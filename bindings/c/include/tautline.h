@@ -442,6 +442,8 @@ struct tautline_job {
     uint64_t number;      /* of the release since the mode began, from 1 */
     uint64_t release_ns;
     uint64_t deadline_ns; /* the function must have returned by then */
+    const void *message;  /* the message that released the job, while the function runs; null if none did */
+    size_t message_bytes;
 };
 
 typedef void (*tautline_job_function)(const struct tautline_job *job, void *context);
@@ -462,6 +464,11 @@ int tautline_tasks_code(tautline_tasks tasks, const char *task, tautline_job_fun
 
 /* Starts all tasks together, on one CPU, or with -1 on any. The analysis expects one. Flags: 0, or the one above. */
 int tautline_tasks_start(tautline_tasks tasks, int cpu, uint32_t flags);
+
+/* Has a port's messages release a task that has `port` in its file: a job for each, not sooner than its period allows.
+ * To be called before the start. From the start on the port is the task's, which takes its messages and values; it is
+ * closed after the set. TAUTLINE_ERROR_WRONG_KIND for a task that is released by time. */
+int tautline_tasks_messages(tautline_tasks tasks, const char *task, tautline_port port);
 
 /* Activates a task that has `port` in its file: call it when a message has come. Never waits. */
 int tautline_tasks_trigger(tautline_tasks tasks, const char *task);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Exported functions that take pointers.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
@@ -176,6 +176,32 @@ pub(crate) fn insert(port: Port) -> Result<u32, Fault> {
 /// The port of a handle, for one call.
 pub(crate) fn enter(id: u32) -> Result<InUse<'static, Box<Port>>, Fault> {
     PORTS.enter(id)
+}
+
+/// A descriptor to wait on for a port's messages, and the length of the longest one.
+pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
+    let mut entered = enter(port.id)?;
+    let (bytes_max, descriptor) = match &mut entered.kind {
+        Kind::Queuing(port) => (port.message_bytes_max(), port.descriptor()),
+        Kind::Sampling(port) => (port.value_bytes_max(), port.descriptor()),
+        Kind::Datagram(port) => (port.message_bytes_max(), port.descriptor()),
+    };
+    let descriptor = descriptor.ok_or(Code::NoDescriptor)?.try_clone_to_owned();
+    let refused = |error: std::io::Error| Fault::new(Code::Refused, error.to_string());
+    Ok((descriptor.map_err(refused)?, bytes_max))
+}
+
+/// Takes the next message, or the newest value, and returns its length. `None` too while another thread uses the port.
+pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<usize> {
+    match &mut enter(port.id).ok()?.kind {
+        Kind::Queuing(port) => Some(port.receive(buffer).ok().flatten()?.length),
+        Kind::Datagram(port) => Some(port.receive(buffer).ok().flatten()?.length),
+        Kind::Sampling(port) => {
+            let mut length = None;
+            let read = port.read_newer(buffer, |sample, _| length = Some(sample.length));
+            read.ok().and(length)
+        }
+    }
 }
 
 /// Closes a port.

@@ -4,16 +4,17 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
-use ::tautline_tasks::{Executive, Options, RunError, Running, TaskBody};
+use ::tautline_tasks::{Executive, MessageSource, Options, RunError, Running, TaskBody};
 use tautline_exec::Job;
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
 use crate::handle::Table;
 use crate::pointer::{self, Out, put_text};
+use crate::port;
 use crate::types::{
-    TAUTLINE_WITHOUT_REAL_TIME, tautline_job, tautline_job_function, tautline_safe_function,
-    tautline_task_figures, tautline_tasks,
+    TAUTLINE_WITHOUT_REAL_TIME, tautline_job, tautline_job_function, tautline_port,
+    tautline_safe_function, tautline_task_figures, tautline_tasks,
 };
 
 static TASKS: Table<Set> = Table::new();
@@ -60,22 +61,34 @@ unsafe impl Send for Functions {}
 
 impl TaskBody for Functions {
     fn run(&mut self, job: &Job) {
-        let nanoseconds = |time: Duration| time.as_nanos() as u64;
-        let job = tautline_job {
-            number: job.number,
-            release_ns: nanoseconds(job.release),
-            deadline_ns: nanoseconds(job.deadline),
-        };
-        if let Some(run) = self.run {
-            // SAFETY: the program promises a function of this type that may be called until the set is closed.
-            unsafe { run(&raw const job, self.context) };
-        }
+        self.call(job, std::ptr::null(), 0);
+    }
+
+    fn run_on_message(&mut self, job: &Job, message: &[u8]) {
+        self.call(job, message.as_ptr().cast(), message.len());
     }
 
     fn safe_state(&mut self) {
         if let Some(safe_state) = self.safe_state {
             // SAFETY: as above.
             unsafe { safe_state(self.context) };
+        }
+    }
+}
+
+impl Functions {
+    fn call(&self, job: &Job, message: *const c_void, message_bytes: usize) {
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        let job = tautline_job {
+            number: job.number,
+            release_ns: nanoseconds(job.release),
+            deadline_ns: nanoseconds(job.deadline),
+            message,
+            message_bytes,
+        };
+        if let Some(run) = self.run {
+            // SAFETY: the program promises a function of this type that may be called until the set is closed.
+            unsafe { run(&raw const job, self.context) };
         }
     }
 }
@@ -134,6 +147,30 @@ pub unsafe extern "C" fn tautline_tasks_code(
         };
         let mut set = TASKS.enter(tasks.id)?;
         set.open()?.task(task, functions).map_err(fault)?;
+        Ok(0)
+    })
+}
+
+/// Has a port's messages release a task.
+///
+/// # Safety
+/// `task` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_tasks_messages(
+    tasks: tautline_tasks,
+    task: *const c_char,
+    port: tautline_port,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let task = unsafe { pointer::text(task) }?;
+        let mut set = TASKS.enter(tasks.id)?;
+        let executive = set.open()?;
+        let (descriptor, bytes_max) = port::watched(port)?;
+        let take = move |buffer: &mut [u8]| port::take_next(port, buffer);
+        let source = MessageSource::new(descriptor, bytes_max, take);
+        let source = source.map_err(|error| Fault::new(Code::Refused, error.to_string()))?;
+        executive.messages(task, source).map_err(fault)?;
         Ok(0)
     })
 }

@@ -48,6 +48,10 @@ pub struct tautline_job {
     pub release_ns: u64,
     /// Time by which the job must be done.
     pub deadline_ns: u64,
+    /// Message that activated the job, while its function runs; null if none did.
+    pub message: *const c_void,
+    /// Length of the message.
+    pub message_bytes: usize,
 }
 
 /// A job's function.

@@ -261,7 +261,9 @@ fn structs_have_the_same_layout_on_both_sides() {
         tautline_job {
             number,
             release_ns,
-            deadline_ns
+            deadline_ns,
+            message,
+            message_bytes
         }
     );
     layout!(

@@ -275,6 +275,17 @@ fn tasks_in_c_run_from_their_file() {
     assert!(text.starts_with("control: "), "{text}");
 }
 
+#[test]
+fn a_message_in_a_port_releases_a_task_in_c() {
+    let program = IMAGE.example("message_task", "plain");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/message_task.toml");
+    let text = output_of(IMAGE.run(&program).arg(&file));
+    assert_eq!(
+        text,
+        "job 1: command 0\njob 2: command 1\njob 3: command 2\n"
+    );
+}
+
 /// A program that runs beside the test; killed when dropped.
 struct Beside {
     child: Child,

@@ -277,6 +277,83 @@ fn a_table_runs_in_its_windows_and_stops_what_uses_them_up() {
     assert!(run.contains("`one` used up its windows"), "{run}");
 }
 
+#[test]
+fn a_message_in_a_port_of_the_file_releases_a_program() {
+    let scratch = Scratch::new("task-port");
+    // A bus of its own.
+    let bus = format!("task-port-{}", std::process::id());
+    let node = |name: &str, rest: &str| {
+        let text = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{name}\"\n{rest}");
+        fs::write(scratch.0.join(format!("{name}.toml")), text).unwrap();
+    };
+    node(
+        "performer",
+        "[[port]]\nname = \"command\"\nnumber = 8\nkind = \"queuing\"\n\
+         [[port]]\nname = \"state\"\nnumber = 9\nkind = \"sampling\"\n",
+    );
+    node("commander", "[[neighbour]]\nname = \"performer\"\n");
+    let perform = "while read number release deadline bytes; do\n\
+                   [ -n \"$bytes\" ] && echo \"$0 $number $bytes\" >> done; echo $number; done";
+    fs::write(scratch.0.join("perform.sh"), perform).unwrap();
+    let task_of = |port: &str| {
+        format!(
+            "[[task]]\nname = \"{port}\"\nport = \"{port}\"\nperiod = \"20ms\"\nworst_case = \"5ms\"\n\
+             exec = \"sh perform.sh\"\n"
+        )
+    };
+    let (command, state) = (task_of("command"), task_of("state"));
+    let set = format!("node = \"performer.toml\"\n{command}{state}");
+    let file = write(&scratch, &set);
+    let run = Killed(
+        task(&["run", &file, "--for", "0"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let send = |port: &str, text: &str| {
+        let config = scratch.0.join("commander.toml").display().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+        command.args(["send", "performer", port, "--config", &config]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+        child.wait().unwrap().success()
+    };
+    wait_for(|| send("8", "go").then_some(()));
+    wait_for(|| send("9", "at 5").then_some(()));
+    assert!(send("8", "stop"));
+    let done = scratch.0.join("done");
+    let text = wait_for(|| {
+        let text = fs::read_to_string(&done).unwrap_or_default();
+        (text.lines().count() >= 3).then_some(text)
+    });
+    for (job, bytes) in [(1, "676f"), (2, "73746f70"), (1, "61742035")] {
+        let line = format!("perform.sh {job} {bytes}");
+        assert!(text.lines().any(|one| one == line), "{line}: {text}");
+    }
+    drop(run);
+    // Mistakes name the port and the key.
+    let nowhere = write(
+        &scratch,
+        &set.replace("port = \"state\"", "port = \"none\""),
+    );
+    let output = task(&["run", &nowhere]).output().unwrap();
+    assert!(text_of_failure(&output).contains("none"), "{output:?}");
+    let needless = write(
+        &scratch,
+        &format!("node = \"performer.toml\"\n{}", one_task("")),
+    );
+    let output = task(&["check", &needless]).output().unwrap();
+    assert!(
+        text_of_failure(&output).contains("`node`: has no effect, because no task has a port"),
+        "{output:?}"
+    );
+}
+
+fn text_of_failure(output: &Output) -> String {
+    assert!(!output.status.success());
+    text(&output.stderr)
+}
+
 /// Ends with the test.
 struct Killed(Child);
 

@@ -58,6 +58,8 @@ pub struct TaskFile {
     pub programs: Vec<Option<Program>>,
     /// Partition in which the set runs, if the file has one.
     pub partition: Option<PartitionConfig>,
+    /// File of the node whose ports activate tasks, if the file names one.
+    pub node: Option<PathBuf>,
 }
 
 /// Reads a task set from a file. Its programs start in the file's directory.
@@ -84,6 +86,7 @@ pub fn read(path: &Path) -> Result<TaskFile, FileError> {
     for program in file.programs.iter_mut().flatten() {
         program.directory = directory.to_owned();
     }
+    file.node = file.node.map(|node| directory.join(node));
     Ok(file)
 }
 
@@ -248,6 +251,7 @@ struct Document {
     modes: Vec<String>,
     safe_mode: Option<String>,
     minor_frame: Option<Time>,
+    node: Option<PathBuf>,
     partition: Option<PartitionSection>,
     #[serde(default)]
     machine: MachineSection,
@@ -370,6 +374,7 @@ impl Document {
         };
         self.check_table(scheduling)?;
         self.check_safe_mode()?;
+        self.check_node()?;
         let names: Vec<String> = self.task.iter().map(|task| task.name.clone()).collect();
         let plan = TablePlan {
             minor_frame: self.minor_frame.map(|time| time.0),
@@ -407,6 +412,21 @@ impl Document {
             set,
             programs,
             partition: self.partition.map(PartitionSection::config),
+            node: self.node,
+        })
+    }
+
+    /// A node is there for the tasks that its ports activate.
+    fn check_node(&self) -> Result<(), Mistake> {
+        let has_port = self.task.iter().any(|task| task.port.is_some());
+        if self.node.is_none() || has_port {
+            return Ok(());
+        }
+        Err(Mistake {
+            place: Place::Set("node"),
+            subject: String::new(),
+            message: "has no effect, because no task has a port".to_owned(),
+            remedy: "remove it, or write port = \"NAME\" for a task".to_owned(),
         })
     }
 

@@ -37,6 +37,7 @@
 
 mod figures;
 pub mod file;
+mod message;
 mod program;
 mod run;
 mod segment;
@@ -46,6 +47,7 @@ mod thread;
 mod watchdog;
 
 pub use figures::{Interval, TaskState, Times, TracedJob};
+pub use message::{MessageSource, OnMessage};
 pub use program::Program;
 pub use run::{Executive, Options, RunError, Running, Trigger};
 pub use segment::{Description, Look, TaskDescription, TaskView, View, runs};

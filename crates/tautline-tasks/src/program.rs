@@ -1,8 +1,9 @@
 //! Tasks that are programs: a process for each, which does a job for each line that it reads.
 //!
-//! A line has three numbers: the job's, its release and its deadline in nanoseconds of `CLOCK_MONOTONIC`. The program
-//! does the job and answers with the job's number on a line of its own; other lines are ignored. Job 0 comes before
-//! the first release: the program prepares itself, and answers. The end of its input asks it to end.
+//! A line has three numbers: the job's, its release and its deadline in nanoseconds of `CLOCK_MONOTONIC`. The bytes of
+//! a message that activated it follow as hexadecimal digits. The program does the job and answers with the job's number
+//! on a line of its own; other lines are ignored. Job 0 comes before the first release: the program prepares itself,
+//! and answers. The end of its input asks it to end.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -26,6 +27,9 @@ const PREPARE_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_millis(500);
 /// Distance of looks at a program that ends.
 const END_LOOK: Duration = Duration::from_millis(1);
+/// Room for the line of a job with an ordinary message, 1,500 bytes of two digits. Lower: the first message takes
+/// memory. Higher: memory that few use.
+const REQUEST_BYTES: usize = 4096;
 /// Longest line of a program that can be an answer.
 const LINE_BYTES_MAX: usize = 64;
 
@@ -84,6 +88,8 @@ pub(crate) struct Process {
     from: ChildStdout,
     /// Bytes of a line that is not whole yet.
     line: Vec<u8>,
+    /// The line of a job; its memory is kept from one job to the next.
+    request: Vec<u8>,
 }
 
 impl Process {
@@ -100,8 +106,9 @@ impl Process {
             to,
             from: from.expect("a pipe was asked for"),
             line: Vec::with_capacity(LINE_BYTES_MAX),
+            request: Vec::with_capacity(REQUEST_BYTES),
         };
-        process.send(0, Duration::ZERO, Duration::ZERO)?;
+        process.send(0, Duration::ZERO, Duration::ZERO, None)?;
         process.wait_for(0, Some(Instant::now() + PREPARE_MAX))?;
         Ok(process)
     }
@@ -118,20 +125,31 @@ impl Process {
     }
 
     /// Has it do a job. An error if it has ended.
-    pub(crate) fn run(&mut self, job: &Job) -> io::Result<()> {
-        self.send(job.number, job.release, job.deadline)?;
+    pub(crate) fn run(&mut self, job: &Job, message: Option<&[u8]>) -> io::Result<()> {
+        self.send(job.number, job.release, job.deadline, message)?;
         self.wait_for(job.number, None)
     }
 
-    fn send(&mut self, number: u64, release: Duration, deadline: Duration) -> io::Result<()> {
-        // One write for the whole line; the pipe has room, since there is one job at a time.
-        let mut line = [0; 3 * 21];
-        let room = line.len();
-        let mut rest = &mut line[..];
-        writeln!(rest, "{number} {} {}", ns(release), ns(deadline))?;
-        let length = room - rest.len();
+    fn send(
+        &mut self,
+        number: u64,
+        release: Duration,
+        deadline: Duration,
+        message: Option<&[u8]>,
+    ) -> io::Result<()> {
+        // One write for the whole line. The pipe has room, since there is one job at a time, for messages of up to
+        // 32 KiB; a longer one waits until the program reads.
+        self.request.clear();
+        write!(self.request, "{number} {} {}", ns(release), ns(deadline))?;
+        if let Some(message) = message {
+            self.request.push(b' ');
+            for byte in message {
+                write!(self.request, "{byte:02x}")?;
+            }
+        }
+        self.request.push(b'\n');
         let to = self.to.as_mut().ok_or(ErrorKind::BrokenPipe)?;
-        to.write_all(&line[..length])
+        to.write_all(&self.request)
     }
 
     fn wait_for(&mut self, number: u64, until: Option<Instant>) -> io::Result<()> {
@@ -248,7 +266,7 @@ mod tests {
         let script = "while read number release deadline; do echo working; echo \"$number\"; done";
         let mut process = Process::start(&program(script)).unwrap();
         for number in 1..50 {
-            process.run(&job(number)).unwrap();
+            process.run(&job(number), None).unwrap();
         }
         assert!(sys::cpu_time_of_process(process.number()).is_some());
         process.end();
@@ -262,7 +280,16 @@ mod tests {
              read a b c; [ \"$b $c\" = '1000000 2000000' ] || exit; echo 12; echo 1x; echo 1; cat"
         );
         let mut process = Process::start(&program(&script)).unwrap();
-        process.run(&job(1)).unwrap();
+        process.run(&job(1), None).unwrap();
+    }
+
+    #[test]
+    fn a_message_follows_the_times_as_hexadecimal_digits() {
+        let script = "read a b c; echo 0; read a b c d; [ \"$d\" = 00ff41 ] || exit; echo 1; \
+                      read a b c d; [ -z \"$d\" ] || exit; echo 2; cat";
+        let mut process = Process::start(&program(script)).unwrap();
+        process.run(&job(1), Some(&[0, 255, b'A'])).unwrap();
+        process.run(&job(2), Some(&[])).unwrap();
     }
 
     #[test]
@@ -271,7 +298,7 @@ mod tests {
         assert_eq!(reason(&error), "its program ended");
         let mut process = Process::start(&program("read a; echo 0; read a")).unwrap();
         assert_eq!(
-            reason(&process.run(&job(1)).unwrap_err()),
+            reason(&process.run(&job(1), None).unwrap_err()),
             "its program ended"
         );
         let nowhere = Program {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -14,6 +14,7 @@ use tautline_exec::{Activation, Analysis, HealthRecord, SetError, TaskResponse, 
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
+use crate::message::{self, MessageSource};
 use crate::program::{self, Program};
 use crate::segment::{self, Description, Segment, TaskDescription, TaskView};
 use crate::summary::{Summary, TaskSummary};
@@ -112,7 +113,9 @@ impl RunError {
             RunError::UnknownTask { .. } => "use a name of the set",
             RunError::NoBody { .. } => "give each task its code with Executive::task",
             RunError::BodyRepeated { .. } => "give each task its code once",
-            RunError::NotByMessage { .. } => "trigger tasks with Activation::Message only",
+            RunError::NotByMessage { .. } => {
+                "messages activate tasks with Activation::Message, or `port` in a file"
+            }
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
             }
@@ -175,6 +178,10 @@ pub struct Executive {
     /// Longest response times by the analysis.
     bounds: Vec<Option<Duration>>,
     bodies: Vec<Option<Body>>,
+    /// By task.
+    sources: Vec<Option<MessageSource>>,
+    /// File of the node whose ports activate tasks.
+    node: Option<PathBuf>,
 }
 
 impl Executive {
@@ -198,6 +205,8 @@ impl Executive {
                 .map(|task| bound(&modes, task))
                 .collect(),
             bodies: set.tasks().iter().map(|_| None).collect(),
+            sources: set.tasks().iter().map(|_| None).collect(),
+            node: None,
             partition: None,
             set,
         })
@@ -212,9 +221,11 @@ impl Executive {
             set,
             programs,
             partition,
+            node,
         } = file::read(path.as_ref())?;
         let mut executive = Executive::new(set)?;
         executive.partition = partition;
+        executive.node = node;
         let text = path.as_ref().to_string_lossy();
         executive.name = text.chars().take(NAME_CHARS_MAX).collect();
         for (body, program) in executive.bodies.iter_mut().zip(programs) {
@@ -269,6 +280,24 @@ impl Executive {
         self.give(name, Body::Program(program))
     }
 
+    /// Has a port's messages activate a task: a job for each, not sooner than the task's period allows. The task's
+    /// thread takes them, and waits for them by the descriptor. A source that was given before gives way.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`], [`RunError::NotByMessage`].
+    pub fn messages(&mut self, task: &str, source: MessageSource) -> Result<(), RunError> {
+        let index = by_message(&self.set, task)?;
+        self.sources[index] = Some(source);
+        Ok(())
+    }
+
+    /// File of the node whose ports activate tasks, if the set's file names one. The caller opens it: this crate knows
+    /// no ports.
+    #[must_use]
+    pub fn node(&self) -> Option<&Path> {
+        self.node.as_deref()
+    }
+
     fn give(&mut self, name: &str, body: Body) -> Result<(), RunError> {
         let body_of_task = &mut self.bodies[index_of(&self.set, name)?];
         if body_of_task.is_some() {
@@ -318,7 +347,11 @@ impl Executive {
                 executive: tautline_exec::Executive::new(&self.set, OUT_OF_REACH),
                 jobs: vec![None; count],
             })?,
-            signals: (0..count).map(|_| Signal::default()).collect(),
+            signals: self
+                .sources
+                .iter()
+                .map(Signal::of)
+                .collect::<Result<_, _>>()?,
             watchdog: Signal::default(),
             is_stopping: AtomicBool::new(false),
             limits: Mutex::new(limits),
@@ -335,7 +368,8 @@ impl Executive {
         };
         // Nobody begins before all have their settings: until then the first release is out of reach.
         let ready = Arc::new(Ready::default());
-        for (index, body) in self.bodies.into_iter().flatten().enumerate() {
+        let bodies = self.bodies.into_iter().flatten().zip(self.sources);
+        for (index, (body, source)) in bodies.enumerate() {
             let thread = TaskThread {
                 shared: shared.clone(),
                 index,
@@ -346,7 +380,7 @@ impl Executive {
             let builder = std::thread::Builder::new()
                 .name(name)
                 .stack_size(STACK_BYTES);
-            let started = builder.spawn(move || thread.run(body));
+            let started = builder.spawn(move || thread.run(body, source));
             running
                 .threads
                 .push(started.inspect_err(|_| shared.stop())?);
@@ -456,6 +490,17 @@ fn index_of(set: &TaskSet, name: &str) -> Result<usize, RunError> {
     })
 }
 
+/// Index of a task that messages activate.
+fn by_message(set: &TaskSet, task: &str) -> Result<usize, RunError> {
+    let index = index_of(set, task)?;
+    match set.tasks()[index].activation {
+        Activation::Message { .. } => Ok(index),
+        Activation::Time { .. } => Err(RunError::NotByMessage {
+            task: task.to_owned(),
+        }),
+    }
+}
+
 /// Threads that have made their settings, or failed to. Each tells once.
 #[derive(Default)]
 pub(crate) struct Ready {
@@ -512,9 +557,19 @@ pub(crate) struct Signal {
     value: AtomicU32,
     /// Messages that activate the task and have not yet done so.
     pub(crate) messages: AtomicU32,
+    /// Wakes a thread that waits for messages of a source.
+    pub(crate) bell: Option<OwnedFd>,
 }
 
 impl Signal {
+    /// Signal of a task with a source of messages, or without one.
+    fn of(source: &Option<MessageSource>) -> io::Result<Signal> {
+        Ok(Signal {
+            bell: source.as_ref().map(|_| message::bell()).transpose()?,
+            ..Signal::default()
+        })
+    }
+
     /// Value to look at before deciding to wait.
     pub(crate) fn value(&self) -> u32 {
         // Pairs with `wake`: what was written before a signal is seen by who sees its value.
@@ -538,6 +593,9 @@ impl Signal {
         self.value.fetch_add(1, Ordering::Release);
         // A wake-up of nobody is no error, and no other is possible: the address is valid.
         let _ = futex::wake(&self.value, futex::Flags::PRIVATE, 1);
+        if let Some(bell) = &self.bell {
+            message::ring(bell);
+        }
     }
 }
 
@@ -654,16 +712,10 @@ impl Running {
     /// # Errors
     /// [`RunError::UnknownTask`], [`RunError::NotByMessage`].
     pub fn trigger(&self, task: &str) -> Result<Trigger, RunError> {
-        let index = index_of(&self.shared.set, task)?;
-        match self.shared.set.tasks()[index].activation {
-            Activation::Message { .. } => Ok(Trigger {
-                shared: self.shared.clone(),
-                task: index,
-            }),
-            Activation::Time { .. } => Err(RunError::NotByMessage {
-                task: task.to_owned(),
-            }),
-        }
+        Ok(Trigger {
+            task: by_message(&self.shared.set, task)?,
+            shared: self.shared.clone(),
+        })
     }
 
     /// Figures of a task.

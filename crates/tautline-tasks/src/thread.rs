@@ -10,6 +10,7 @@ use std::time::Duration;
 use tautline_exec::{Action, Activation, Job};
 
 use crate::figures::{Figures, TaskState, TracedJob};
+use crate::message::{Inbox, MessageSource};
 use crate::program::{self, Process, Program};
 use crate::run::{Options, Ready, RunningJob, Shared, fifo_priority};
 use crate::sys::{self, ThreadNumber};
@@ -23,6 +24,12 @@ pub trait TaskBody: Send {
     /// One job. It should return by `job.deadline`, a time on `CLOCK_MONOTONIC`, and make no call that can block for
     /// longer than its worst case says.
     fn run(&mut self, job: &Job);
+
+    /// One job that a message has activated, with the message. Without an implementation it is [`run`](TaskBody::run).
+    fn run_on_message(&mut self, job: &Job, message: &[u8]) {
+        let _ = message;
+        self.run(job);
+    }
 
     /// Sets the outputs to their safe values. Called once when the task is stopped, also after a panic of
     /// [`run`](TaskBody::run), in the task's thread below all others.
@@ -107,13 +114,17 @@ enum Labour {
 
 impl Labour {
     /// Does a job. An error says why the task has failed; a panic has told its own.
-    fn run(&mut self, job: &Job) -> Result<(), Option<String>> {
+    fn run(&mut self, job: &Job, message: Option<&[u8]>) -> Result<(), Option<String>> {
         match self {
             Labour::Code(body) => {
-                catch_unwind(AssertUnwindSafe(|| body.run(job))).map_err(|_| None)
+                let job = AssertUnwindSafe(|| match message {
+                    Some(message) => body.run_on_message(job, message),
+                    None => body.run(job),
+                });
+                catch_unwind(job).map_err(|_| None)
             }
             Labour::Program(_, process) => process
-                .run(job)
+                .run(job, message)
                 .map_err(|error| Some(program::reason(&error))),
         }
     }
@@ -138,6 +149,8 @@ struct Begun {
     at: Duration,
     /// Execution time of the worker by then.
     cpu_time: Duration,
+    /// Length of the message that activated it.
+    message: Option<usize>,
 }
 
 /// Everything that a thread takes with it.
@@ -151,7 +164,8 @@ pub(crate) struct TaskThread {
 
 impl TaskThread {
     /// Runs jobs until the set stops or the task is stopped.
-    pub(crate) fn run(self, body: Body) {
+    pub(crate) fn run(self, body: Body, source: Option<MessageSource>) {
+        let mut inbox = source.map(Inbox::new);
         self.apply_settings();
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
@@ -162,8 +176,10 @@ impl TaskThread {
         self.ready.tell(self.index, Ok(worker));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
-        while let Some(begun) = self.next_job(worker, figures) {
-            let result = labour.run(&begun.job);
+        while let Some(begun) = self.next_job(worker, figures, &mut inbox) {
+            let message = inbox.as_ref().zip(begun.message);
+            let message = message.map(|(inbox, length)| inbox.bytes(length));
+            let result = labour.run(&begun.job, message);
             let used = own_time(worker).saturating_sub(begun.cpu_time);
             let now = sys::monotonic();
             let job = TracedJob {
@@ -213,7 +229,12 @@ impl TaskThread {
     }
 
     /// Waits until a job may begin; `None` when the set stops.
-    fn next_job(&self, worker: Worker, figures: Figures<'_>) -> Option<Begun> {
+    fn next_job(
+        &self,
+        worker: Worker,
+        figures: Figures<'_>,
+        inbox: &mut Option<Inbox>,
+    ) -> Option<Begun> {
         let signal = &self.shared.signals[self.index];
         let is_by_message = matches!(
             self.shared.set.tasks()[self.index].activation,
@@ -224,10 +245,13 @@ impl TaskThread {
             if self.shared.is_stopping() {
                 return None;
             }
+            // Before the lock: it may take a system call.
+            let has_arrived = inbox.as_mut().is_some_and(Inbox::look);
             let mut decisions = self.shared.decisions.lock();
             let now = sys::monotonic();
             // Pairs with `Trigger::fire`.
-            let has_message = !is_by_message || signal.messages.load(Ordering::Acquire) > 0;
+            let is_triggered = signal.messages.load(Ordering::Acquire) > 0;
+            let has_message = !is_by_message || has_arrived || is_triggered;
             let next = decisions
                 .executive
                 .next_release(self.index, now)
@@ -235,7 +259,10 @@ impl TaskThread {
             let job = next.and_then(|_| decisions.executive.begin(self.index, now));
             let Some(job) = job else {
                 drop(decisions);
-                signal.wait(seen, next);
+                match (&mut *inbox, &signal.bell) {
+                    (Some(inbox), Some(bell)) if !has_message => inbox.wait(bell),
+                    _ => signal.wait(seen, next),
+                }
                 continue;
             };
             // Read once, for the watchdog and for the record: it is a system call, unlike the time.
@@ -246,7 +273,8 @@ impl TaskThread {
             });
             drop(decisions);
             figures.begin(job.release);
-            if is_by_message {
+            let message = inbox.as_mut().and_then(Inbox::hand_over);
+            if is_by_message && message.is_none() {
                 signal.messages.fetch_sub(1, Ordering::Relaxed); // only this thread takes any
             }
             if job.is_background {
@@ -256,6 +284,7 @@ impl TaskThread {
                 job,
                 at: now,
                 cpu_time,
+                message,
             });
         }
     }

@@ -1,5 +1,6 @@
 //! Task sets in threads: what happens, to whom, what is done. Nothing here says how fast.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use tautline_exec::{
 };
 use tautline_state::TemporaryDirectory;
 use tautline_tasks::{
-    Executive, Options, Program, RunError, Running, Summary, TaskState, WithSafeState,
+    Executive, MessageSource, OnMessage, Options, Program, RunError, Running, Summary, TaskState,
+    WithSafeState,
 };
 
 /// Far longer than any step takes; only ends a test that would hang.
@@ -343,6 +345,93 @@ fn messages_activate_and_keep_their_distance() {
         begun.windows(2).all(|pair| pair[1] - pair[0] >= ms(20)),
         "{begun:?}"
     );
+}
+
+/// A receiver and a sender of datagrams, and a source of what the receiver gets.
+fn datagrams() -> (UnixDatagram, MessageSource) {
+    let (receiver, sender) = UnixDatagram::pair().unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let descriptor = receiver.try_clone().unwrap();
+    let take = move |buffer: &mut [u8]| receiver.recv(buffer).ok();
+    (sender, MessageSource::new(descriptor, 64, take).unwrap())
+}
+
+fn by_messages(name: &str, distance: Duration) -> Task {
+    let mut command = task(name, distance);
+    command.activation = Activation::Message { port: name.into() };
+    command
+}
+
+#[test]
+fn each_message_of_a_source_activates_one_job_with_its_bytes() {
+    let set = TaskSet::new(vec![by_messages("command", ms(2)), task("other", ms(5))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let (sender, source) = datagrams();
+    sender.send(b"before the start").unwrap();
+    let (_, wrong) = datagrams();
+    assert!(matches!(
+        executive.messages("other", wrong),
+        Err(RunError::NotByMessage { .. })
+    ));
+    executive.messages("command", source).unwrap();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let jobs = seen.clone();
+    let body = OnMessage(move |job: &Job, message: &[u8]| {
+        let text = String::from_utf8(message.to_vec()).unwrap();
+        jobs.lock().unwrap().push((job.release, text));
+    });
+    executive.task("command", body).unwrap();
+    executive.task("other", |_: &Job| {}).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| seen.lock().unwrap().len() == 1);
+    for number in 0..5 {
+        sender.send(format!("{number}").as_bytes()).unwrap();
+    }
+    wait_until(|| seen.lock().unwrap().len() == 6);
+    // The two ways of activation do not disturb each other.
+    running.trigger("command").unwrap().fire();
+    wait_until(|| seen.lock().unwrap().len() == 7);
+    sender.send(b"last").unwrap();
+    wait_until(|| seen.lock().unwrap().len() == 8);
+    let summary = stopped(running);
+    assert!(!summary.tasks[0].is_left, "it waited, and was woken");
+    let seen = seen.lock().unwrap();
+    let texts: Vec<&str> = seen.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(
+        texts,
+        ["before the start", "0", "1", "2", "3", "4", "", "last"]
+    );
+    assert!(
+        seen.windows(2).all(|pair| pair[1].0 - pair[0].0 >= ms(2)),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn a_descriptor_that_is_readable_without_a_message_does_not_take_the_cpu() {
+    let set = TaskSet::new(vec![by_messages("broken", ms(2)), task("good", ms(5))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let (sender, _unused) = datagrams();
+    let (receiver, far) = UnixDatagram::pair().unwrap();
+    far.send(b"never taken").unwrap();
+    let looks = Arc::new(AtomicU64::new(0));
+    let counted = looks.clone();
+    let take = move |_: &mut [u8]| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        None
+    };
+    let source = MessageSource::new(receiver, 64, take).unwrap();
+    executive.messages("broken", source).unwrap();
+    executive.task("broken", |_: &Job| {}).unwrap();
+    let (good, body) = counter();
+    executive.task("good", body).unwrap();
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    wait_until(|| count_of(&good) >= 20);
+    let summary = stopped(running);
+    assert!(!summary.tasks[0].is_left);
+    // A loop without a pause would look some hundred thousand times in these 100 ms.
+    assert!(count_of(&looks) < 10_000, "{}", count_of(&looks));
+    drop(sender);
 }
 
 #[test]

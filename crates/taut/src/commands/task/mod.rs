@@ -2,6 +2,7 @@
 
 mod check;
 mod list;
+mod ports;
 mod run;
 mod top;
 mod trace;

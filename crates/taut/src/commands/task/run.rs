@@ -20,7 +20,7 @@ use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
 use super::list::times_json;
-use super::{PictureFiles, picture_columns, slack, task_count, time};
+use super::{PictureFiles, picture_columns, ports, slack, task_count, time};
 
 /// Distance of looks whether all tasks have stopped. Lower: more wake-ups beside the tasks. Higher: a set that has
 /// nothing more to do ends later.
@@ -65,6 +65,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let body = move |_: &Job| compute(declared.mul_f64(REHEARSED));
         executive.task(name, body).map_err(failed)?;
     }
+    let node = ports::attach(&mut executive)?;
     let partition = executive.partition().cloned();
     let cpu = match &partition {
         Some(partition) => cpu_of(partition, arguments.cpu)?,
@@ -81,6 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     );
     wait(&running, arguments.length);
     let summary = running.stop(PATIENCE);
+    drop(node);
     let report = Report {
         name: arguments.file.display().to_string(),
         set: &set,
