@@ -191,6 +191,28 @@ impl Executive {
         Some(self.at(self.usable_window(task, now)?.start))
     }
 
+    /// Releases of a task in the mode that runs: the last one that is not after `now`, and the next one, whether its
+    /// jobs keep up or not. `None` for a task that messages activate, during a change of mode, in a mode without this
+    /// task, and once it is stopped.
+    #[must_use]
+    pub fn releases(&self, task: usize, now: Duration) -> Option<(Option<Duration>, Duration)> {
+        let state = &self.tasks[task];
+        let has_releases = self.requested.is_none()
+            && state.runs_in[self.mode]
+            && !state.by_message
+            && !state.is_stopped;
+        let first = self.start + state.phase;
+        match now.checked_sub(first) {
+            _ if !has_releases => None,
+            None => Some((None, first)),
+            Some(since) => {
+                let into = Duration::from_nanos(ns(since) % ns(state.period));
+                let last = now - into;
+                Some((Some(last), last + state.period))
+            }
+        }
+    }
+
     /// Begins a job, if one may begin at `now`. For a task activated by messages `now` is the arrival.
     pub fn begin(&mut self, task: usize, now: Duration) -> Option<Job> {
         let next = self.next_release(task, now).filter(|next| *next <= now)?;
@@ -627,6 +649,22 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn releases_go_on_while_a_job_runs() {
+        let mut task = Task::periodic("a", ms(4), us(100));
+        task.activation = Activation::Time { phase: ms(1) };
+        let mut executive = Executive::new(&TaskSet::new(vec![task]).unwrap(), ms(10));
+        assert_eq!(executive.releases(0, ms(10)), Some((None, ms(11))));
+        assert_eq!(executive.releases(0, ms(11)), Some((Some(ms(11)), ms(15))));
+        executive.begin(0, ms(11)).unwrap();
+        assert_eq!(
+            executive.releases(0, us(22_999)),
+            Some((Some(ms(19)), ms(23)))
+        );
+        executive.fail(0, ms(23));
+        assert_eq!(executive.releases(0, ms(23)), None);
     }
 
     #[test]

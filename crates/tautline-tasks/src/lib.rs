@@ -37,6 +37,7 @@
 
 mod figures;
 pub mod file;
+mod logical;
 mod message;
 mod program;
 mod run;
@@ -47,6 +48,7 @@ mod thread;
 mod watchdog;
 
 pub use figures::{Interval, TaskState, Times, TracedJob};
+pub use logical::Logical;
 pub use message::{MessageSource, OnMessage};
 pub use program::Program;
 pub use run::{Executive, Options, RunError, Running, Trigger};

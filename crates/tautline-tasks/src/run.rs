@@ -10,10 +10,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
-use tautline_exec::{Activation, Analysis, HealthRecord, SetError, TaskResponse, TaskSet};
+use tautline_exec::{Activation, Analysis, HealthRecord, Job, SetError, TaskResponse, TaskSet};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
+use crate::logical::{self, Exchanged, Home, Logical};
 use crate::message::{self, MessageSource};
 use crate::program::{self, Program};
 use crate::segment::{self, Description, Segment, TaskDescription, TaskView};
@@ -77,6 +78,12 @@ pub enum RunError {
         /// Name of the task.
         task: String,
     },
+    /// The task is activated by messages.
+    #[error("task `{task}` is activated by messages and not by time")]
+    NotByTime {
+        /// Name of the task.
+        task: String,
+    },
     /// The program of a task could not be started, or did not prepare itself.
     #[error("task `{task}`: {reason}")]
     Program {
@@ -115,6 +122,9 @@ impl RunError {
             RunError::BodyRepeated { .. } => "give each task its code once",
             RunError::NotByMessage { .. } => {
                 "messages activate tasks with Activation::Message, or `port` in a file"
+            }
+            RunError::NotByTime { .. } => {
+                "logical execution time needs releases that are known ahead: poll the port in a task with a period"
             }
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
@@ -182,6 +192,9 @@ pub struct Executive {
     sources: Vec<Option<MessageSource>>,
     /// File of the node whose ports activate tasks.
     node: Option<PathBuf>,
+    /// Tasks with logical execution time.
+    logical: Vec<(usize, Arc<dyn Exchanged>)>,
+    home: Home,
 }
 
 impl Executive {
@@ -207,6 +220,8 @@ impl Executive {
             bodies: set.tasks().iter().map(|_| None).collect(),
             sources: set.tasks().iter().map(|_| None).collect(),
             node: None,
+            logical: Vec::new(),
+            home: Home::default(),
             partition: None,
             set,
         })
@@ -270,6 +285,54 @@ impl Executive {
     /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`].
     pub fn task(&mut self, name: &str, body: impl TaskBody + 'static) -> Result<(), RunError> {
         self.give(name, Body::Code(Box::new(body)))
+    }
+
+    /// Gives a task its code with logical execution time: inputs are read at the release of each job, and its outputs
+    /// are written at its deadline. Outputs of a job that ends after its deadline are left out.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tautline_exec::{Job, Task, TaskSet};
+    /// use tautline_tasks::{Executive, Logical, Options};
+    ///
+    /// let ms = Duration::from_millis;
+    /// let mut executive = Executive::new(TaskSet::new(vec![Task::periodic("control", ms(5), ms(1))])?)?;
+    /// executive.logical_task("control", Logical {
+    ///     read: |position: &mut f64| *position = 0.5,           // a sampling port
+    ///     run: |_: &Job, position: &f64, force: &mut f64| *force = -100.0 * position,
+    ///     write: |force: &f64| assert!(*force == -50.0),        // another one
+    ///     safe_state: || {},
+    /// })?;
+    /// let running = executive.start(&Options::default())?;
+    /// std::thread::sleep(ms(20));
+    /// assert!(running.stop(ms(1_000)).tasks[0].jobs > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`], [`RunError::NotByTime`], [`RunError::System`].
+    pub fn logical_task<I, O, R, J, W, S>(
+        &mut self,
+        name: &str,
+        parts: Logical<R, J, W, S>,
+    ) -> Result<(), RunError>
+    where
+        I: Default + Send + 'static,
+        O: Default + Send + 'static,
+        R: FnMut(&mut I) + Send + 'static,
+        J: FnMut(&Job, &I, &mut O) + Send + 'static,
+        W: FnMut(&O) + Send + 'static,
+        S: FnMut() + Send + 'static,
+    {
+        let index = index_of(&self.set, name)?;
+        if by_message(&self.set, name).is_ok() {
+            let task = name.to_owned();
+            return Err(RunError::NotByTime { task });
+        }
+        let (body, values) = logical::sides(parts, self.home.clone())?;
+        self.task(name, body)?;
+        self.logical.push((index, values));
+        Ok(())
     }
 
     /// Gives a task a program, whose process does its jobs; `exec` in a file does the same.
@@ -353,15 +416,19 @@ impl Executive {
                 .map(Signal::of)
                 .collect::<Result<_, _>>()?,
             watchdog: Signal::default(),
+            exchange: Signal::default(),
             is_stopping: AtomicBool::new(false),
             limits: Mutex::new(limits),
             programs: Mutex::new((0..count).map(|_| None).collect()),
             segment,
             set: self.set,
         });
+        // Nobody else has set it.
+        let _ = self.home.set(Arc::downgrade(&shared));
         let mut running = Running {
             threads: Vec::new(),
             watchdog: None,
+            exchange: None,
             start: Duration::ZERO,
             shared: shared.clone(),
             _partition: partition.map(Box::new),
@@ -406,6 +473,9 @@ impl Executive {
         }
         shared.wake_all();
         running.watchdog = Some(watchdog::start(&shared, workers, options)?);
+        if !self.logical.is_empty() {
+            running.exchange = Some(logical::start(&shared, self.logical, options)?);
+        }
         Ok(running)
     }
 
@@ -529,6 +599,8 @@ pub(crate) struct Shared {
     /// By task.
     pub(crate) signals: Vec<Signal>,
     pub(crate) watchdog: Signal,
+    /// Wakes the exchange of tasks with logical execution time.
+    pub(crate) exchange: Signal,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) limits: Mutex<Vec<String>>,
     /// Handles of the tasks' processes, by task.
@@ -606,6 +678,7 @@ impl Shared {
             signal.wake();
         }
         self.watchdog.wake();
+        self.exchange.wake();
     }
 
     /// Lets a requested mode take effect, if nothing stands against it. The caller wakes all threads if it does, once
@@ -655,6 +728,7 @@ pub struct Running {
     /// Time of the first release.
     start: Duration,
     watchdog: Option<JoinHandle<()>>,
+    exchange: Option<JoinHandle<()>>,
     /// Put back after the threads have ended.
     _partition: Option<Box<Partition>>,
 }
@@ -749,9 +823,9 @@ impl Running {
             (0..self.threads.len()).for_each(|task| self.shared.kill_program(task));
             self.wait(KILL_PATIENCE);
         }
-        if let Some(watchdog) = self.watchdog.take() {
+        for thread in [self.watchdog.take(), self.exchange.take()] {
             // It cannot panic in a way that matters here: the tasks have ended.
-            let _ = watchdog.join();
+            let _ = thread.map(JoinHandle::join);
         }
         let decisions = self.shared.decisions.lock();
         let tasks = self.shared.set.tasks().iter().zip(is_left).enumerate();

@@ -1,0 +1,226 @@
+//! Logical execution time: inputs are read at the release of a job and outputs are written at its deadline, however
+//! early it ends. So the data flow has the jitter of a thread that does nothing else, and not that of the jobs.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tautline_exec::Job;
+
+use crate::run::{Options, Shared};
+use crate::sys::{self, PriorityMutex};
+use crate::thread::TaskBody;
+
+/// Above all tasks: what is due at the same moment as a release comes before the job.
+const PRIORITY: u8 = 99;
+/// Longest wait. Only bounds one that nothing ends.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The parts of a task with logical execution time.
+pub struct Logical<R, J, W, S> {
+    /// Reads the inputs, such as sampling ports, into a value. Called at each release, in a thread above all tasks.
+    pub read: R,
+    /// The job: the inputs of its release, and the outputs to fill in.
+    pub run: J,
+    /// Writes the outputs. Called at the deadline of each job that ended by then, in the same thread as `read`; for
+    /// outputs that are due at the same moment as a release, first.
+    pub write: W,
+    /// Sets the outputs to their safe values, as [`TaskBody::safe_state`].
+    pub safe_state: S,
+}
+
+type Read<I> = Box<dyn FnMut(&mut I) + Send>;
+type Write<O> = Box<dyn FnMut(&O) + Send>;
+
+/// Values between the task and the exchange.
+struct Slots<I, O> {
+    read: Read<I>,
+    input: I,
+    /// Release for which the inputs were read.
+    read_for: Option<Duration>,
+    write: Write<O>,
+    output: O,
+    /// Deadline at which the outputs are to be written.
+    write_at: Option<Duration>,
+    /// Whether `read` or `write` has panicked in the exchange.
+    is_broken: bool,
+}
+
+impl<I, O> Slots<I, O> {
+    fn read_for(&mut self, release: Duration) {
+        if self.read_for.is_none_or(|known| known < release) {
+            (self.read)(&mut self.input);
+            self.read_for = Some(release);
+        }
+    }
+
+    fn write_due(&mut self, now: Duration) {
+        if self.write_at.is_some_and(|at| at <= now) {
+            (self.write)(&self.output);
+            self.write_at = None;
+        }
+    }
+}
+
+/// One task's values, as the exchange sees them.
+pub(crate) trait Exchanged: Send + Sync {
+    fn read_for(&self, release: Duration);
+    /// Writes what is due, and returns the time of what is not.
+    fn write_due(&self, now: Duration) -> Option<Duration>;
+    /// Lets the task fail at its next job.
+    fn break_off(&self);
+}
+
+impl<I: Send, O: Send> Exchanged for PriorityMutex<Slots<I, O>> {
+    fn read_for(&self, release: Duration) {
+        self.lock().read_for(release);
+    }
+
+    fn write_due(&self, now: Duration) -> Option<Duration> {
+        let mut slots = self.lock();
+        slots.write_due(now);
+        slots.write_at
+    }
+
+    fn break_off(&self) {
+        let mut slots = self.lock();
+        slots.is_broken = true;
+        slots.write_at = None;
+    }
+}
+
+/// The run that a body belongs to, once it has started.
+pub(crate) type Home = Arc<OnceLock<Weak<Shared>>>;
+
+/// Code of the task.
+pub(crate) struct Body<I, O, J, S> {
+    slots: Arc<PriorityMutex<Slots<I, O>>>,
+    home: Home,
+    input: I,
+    output: O,
+    run: J,
+    safe_state: S,
+}
+
+/// Code of a task, and its values.
+type Sides<I, O, J, S> = (Body<I, O, J, S>, Arc<dyn Exchanged>);
+
+/// The two sides of a task.
+pub(crate) fn sides<I, O, R, J, W, S>(
+    parts: Logical<R, J, W, S>,
+    home: Home,
+) -> io::Result<Sides<I, O, J, S>>
+where
+    I: Default + Send + 'static,
+    O: Default + Send + 'static,
+    R: FnMut(&mut I) + Send + 'static,
+    W: FnMut(&O) + Send + 'static,
+{
+    let slots = Arc::new(PriorityMutex::new(Slots {
+        read: Box::new(parts.read) as Read<I>,
+        input: I::default(),
+        read_for: None,
+        write: Box::new(parts.write) as Write<O>,
+        output: O::default(),
+        write_at: None,
+        is_broken: false,
+    })?);
+    let body = Body {
+        slots: slots.clone(),
+        home,
+        input: I::default(),
+        output: O::default(),
+        run: parts.run,
+        safe_state: parts.safe_state,
+    };
+    Ok((body, slots))
+}
+
+impl<I, O, J, S> TaskBody for Body<I, O, J, S>
+where
+    I: Send,
+    O: Send,
+    J: FnMut(&Job, &I, &mut O) + Send,
+    S: FnMut() + Send,
+{
+    fn run(&mut self, job: &Job) {
+        {
+            let mut slots = self.slots.lock();
+            assert!(!slots.is_broken, "reading or writing its values panicked");
+            // The exchange is late, or on another CPU: what it has not done yet is done here, in its order.
+            slots.write_due(job.release);
+            slots.read_for(job.release);
+            std::mem::swap(&mut self.input, &mut slots.input);
+        }
+        (self.run)(job, &self.input, &mut self.output);
+        // Outputs that come too late are left out.
+        if sys::monotonic() <= job.deadline {
+            let mut slots = self.slots.lock();
+            std::mem::swap(&mut self.output, &mut slots.output);
+            slots.write_at = Some(job.deadline);
+            drop(slots);
+            if let Some(shared) = self.home.get().and_then(Weak::upgrade) {
+                shared.exchange.wake();
+            }
+        }
+    }
+
+    fn safe_state(&mut self) {
+        // Or they would be overwritten at the deadline.
+        self.slots.lock().write_at = None;
+        (self.safe_state)();
+    }
+}
+
+/// Starts the exchange of these tasks.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    tasks: Vec<(usize, Arc<dyn Exchanged>)>,
+    options: &Options,
+) -> io::Result<JoinHandle<()>> {
+    let (shared, options) = (shared.clone(), options.clone());
+    let builder = std::thread::Builder::new().name("taut-exchange".to_owned());
+    builder.spawn(move || {
+        if options.real_time {
+            // Refused as it is for the tasks, which report it.
+            let _ = sys::schedule(sys::own_number(), Some(PRIORITY));
+        }
+        if let Some(cpu) = options.cpu {
+            sys::stay_on(cpu);
+        }
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        exchange(&shared, &tasks);
+    })
+}
+
+fn exchange(shared: &Shared, tasks: &[(usize, Arc<dyn Exchanged>)]) {
+    while !shared.is_stopping() {
+        let seen = shared.exchange.value();
+        let now = sys::monotonic();
+        let mut until = now + WAIT_MAX;
+        // Outputs before inputs: a task that reads what another one writes at this moment sees it.
+        for (_, values) in tasks {
+            let next = guarded(values, || values.write_due(now)).flatten();
+            until = next.map_or(until, |at| until.min(at));
+        }
+        for (task, values) in tasks {
+            let releases = shared.decisions.lock().executive.releases(*task, now);
+            let Some((last, next)) = releases else {
+                continue;
+            };
+            until = until.min(next);
+            if let Some(release) = last {
+                guarded(values, || values.read_for(release));
+            }
+        }
+        shared.exchange.wait(seen, Some(until));
+    }
+}
+
+/// Calls the functions of a task. One that panics breaks its own task off, and no other.
+fn guarded<T>(values: &Arc<dyn Exchanged>, call: impl FnOnce() -> T) -> Option<T> {
+    let called = catch_unwind(AssertUnwindSafe(call));
+    called.inspect_err(|_| values.break_off()).ok()
+}
