@@ -3,20 +3,22 @@
 //! Nothing else has a use for it: one slot, one frame at a time, no checks.
 #![allow(unsafe_code)] // Reads the mapped slot.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
 use aya::maps::Map;
 use aya::programs::links::FdLink;
 use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
-use tautline::MacAddress;
-
-use std::ptr::NonNull;
-
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::SendFlags;
+use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::interface;
 use tautline_testbed::sys::frame_sender;
+
+use super::{Arrival, End, PathError};
 
 const PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 /// IEEE 802 local experimental EtherType 2.
@@ -26,7 +28,7 @@ const ETHERNET_BYTES: usize = 14;
 const SLOT_BYTES: usize = 1536;
 const FRAME_WORDS: usize = SLOT_BYTES / 8 - 1;
 /// Largest payload.
-pub(super) const PAYLOAD_BYTES_MAX: usize = 1500;
+pub const PAYLOAD_BYTES_MAX: usize = 1500;
 
 #[repr(C)]
 struct Slot {
@@ -36,23 +38,37 @@ struct Slot {
 
 /// One end of the barest echo.
 #[derive(Debug)]
-pub(super) struct Floor {
+pub struct Floor {
     memory: Mapping,
     sender: OwnedFd,
     frame: Box<[u8; ETHERNET_BYTES + PAYLOAD_BYTES_MAX]>,
     seen: u64,
+    buffer: Box<[u8; PAYLOAD_BYTES_MAX]>,
+    length: usize,
     _attached: FdLink,
     _ebpf: Ebpf,
 }
 
+/// Both ends, in native mode on a cable of their own: the program cannot share an interface with the demux.
+pub fn pair(hosts: &Hosts, cable: usize) -> Result<[Floor; 2], PathError> {
+    let open = |host: Host| {
+        let [own, peer] = [host, host.peer()].map(|host| hosts.end(host, cable).mac());
+        let interface = hosts.end(host, cable).interface();
+        hosts
+            .inside(host, || Floor::open(&interface, own, peer))?
+            .map_err(PathError::Floor)
+    };
+    Ok([open(Host::A)?, open(Host::B)?])
+}
+
 impl Floor {
-    /// Attaches to an interface of this thread's network namespace, in native mode.
-    pub(super) fn open(
+    /// Attaches to an interface of this thread's network namespace.
+    fn open(
         interface: &str,
-        own: MacAddress,
-        peer: MacAddress,
+        own: [u8; 6],
+        peer: [u8; 6],
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let index = tautline_testbed::interface::index(interface)?;
+        let index = interface::index(interface)?;
         let mut ebpf = EbpfLoader::new().load(PROGRAM)?;
         let program: &mut Xdp = ebpf
             .program_mut("tautline_floor")
@@ -66,36 +82,46 @@ impl Floor {
         };
         let memory = Mapping::of(map.fd().as_fd())?;
         let mut frame = Box::new([0; ETHERNET_BYTES + PAYLOAD_BYTES_MAX]);
-        frame[..6].copy_from_slice(&peer.0);
-        frame[6..12].copy_from_slice(&own.0);
+        frame[..6].copy_from_slice(&peer);
+        frame[6..12].copy_from_slice(&own);
         frame[12..14].copy_from_slice(&ETHERTYPE);
         Ok(Self {
             memory,
             sender: frame_sender(index)?,
             frame,
             seen: 0,
+            buffer: Box::new([0; PAYLOAD_BYTES_MAX]),
+            length: 0,
             _attached: attached,
             _ebpf: ebpf,
         })
     }
 
-    /// Sends one frame.
-    ///
-    /// # Errors
-    /// The kernel's.
-    ///
+    /// Sends the frame with a payload of so many bytes.
+    fn send_frame(&mut self, bytes: usize) -> io::Result<bool> {
+        let frame = &self.frame[..ETHERNET_BYTES + bytes];
+        // A frame that the cable does not take is lost.
+        Ok(rustix::net::send(&self.sender, frame, SendFlags::empty()).is_ok())
+    }
+}
+
+impl End for Floor {
     /// # Panics
     /// If the payload is larger than [`PAYLOAD_BYTES_MAX`].
-    pub(super) fn send(&mut self, payload: &[u8]) -> std::io::Result<()> {
-        let bytes = ETHERNET_BYTES + payload.len();
-        self.frame[ETHERNET_BYTES..bytes].copy_from_slice(payload);
-        rustix::net::send(&self.sender, &self.frame[..bytes], SendFlags::empty())?;
-        Ok(())
+    fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+        self.frame[ETHERNET_BYTES..][..message.len()].copy_from_slice(message);
+        self.send_frame(message.len())
     }
 
-    /// Copies the newest frame's payload out, as many bytes as `payload` has, if there is a frame
-    /// that was not seen.
-    pub(super) fn receive(&mut self, payload: &mut [u8]) -> bool {
+    fn send_back(&mut self) -> io::Result<bool> {
+        let message = &self.buffer[..self.length];
+        self.frame[ETHERNET_BYTES..][..self.length].copy_from_slice(message);
+        self.send_frame(self.length)
+    }
+
+    /// Copies the newest frame's payload out, if there is a frame that was not seen.
+    #[inline]
+    fn take(&mut self, bytes: usize) -> io::Result<Option<Arrival>> {
         let base = self.memory.0;
         // SAFETY: the mapping is of SLOT_BYTES, page-aligned, and lives as long as `self`; every
         // bit pattern is a valid atomic integer.
@@ -103,17 +129,25 @@ impl Floor {
         // Acquire: partner is the program's atomic addition after its copy.
         let sequence = slot.sequence.load(Acquire);
         if sequence == self.seen {
-            return false;
+            return Ok(None);
         }
         self.seen = sequence;
         let from = slot.frame[0].as_ptr().cast::<u8>();
-        let bytes = payload.len().min(PAYLOAD_BYTES_MAX);
-        // SAFETY: the payload lies within the slot, after the Ethernet header; in an echo, one frame
-        // at a time, the program does not write before we have answered.
+        self.length = bytes.min(PAYLOAD_BYTES_MAX);
+        // SAFETY: the payload lies within the slot, after the Ethernet header, and the buffer has room for
+        // PAYLOAD_BYTES_MAX; in an echo, one frame at a time, the program does not write before we have answered.
         unsafe {
-            std::ptr::copy_nonoverlapping(from.add(ETHERNET_BYTES), payload.as_mut_ptr(), bytes);
+            std::ptr::copy_nonoverlapping(
+                from.add(ETHERNET_BYTES),
+                self.buffer.as_mut_ptr(),
+                self.length,
+            );
         }
-        true
+        Ok(Some(Arrival { stamp: None }))
+    }
+
+    fn message(&self) -> &[u8] {
+        &self.buffer[..self.length]
     }
 }
 
@@ -125,7 +159,7 @@ struct Mapping(NonNull<Slot>);
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    fn of(map: impl AsFd) -> std::io::Result<Mapping> {
+    fn of(map: impl AsFd) -> io::Result<Mapping> {
         let access = ProtFlags::READ;
         // SAFETY: the kernel chooses the address, so nothing that is in use is replaced.
         let base = unsafe {
@@ -140,7 +174,7 @@ impl Mapping {
         };
         NonNull::new(base.cast())
             .map(Mapping)
-            .ok_or_else(|| std::io::ErrorKind::OutOfMemory.into())
+            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the two sides of an experiment run, and at which priority.
+//! CPUs and priority of the two sides of an experiment.
 
 use std::io;
 use std::thread;
@@ -12,16 +12,16 @@ pub(super) const PRIORITY: u8 = 40;
 
 /// Two CPUs: one for what is measured and for receiving, the other for the sender.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct SideCpus {
     pub(super) receiver_cpu: usize,
     pub(super) sender_cpu: usize,
     /// Priority of measured threads under SCHED_FIFO, if that is permitted.
     pub(super) fifo: Option<u8>,
 }
 
-impl Place {
+impl SideCpus {
     /// The second and the first CPU of those allowed: most interrupts go to the first.
-    pub(super) fn find() -> Result<Place, ExperimentError> {
+    pub(super) fn choose() -> Result<SideCpus, ExperimentError> {
         let allowed =
             child::allowed_cpus().map_err(ExperimentError::io("read the allowed CPUs"))?;
         let [sender_cpu, receiver_cpu, ..] = allowed[..] else {
@@ -29,7 +29,7 @@ impl Place {
                 allowed: allowed.len(),
             });
         };
-        Ok(Place {
+        Ok(SideCpus {
             receiver_cpu,
             sender_cpu,
             fifo: may_use_fifo().then_some(PRIORITY),
