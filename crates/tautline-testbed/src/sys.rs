@@ -48,23 +48,6 @@ pub fn sleep_until(deadline_ns: u64) {
     let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
 }
 
-/// Number of the network namespace that a socket is in (Linux 5.14).
-pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
-    let mut cookie = 0u64;
-    let mut bytes = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: `cookie` is writable for `bytes`; any bits are a valid integer.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut bytes,
-        )
-    })?;
-    Ok(cookie)
-}
-
 /// A socket that sends whole frames on one interface of the calling thread's network namespace, past the
 /// queueing discipline; it receives nothing (packet(7)).
 pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
