@@ -492,10 +492,11 @@ fn table<'a>(
 ) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
         "beside",
-        "run time: min",
-        "p50",
+        "run time: p50",
+        "p99",
         "p99.9",
         "max",
+        "min",
         "p99.9 / min",
         "max / min",
         "period jitter: p99",
@@ -507,10 +508,11 @@ fn table<'a>(
         let (p999, max) = figures.spread();
         vec![
             beside.name().to_owned(),
-            latency_text(run.min_ns),
             latency_text(run.p50_ns),
+            latency_text(run.p99_ns),
             latency_text(run.p999_ns),
             latency_text(run.max_ns),
+            latency_text(run.min_ns),
             format!("{p999:.3}"),
             format!("{max:.3}"),
             latency_text(jitter.p99_ns),

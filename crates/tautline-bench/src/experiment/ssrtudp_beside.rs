@@ -271,13 +271,13 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
             row.bytes.to_string(),
             name(row).to_owned(),
         ];
-        cells.extend([s.min_ns, s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns].map(latency_text));
+        cells.extend([s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns, s.min_ns].map(latency_text));
         cells.push(row.lost.to_string());
         cells
     });
     outcome.table = (
         vec![
-            "path", "bytes", "", "best", "p50", "p99", "p99.9", "worst", "lost",
+            "path", "bytes", "", "p50", "p99", "p99.9", "max", "min", "lost",
         ],
         cells.collect(),
     );
