@@ -93,7 +93,7 @@ impl Port for QueuingPort {
         self.message_bytes_max()
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(
         &mut self,
         to: Destination,
@@ -120,7 +120,7 @@ impl Port for QueuingPort {
         QueuingPort::flush(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
         let message = QueuingPort::receive(self, buffer)?;
         Ok(message.map(|message| Received {
@@ -187,7 +187,7 @@ impl Port for SamplingPort {
         self.value_bytes_max()
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(
         &mut self,
         to: Destination,
@@ -201,7 +201,7 @@ impl Port for SamplingPort {
         SamplingPort::send_batch(self, batch)
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
         if !self.fresh() {
             return Ok(None);
@@ -244,7 +244,7 @@ impl Port for SamplingPort {
         Ok((count, Some(received)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_last(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
         let sample = self.read(buffer)?;
         Ok(sample.map(|sample| Received {
@@ -300,7 +300,7 @@ impl<P: Port> PortEnd<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn arrived(&mut self, received: Option<Received>) -> Option<Arrival> {
         let received = received?;
         self.length = received.length;
@@ -344,7 +344,7 @@ impl<P: Port> PortEnd<P> {
 }
 
 /// Result of a send; nothing where there was no room, which the port counts.
-#[inline]
+#[inline(always)]
 pub(crate) fn went<T>(result: Result<T, SendError>) -> io::Result<Option<T>> {
     match result {
         Ok(sent) => Ok(Some(sent)),
@@ -354,25 +354,25 @@ pub(crate) fn went<T>(result: Result<T, SendError>) -> io::Result<Option<T>> {
 }
 
 impl<P: Port> End for PortEnd<P> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         Ok(went(self.port.send(self.to, self.priority, message))?.is_some())
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_back(&mut self) -> io::Result<bool> {
         let message = &self.buffer[..self.length];
         Ok(went(self.port.send(self.to, self.priority, message))?.is_some())
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
         let received = self.port.receive(&mut self.buffer);
         let received = received.map_err(io::Error::other)?;
         Ok(self.arrived(received))
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
@@ -407,7 +407,7 @@ impl<P: Port> End for PortEnd<P> {
         Ok(count)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_last(&mut self) -> io::Result<()> {
         let received = self.port.read_last(&mut self.buffer);
         let received = received.map_err(io::Error::other)?;

@@ -2,7 +2,8 @@
 //!
 //! A way has two [`End`]s that can do the same. One thread measures ([`Ask`]), the other does what the slice needs
 //! ([`Serve`]). The loops are written once here and compiled for each kind of end, so that no call through a pointer
-//! stands between two looks at memory. Messages carry a number in their first eight bytes; what follows is not touched,
+//! stands between two looks at memory, and what lies between them and a port is inlined by force: a round trip is some
+//! hundred nanoseconds. Messages carry a number in their first eight bytes; what follows is not touched,
 //! but for copies that the way makes.
 
 use std::hint;
@@ -93,7 +94,7 @@ impl<E: End> Asking<E> {
     }
 
     /// Sends a message with this number; `false` if there is no room for it now.
-    #[inline]
+    #[inline(always)]
     fn try_send(&mut self, tag: u64, bytes: usize) -> Result<bool, Failure> {
         write_tag(&mut self.messages, tag);
         Ok(self.end.send(&self.messages[..bytes])?)
@@ -225,7 +226,7 @@ impl<E: End> Serving<E> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_send(&mut self, tag: u64, bytes: usize) -> Result<bool, Failure> {
         write_tag(&mut self.message, tag);
         Ok(self.end.send(&self.message[..bytes])?)
@@ -288,12 +289,12 @@ fn no_room() -> Failure {
     Failure::new("there was no room for a single message")
 }
 
-#[inline]
+#[inline(always)]
 fn write_tag(message: &mut [u8], tag: u64) {
     message[..8].copy_from_slice(&tag.to_le_bytes());
 }
 
-#[inline]
+#[inline(always)]
 fn read_tag(message: &[u8]) -> u64 {
     message
         .first_chunk()

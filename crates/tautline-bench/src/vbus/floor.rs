@@ -50,7 +50,7 @@ fn ends(there: Arc<Line>, back: Arc<Line>) -> [LineEnd; 2] {
 }
 
 /// The number at the start of a message.
-#[inline]
+#[inline(always)]
 fn number_of(message: &[u8]) -> u64 {
     message
         .first_chunk()
@@ -58,7 +58,7 @@ fn number_of(message: &[u8]) -> u64 {
 }
 
 impl End for LineEnd {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         let sent = number_of(message) << 1 | self.side;
         // Release: partner is the Acquire in `take`.
@@ -72,7 +72,7 @@ impl End for LineEnd {
         self.send(&number)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
         // Acquire: partner is the Release in `send`.
         let found = self.inward.0.load(Ordering::Acquire);
@@ -84,7 +84,7 @@ impl End for LineEnd {
         Ok(Some(Arrival { stamp: None }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self) -> &[u8] {
         &self.number
     }

@@ -35,7 +35,7 @@ pub(super) fn lent<P>(ends: [PortEnd<P>; 2]) -> [LentEnd<P>; 2] {
 }
 
 /// Sends a loan with a number in it; a full receiver is no failure.
-#[inline]
+#[inline(always)]
 fn send(loan: Result<Loan<'_>, SendError>, number: &[u8]) -> io::Result<bool> {
     let Some(mut loan) = went(loan)? else {
         return Ok(false);
@@ -45,7 +45,7 @@ fn send(loan: Result<Loan<'_>, SendError>, number: &[u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-#[inline]
+#[inline(always)]
 fn number_in(bytes: LentBytes<'_>) -> [u8; NUMBER_BYTES] {
     let mut number = [0; NUMBER_BYTES];
     bytes.copy_out(0, &mut number);
@@ -53,18 +53,18 @@ fn number_in(bytes: LentBytes<'_>) -> [u8; NUMBER_BYTES] {
 }
 
 impl End for LentEnd<QueuingPort> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         send(self.port.lend(self.to, PRIORITY, message.len()), message)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_back(&mut self) -> io::Result<bool> {
         let loan = self.port.lend(self.to, PRIORITY, self.length);
         send(loan, &self.number)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, bytes: usize) -> io::Result<Option<Arrival>> {
         let Some(message) = self.port.receive_lent().map_err(io::Error::other)? else {
             return Ok(None);
@@ -73,25 +73,25 @@ impl End for LentEnd<QueuingPort> {
         Ok(Some(Arrival { stamp: None }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self) -> &[u8] {
         &self.number
     }
 }
 
 impl End for LentEnd<SamplingPort> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         send(self.port.lend(self.to, PRIORITY, message.len()), message)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_back(&mut self) -> io::Result<bool> {
         let loan = self.port.lend(self.to, PRIORITY, self.length);
         send(loan, &self.number)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, bytes: usize) -> io::Result<Option<Arrival>> {
         if !self.port.fresh() {
             return Ok(None);
@@ -104,7 +104,7 @@ impl End for LentEnd<SamplingPort> {
         Ok(Some(Arrival { stamp: None }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self) -> &[u8] {
         &self.number
     }
