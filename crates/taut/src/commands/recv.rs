@@ -24,7 +24,7 @@ pub struct Arguments {
     #[command(flatten)]
     node: NodeArguments,
     /// End after this many messages.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::count)]
     count: u64,
     /// Time to wait for all of them, 500ms or plain seconds [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]

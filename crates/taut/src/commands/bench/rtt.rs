@@ -38,10 +38,10 @@ pub(super) struct Arguments {
     )]
     sizes: Vec<usize>,
     /// Round trips of each path at each size.
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = units::count)]
     count: u64,
     /// Round trips in one slice.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = units::count)]
     slice: u64,
     /// Time after which a round trip counts as lost, 1s or plain milliseconds.
     #[arg(long, alias = "time-limit-ms", value_name = "TIME", default_value = "100ms", value_parser = units::some_milliseconds)]
