@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, init, neigh, node, partition, ping, recv,
-    send, status, task, vbus,
+    bench, completions, demo, doctor, echo, experiment, guest, init, neigh, node, partition, ping,
+    recv, send, status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -64,6 +64,8 @@ pub enum Command {
     Task(task::Arguments),
     /// Set CPUs and memory aside for real-time work, and give them back.
     Partition(partition::Arguments),
+    /// Run programs with a machine of their own beside Linux.
+    Guest(guest::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -174,6 +176,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
+        Command::Guest(arguments) => guest::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
@@ -18,6 +18,15 @@ const CRATES: [(&str, &[&str]); 12] = [
     (
         "tautline",
         &["tautline-proto", "tautline-shm", "tautline-state"],
+    ),
+    (
+        "tautline-guest",
+        &[
+            "tautline",
+            "tautline-partition",
+            "tautline-shm",
+            "tautline-state",
+        ],
     ),
     ("tautline-testbed", &["tautline-state"]),
     ("tautline-report", &[]),
@@ -47,6 +56,7 @@ const CRATES: [(&str, &[&str]); 12] = [
             "tautline",
             "tautline-bench",
             "tautline-exec",
+            "tautline-guest",
             "tautline-lab",
             "tautline-partition",
             "tautline-proto",
