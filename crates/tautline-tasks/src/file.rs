@@ -231,6 +231,7 @@ enum Schedule {
     RateMonotonic,
     DeadlineMonotonic,
     Fixed,
+    EarliestDeadline,
     Table,
 }
 
@@ -370,6 +371,7 @@ impl Document {
             None | Some(Schedule::DeadlineMonotonic) => Scheduling::DeadlineMonotonic,
             Some(Schedule::RateMonotonic) => Scheduling::RateMonotonic,
             Some(Schedule::Fixed) => Scheduling::Declared,
+            Some(Schedule::EarliestDeadline) => Scheduling::EarliestDeadline,
             Some(Schedule::Table) => Scheduling::Table,
         };
         self.check_table(scheduling)?;

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
-use tautline_exec::{Activation, Analysis, HealthRecord, Job, SetError, TaskResponse, TaskSet};
+use tautline_exec::{
+    Activation, Analysis, HealthRecord, Job, Scheduling, SetError, TaskResponse, TaskSet,
+};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
@@ -19,7 +21,7 @@ use crate::message::{self, MessageSource};
 use crate::program::{self, Program};
 use crate::segment::{self, Description, Segment, TaskDescription, TaskView};
 use crate::summary::{Summary, TaskSummary};
-use crate::sys::{self, PriorityMutex};
+use crate::sys::{self, PriorityMutex, Urgency};
 use crate::thread::{self, Body, Started, TaskBody, TaskThread, Worker};
 use crate::watchdog;
 
@@ -92,6 +94,15 @@ pub enum RunError {
         /// Cause.
         reason: String,
     },
+    /// The kernel does not let threads of this process have SCHED_DEADLINE.
+    #[error("SCHED_DEADLINE is refused: {0}")]
+    DeadlineRefused(io::Error),
+    /// A program would need a share of the CPU of its own beside that of its task.
+    #[error("task `{task}` is a program, and SCHED_DEADLINE is for code")]
+    ProgramByDeadline {
+        /// Name of the task.
+        task: String,
+    },
     /// The partition of the set could not be made.
     #[error("{0}")]
     Partition(#[from] PartitionError),
@@ -128,6 +139,12 @@ impl RunError {
             }
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
+            }
+            RunError::DeadlineRefused(_) => {
+                "run the set as root in a partition of one CPU (`[partition]` in its file), or use fixed priorities"
+            }
+            RunError::ProgramByDeadline { .. } => {
+                "use fixed priorities or a table for sets with programs"
             }
             RunError::Partition(error) => error.remedy(),
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
@@ -383,6 +400,14 @@ impl Executive {
                 task: self.set.tasks()[task].name.clone(),
             });
         }
+        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(_)));
+        if self.set.scheduling() == Scheduling::EarliestDeadline
+            && let Some(task) = self.bodies.iter().position(is_program)
+        {
+            return Err(RunError::ProgramByDeadline {
+                task: self.set.tasks()[task].name.clone(),
+            });
+        }
         let mut limits = Vec::new();
         let mut options = options.clone();
         let partition = match &self.partition {
@@ -394,6 +419,9 @@ impl Executive {
             }
         };
         let options = &options;
+        if self.set.scheduling() == Scheduling::EarliestDeadline && options.real_time {
+            try_deadline(&self.set, options.cpu)?;
+        }
         thread::demote_on_panic();
         if options.lock_memory
             && let Err(error) = tautline_state::memory::lock_all()
@@ -483,7 +511,10 @@ impl Executive {
         let tasks = self.set.tasks().iter().enumerate();
         let describe = |(index, task): (usize, &tautline_exec::Task)| TaskDescription {
             name: task.name.clone(),
-            priority: fifo_priority(&self.set, index),
+            priority: match urgency(&self.set, index) {
+                Urgency::Fifo(priority) => priority,
+                Urgency::Deadline { .. } => 0,
+            },
             period: task.period,
             deadline: task.deadline,
             worst_case: task.worst_case,
@@ -502,9 +533,32 @@ impl Executive {
 /// keep a window's task waiting.
 const TABLE_PRIORITY: u8 = tautline_exec::task::PRIORITY_MAX;
 
-/// Priority of a task's thread under SCHED_FIFO.
-pub(crate) fn fifo_priority(set: &TaskSet, task: usize) -> u8 {
-    set.priority(task).unwrap_or(TABLE_PRIORITY)
+/// Scheduling of a task's thread.
+pub(crate) fn urgency(set: &TaskSet, task: usize) -> Urgency {
+    let declared = &set.tasks()[task];
+    match set.scheduling() {
+        Scheduling::EarliestDeadline => Urgency::Deadline {
+            runtime: (declared.charged() + set.machine().overhead).min(declared.deadline),
+            deadline: declared.deadline,
+            period: declared.period,
+        },
+        _ => Urgency::Fifo(set.priority(task).unwrap_or(TABLE_PRIORITY)),
+    }
+}
+
+/// Tries whether threads of this process may have SCHED_DEADLINE where the tasks will run.
+fn try_deadline(set: &TaskSet, cpu: Option<usize>) -> Result<(), RunError> {
+    let urgency = urgency(set, 0);
+    let tried = std::thread::spawn(move || {
+        if let Some(cpu) = cpu {
+            sys::stay_on(cpu);
+        }
+        sys::schedule(sys::own_number(), Some(urgency))
+    });
+    let tried = tried
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("no answer")));
+    tried.map_err(RunError::DeadlineRefused)
 }
 
 /// Moves this process into the partition of the set, and returns the partition if it had to be made.
