@@ -16,6 +16,7 @@ use tautline_exec::{
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
+use crate::lint::{Lint, Tally};
 use crate::logical::{self, Exchanged, Home, Logical};
 use crate::message::{self, MessageSource};
 use crate::program::{self, Program};
@@ -163,6 +164,9 @@ pub struct Options {
     pub real_time: bool,
     /// Whether all memory of the process is locked. It stays locked afterwards.
     pub lock_memory: bool,
+    /// Whether jobs are watched for allocations, page faults and blocking: two system calls for each job. In debug
+    /// builds, if not said otherwise.
+    pub lint: bool,
 }
 
 impl Default for Options {
@@ -171,6 +175,7 @@ impl Default for Options {
             cpu: None,
             real_time: true,
             lock_memory: true,
+            lint: cfg!(debug_assertions),
         }
     }
 }
@@ -183,6 +188,12 @@ impl Options {
             cpu: Some(cpu),
             ..self
         }
+    }
+
+    /// The same, with jobs watched or not.
+    #[must_use]
+    pub fn with_lint(self, lint: bool) -> Self {
+        Self { lint, ..self }
     }
 
     /// The same with the scheduling that threads have by themselves, and memory that can be paged out.
@@ -448,6 +459,7 @@ impl Executive {
             is_stopping: AtomicBool::new(false),
             limits: Mutex::new(limits),
             programs: Mutex::new((0..count).map(|_| None).collect()),
+            lints: Mutex::new(vec![Tally::default(); count]),
             segment,
             set: self.set,
         });
@@ -659,6 +671,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Mutex<Vec<String>>,
     /// Handles of the tasks' processes, by task.
     pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
+    /// Findings about the code of tasks, by task.
+    pub(crate) lints: Mutex<Vec<Tally>>,
     pub(crate) segment: Segment,
 }
 
@@ -812,6 +826,14 @@ impl Running {
         limits.unwrap_or_else(|error| error.into_inner()).clone()
     }
 
+    /// Findings about the code of tasks, where [`Options::lint`] asks for them.
+    #[must_use]
+    pub fn lints(&self) -> Vec<Lint> {
+        let lints = self.shared.lints.lock();
+        let lints = lints.unwrap_or_else(|error| error.into_inner());
+        lints.iter().flat_map(Tally::lints).cloned().collect()
+    }
+
     /// Name of the mode that runs; empty if the set has none.
     #[must_use]
     pub fn mode(&self) -> String {
@@ -905,6 +927,7 @@ impl Running {
             records: decisions.executive.monitor().records().copied().collect(),
             records_total: decisions.executive.monitor().total(),
             limits: self.limits(),
+            lints: self.lints(),
         }
     }
 

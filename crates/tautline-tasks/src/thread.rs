@@ -10,6 +10,7 @@ use std::time::Duration;
 use tautline_exec::{Action, Activation, Job};
 
 use crate::figures::{Figures, TaskState, TracedJob};
+use crate::lint::{self, LintKind, Watch};
 use crate::message::{Inbox, MessageSource};
 use crate::program::{self, Process, Program};
 use crate::run::{Options, Ready, RunningJob, Shared, urgency};
@@ -179,7 +180,10 @@ impl TaskThread {
         while let Some(begun) = self.next_job(worker, figures, &mut inbox) {
             let message = inbox.as_ref().zip(begun.message);
             let message = message.map(|(inbox, length)| inbox.bytes(length));
+            let watch = self.options.lint && matches!(labour, Labour::Code(_));
+            let watch = watch.then(Watch::begin);
             let result = labour.run(&begun.job, message);
+            let found = watch.and_then(Watch::end);
             let used = own_time(worker).saturating_sub(begun.cpu_time);
             let now = sys::monotonic();
             let job = TracedJob {
@@ -189,6 +193,9 @@ impl TaskThread {
                 end: now,
             };
             figures.end(&job, begun.at.saturating_sub(begun.job.ready), used);
+            if let Some(found) = found {
+                self.note(begun.job.number, found);
+            }
             if self.end(worker, now, used, result.is_err()) == Some(Action::Stopped) {
                 figures.set_state(TaskState::Stopped);
                 if let Err(Some(reason)) = result {
@@ -332,6 +339,14 @@ impl TaskThread {
             // A refusal was reported at the start already.
             let _ = worker.schedule(urgency);
         }
+    }
+
+    /// Notes what a job did that does not belong into one.
+    fn note(&self, job: u64, found: [(LintKind, u64); 3]) {
+        let lints = self.shared.lints.lock();
+        let mut lints = lints.unwrap_or_else(|error| error.into_inner());
+        let name = &self.shared.set.tasks()[self.index].name;
+        lint::note(&mut lints[self.index], name, job, found);
     }
 
     /// Tells the user of something about this task.
