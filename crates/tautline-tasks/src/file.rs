@@ -709,7 +709,7 @@ mod tests {
         assert_eq!(
             error("schedule = \"edf\"\n"),
             "f.toml:1:12: unknown variant `edf`, expected one of `rate-monotonic`, `deadline-monotonic`, `fixed`, \
-             `table`"
+             `earliest-deadline`, `table`"
         );
         assert_eq!(error(""), "f.toml:1:1: `task`: at least one is needed");
         assert!(error("task = [").starts_with("f.toml:1:"));
