@@ -24,4 +24,3 @@ pub mod seeds;
 pub mod smoother;
 pub mod targets;
 pub mod vbus;
-pub mod window;

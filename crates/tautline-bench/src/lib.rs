@@ -3,8 +3,7 @@
 //! * [`rtt`], [`flood`], [`send`] and [`vbus`]: round trips, a flooded neighbour, the cost of sending, the bus.
 //! * [`experiment`]: figures of papers, measured again.
 //! * [`demo`]: a control loop beside a busy network.
-//! * [`path`]: the paths that all of them compare, each implemented once; [`echo`]: those of `taut bench rtt` by name.
-//! * [`load`]: traffic beside them; [`sides`]: the two threads of a benchmark.
+//! * [`echo`], [`kernel`], [`nodes`] and [`load`]: the paths that they compare, and the traffic beside them.
 //! * [`emblix`]: kernels compared in virtual time, by the lab.
 
 pub mod demo;
@@ -12,8 +11,9 @@ pub mod echo;
 pub mod emblix;
 pub mod experiment;
 pub mod flood;
+pub mod kernel;
 pub mod load;
-pub mod path;
+pub mod nodes;
 pub mod rtt;
 pub mod send;
 pub mod sides;

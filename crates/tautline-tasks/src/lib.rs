@@ -37,7 +37,6 @@
 
 mod figures;
 pub mod file;
-mod lint;
 mod logical;
 mod message;
 mod program;
@@ -49,7 +48,6 @@ mod thread;
 mod watchdog;
 
 pub use figures::{Interval, TaskState, Times, TracedJob};
-pub use lint::{Lint, LintKind, WatchedAllocator};
 pub use logical::Logical;
 pub use message::{MessageSource, OnMessage};
 pub use program::Program;

@@ -9,7 +9,6 @@ use std::fs::{self, File, Permissions};
 use std::io::{IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -34,31 +33,13 @@ const STRANGER: u32 = 65534;
 /// A user without rights who is attacked.
 const VICTIM: u32 = 65533;
 
-/// A bus of a test, whose directory goes with it.
-struct OwnBus(BusConfig);
-
-impl Deref for OwnBus {
-    type Target = BusConfig;
-
-    fn deref(&self) -> &BusConfig {
-        &self.0
-    }
-}
-
-impl Drop for OwnBus {
-    fn drop(&mut self) {
-        // The rest of a failed test is in nobody's way.
-        let _left = fs::remove_dir_all(&self.0.name);
-    }
-}
-
 /// A bus for root and the stranger's group.
-fn shared_bus(test: &str) -> OwnBus {
-    OwnBus(BusConfig {
+fn shared_bus(test: &str) -> BusConfig {
+    BusConfig {
         mode: 0o770,
         group: Some(STRANGER.to_string()),
         ..bus(test)
-    })
+    }
 }
 
 fn is_root(test: &str) -> bool {
@@ -286,6 +267,7 @@ fn a_swapped_link_changes_no_file() {
     let found = fs::metadata(&secret).unwrap();
     let access = (found.mode() & 0o7777, found.uid(), found.gid());
     fs::remove_file(&secret).unwrap();
+    let _left = fs::remove_dir_all(&config.name);
     assert_eq!(access, (0o600, 0, 0), "mode, user and group of the secret");
 }
 
@@ -409,6 +391,7 @@ fn a_descriptor_that_blocks_on_close_freezes_nobody() {
         in_time("closing the port", move || drop(victim));
         in_time("closing the node", move || drop(node));
         drop(stranger);
+        let _left = fs::remove_dir_all(&config.name);
     }
 }
 
@@ -456,13 +439,16 @@ fn a_watcher_is_not_frozen_by_a_port() {
         return;
     }
     let config = shared_bus("watched");
-    let _node = open(&config, "victim");
-    let _stranger = attack(TEST, "listen", &config);
+    let node = open(&config, "victim");
+    let stranger = attack(TEST, "listen", &config);
     let name = config.name.clone();
     let seen = in_time("watching", move || {
         Observer::open(&name, "stranger.9".parse().unwrap()).map(|_| ())
     });
     println!("{}", seen.expect_err("a view of nothing"));
+    drop(stranger);
+    drop(node);
+    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -489,8 +475,11 @@ fn one_user_does_not_take_all_entries() {
     let config = shared_bus("entries");
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
-    let _stranger = attack(TEST, "all", &config);
+    let stranger = attack(TEST, "all", &config);
     assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -540,6 +529,7 @@ fn one_user_does_not_take_all_descriptors() {
     victim.let_go();
     let said = victim.wait_for("the victim opens");
     drop((victim, stranger, node));
+    let _left = fs::remove_dir_all(&config.name);
     assert!(said.contains("true"), "{said}");
 }
 
@@ -624,8 +614,11 @@ fn a_member_replaces_nobodys_port() {
     let config = shared_bus("replace");
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
-    let _stranger = attack(TEST, "replace", &config);
+    let stranger = attack(TEST, "replace", &config);
     assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -656,6 +649,7 @@ fn a_member_sends_under_no_other_name() {
     let output = child.stdin(std::process::Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     drop((victim, node, honest));
+    let _left = fs::remove_dir_all(&config.name);
     assert!(said.contains("as honest: Some(Refused)"), "{said}");
     assert!(said.contains("as nobody-there: Some(Refused)"), "{said}");
     assert!(said.contains("as stranger: Some(Offer)"), "{said}");
@@ -688,7 +682,7 @@ fn a_held_lock_stops_nobody() {
     let config = shared_bus("lock");
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
-    let _stranger = attack(TEST, "lock", &config);
+    let stranger = attack(TEST, "lock", &config);
     let copy = config.clone();
     in_time("opening and closing", move || {
         drop(queuing(&open(&copy, "other"), 8));
@@ -696,6 +690,8 @@ fn a_held_lock_stops_nobody() {
         assert_served(&copy, &mut victim);
         drop((victim, node));
     });
+    drop(stranger);
+    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -719,7 +715,6 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     if !is_root(TEST) {
         return;
     }
-    let shared = shared_bus("allow");
     let config = BusConfig {
         allow: vec![
             BusRule {
@@ -731,7 +726,7 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
                 ..BusRule::of(&VICTIM.to_string())
             },
         ],
-        ..shared.clone()
+        ..shared_bus("allow")
     };
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
@@ -745,6 +740,7 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     let output = child.stdin(std::process::Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     drop((victim, other, node));
+    let _left = fs::remove_dir_all(&config.name);
     assert!(
         matches!(absent, Err(PortError::PeerAbsent { .. })),
         "{absent:?}"
@@ -807,6 +803,9 @@ fn a_full_event_holds_no_sender_up() {
         victim
     });
     assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -879,6 +878,9 @@ fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
     }
     println!("not woken for the first time after {:?}", started.elapsed());
     assert_served(&config, &mut victim);
+    drop(stranger);
+    drop((victim, node));
+    let _left = fs::remove_dir_all(&config.name);
 }
 
 /// The events of this process.

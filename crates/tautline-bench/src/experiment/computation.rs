@@ -18,13 +18,12 @@ use tautline_report::plot::{self, latency_text};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
-use super::side_cpus::{SideCpus, joined, settle};
-use super::stream::{Ends, StreamEnd, Usage, over_ports, over_tcp, over_udp};
+use super::place::{Place, joined, settle};
+use super::stream::{Ends, Receiver, Sender, Sends, Usage, over_ports, over_tcp, over_udp};
 use super::{
     Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
 };
-use crate::path::Sends;
-use crate::path::nodes::NodePair;
+use crate::nodes::HostNodes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -125,7 +124,7 @@ struct Sample {
 
 /// Results beside one stream.
 #[derive(Clone, Debug, Default)]
-struct StreamSamples {
+struct Found {
     samples: Vec<Sample>,
     messages: u64,
     lost: u64,
@@ -133,13 +132,13 @@ struct StreamSamples {
 }
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
-    let place = SideCpus::choose()?;
+    let place = Place::find()?;
     let plan = Plan::of(request.scale);
     let hosts = Hosts::create(&HostsOptions {
         cable_count: 3,
         ..HostsOptions::default()
     })?;
-    let nodes = NodePair::on_cable(
+    let nodes = HostNodes::open(
         &hosts,
         Beside::Tautline.cable(),
         LinkKind::Xdp,
@@ -149,7 +148,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let mut streams = open(&hosts, &nodes)?;
     let _idle = tuning::hold_off_idle_states();
     let rounds = calibrate(plan.work_ns, place)?;
-    let mut found: Vec<StreamSamples> = Beside::ALL.map(|_| StreamSamples::default()).into();
+    let mut found: Vec<Found> = Beside::ALL.map(|_| Found::default()).into();
     let total = plan.turns * Beside::ALL.len() as u64;
     for turn in 0..plan.turns {
         for step in 0..Beside::ALL.len() {
@@ -174,7 +173,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
 }
 
 /// Puts the receive processing of all streams on the computation's CPU; says how that of the two threads is done.
-fn place_receiving(hosts: &Hosts, place: SideCpus) -> Result<[String; 2], ExperimentError> {
+fn place_receiving(hosts: &Hosts, place: Place) -> Result<[String; 2], ExperimentError> {
     let cpu = place.receiver_cpu;
     receive::steered(hosts, Host::B, Beside::Udp.cable(), cpu)?;
     receive::with_poll(hosts, Host::B, Beside::UdpInThread.cable())?;
@@ -184,7 +183,7 @@ fn place_receiving(hosts: &Hosts, place: SideCpus) -> Result<[String; 2], Experi
     ])
 }
 
-fn open(hosts: &Hosts, nodes: &NodePair<'_>) -> Result<Vec<Option<Ends>>, ExperimentError> {
+fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<Vec<Option<Ends>>, ExperimentError> {
     const PORT: u16 = 7400;
     Beside::ALL
         .iter()
@@ -195,6 +194,7 @@ fn open(hosts: &Hosts, nodes: &NodePair<'_>) -> Result<Vec<Option<Ends>>, Experi
                 Beside::Tcp => Some(over_tcp(hosts, cable, PORT, TCP)?),
                 Beside::Udp | Beside::UdpInThread => Some(over_udp(hosts, cable, PORT, WINDOW)?),
                 Beside::Tautline => Some(over_ports(
+                    hosts,
                     nodes,
                     1,
                     WINDOW,
@@ -216,8 +216,8 @@ struct Computation {
 fn one_turn(
     computation: &Computation,
     stream: Option<&mut Ends>,
-    place: SideCpus,
-    found: &mut StreamSamples,
+    place: Place,
+    found: &mut Found,
 ) -> Result<(), ExperimentError> {
     let received = &AtomicU64::new(0);
     let (sending, receiving) = (&AtomicBool::new(false), &AtomicBool::new(false));
@@ -248,22 +248,22 @@ fn one_turn(
 }
 
 fn send(
-    sender: &mut StreamEnd,
-    place: SideCpus,
+    sender: &mut Sender,
+    place: Place,
     stop: &AtomicBool,
 ) -> std::io::Result<super::window::Sent> {
     tautline_testbed::child::pin(place.sender_cpu)?;
-    sender.send(&[0x5a; MESSAGE_BYTES], stop)
+    sender.run(&[0x5a; MESSAGE_BYTES], stop)
 }
 
 fn listen(
-    receiver: &mut StreamEnd,
-    place: SideCpus,
+    receiver: &mut Receiver,
+    place: Place,
     received: &AtomicU64,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
     tautline_testbed::child::pin(place.receiver_cpu)?;
-    receiver.receive(MESSAGE_BYTES, received, stop)
+    receiver.run(MESSAGE_BYTES, received, stop)
 }
 
 /// The samples of a turn, the messages that were received meanwhile, and how long that was.
@@ -271,7 +271,7 @@ type Computed = (Vec<Sample>, u64, u64);
 
 fn compute(
     computation: &Computation,
-    place: SideCpus,
+    place: Place,
     received: &AtomicU64,
 ) -> Result<Computed, ExperimentError> {
     settle(place.receiver_cpu, place.fifo)?;
@@ -300,7 +300,7 @@ fn compute(
 }
 
 /// Rounds of work that take about `work_ns` where nothing disturbs.
-pub(super) fn calibrate(work_ns: u64, place: SideCpus) -> Result<u64, ExperimentError> {
+pub(super) fn calibrate(work_ns: u64, place: Place) -> Result<u64, ExperimentError> {
     const TRIES: u32 = 50;
     const ROUNDS: u64 = 8;
     let measure = || {
@@ -350,7 +350,7 @@ impl Matrices {
     }
 }
 
-fn settings(outcome: &mut Outcome, plan: &Plan, rounds: u64, place: SideCpus) {
+fn settings(outcome: &mut Outcome, plan: &Plan, rounds: u64, place: Place) {
     outcome.set("period_ns", plan.period_ns);
     outcome.set("computations_of_each", plan.computations * plan.turns);
     outcome.set("turns_of_each", plan.turns);
@@ -371,11 +371,7 @@ fn settings(outcome: &mut Outcome, plan: &Plan, rounds: u64, place: SideCpus) {
     );
 }
 
-fn active(
-    nodes: &NodePair<'_>,
-    processing: &[String; 2],
-    place: SideCpus,
-) -> Vec<(String, String)> {
+fn active(nodes: &HostNodes, processing: &[String; 2], place: Place) -> Vec<(String, String)> {
     let cpu = place.receiver_cpu;
     let row = |beside: Beside, text: String| (beside.name().to_owned(), text);
     vec![
@@ -415,7 +411,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(found: &StreamSamples, plan: &Plan) -> Figures {
+    fn of(found: &Found, plan: &Plan) -> Figures {
         let [mut run, mut lateness, mut jitter] = [(); 3].map(|()| LatencyHistogram::new());
         for sample in &found.samples {
             run.record(sample.end_ns - sample.begin_ns);
@@ -446,7 +442,7 @@ impl Figures {
     }
 }
 
-fn tell(outcome: &mut Outcome, plan: &Plan, found: &[StreamSamples]) {
+fn tell(outcome: &mut Outcome, plan: &Plan, found: &[Found]) {
     let figures: Vec<Figures> = found.iter().map(|one| Figures::of(one, plan)).collect();
     let all = || Beside::ALL.into_iter().zip(found).zip(&figures);
     outcome.rows = all()
@@ -457,7 +453,7 @@ fn tell(outcome: &mut Outcome, plan: &Plan, found: &[StreamSamples]) {
     judge(outcome, &figures);
 }
 
-fn row(beside: Beside, found: &StreamSamples, figures: &Figures) -> Value {
+fn row(beside: Beside, found: &Found, figures: &Figures) -> Value {
     let (p999, max) = figures.spread();
     let mut row = serde_json::to_value(figures.run.summary()).expect("a summary is plain data");
     row["path"] = beside.name().into();
@@ -483,20 +479,19 @@ fn row(beside: Beside, found: &StreamSamples, figures: &Figures) -> Value {
     row
 }
 
-fn per_second(found: &StreamSamples) -> u64 {
+fn per_second(found: &Found) -> u64 {
     (found.messages as f64 / Duration::from_nanos(found.measured_ns.max(1)).as_secs_f64()) as u64
 }
 
 fn table<'a>(
-    all: impl Iterator<Item = ((Beside, &'a StreamSamples), &'a Figures)>,
+    all: impl Iterator<Item = ((Beside, &'a Found), &'a Figures)>,
 ) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
         "beside",
-        "run time: p50",
-        "p99",
+        "run time: min",
+        "p50",
         "p99.9",
         "max",
-        "min",
         "p99.9 / min",
         "max / min",
         "period jitter: p99",
@@ -508,11 +503,10 @@ fn table<'a>(
         let (p999, max) = figures.spread();
         vec![
             beside.name().to_owned(),
+            latency_text(run.min_ns),
             latency_text(run.p50_ns),
-            latency_text(run.p99_ns),
             latency_text(run.p999_ns),
             latency_text(run.max_ns),
-            latency_text(run.min_ns),
             format!("{p999:.3}"),
             format!("{max:.3}"),
             latency_text(jitter.p99_ns),
@@ -524,9 +518,9 @@ fn table<'a>(
 }
 
 /// The turn in the middle of the run, as the paper shows it.
-fn snapshot(plan: &Plan, found: &[StreamSamples]) -> Chart {
+fn snapshot(plan: &Plan, found: &[Found]) -> Chart {
     let middle = plan.turns / 2;
-    let line = |(beside, found): (Beside, &StreamSamples)| {
+    let line = |(beside, found): (Beside, &Found)| {
         let samples: Vec<&Sample> = found
             .samples
             .iter()

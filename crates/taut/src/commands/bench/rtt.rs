@@ -12,8 +12,7 @@ use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::cli::{self, CommandError};
 use crate::units;
-use tautline_bench::echo::{self, Path};
-use tautline_bench::path::PathError;
+use tautline_bench::echo::{self, EchoError, Path};
 use tautline_bench::rtt::{self, Outcome, Row, RttError, Settings};
 use tautline_report::table;
 
@@ -38,10 +37,10 @@ pub(super) struct Arguments {
     )]
     sizes: Vec<usize>,
     /// Round trips of each path at each size.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = units::count)]
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     count: u64,
     /// Round trips in one slice.
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = units::count)]
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
     slice: u64,
     /// Time after which a round trip counts as lost, 1s or plain milliseconds.
     #[arg(long, alias = "time-limit-ms", value_name = "TIME", default_value = "100ms", value_parser = units::some_milliseconds)]
@@ -97,18 +96,18 @@ fn explain(error: RttError) -> CommandError {
         RttError::Settings(_) => CommandError::usage(what, "see `taut bench rtt --help`"),
         RttError::Hosts(error) => CommandError::failed(what, error.remedy()),
         RttError::Path {
-            source: PathError::Open(_) | PathError::Port(_) | PathError::Floor(_),
+            source: EchoError::NotAvailable { .. },
             ..
         } => CommandError::failed(
             what,
             "leave it out of --paths; `taut doctor` shows what this machine can do",
         ),
         RttError::Path {
-            source: PathError::Hosts(error),
+            source: EchoError::Hosts(error),
             ..
         } => CommandError::failed(what, error.remedy()),
         RttError::Path {
-            source: PathError::PayloadSize { .. },
+            source: EchoError::PayloadSize { .. },
             ..
         } => CommandError::usage(what, "choose smaller --sizes, or leave that path out"),
         RttError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),

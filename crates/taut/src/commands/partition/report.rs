@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tautline_partition::{
-    ActivePartition, Census, Form, Partition, PartitionConfig, Plan, Runner, Stays,
-};
+use tautline_partition::{Census, Form, Found, Partition, PartitionConfig, Plan, Runner, Stays};
 use tautline_report::{table, text};
 use tautline_state::journal::Change;
 use tautline_state::process::Stat;
@@ -90,7 +88,7 @@ fn stays_text(stays: &[Stays]) -> String {
     table::words(rows)
 }
 
-pub(super) fn list_text(found: &[ActivePartition]) -> String {
+pub(super) fn list_text(found: &[Found]) -> String {
     if found.is_empty() {
         return "no partitions\n".to_owned();
     }
@@ -111,18 +109,18 @@ pub(super) fn list_text(found: &[ActivePartition]) -> String {
     )
 }
 
-fn form(found: &ActivePartition) -> &'static str {
+fn form(found: &Found) -> &'static str {
     found.form.map_or("is being made", Form::text)
 }
 
-fn memory(found: &ActivePartition) -> String {
+fn memory(found: &Found) -> String {
     match found.memory_bytes {
         0 => "-".to_owned(),
         bytes => format!("{} MiB", bytes.div_ceil(1 << 20)),
     }
 }
 
-pub(super) fn found_json(found: &ActivePartition) -> Value {
+pub(super) fn found_json(found: &Found) -> Value {
     let settings = found.settings.iter();
     let settings = settings
         .map(|(setting, before)| json!({ "setting": setting.to_string(), "before": before }));
@@ -144,7 +142,7 @@ pub(super) fn found_json(found: &ActivePartition) -> Value {
 
 /// A partition with the counts of a time.
 pub(super) struct View<'a> {
-    found: &'a ActivePartition,
+    found: &'a Found,
     time: Duration,
     processes: Vec<u32>,
     interrupts: Vec<(String, u64)>,
@@ -153,11 +151,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(
-        found: &'a ActivePartition,
-        then: &Census,
-        time: Option<Duration>,
-    ) -> View<'a> {
+    pub(super) fn new(found: &'a Found, then: &Census, time: Option<Duration>) -> View<'a> {
         let now = Census::now(&found.cpus);
         let processes = found.processes();
         let since = || {

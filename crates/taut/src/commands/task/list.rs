@@ -88,10 +88,7 @@ fn row(task: &TaskDescription, view: &TaskView) -> Vec<String> {
     let response = view.response;
     vec![
         name(&task.name),
-        match task.priority {
-            0 => "deadline".to_owned(),
-            priority => priority.to_string(),
-        },
+        task.priority.to_string(),
         time(task.period),
         view.jobs.to_string(),
         view.missed.to_string(),
