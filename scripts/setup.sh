@@ -119,6 +119,9 @@ find_missing() {
     # The pages are looked at in a real browser, kernels are booted, the probe is held against another.
     need "chromium" "a headless browser (chromium)" has_browser
     need "qemu-system-x86" "qemu-system-x86_64" has_commands qemu-system-x86_64
+    # Guests are built and run.
+    need "qemu-system-arm" "qemu-system-aarch64" has_commands qemu-system-aarch64
+    need "lld" "ld.lld" has_commands ld.lld
     need "rt-tests" "cyclictest" has_commands cyclictest
 }
 

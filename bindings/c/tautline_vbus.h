@@ -683,6 +683,505 @@ static inline uint32_t tlb_kicks(const struct tlb_producer_head *producer)
 	return TLB_LOAD_ACQUIRE(&producer->kick);
 }
 
+/* ---- Window: the bus in memory that is just there ---------------------------------------------------------------- */
+
+/* A guest and Linux share one piece of memory: first the region that Linux writes, then the guest's. Linux's head lists
+ * the connections; both sides compute from the list where each memory lies. This is the guest's side:
+ *
+ *     struct tlw_window window;
+ *     struct tlw_port port;
+ *     struct tlw_address from;
+ *     struct tlb_message message;
+ *
+ *     while (tlw_join(&window, memory, bytes) != TLB_OK)
+ *             ;
+ *     tlw_port_open(&port, &window, 7);
+ *     for (;;) {
+ *             tlw_beat(&window);
+ *             if (tlw_receive(&port, &message, &from)) {
+ *                     tlw_send(&port, from, message.priority, message.payload, message.length, 0);
+ *                     tlw_release(&port, &message);
+ *                     if (tlw_wanted(&port))
+ *                             ring the doorbell
+ *             }
+ *     }
+ */
+
+#define TLW_MAGIC UINT32_C(0x544c5731) /* "TLW1" */
+#define TLW_VERSION 1
+#define TLW_SIDE_LINUX 1
+#define TLW_SIDE_GUEST 2
+#define TLW_TO_GUEST 1
+#define TLW_TO_LINUX 2
+#define TLW_CONNECTIONS_MAX 32
+#define TLW_PEERS_MAX 64
+#define TLW_HEAD_BYTES 8192
+#define TLW_ADDRESS_BYTES 8
+#define TLW_WINDOW_BYTES_MAX (UINT64_C(256) << 20)
+
+/* A connection in the table of a region's head. */
+struct tlw_connection {
+	uint16_t kind;
+	uint16_t port; /* the guest's */
+	uint16_t direction;
+	uint16_t zero;
+	uint32_t depth; /* 0 sampling */
+	uint32_t message_bytes_max; /* with the address */
+	uint8_t rest[48];
+};
+
+/* A name in the table of Linux's region. */
+struct tlw_peer {
+	uint32_t turn; /* even: the name is whole; 0: there is none */
+	uint8_t rest[28];
+	uint8_t name[TLB_NAME_BYTES];
+};
+
+/* Head of a region. */
+struct tlw_head {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t side;
+	uint64_t generation; /* of its writer's life; written last; 0: not there */
+	uint64_t region_bytes;
+	uint64_t peer_generation; /* of the other side, as noted */
+	uint64_t window_bytes;
+	uint32_t connection_count;
+	uint32_t silence_max_ms; /* of the other side, before it is taken for dead; 0: any */
+	uint8_t rest[16];
+	uint32_t heartbeat;
+	uint32_t doorbells; /* rung by this side, for people */
+	uint8_t life_rest[56];
+	uint8_t more_rest[128];
+	struct tlw_connection connections[TLW_CONNECTIONS_MAX];
+	uint8_t page_rest[1792];
+	struct tlw_peer peers[TLW_PEERS_MAX];
+};
+
+TLB_ASSERT(window_connection, sizeof(struct tlw_connection) == 64);
+TLB_ASSERT(window_peer, sizeof(struct tlw_peer) == 64);
+TLB_ASSERT(window_head, sizeof(struct tlw_head) == TLW_HEAD_BYTES);
+TLB_ASSERT(window_heartbeat, offsetof(struct tlw_head, heartbeat) == 64);
+TLB_ASSERT(window_connections, offsetof(struct tlw_head, connections) == 256);
+TLB_ASSERT(window_peers, offsetof(struct tlw_head, peers) == 4096);
+
+/* Sender or receiver of a message. To answer, send to where a message came from. */
+struct tlw_address {
+	uint16_t peer;
+	uint16_t turn;
+	uint16_t port;
+};
+
+/* A window that was joined. Its fields are nobody else's business. */
+struct tlw_window {
+	const struct tlw_head *linux_side;
+	struct tlw_head *own;
+	uint64_t generation;
+	uint32_t count;
+	struct tlw_connection connections[TLW_CONNECTIONS_MAX];
+};
+
+/* A port of a window, one thread at a time. Its fields are nobody else's business. */
+struct tlw_port {
+	const struct tlw_window *window;
+	uint32_t in;  /* index of the connection to us; TLW_CONNECTIONS_MAX: none */
+	uint32_t out; /* from us */
+	bool in_is_open;
+	uint64_t in_epoch;
+	uint64_t out_epoch;
+	struct tlb_consumer consumer;
+	struct tlb_producer producer;
+	struct tlb_sleeper sleeper;
+	uint32_t sequence;
+	bool wakes;
+};
+
+static inline uint64_t tlw_load(const uint64_t *place)
+{
+#if TLB_WIDE
+	return TLB_LOAD_ACQUIRE(place);
+#else
+	uint64_t low = TLB_LOAD_ACQUIRE((const uint32_t *)place + (TLB_BIG_ENDIAN ? 1 : 0));
+
+	return low | (uint64_t)TLB_LOAD((const uint32_t *)place + (TLB_BIG_ENDIAN ? 0 : 1)) << 32;
+#endif
+}
+
+static inline void tlw_store(uint64_t *place, uint64_t value)
+{
+#if TLB_WIDE
+	TLB_STORE_RELEASE(place, value);
+#else
+	TLB_STORE((uint32_t *)place + (TLB_BIG_ENDIAN ? 0 : 1), (uint32_t)(value >> 32));
+	TLB_STORE_RELEASE((uint32_t *)place + (TLB_BIG_ENDIAN ? 1 : 0), (uint32_t)value);
+#endif
+}
+
+static inline struct tlb_shape tlw_shape(const struct tlw_connection *connection)
+{
+	struct tlb_shape shape = TLB_ZEROS;
+
+	shape.kind = connection->kind;
+	shape.depth = connection->depth;
+	shape.message_bytes_max = connection->message_bytes_max;
+	return shape;
+}
+
+/* Offset of the memory that a side writes for connection `index`; with `count` as index, the bytes of its region. */
+static inline uint64_t tlw_offset(const struct tlw_connection *connections, uint32_t index, uint16_t side)
+{
+	uint64_t at = TLW_HEAD_BYTES;
+	uint32_t i;
+
+	for (i = 0; i < index; i++) {
+		uint16_t producer = connections[i].direction == TLW_TO_GUEST ? TLW_SIDE_LINUX : TLW_SIDE_GUEST;
+
+		at += producer == side ? tlb_producer_bytes(tlw_shape(&connections[i])) : tlb_consumer_bytes();
+	}
+	return at;
+}
+
+/* Reads the table of Linux's region into `window` and judges it. */
+static inline enum tlb_result tlw_check(struct tlw_window *window, const void *memory, uint64_t bytes)
+{
+	const struct tlw_head *head = (const struct tlw_head *)memory;
+	uint64_t linux_bytes;
+	uint64_t both;
+	uint32_t i;
+	uint32_t j;
+
+	if (bytes < TLW_HEAD_BYTES)
+		return TLB_TOO_SMALL;
+	if (tlw_load(&head->generation) == 0 || head->magic != TLW_MAGIC)
+		return TLB_NOT_BUS;
+	if (head->version != TLW_VERSION)
+		return TLB_OTHER_VERSION;
+	if (head->side != TLW_SIDE_LINUX)
+		return TLB_OTHER_ROLE;
+	window->count = head->connection_count;
+	if (window->count == 0 || window->count > TLW_CONNECTIONS_MAX)
+		return TLB_OTHER_SHAPE;
+	for (i = 0; i < window->count; i++) {
+		struct tlw_connection *one = &window->connections[i];
+
+		TLB_COPY(one, &head->connections[i], sizeof(*one));
+		if (tlb_check_shape(tlw_shape(one)) != TLB_OK || one->message_bytes_max <= TLW_ADDRESS_BYTES)
+			return TLB_OTHER_SHAPE;
+		if (one->direction != TLW_TO_GUEST && one->direction != TLW_TO_LINUX)
+			return TLB_OTHER_SHAPE;
+		for (j = 0; j < i; j++)
+			if (window->connections[j].port == one->port && window->connections[j].direction == one->direction)
+				return TLB_OTHER_SHAPE;
+	}
+	linux_bytes = tlw_offset(window->connections, window->count, TLW_SIDE_LINUX);
+	both = linux_bytes + tlw_offset(window->connections, window->count, TLW_SIDE_GUEST);
+	if (head->region_bytes != linux_bytes || head->window_bytes != both || both > TLW_WINDOW_BYTES_MAX)
+		return TLB_OTHER_SHAPE;
+	if (bytes < both)
+		return TLB_TOO_SMALL;
+	window->linux_side = head;
+	return TLB_OK;
+}
+
+static inline void tlw_zero(void *memory, uint64_t bytes)
+{
+	volatile uint32_t *word = (volatile uint32_t *)memory;
+
+	for (; bytes >= sizeof(*word); bytes -= sizeof(*word))
+		*word++ = 0;
+}
+
+/* Joins the window that lies at `memory`, aligned to a page. Anything but TLB_OK: Linux is not there yet, or it is no
+ * window of this version.
+ */
+static inline enum tlb_result tlw_join(struct tlw_window *window, void *memory, uint64_t bytes)
+{
+	enum tlb_result result = tlw_check(window, memory, bytes);
+	struct tlw_head *own;
+	uint64_t generation;
+	uint32_t i;
+
+	if (result != TLB_OK)
+		return result;
+	own = (struct tlw_head *)((uint8_t *)memory + tlw_offset(window->connections, window->count, TLW_SIDE_LINUX));
+	/* Another one in each life: Linux's is new whenever the memory is, and in the same memory they count up. */
+	generation = tlw_load(&window->linux_side->generation);
+	if (own->magic == TLW_MAGIC && tlw_load(&own->peer_generation) == generation && tlw_load(&own->generation) != 0)
+		generation = tlw_load(&own->generation) + 1;
+	tlw_store(&own->generation, 0);
+	own->magic = TLW_MAGIC;
+	own->version = TLW_VERSION;
+	own->side = TLW_SIDE_GUEST;
+	own->region_bytes = tlw_offset(window->connections, window->count, TLW_SIDE_GUEST);
+	own->window_bytes = window->linux_side->window_bytes;
+	own->connection_count = window->count;
+	own->silence_max_ms = 0;
+	tlw_store(&own->peer_generation, tlw_load(&window->linux_side->generation));
+	for (i = 0; i < window->count; i++) {
+		uint8_t *mine = (uint8_t *)own + tlw_offset(window->connections, i, TLW_SIDE_GUEST);
+
+		TLB_COPY(&own->connections[i], &window->connections[i], sizeof(window->connections[i]));
+		/* An earlier life may have announced something here. */
+		tlw_store(&((struct tlb_identity *)mine)->epoch, 0);
+	}
+	window->own = own;
+	window->generation = generation;
+	tlw_store(&own->generation, generation);
+	return TLB_OK;
+}
+
+/* Tells Linux that the guest is alive. More often than the silence that Linux accepts. */
+static inline void tlw_beat(struct tlw_window *window)
+{
+	TLB_STORE(&window->own->heartbeat, window->own->heartbeat + 1);
+}
+
+/* Silence that Linux accepts, in milliseconds; 0: any. */
+static inline uint32_t tlw_silence_max_ms(const struct tlw_window *window)
+{
+	return window->linux_side->silence_max_ms;
+}
+
+static inline uint32_t tlw_find(const struct tlw_window *window, uint16_t port, uint16_t direction)
+{
+	uint32_t i;
+
+	for (i = 0; i < window->count; i++)
+		if (window->connections[i].port == port && window->connections[i].direction == direction)
+			return i;
+	return TLW_CONNECTIONS_MAX;
+}
+
+static inline uint8_t *tlw_own_memory(const struct tlw_window *window, uint32_t index)
+{
+	return (uint8_t *)window->own + tlw_offset(window->connections, index, TLW_SIDE_GUEST);
+}
+
+static inline const uint8_t *tlw_linux_memory(const struct tlw_window *window, uint32_t index)
+{
+	return (const uint8_t *)window->linux_side + tlw_offset(window->connections, index, TLW_SIDE_LINUX);
+}
+
+/* Opens a port of the guest that Linux has listed. False: it has not. */
+static inline bool tlw_port_open(struct tlw_port *port, const struct tlw_window *window, uint16_t number)
+{
+	struct tlw_port fresh = TLB_ZEROS;
+
+	fresh.window = window;
+	fresh.in = tlw_find(window, number, TLW_TO_GUEST);
+	fresh.out = tlw_find(window, number, TLW_TO_LINUX);
+	*port = fresh;
+	if (fresh.in != TLW_CONNECTIONS_MAX) {
+		const struct tlw_connection *shape = &window->connections[fresh.in];
+		uint8_t *memory = tlw_own_memory(window, fresh.in);
+		struct tlb_identity identity = tlb_identity_of(tlw_shape(shape), TLB_ROLE_CONSUMER);
+
+		tlw_zero(memory, tlb_consumer_bytes());
+		identity.port = number;
+		port->in_epoch = window->generation * TLW_CONNECTIONS_MAX + fresh.in + 1;
+		tlw_store(&((struct tlb_connection *)(memory + TLB_FIRST_CONNECTION))->epoch, port->in_epoch);
+		tlb_announce(memory, &identity, port->in_epoch);
+	}
+	return fresh.in != TLW_CONNECTIONS_MAX || fresh.out != TLW_CONNECTIONS_MAX;
+}
+
+/* Whether the other end of the receiving connection is there. */
+static inline bool tlw_connect_in(struct tlw_port *port)
+{
+	const uint8_t *peer;
+	struct tlb_shape shape;
+	struct tlb_shape own;
+
+	if (port->in_is_open || port->in == TLW_CONNECTIONS_MAX)
+		return port->in_is_open;
+	peer = tlw_linux_memory(port->window, port->in);
+	own = tlw_shape(&port->window->connections[port->in]);
+	if (tlw_load(&((const struct tlb_identity *)peer)->epoch) != port->in_epoch ||
+	    tlb_check(peer, tlb_producer_bytes(own), TLB_ROLE_PRODUCER, &shape) != TLB_OK || shape.kind != own.kind ||
+	    shape.message_bytes_max != own.message_bytes_max || tlb_depth(shape) != tlb_depth(own))
+		return false;
+	tlb_consumer_open(&port->consumer, tlw_own_memory(port->window, port->in), own, peer, 0);
+	port->in_is_open = true;
+	return true;
+}
+
+/* Whether the other end of the sending connection is there. */
+static inline bool tlw_connect_out(struct tlw_port *port)
+{
+	const uint8_t *peer;
+	uint8_t *memory;
+	struct tlb_shape own;
+	struct tlb_shape shape;
+	struct tlb_identity identity;
+	uint64_t offered;
+	uint32_t class_index;
+	uint32_t position;
+
+	if (port->out_epoch != 0)
+		return true;
+	/* Until Linux has noted this life, what it offers is of the one before. */
+	if (port->out == TLW_CONNECTIONS_MAX ||
+	    tlw_load(&port->window->linux_side->peer_generation) != port->window->generation)
+		return false;
+	peer = tlw_linux_memory(port->window, port->out);
+	own = tlw_shape(&port->window->connections[port->out]);
+	offered = tlw_load(&((const struct tlb_identity *)peer)->epoch);
+	if (offered == 0 || tlb_check(peer, tlb_consumer_bytes(), TLB_ROLE_CONSUMER, &shape) != TLB_OK ||
+	    shape.kind != own.kind || shape.message_bytes_max != own.message_bytes_max)
+		return false;
+	memory = tlw_own_memory(port->window, port->out);
+	tlw_zero(memory, TLB_FIRST_SLOT);
+	tlb_producer_open(&port->producer, memory, own, peer, 0);
+	for (class_index = 0; class_index < tlb_classes(own); class_index++)
+		for (position = 0; position < tlb_depth(own); position++)
+			TLB_STORE(&tlb_producer_slot(&port->producer, class_index, position)->turn, 0);
+	identity = tlb_identity_of(own, TLB_ROLE_PRODUCER);
+	identity.port = port->window->connections[port->out].port;
+	tlb_announce(memory, &identity, offered);
+	port->out_epoch = offered;
+	return true;
+}
+
+/* Whether the port is open in all its directions. Receiving and sending see to that by themselves. */
+static inline bool tlw_is_open(struct tlw_port *port)
+{
+	bool in = port->in == TLW_CONNECTIONS_MAX || tlw_connect_in(port);
+	bool out = port->out == TLW_CONNECTIONS_MAX || tlw_connect_out(port);
+
+	return in && out;
+}
+
+static inline bool tlw_strip(struct tlb_message *message, struct tlw_address *from)
+{
+	if (message->length < TLW_ADDRESS_BYTES)
+		return false;
+	TLB_COPY(from, message->payload, sizeof(*from));
+	message->payload = (const uint8_t *)message->payload + TLW_ADDRESS_BYTES;
+	message->length -= TLW_ADDRESS_BYTES;
+	return true;
+}
+
+/* The most urgent message, which stays until tlw_release, and who sent it. False: there is none. */
+static inline bool tlw_receive(struct tlw_port *port, struct tlb_message *message, struct tlw_address *from)
+{
+	(void)tlw_is_open(port);
+	if (!port->in_is_open || !tlb_peek_most_urgent(&port->consumer, message))
+		return false;
+	if (tlw_strip(message, from))
+		return true;
+	tlb_release(&port->consumer, message->priority);
+	return false;
+}
+
+/* Gives the place of a message back. */
+static inline void tlw_release(struct tlw_port *port, const struct tlb_message *message)
+{
+	tlb_release(&port->consumer, message->priority);
+}
+
+/* The newest value of a sampling port, which stays as it is until the next call; value->fresh tells whether it is
+ * new. False: there has never been one.
+ */
+static inline bool tlw_read(struct tlw_port *port, struct tlb_message *value, struct tlw_address *from)
+{
+	(void)tlw_is_open(port);
+	return port->in_is_open && tlb_read(&port->consumer, value) && tlw_strip(value, from);
+}
+
+/* Address of a port of a node whose name Linux's table has. False: it has not. */
+static inline bool tlw_find_peer(const struct tlw_window *window, const char *name, uint16_t number,
+				 struct tlw_address *address)
+{
+	uint32_t i;
+	uint32_t at;
+
+	for (i = 0; i < TLW_PEERS_MAX; i++) {
+		const struct tlw_peer *peer = &window->linux_side->peers[i];
+		uint32_t turn = TLB_LOAD_ACQUIRE(&peer->turn);
+
+		if (turn == 0 || (turn & 1) != 0)
+			continue;
+		for (at = 0; at < TLB_NAME_BYTES && name[at] != 0; at++)
+			if (((const volatile uint8_t *)peer->name)[at] != (uint8_t)name[at])
+				break;
+		if (at == TLB_NAME_BYTES || name[at] != 0 || ((const volatile uint8_t *)peer->name)[at] != 0)
+			continue;
+		TLB_FENCE();
+		if (TLB_LOAD(&peer->turn) != turn)
+			continue;
+		address->peer = (uint16_t)i;
+		address->turn = (uint16_t)turn;
+		address->port = number;
+		return true;
+	}
+	return false;
+}
+
+/* Sends a message to a peer, or makes it the newest value for it. `now_ns` is the time that Linux is to take for its
+ * arrival; 0: when Linux sees it. False: Linux is not there, it is too long, or (counted) its priority is full. Then,
+ * once for all that was sent from this port, ask tlw_wanted.
+ */
+static inline bool tlw_send(struct tlw_port *port, struct tlw_address to, uint32_t priority, const void *message,
+			    uint32_t length, uint64_t now_ns)
+{
+	uint16_t address[4];
+	uint8_t *payload;
+	uint32_t bytes = length + TLW_ADDRESS_BYTES;
+
+	if (!tlw_connect_out(port) || bytes < length || bytes > port->producer.shape.message_bytes_max)
+		return false;
+	address[0] = to.peer;
+	address[1] = to.turn;
+	address[2] = to.port;
+	address[3] = 0;
+	if (port->producer.shape.kind == TLB_KIND_QUEUING)
+		payload = (uint8_t *)tlb_borrow(&port->producer, priority);
+	else
+		payload = (uint8_t *)tlb_borrow_value(&port->producer);
+	if (payload == NULL) {
+		tlb_give_up(&port->producer, priority);
+		return false;
+	}
+	TLB_COPY(payload, address, sizeof(address));
+	TLB_COPY(payload + TLW_ADDRESS_BYTES, message, length);
+	if (port->producer.shape.kind == TLB_KIND_QUEUING) {
+		tlb_publish(&port->producer, priority, bytes, port->sequence++, now_ns);
+	} else {
+		tlb_publish_value(&port->producer, bytes, port->sequence++, priority % TLB_CLASS_COUNT, now_ns);
+		port->wakes |= tlb_wanted(&port->producer) != TLB_KICK_NONE;
+	}
+	return true;
+}
+
+/* After sending: whether Linux sleeps and its doorbell is to be rung. */
+static inline bool tlw_wanted(struct tlw_port *port)
+{
+	bool wanted = port->wakes;
+
+	port->wakes = false;
+	if (port->out_epoch != 0 && tlb_wanted(&port->producer) != TLB_KICK_NONE)
+		wanted = true;
+	if (wanted)
+		TLB_STORE(&port->window->own->doorbells, port->window->own->doorbells + 1);
+	return wanted;
+}
+
+/* Announces that the guest will sleep until its doorbell rings. Then look at every port once more, and sleep only if
+ * there is nothing; interrupts come in the way of the platform (WFI with interrupts masked, HLT after STI).
+ */
+static inline void tlw_arm(struct tlw_port *port)
+{
+	if (tlw_connect_in(port))
+		tlb_arm(&port->sleeper, port->consumer.head, TLB_KICK_DESCRIPTOR);
+}
+
+/* The guest is awake. */
+static inline void tlw_disarm(struct tlw_port *port)
+{
+	if (port->in_is_open)
+		tlb_disarm(&port->sleeper, port->consumer.head);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,3 +24,4 @@ pub mod seeds;
 pub mod smoother;
 pub mod targets;
 pub mod vbus;
+pub mod window;

@@ -37,6 +37,7 @@ fn made_for(target: &str) -> Vec<Vec<u8>> {
         "loss" => lines(LOSS).map(|vector| sequences(&vector)).collect(),
         "ip_receive" | "ip_reassembly" => crate::ip::seeds(target),
         "vbus_handshake" | "vbus_identity" | "vbus_memory" => crate::vbus::seeds(target),
+        "vbus_window" => crate::window::seeds(),
         #[cfg(feature = "c-interface")]
         "c_interface" => crate::c_interface::seeds(),
         _ => text(),

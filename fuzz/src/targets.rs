@@ -33,6 +33,7 @@ pub const ALL: &[Target] = &[
     ("vbus_handshake", crate::vbus::vbus_handshake),
     ("vbus_identity", crate::vbus::vbus_identity),
     ("vbus_memory", crate::vbus::vbus_memory),
+    ("vbus_window", crate::window::vbus_window),
     #[cfg(feature = "c-interface")]
     ("c_interface", crate::c_interface::c_interface),
 ];

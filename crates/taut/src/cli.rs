@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, init, neigh, node, partition, ping, recv,
-    send, smooth, status, task, vbus,
+    bench, completions, demo, doctor, echo, experiment, guest, init, neigh, node, partition, ping,
+    recv, send, status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -48,8 +48,6 @@ pub enum Command {
     Node(node::Arguments),
     /// Show and change the neighbour table of a control process.
     Neigh(neigh::Arguments),
-    /// Hold other traffic back, so that real-time messages are not lost in a switch.
-    Smooth(smooth::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
     /// Answer the messages of `taut ping`.
@@ -66,6 +64,8 @@ pub enum Command {
     Task(task::Arguments),
     /// Set CPUs and memory aside for real-time work, and give them back.
     Partition(partition::Arguments),
+    /// Run programs with a machine of their own beside Linux.
+    Guest(guest::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
 }
@@ -168,7 +168,6 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Experiment(arguments) => experiment::run(arguments),
         Command::Node(arguments) => node::run(arguments),
         Command::Neigh(arguments) => neigh::run(arguments),
-        Command::Smooth(arguments) => smooth::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),
@@ -177,6 +176,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
+        Command::Guest(arguments) => guest::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

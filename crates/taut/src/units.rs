@@ -29,6 +29,12 @@ pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Reads a number of things, 1 or more.
+pub fn count(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+}
+
 /// Reads a time; a plain number is nanoseconds.
 pub fn nanoseconds(text: &str) -> Result<Duration, String> {
     time(text, NANOSECOND, "nanoseconds")

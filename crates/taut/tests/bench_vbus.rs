@@ -154,7 +154,8 @@ fn settings_that_make_no_sense_are_refused() {
     for (arguments, reason) in [
         (["--sizes", "7"], "a size of 7 bytes"),
         (["--throughput-sizes", "65537"], "a size of 65537 bytes"),
-        (["--rounds", "0"], "must be 1 or more"),
+        (["--rounds", "0"], "expected a whole number, 1 or more"),
+        (["--rounds", "5x"], "expected a whole number, 1 or more"),
         (["--slice", "x"], "invalid value"),
         (
             ["--client-cpu", "100000"],

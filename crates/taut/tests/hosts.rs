@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tautline_bench::echo::{EchoError, Path as EchoPath, PathOptions, open_paths};
-use tautline_bench::load::{Load, LoadTool, Pace, Place};
+use tautline_bench::echo::{Ends, Path as EchoPath, PathOptions, open_paths};
+use tautline_bench::load::{Load, LoadTool, Pace};
+use tautline_bench::path::sides::Sides;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
 
 /// Makes hosts, or says why the test is skipped.
@@ -132,11 +133,11 @@ fn loads_run_between_hosts_and_die_with_their_handle() {
         return;
     };
     for tool in [LoadTool::BuiltIn, LoadTool::best()] {
-        let load = Load::start_with(tool, &Place::between(&hosts, 0), Pace::Full).unwrap();
+        let load = Load::start_with(tool, Sides::Hosts(&hosts, 0), Pace::Full).unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let report = load.stop().unwrap();
         assert!(report.gbit_per_s > 0.0, "{report:?}");
-        drop(Load::start_with(tool, &Place::between(&hosts, 0), Pace::Full).unwrap());
+        drop(Load::start_with(tool, Sides::Hosts(&hosts, 0), Pace::Full).unwrap());
     }
     let output = hosts
         .command(Host::B, "ip")
@@ -167,17 +168,22 @@ fn late_replies_are_not_taken_for_the_next() {
         EchoPath::Queuing,
         EchoPath::Packet,
     ] {
-        let mut ends = open_paths(&[path], &hosts, &options).unwrap();
-        let (mut client, mut server) = ends.remove(0);
+        let mut paths = match open_paths(&[path], &hosts, &options) {
+            Ok(paths) => paths,
+            Err((path, error)) => panic!("{path}: {error}"),
+        };
+        let Ends {
+            asking: mut client,
+            answering: mut server,
+            ..
+        } = paths.remove(0);
         // Nobody serves: the round trip is lost, and its message waits.
-        assert!(
-            matches!(client.round_trip(b"first..."), Err(EchoError::TimedOut)),
-            "{path}"
-        );
+        let limit = options.time_limit;
+        assert!(!client.round_trip(b"first...", limit).unwrap(), "{path}");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| server.serve(8, &stop, &mut |_| {}));
-            let served = (0..500).find(|_| client.round_trip(b"second..").is_ok());
+            let served = (0..500).find(|_| client.round_trip(b"second..", limit).unwrap());
             assert!(served.is_some(), "{path}");
             stop.store(true, Ordering::Relaxed);
             serving.join().unwrap().unwrap();

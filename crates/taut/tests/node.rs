@@ -379,7 +379,7 @@ fn control_room(hosts: &Hosts) -> PathBuf {
     let cookie = hosts
         .inside(Host::A, || {
             let socket = UnixDatagram::unbound().unwrap();
-            sys::namespace_cookie(&socket).unwrap()
+            tautline_state::namespace_cookie(&socket).unwrap()
         })
         .unwrap();
     let room = PathBuf::from(format!("/run/tautline/net-{cookie}/control"));

@@ -41,6 +41,20 @@ fn no_comment_begins_with_what_or_who() {
 }
 
 #[test]
+fn no_file_has_both_sides_of_a_merge() {
+    let sides = ["<".repeat(7), ">".repeat(7)];
+    let mut found = String::new();
+    for path in files(&["rs", "c", "h", "sh", "toml", "py", "md"]) {
+        let text = fs::read_to_string(&path).expect("a text file");
+        let begins = |line: &str| sides.iter().any(|side| line.starts_with(side.as_str()));
+        if text.lines().any(begins) {
+            writeln!(found, "{}", path.display()).unwrap();
+        }
+    }
+    assert!(found.is_empty(), "keep one side:\n{found}");
+}
+
+#[test]
 fn prose_is_at_most_120_columns_wide() {
     let mut found = String::new();
     for path in files(&["rs", "c", "h", "sh", "toml", "py", "md"]) {

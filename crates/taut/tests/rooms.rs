@@ -19,9 +19,17 @@ const CRATES: [(&str, &[&str]); 13] = [
         "tautline",
         &["tautline-proto", "tautline-shm", "tautline-state"],
     ),
+    (
+        "tautline-guest",
+        &[
+            "tautline",
+            "tautline-partition",
+            "tautline-shm",
+            "tautline-state",
+        ],
+    ),
     ("tautline-testbed", &["tautline-state"]),
     ("tautline-report", &[]),
-    ("tautline-smoother", &["tautline-proto", "tautline-state"]),
     (
         "tautline-lab",
         &[
@@ -48,11 +56,11 @@ const CRATES: [(&str, &[&str]); 13] = [
             "tautline",
             "tautline-bench",
             "tautline-exec",
+            "tautline-guest",
             "tautline-lab",
             "tautline-partition",
             "tautline-proto",
             "tautline-report",
-            "tautline-smoother",
             "tautline-state",
             "tautline-tasks",
             "tautline-testbed",

@@ -3,7 +3,8 @@
 //! * [`rtt`], [`flood`], [`send`] and [`vbus`]: round trips, a flooded neighbour, the cost of sending, the bus.
 //! * [`experiment`]: figures of papers, measured again.
 //! * [`demo`]: a control loop beside a busy network.
-//! * [`echo`], [`kernel`], [`nodes`] and [`load`]: the paths that they compare, and the traffic beside them.
+//! * [`path`]: the paths that all of them compare, each implemented once; [`echo`]: those of `taut bench rtt` by name.
+//! * [`load`]: traffic beside them; [`sides`]: the two threads of a benchmark.
 //! * [`emblix`]: kernels compared in virtual time, by the lab.
 
 pub mod demo;
@@ -11,9 +12,8 @@ pub mod echo;
 pub mod emblix;
 pub mod experiment;
 pub mod flood;
-pub mod kernel;
 pub mod load;
-pub mod nodes;
+pub mod path;
 pub mod rtt;
 pub mod send;
 pub mod sides;

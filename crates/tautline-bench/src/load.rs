@@ -3,9 +3,8 @@
 //! With iperf3 where it is installed, otherwise with a plain pair of threads, both writing and reading
 //! 16 KiB at a time, at a [`Pace`].
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +12,14 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
+use tautline_testbed::child;
+use tautline_testbed::hosts::Host;
 use thiserror::Error;
 
-use tautline_testbed::child;
-use tautline_testbed::hosts::{Host, Hosts};
+use crate::path::sides::Sides;
+use crate::path::{PathError, tcp};
 
 /// The longest load. iperf3 wants an end given; it is stopped before by [`Load::stop`].
 const SECONDS_MAX: u32 = 86_400;
@@ -58,34 +58,6 @@ impl Pace {
         match self {
             Pace::Gigabit => "paced to what fills gigabit Ethernet",
             Pace::Full => "not paced",
-        }
-    }
-}
-
-/// Where a load runs, from where to where.
-#[derive(Clone, Debug)]
-pub struct Place {
-    from: Option<Arc<File>>,
-    to: Option<Arc<File>>,
-    address: Ipv4Addr,
-}
-
-impl Place {
-    /// From host A to host B over one of their cables.
-    pub fn between(hosts: &Hosts, cable: usize) -> Place {
-        Place {
-            from: Some(hosts.namespace(Host::A)),
-            to: Some(hosts.namespace(Host::B)),
-            address: hosts.end(Host::B, cable).address(),
-        }
-    }
-
-    /// Over this machine's loopback, where there are no hosts.
-    pub fn loopback() -> Place {
-        Place {
-            from: None,
-            to: None,
-            address: Ipv4Addr::LOCALHOST,
         }
     }
 }
@@ -149,6 +121,9 @@ pub enum LoadError {
         /// Cause.
         source: io::Error,
     },
+    /// The connection could not be made.
+    #[error("the load: {0}")]
+    Path(#[from] PathError),
     /// iperf3 did not do what it should.
     #[error("iperf3: {0}")]
     Iperf3(String),
@@ -173,15 +148,15 @@ enum Running {
 
 impl Load {
     /// Starts the best load there is. Its processes die with the calling thread.
-    pub fn start(place: &Place, pace: Pace) -> Result<Load, LoadError> {
-        Load::start_with(LoadTool::best(), place, pace)
+    pub fn start(sides: Sides<'_>, pace: Pace) -> Result<Load, LoadError> {
+        Load::start_with(LoadTool::best(), sides, pace)
     }
 
     /// Starts a particular load.
-    pub fn start_with(tool: LoadTool, place: &Place, pace: Pace) -> Result<Load, LoadError> {
+    pub fn start_with(tool: LoadTool, sides: Sides<'_>, pace: Pace) -> Result<Load, LoadError> {
         Ok(Load(match tool {
-            LoadTool::Iperf3 => Running::Iperf3(Iperf3::start(place, pace)?),
-            LoadTool::BuiltIn => Running::BuiltIn(BuiltIn::start(place, pace)?),
+            LoadTool::Iperf3 => Running::Iperf3(Iperf3::start(sides, pace)?),
+            LoadTool::BuiltIn => Running::BuiltIn(BuiltIn::start(sides, pace)?),
         }))
     }
 
@@ -194,29 +169,12 @@ impl Load {
     }
 }
 
-/// Opens a listener inside a namespace, or in the caller's.
-fn listen(place: &Place) -> Result<TcpListener, LoadError> {
-    in_namespace(place.to.clone(), {
-        let address = SocketAddr::from((place.address, 0));
-        move || TcpListener::bind(address)
-    })
-    .map_err(io_error("listen for the load"))
-}
-
-fn in_namespace<T: Send + 'static>(
-    namespace: Option<Arc<File>>,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let Some(namespace) = namespace else {
-        return work();
-    };
-    let thread = thread::spawn(move || {
-        child::enter(&namespace)?;
-        work()
-    });
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// A TCP port that is free now on host B; somebody else may take it before iperf3 does.
+fn free_port(sides: Sides<'_>) -> Result<u16, LoadError> {
+    let address = (sides.address(Host::B), 0);
+    let port = || TcpListener::bind(address)?.local_addr();
+    let free = sides.inside(Host::B, port).map_err(PathError::from)?;
+    Ok(free.map_err(io_error("find a port for the load"))?.port())
 }
 
 /// A child that is killed and reaped when it is no longer wanted.
@@ -238,17 +196,12 @@ struct Iperf3 {
 }
 
 impl Iperf3 {
-    fn start(place: &Place, pace: Pace) -> Result<Iperf3, LoadError> {
-        // A port that is free now; the listener is closed again before iperf3 takes it.
-        let port = listen(place)?
-            .local_addr()
-            .map_err(io_error("read the load's port"))?
-            .port()
-            .to_string();
-        let address = place.address.to_string();
-        let server = Self::start_server(place, &address, &port)?;
+    fn start(sides: Sides<'_>, pace: Pace) -> Result<Iperf3, LoadError> {
+        let port = free_port(sides)?.to_string();
+        let address = sides.address(Host::B).to_string();
+        let server = Self::start_server(sides, &address, &port)?;
         let mut command = Command::new("iperf3");
-        child::tie(&mut command, place.from.clone());
+        child::tie(&mut command, sides.namespace(Host::A));
         let mut client = command
             .args([
                 "--client",
@@ -285,9 +238,9 @@ impl Iperf3 {
     }
 
     /// Starts the server and waits until it listens.
-    fn start_server(place: &Place, address: &str, port: &str) -> Result<Reaped, LoadError> {
+    fn start_server(sides: Sides<'_>, address: &str, port: &str) -> Result<Reaped, LoadError> {
         let mut command = Command::new("iperf3");
-        child::tie(&mut command, place.to.clone());
+        child::tie(&mut command, sides.namespace(Host::B));
         let mut server = command
             .args([
                 "--server",
@@ -329,11 +282,8 @@ impl Iperf3 {
         }
         // On an interrupt iperf3 writes the result so far. It is our child and not yet reaped, so
         // that its number is still its own.
-        let pid = Pid::from_raw(self.client.0.id() as i32);
-        kill(pid, Signal::SIGINT).map_err(|errno| LoadError::Io {
-            operation: "stop iperf3",
-            source: errno.into(),
-        })?;
+        kill_process(Pid::from_child(&self.client.0), Signal::INT)
+            .map_err(|error| io_error("stop iperf3")(error.into()))?;
         let text = self.output.recv_timeout(PATIENCE).map_err(|_| {
             LoadError::Iperf3("it wrote no result after it was told to stop".to_owned())
         })?;
@@ -384,18 +334,12 @@ struct BuiltIn {
 }
 
 impl BuiltIn {
-    fn start(place: &Place, pace: Pace) -> Result<BuiltIn, LoadError> {
-        let listener = listen(place)?;
-        let address = listener
-            .local_addr()
-            .map_err(io_error("read the load's port"))?;
-        let sending = in_namespace(place.from.clone(), move || TcpStream::connect(address))
-            .map_err(io_error("connect the load"))?;
+    fn start(sides: Sides<'_>, pace: Pace) -> Result<BuiltIn, LoadError> {
+        let [sending, receiving] = tcp::connection(sides, 0)?;
         // So that the sender sees the stop flag even if nobody reads.
         sending
             .set_write_timeout(Some(Duration::from_millis(100)))
             .map_err(io_error("configure the load"))?;
-        let (receiving, _) = listener.accept().map_err(io_error("accept the load"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let sender = {
             let stop = Arc::clone(&stop);
@@ -507,7 +451,7 @@ mod tests {
     #[test]
     fn both_loads_move_data_over_loopback() {
         for tool in [LoadTool::BuiltIn, LoadTool::best()] {
-            let load = Load::start_with(tool, &Place::loopback(), Pace::Full).unwrap();
+            let load = Load::start_with(tool, Sides::Loopback, Pace::Full).unwrap();
             thread::sleep(Duration::from_millis(300));
             let report = load.stop().unwrap();
             assert_eq!(report.tool, tool);
@@ -520,6 +464,6 @@ mod tests {
 
     #[test]
     fn a_dropped_load_is_gone() {
-        drop(Load::start_with(LoadTool::BuiltIn, &Place::loopback(), Pace::Full).unwrap());
+        drop(Load::start_with(LoadTool::BuiltIn, Sides::Loopback, Pace::Full).unwrap());
     }
 }

@@ -5,6 +5,7 @@
 //! answers, each on a CPU of its own. Between slices the asking thread tells the other what to
 //! serve next; that, and the first slices of each path, are not measured.
 
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,9 +15,8 @@ use tautline_lab::Machine;
 use tautline_report::{LatencyHistogram, Summary};
 use thiserror::Error;
 
-use crate::echo::{
-    self, Echo, EchoError, PAYLOAD_BYTES_MAX, Path, PathOptions, RoundTrip, TAG_BYTES,
-};
+use crate::echo::{self, Path, PathOptions};
+use crate::path::{End, PAYLOAD_BYTES_MAX, PathError, TAG_BYTES};
 use crate::sides::{self, Handover, Placement, PlacementError, ServerGone};
 use tautline_testbed::hosts::{Hosts, HostsError};
 use tautline_testbed::interrupt;
@@ -104,7 +104,7 @@ pub enum RttError {
         /// Which.
         path: Path,
         /// Why.
-        source: EchoError,
+        source: PathError,
     },
     /// A path lost one message after the other.
     #[error(
@@ -218,13 +218,12 @@ pub fn run(
     };
     let ends = echo::open_paths(&settings.paths, hosts, &options)
         .map_err(|(path, source)| RttError::Path { path, source })?;
-    let (clients, servers): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
-    let active = settings
-        .paths
-        .iter()
-        .zip(&clients)
-        .map(|(path, client)| (*path, client.describe()))
-        .collect();
+    let (mut active, mut clients, mut servers) = (Vec::new(), Vec::new(), Vec::new());
+    for (path, ends) in settings.paths.iter().zip(ends) {
+        active.push((*path, ends.description));
+        clients.push(ends.asking);
+        servers.push(ends.answering);
+    }
     Ok(Outcome {
         settings: settings.clone(),
         offloads: hosts.offloads().text(),
@@ -233,9 +232,16 @@ pub fn run(
     })
 }
 
+fn failed(path: Path, operation: &'static str) -> impl FnOnce(io::Error) -> RttError {
+    move |source| RttError::Path {
+        path,
+        source: PathError::Io { operation, source },
+    }
+}
+
 fn run_on_threads(
-    clients: Vec<Box<dyn RoundTrip>>,
-    mut servers: Vec<Box<dyn Echo>>,
+    mut clients: Vec<Box<dyn End>>,
+    mut servers: Vec<Box<dyn End>>,
     settings: &Settings,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Vec<Row>, RttError> {
@@ -253,14 +259,12 @@ fn run_on_threads(
             };
             servers[slice.path_index]
                 .serve(slice.payload_bytes, stop, &mut see)
-                .map_err(|source| RttError::Path {
-                    path: settings.paths[slice.path_index],
-                    source,
-                })?;
+                .map_err(failed(settings.paths[slice.path_index], "answer"))?;
             arrivals.add(&mut seen);
             Ok(())
         },
-        |handover| Asking::new(settings, clients, handover, arrivals).run(progress),
+        // The clients outlive both threads: a stream that is closed early would be an error of the server's.
+        |handover| Asking::new(settings, &mut clients, handover, arrivals).run(progress),
     )
 }
 
@@ -332,7 +336,7 @@ impl From<ServerGone> for RttError {
 /// The asking thread's state.
 struct Asking<'a> {
     settings: &'a Settings,
-    clients: Vec<Box<dyn RoundTrip>>,
+    clients: &'a mut [Box<dyn End>],
     handover: &'a Handover<Slice>,
     rows: Vec<Row>,
     payload: Vec<u8>,
@@ -344,7 +348,7 @@ struct Asking<'a> {
 impl<'a> Asking<'a> {
     fn new(
         settings: &'a Settings,
-        clients: Vec<Box<dyn RoundTrip>>,
+        clients: &'a mut [Box<dyn End>],
         handover: &'a Handover<Slice>,
         arrivals: &'a Arrivals,
     ) -> Asking<'a> {
@@ -408,30 +412,22 @@ impl<'a> Asking<'a> {
             self.payload[..tag].copy_from_slice(&self.sequence.to_le_bytes()[..tag]);
             self.sequence = self.sequence.wrapping_add(1);
             let start = Instant::now();
-            let result = self.clients[path_index].round_trip(&self.payload[..payload_bytes]);
+            let result = self.clients[path_index]
+                .round_trip(&self.payload[..payload_bytes], self.settings.time_limit);
             let latency = start.elapsed();
             if self.settings.one_way {
                 let sent = Moment::of(&self.payload[..payload_bytes], start);
                 self.departures.push(sent);
             }
-            match result {
-                Ok(()) => {
-                    lost_in_a_row = 0;
-                    if measured {
-                        self.rows[row_index].histogram.record_duration(latency);
-                    }
+            if result.map_err(failed(self.settings.paths[path_index], "ask"))? {
+                lost_in_a_row = 0;
+                if measured {
+                    self.rows[row_index].histogram.record_duration(latency);
                 }
-                Err(EchoError::TimedOut) => {
-                    lost += 1;
-                    lost_in_a_row += 1;
-                    self.consider_giving_up(row_index, lost_in_a_row)?;
-                }
-                Err(source) => {
-                    return Err(RttError::Path {
-                        path: self.settings.paths[path_index],
-                        source,
-                    });
-                }
+            } else {
+                lost += 1;
+                lost_in_a_row += 1;
+                self.consider_giving_up(row_index, lost_in_a_row)?;
             }
         }
         if lost > 0 {
@@ -472,59 +468,42 @@ impl<'a> Asking<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
-    use crate::echo::Seen;
+    use crate::path::Arrival;
 
-    /// A path without a network: counts, and loses what it is told to.
+    /// An end without a network. As the asking one it counts, and loses what it is told to; as the answering one it
+    /// waits for the end, or fails.
     struct Local {
         lose: fn(u64) -> bool,
         sent: u64,
+        fails: bool,
     }
 
-    impl RoundTrip for Local {
-        fn round_trip(&mut self, payload: &[u8]) -> Result<(), EchoError> {
-            assert!(!payload.is_empty());
+    impl End for Local {
+        fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+            assert!(!message.is_empty());
             self.sent += 1;
-            if (self.lose)(self.sent) {
-                Err(EchoError::TimedOut)
-            } else {
-                Ok(())
+            Ok(!(self.lose)(self.sent))
+        }
+
+        fn send_back(&mut self) -> io::Result<bool> {
+            unreachable!("nothing comes")
+        }
+
+        fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
+            thread::yield_now();
+            match self.fails {
+                true => Err(io::ErrorKind::UnexpectedEof.into()),
+                false => Ok(None),
             }
         }
 
-        fn describe(&self) -> String {
-            "local".to_owned()
+        fn message(&self) -> &[u8] {
+            &[]
         }
-    }
 
-    struct Waits;
-
-    impl Echo for Waits {
-        fn serve(
-            &mut self,
-            _payload_bytes: usize,
-            stop: &AtomicBool,
-            _seen: &mut Seen<'_>,
-        ) -> Result<(), EchoError> {
-            while !stop.load(Ordering::Relaxed) {
-                thread::yield_now();
-            }
-            Ok(())
-        }
-    }
-
-    struct Fails;
-
-    impl Echo for Fails {
-        fn serve(
-            &mut self,
-            _payload_bytes: usize,
-            _stop: &AtomicBool,
-            _seen: &mut Seen<'_>,
-        ) -> Result<(), EchoError> {
-            Err(EchoError::Closed)
+        fn round_trip(&mut self, payload: &[u8], _limit: Duration) -> io::Result<bool> {
+            self.send(payload)
         }
     }
 
@@ -536,18 +515,23 @@ mod tests {
         }
     }
 
+    fn local(lose: fn(u64) -> bool, fails: bool) -> Box<dyn End> {
+        Box::new(Local {
+            lose,
+            sent: 0,
+            fails,
+        })
+    }
+
     type Steps = Vec<(u64, u64)>;
 
     fn run_local(
         settings: &Settings,
         lose: fn(u64) -> bool,
-        server: fn() -> Box<dyn Echo>,
+        fails: bool,
     ) -> Result<(Vec<Row>, Steps), RttError> {
-        let clients = settings
-            .paths
-            .iter()
-            .map(|_| Box::new(Local { lose, sent: 0 }) as Box<dyn RoundTrip>);
-        let servers = settings.paths.iter().map(|_| server());
+        let clients = settings.paths.iter().map(|_| local(lose, false));
+        let servers = settings.paths.iter().map(|_| local(|_| false, fails));
         let mut steps = Vec::new();
         let mut progress = |done, total| steps.push((done, total));
         let rows = run_on_threads(
@@ -561,7 +545,7 @@ mod tests {
 
     #[test]
     fn every_row_gets_its_count_and_the_warm_up_is_extra() {
-        let (rows, steps) = run_local(&settings(25, 10), |_| false, || Box::new(Waits)).unwrap();
+        let (rows, steps) = run_local(&settings(25, 10), |_| false, false).unwrap();
         let keys: Vec<_> = rows
             .iter()
             .map(|row| (row.path, row.payload_bytes))
@@ -585,8 +569,7 @@ mod tests {
 
     #[test]
     fn lost_ones_are_counted_apart() {
-        let (rows, _) =
-            run_local(&settings(30, 7), |sent| sent % 5 == 0, || Box::new(Waits)).unwrap();
+        let (rows, _) = run_local(&settings(30, 7), |sent| sent % 5 == 0, false).unwrap();
         assert!(
             rows.iter()
                 .all(|row| row.histogram.count() + row.lost == 30)
@@ -608,7 +591,7 @@ mod tests {
 
     #[test]
     fn a_dead_path_is_given_up() {
-        let error = run_local(&settings(1_000, 500), |_| true, || Box::new(Waits)).unwrap_err();
+        let error = run_local(&settings(1_000, 500), |_| true, false).unwrap_err();
         assert!(
             matches!(
                 error,
@@ -623,12 +606,12 @@ mod tests {
 
     #[test]
     fn a_failing_server_is_reported_with_its_reason() {
-        let error = run_local(&settings(10, 5), |_| false, || Box::new(Fails)).unwrap_err();
+        let error = run_local(&settings(10, 5), |_| false, true).unwrap_err();
         assert!(
             matches!(
                 error,
                 RttError::Path {
-                    source: EchoError::Closed,
+                    source: PathError::Io { .. },
                     ..
                 }
             ),
@@ -658,7 +641,7 @@ mod tests {
     #[test]
     fn the_result_file_has_its_keys() {
         let settings = settings(5, 5);
-        let (rows, _) = run_local(&settings, |_| false, || Box::new(Waits)).unwrap();
+        let (rows, _) = run_local(&settings, |_| false, false).unwrap();
         let outcome = Outcome {
             settings,
             offloads: "none",

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::demand::earliest_deadline;
 use crate::error::SetError;
 use crate::response::fixed_priority;
 use crate::table::{Table, table_responses};
@@ -20,7 +21,7 @@ const PPM: u64 = 1_000_000;
 pub struct TaskResponse {
     /// Index in the set.
     pub task: usize,
-    /// Its priority; `None` in a table.
+    /// Its priority; `None` in a table and with earliest deadline first.
     pub priority: Option<u8>,
     /// Budget or worst case, with the machine's overhead.
     pub charged: Duration,
@@ -68,7 +69,7 @@ pub struct Analysis {
     pub hyperperiod: Duration,
     /// Share of the CPU that the tasks take, in millionths, rounded up.
     pub utilisation_ppm: u64,
-    /// Bounds, the most urgent task first; in a table in the order of declaration.
+    /// Bounds, the most urgent task first; without priorities in the order of declaration.
     pub responses: Vec<TaskResponse>,
     /// Windows, where the scheduling is a table.
     pub table: Option<Table>,
@@ -162,6 +163,9 @@ fn responses(set: &TaskSet, mode: &str) -> Result<(Vec<TaskResponse>, Option<Tab
     if set.scheduling() == Scheduling::Table {
         let (table, responses) = table_responses(set, mode)?;
         return Ok((responses, Some(table)));
+    }
+    if set.scheduling() == Scheduling::EarliestDeadline {
+        return Ok((earliest_deadline(set, mode), None));
     }
     let mut responses: Vec<TaskResponse> = set
         .members(mode)

@@ -35,7 +35,8 @@
 //! ```
 //!
 //! * [`task`]: declarations and their limits; [`error`]: what is wrong with one, where, and the remedy.
-//! * [`analysis`]: admission; [`response`]: the recurrence of fixed priorities; [`table`]: static cyclic tables.
+//! * [`analysis`]: admission; [`response`]: the recurrence of fixed priorities (earliest deadline first is analysed by
+//!   demand); [`table`]: static cyclic tables.
 //! * [`timeline`]: who runs when in a hyperperiod, to draw.
 //! * [`executive`]: releases, overruns, budgets and modes at run time; [`monitor`]: what happened, to whom, what was
 //!   done.
@@ -50,6 +51,7 @@
 extern crate alloc;
 
 pub mod analysis;
+mod demand;
 pub mod error;
 pub mod executive;
 pub mod monitor;

@@ -49,6 +49,8 @@ pub enum Scheduling {
     DeadlineMonotonic,
     /// Fixed priorities that each task declares.
     Declared,
+    /// Earliest deadline first: of the jobs that are ready, the one runs whose deadline comes first.
+    EarliestDeadline,
     /// A static cyclic table of windows, as in ARINC 653: no task preempts another.
     Table,
 }
@@ -214,7 +216,7 @@ pub struct TaskSet {
     receive: Vec<Receive>,
     modes: Vec<String>,
     tasks: Vec<Task>,
-    /// Priorities in the order of the tasks; empty for a table.
+    /// Priorities in the order of the tasks; empty for a table and with earliest deadline first.
     priorities: Vec<u8>,
     plan: TablePlan,
     safe_mode: Option<String>,
@@ -368,7 +370,7 @@ impl TaskSet {
         self.tasks[task].release_jitter + self.machine.release_jitter
     }
 
-    /// Priority of a task; `None` in a table.
+    /// Priority of a task; `None` in a table and with earliest deadline first.
     #[must_use]
     pub fn priority(&self, task: usize) -> Option<u8> {
         self.priorities.get(task).copied()
@@ -465,7 +467,7 @@ fn priorities(scheduling: Scheduling, tasks: &[Task]) -> Vec<u8> {
         _ => (tasks[*index].deadline, tasks[*index].period),
     };
     match scheduling {
-        Scheduling::Table => return Vec::new(),
+        Scheduling::Table | Scheduling::EarliestDeadline => return Vec::new(),
         Scheduling::Declared => return tasks.iter().filter_map(|task| task.priority).collect(),
         Scheduling::RateMonotonic | Scheduling::DeadlineMonotonic => {}
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::analysis::Analysis;
-use crate::task::{OverrunPolicy, TaskSet, ns};
+use crate::task::{OverrunPolicy, Scheduling, TaskSet, ns};
 
 /// Longest queue of releases of one task that is drawn. Lower: an overloaded set looks better than it is. Higher:
 /// its picture takes longer without a difference to see.
@@ -130,7 +130,7 @@ impl<'a> Simulation<'a> {
             self.release(now);
             let next = self.pending.iter().map(|one| one.next).min();
             let next = next.unwrap_or(self.span).min(self.span);
-            let Some(index) = self.pending.iter().position(|one| !one.jobs.is_empty()) else {
+            let Some(index) = self.chosen() else {
                 now = next;
                 continue;
             };
@@ -139,6 +139,20 @@ impl<'a> Simulation<'a> {
             now = until;
         }
         self.timeline
+    }
+
+    /// The job that runs: the most urgent, or the one whose deadline comes first.
+    fn chosen(&self) -> Option<usize> {
+        let first = |one: &Pending| {
+            one.jobs
+                .front()
+                .map(|job| self.timeline.jobs[*job].deadline)
+        };
+        let mut ready = (0..self.pending.len()).filter(|one| !self.pending[*one].jobs.is_empty());
+        match self.set.scheduling() {
+            Scheduling::EarliestDeadline => ready.min_by_key(|one| first(&self.pending[*one])),
+            _ => ready.next(),
+        }
     }
 
     fn release(&mut self, now: u64) {

@@ -80,6 +80,115 @@ fn no_admitted_table_misses_a_deadline() {
     assert!((TABLES / 10..TABLES).contains(&admitted), "{admitted}");
 }
 
+/// Earliest deadline first: no admitted set misses a deadline, and without jitter every refused one misses one.
+#[test]
+fn no_set_admitted_for_earliest_deadlines_misses_one() {
+    const SETS: u64 = 5_000;
+    let (mut admitted, mut refused) = (0, 0);
+    for seed in 0..SETS {
+        let mut random = Random(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let is_exact = random.one_in(2);
+        let set = random_deadlines(&mut random, is_exact);
+        let analysis = Analysis::of(&set, "").unwrap();
+        if analysis.is_admitted(&set) {
+            admitted += 1;
+            for is_worst in [true, false] {
+                let missed = run_by_deadline(&set, &mut random, is_worst);
+                assert_eq!(missed, None, "set {seed}: {set:#?}");
+            }
+        } else if is_exact {
+            refused += 1;
+            let missed = run_by_deadline(&set, &mut random, true);
+            assert!(missed.is_some(), "set {seed} was refused: {set:#?}");
+        }
+    }
+    println!("{admitted} of {SETS} sets admitted, {refused} refused ones missed");
+    assert!(
+        admitted > SETS / 10 && refused > SETS / 20,
+        "{admitted} {refused}"
+    );
+}
+
+fn random_deadlines(random: &mut Random, is_exact: bool) -> TaskSet {
+    let set = random_set(random, is_exact);
+    let mut tasks = set.tasks().to_vec();
+    for task in &mut tasks {
+        task.priority = None;
+        task.critical_section = Duration::ZERO;
+        task.accept = None;
+        let phase = us(0);
+        task.activation = Activation::Time { phase };
+    }
+    let machine = Machine {
+        blocking: Duration::ZERO,
+        ..*set.machine()
+    };
+    let scheduling = Scheduling::EarliestDeadline;
+    TaskSet::declare(scheduling, machine, Vec::new(), Vec::new(), tasks).unwrap()
+}
+
+/// Runs a set with all first releases together. In the worst case each job takes all of its time, and the first one of
+/// each task is as late as it may be, the others not at all. Returns a task that missed its deadline.
+fn run_by_deadline(set: &TaskSet, random: &mut Random, is_worst: bool) -> Option<usize> {
+    let span = SPAN_US * 1_000;
+    let jitter = |task: usize| ns(set.machine().release_jitter + set.tasks()[task].release_jitter);
+    let count = set.tasks().len();
+    // In the worst case the late first jobs become ready at one moment.
+    let longest = (0..count).map(jitter).max().unwrap_or(0);
+    let mut activation: Vec<u64> = (0..count)
+        .map(|task| {
+            if is_worst {
+                longest - jitter(task)
+            } else {
+                random.to(5_000_000)
+            }
+        })
+        .collect();
+    let mut delay = |task: usize| match is_worst {
+        true => jitter(task),
+        false => random.to(jitter(task)),
+    };
+    let released = activation.iter().enumerate();
+    let mut ready: Vec<u64> = released.map(|(task, at)| at + delay(task)).collect();
+    // Deadline, time left, task.
+    let mut jobs: Vec<(u64, u64, usize)> = Vec::new();
+    let mut now = 0;
+    while now < span {
+        for task in 0..count {
+            while ready[task] <= now {
+                let declared = &set.tasks()[task];
+                let whole = ns(declared.charged() + set.machine().overhead);
+                let time = if is_worst {
+                    whole
+                } else {
+                    1 + random.to(whole - 1)
+                };
+                jobs.push((activation[task] + ns(declared.deadline), time, task));
+                activation[task] += ns(declared.period);
+                let late = if is_worst { 0 } else { random.to(jitter(task)) };
+                ready[task] = activation[task] + late;
+            }
+        }
+        let next = *ready.iter().min().expect("a task");
+        let first = (0..jobs.len()).min_by_key(|job| jobs[*job].0);
+        let Some(first) = first else {
+            now = next;
+            continue;
+        };
+        let until = next.min(now + jobs[first].1);
+        jobs[first].1 -= until - now;
+        now = until;
+        let (deadline, left, task) = jobs[first];
+        if now > deadline {
+            return Some(task);
+        }
+        if left == 0 {
+            jobs.swap_remove(first);
+        }
+    }
+    None
+}
+
 fn random_table(random: &mut Random) -> TaskSet {
     let set = random_set(random, false);
     let mut tasks = set.tasks().to_vec();

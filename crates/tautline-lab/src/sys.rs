@@ -42,38 +42,10 @@ pub fn set_idle_class() -> io::Result<()> {
     tautline_state::policy::set_policy(0, libc::SCHED_IDLE, 0)
 }
 
-/// `struct sched_attr` as of Linux 3.14 (uapi/linux/sched/types.h, SCHED_ATTR_SIZE_VER0).
-#[repr(C)]
-struct SchedulingAttributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime_ns: u64,
-    deadline_ns: u64,
-    period_ns: u64,
-}
-
-/// SCHED_DEADLINE in uapi/linux/sched.h; not in every libc.
-const SCHED_DEADLINE: u32 = 6;
-
 /// Gives the calling thread SCHED_DEADLINE. The kernel answers EPERM to a pinned thread and EBUSY when the
 /// admission test fails.
 pub fn set_deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> io::Result<()> {
-    let attributes = SchedulingAttributes {
-        size: size_of::<SchedulingAttributes>() as u32,
-        policy: SCHED_DEADLINE,
-        flags: 0,
-        nice: 0,
-        priority: 0,
-        runtime_ns,
-        deadline_ns,
-        period_ns,
-    };
-    // SAFETY: `attributes` states its own size and outlives the call; pid 0 is the calling thread.
-    let returned = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
-    check(returned as libc::c_int).map(|_| ())
+    tautline_state::policy::set_deadline(0, runtime_ns, deadline_ns, period_ns)
 }
 
 /// Whether no limit can make an allocation fail once memory is locked: RLIMIT_MEMLOCK is unlimited, or root asks (whom

@@ -78,9 +78,9 @@ impl Form {
     }
 }
 
-/// Place where a group can be made.
+/// Parent of the groups of this process's partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum GroupParent {
     /// Below this group of version 2, in the hierarchy mounted at `root`; `heir` takes the processes at the end.
     Version2 {
         root: PathBuf,
@@ -93,9 +93,9 @@ pub(crate) enum Place {
     None { reason: String },
 }
 
-impl Place {
+impl GroupParent {
     /// The best that this process may use.
-    pub(crate) fn find() -> Place {
+    pub(crate) fn find() -> GroupParent {
         let (mut two, mut one) = (None, None);
         for mount in mounts() {
             let has = |name: &str| words(&mount.point.join(name)).any(|word| word == "cpuset");
@@ -110,12 +110,12 @@ impl Place {
         match (two, one) {
             (Some(root), _) => in_version_2(&root),
             (None, Some(root)) => match may_write(&root) {
-                Ok(()) => Place::Version1 { root },
-                Err(error) => Place::None {
+                Ok(()) => GroupParent::Version1 { root },
+                Err(error) => GroupParent::None {
                     reason: format!("{}: {error}", root.display()),
                 },
             },
-            (None, None) => Place::None {
+            (None, None) => GroupParent::None {
                 reason: "no cgroup hierarchy with the cpuset controller is mounted".to_owned(),
             },
         }
@@ -124,7 +124,7 @@ impl Place {
 
 /// The highest group on the way to our own in which groups with CPUs can be made. Only the root can have processes
 /// beside such groups, so the processes return to our own group.
-fn in_version_2(root: &Path) -> Place {
+fn in_version_2(root: &Path) -> GroupParent {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
     let own = match own {
@@ -149,7 +149,7 @@ fn in_version_2(root: &Path) -> Place {
         };
         match answer {
             Ok(()) => {
-                return Place::Version2 {
+                return GroupParent::Version2 {
                     root: root.to_owned(),
                     parent: parent.to_owned(),
                     heir: if is_root {
@@ -162,7 +162,7 @@ fn in_version_2(root: &Path) -> Place {
             Err(error) => reason = Some(format!("{}: {error}", parent.display())),
         }
     }
-    Place::None {
+    GroupParent::None {
         reason: reason.unwrap_or_else(|| format!("{}: it is not to be seen", own.display())),
     }
 }
@@ -217,11 +217,11 @@ fn group_path(parent: &Path, name: &str) -> PathBuf {
 }
 
 /// Refuses CPUs that a group has for itself, or that this process may not use.
-pub(crate) fn check(place: &Place, cpus: &CpuList) -> Result<(), PartitionError> {
+pub(crate) fn check(place: &GroupParent, cpus: &CpuList) -> Result<(), PartitionError> {
     let (parent, effective) = match place {
-        Place::Version2 { parent, .. } => (parent, "cpuset.cpus.effective"),
-        Place::Version1 { root } => (root, "cpuset.effective_cpus"),
-        Place::None { .. } => return Ok(()),
+        GroupParent::Version2 { parent, .. } => (parent, "cpuset.cpus.effective"),
+        GroupParent::Version1 { root } => (root, "cpuset.effective_cpus"),
+        GroupParent::None { .. } => return Ok(()),
     };
     if let Some(taken) = groups_with(parent, cpus)
         .into_iter()
@@ -276,7 +276,7 @@ pub(crate) struct SetAside {
 
 /// Sets CPUs aside by the best means of the place.
 pub(crate) fn set_aside(
-    place: &Place,
+    place: &GroupParent,
     name: &str,
     cpus: &CpuList,
     placement: &Placement,
@@ -284,7 +284,7 @@ pub(crate) fn set_aside(
 ) -> Result<SetAside, PartitionError> {
     let noted = note_cpus_of_threads(place, placement, journal)?;
     let made = match place {
-        Place::Version2 { parent, heir, .. } => version_2(
+        GroupParent::Version2 { parent, heir, .. } => version_2(
             parent,
             heir,
             &group_path(parent, name),
@@ -292,8 +292,8 @@ pub(crate) fn set_aside(
             placement,
             journal,
         )?,
-        Place::Version1 { root } => version_1(root, name, cpus, placement, journal)?,
-        Place::None { reason } => {
+        GroupParent::Version1 { root } => version_1(root, name, cpus, placement, journal)?,
+        GroupParent::None { reason } => {
             let mut made = affinity(placement, journal);
             made.stays.insert(
                 0,
@@ -309,7 +309,7 @@ pub(crate) fn set_aside(
 /// Notes the CPUs of threads that may not use all CPUs of their group: they lose that when these change (before Linux
 /// 6.2).
 fn note_cpus_of_threads(
-    place: &Place,
+    place: &GroupParent,
     placement: &Placement,
     journal: &mut Journal,
 ) -> Result<Vec<(Setting, CpuList)>, PartitionError> {
@@ -339,11 +339,11 @@ fn note_cpus_of_threads(
 }
 
 /// File with the CPUs of the group of a process; `None` where no group changes.
-fn group_of(place: &Place, process: u32) -> Option<PathBuf> {
+fn group_of(place: &GroupParent, process: u32) -> Option<PathBuf> {
     let (root, file, controller) = match place {
-        Place::Version2 { root, .. } => (root, "cpuset.cpus.effective", ""),
-        Place::Version1 { root } => (root, "cpuset.effective_cpus", "cpuset"),
-        Place::None { .. } => return None,
+        GroupParent::Version2 { root, .. } => (root, "cpuset.cpus.effective", ""),
+        GroupParent::Version1 { root } => (root, "cpuset.effective_cpus", "cpuset"),
+        GroupParent::None { .. } => return None,
     };
     let text = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     let path = text.lines().find_map(|line| {

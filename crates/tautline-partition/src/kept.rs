@@ -17,7 +17,7 @@ use crate::{PartitionConfig, PartitionError, Stays, threads};
 
 /// A partition that is in force.
 #[derive(Debug)]
-pub struct Found {
+pub struct ActivePartition {
     /// Its name.
     pub name: String,
     /// Its CPUs.
@@ -39,14 +39,14 @@ pub struct Found {
     record: Option<Record>,
 }
 
-impl Found {
-    fn new(name: &str, look: Look) -> Found {
+impl ActivePartition {
+    fn new(name: &str, look: Look) -> ActivePartition {
         let record = look
             .record
             .and_then(|record| serde_json::from_value::<Record>(record).ok());
         let known = record.as_ref();
         let made = known.map_or(0, |record| record.made_unix_s);
-        Found {
+        ActivePartition {
             name: name.to_owned(),
             cpus: known.map_or_else(CpuList::default, |record| record.cpus.clone()),
             memory_bytes: known.map_or(0, |record| record.memory_bytes),
@@ -110,18 +110,18 @@ fn all_processes(path: &Path) -> Vec<u32> {
 ///
 /// # Errors
 /// A runtime directory that cannot be trusted.
-pub fn list() -> Result<Vec<Found>, PartitionError> {
+pub fn list() -> Result<Vec<ActivePartition>, PartitionError> {
     match find_runtime_directory()? {
         Some(directory) => list_in(&directory),
         None => Ok(Vec::new()),
     }
 }
 
-pub(crate) fn list_in(directory: &Directory) -> Result<Vec<Found>, PartitionError> {
+pub(crate) fn list_in(directory: &Directory) -> Result<Vec<ActivePartition>, PartitionError> {
     let mut found = Vec::new();
     for name in names(directory)? {
         if let Some(look) = Look::at(directory, &journal_name(&name))? {
-            found.push(Found::new(&name, look));
+            found.push(ActivePartition::new(&name, look));
         }
     }
     Ok(found)
@@ -145,14 +145,14 @@ fn names(directory: &Directory) -> Result<Vec<String>, PartitionError> {
 ///
 /// # Errors
 /// [`PartitionError::Absent`], or a runtime directory that cannot be trusted.
-pub fn find(name: &str) -> Result<Found, PartitionError> {
+pub fn find(name: &str) -> Result<ActivePartition, PartitionError> {
     match find_runtime_directory()? {
         Some(directory) => find_in(&directory, name),
         None => Err(PartitionError::Absent(shown(name))),
     }
 }
 
-fn find_in(directory: &Directory, name: &str) -> Result<Found, PartitionError> {
+fn find_in(directory: &Directory, name: &str) -> Result<ActivePartition, PartitionError> {
     let found = list_in(directory)?
         .into_iter()
         .find(|found| found.name == name);
@@ -191,7 +191,7 @@ pub(crate) fn recover_in(directory: &Directory) -> Result<Vec<String>, Partition
         if look.is_kept || look.holder.is_some() {
             continue;
         }
-        let found = Found::new(&name, look);
+        let found = ActivePartition::new(&name, look);
         if let Some(record) = &found.record {
             widen_heirs(record, &found.settings);
         }

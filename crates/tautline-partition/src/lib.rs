@@ -33,7 +33,7 @@ pub use census::{Census, Runner};
 pub use config::{PartitionConfig, memory_from_text};
 pub use cpuset::Form;
 pub use error::PartitionError;
-pub use kept::{Found, find, list, recover, remove};
+pub use kept::{ActivePartition, find, list, recover, remove};
 pub use partition::{Partition, Plan, plan};
 
 use serde::{Deserialize, Serialize};

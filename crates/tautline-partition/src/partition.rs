@@ -17,7 +17,7 @@ use tautline_state::{Directory, Lock, runtime_directory};
 
 use crate::census::Census;
 use crate::config::PartitionConfig;
-use crate::cpuset::{self, Form, Place};
+use crate::cpuset::{self, Form, GroupParent};
 use crate::kept;
 use crate::placement::{self, Area, Placement};
 use crate::{PartitionError, Stays};
@@ -77,7 +77,7 @@ pub(crate) fn lock(directory: &Directory) -> Result<Lock, PartitionError> {
 
 /// CPUs that may be set aside, and those that are left to everything else.
 struct Checked {
-    place: Place,
+    place: GroupParent,
     placement: Placement,
 }
 
@@ -107,9 +107,9 @@ fn check(config: &PartitionConfig, directory: &Directory) -> Result<Checked, Par
         };
         return Err(PartitionError::NoCpuLeft { online, taken });
     }
-    let place = Place::find();
+    let place = GroupParent::find();
     cpuset::check(&place, &config.cpus)?;
-    if matches!(place, Place::None { .. }) {
+    if matches!(place, GroupParent::None { .. }) {
         must_be_allowed(&config.cpus)?;
     }
     Ok(Checked {
@@ -185,9 +185,9 @@ pub fn plan(config: &PartitionConfig) -> Result<Plan, PartitionError> {
     let mut stays = placement::only_at_boot(&config.cpus);
     stays.extend(cpuset::bound_threads(&config.cpus));
     let form = match &checked.place {
-        Place::Version2 { .. } => Form::Isolated,
-        Place::Version1 { .. } => Form::Version1,
-        Place::None { reason } => {
+        GroupParent::Version2 { .. } => Form::Isolated,
+        GroupParent::Version1 { .. } => Form::Version1,
+        GroupParent::None { reason } => {
             stays.push(Stays::new("groups of processes (cgroups)", reason.clone()));
             Form::Affinity
         }

@@ -289,6 +289,7 @@ thead th{border-top:0;color:var(--soft);font-weight:600;background:var(--panel)}
 th:first-child{text-align:left;position:sticky;left:0;background:var(--bg)}\
 thead th:first-child{background:var(--panel)}\
 tbody th{font-weight:500}\
+.many th,.many td{padding:.4rem .5rem}\
 .prose th,.prose td{text-align:left;white-space:normal;min-width:6rem;overflow-wrap:break-word;vertical-align:top}\
 tr.strong th,tr.strong td{font-weight:700}\
 dl{margin:0 0 1.25rem;border:1px solid var(--line);border-radius:.35rem;font-size:.92rem}\

@@ -13,7 +13,9 @@
 //!
 //! A journal is believed only if this user or root owns it and nobody else can write it or its directory. And
 //! whatever it says, no file but a setting of the kernel is written, and no directory is removed but a temporary one
-//! of this user, groups of processes with a name of ours, and queues and filters of interfaces with a name of ours.
+//! of this user, and groups of processes with a name of ours.
+
+mod file;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -23,16 +25,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::file::Look;
+use self::file::{Entries, KEPT, Layer, read, take_out};
 use crate::group::Group;
-use crate::network::NetworkObject;
-use crate::process::{Stat, start_ticks};
+use crate::process::start_ticks;
 use crate::setting::{NewValue, Setting};
 use crate::temporary::{remove_left, temporary_name};
 use crate::{Directory, Lock, StateError, TemporaryDirectory, runtime_directory};
-
-/// Longest journal. Each change takes a hundred bytes or two: lower, and the interrupts and threads of a large machine
-/// would not fit; higher, and a damaged file would take more memory.
-const JOURNAL_BYTES_MAX: usize = 16 << 20;
 
 /// Longest wait for another process that changes settings, which takes it milliseconds, for a partition up to a second.
 /// Lower, and a busy machine refuses a second start; higher, and a stuck process delays ours by that much.
@@ -40,9 +39,6 @@ const LOCK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// End of the names of journals.
 const SUFFIX: &str = ".json";
-
-/// Journals are for their owner alone.
-const JOURNAL_MODE: u32 = 0o600;
 
 /// Reason why settings cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -78,109 +74,6 @@ pub struct Change {
     pub after: String,
     /// Whether it was put back.
     pub restored: bool,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Entries {
-    pid: u32,
-    /// Start of that process in clock ticks since boot: tells it from a later one with the same number.
-    started_ticks: u64,
-    /// Changes of settings, in their order.
-    settings: Vec<Layer>,
-    /// Groups of processes to remove.
-    #[serde(default)]
-    groups: Vec<Group>,
-    /// Temporary directories to remove with all that is in them.
-    directories: Vec<PathBuf>,
-    /// Trace instances, which the kernel removes with the directory alone.
-    trace_instances: Vec<PathBuf>,
-    /// Filters and queues of interfaces to remove.
-    #[serde(default)]
-    network: Vec<NetworkObject>,
-    /// Notes of the holder, which mean nothing here.
-    #[serde(default)]
-    record: Option<Value>,
-}
-
-/// One change of a setting.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Layer {
-    setting: Setting,
-    /// Value below this change: the machine's own, or that of the change below.
-    before: String,
-    value: NewValue,
-    /// Place among all changes of a directory: a higher number lies above a lower one.
-    order: u64,
-}
-
-/// A journal as it lies in the directory, for those who only look.
-#[derive(Debug)]
-pub struct Look {
-    /// Notes of its holder.
-    pub record: Option<Value>,
-    /// Process that holds it, if one lives that does.
-    pub holder: Option<u32>,
-    /// Whether its changes stay in force without a process.
-    pub is_kept: bool,
-    /// Settings that are changed, each with the value to put back.
-    pub settings: Vec<(Setting, String)>,
-}
-
-impl Look {
-    /// The journal of this name, if there is one.
-    pub fn at(directory: &Directory, name: &str) -> Result<Option<Look>, StateError> {
-        let Some(entries) = read(directory, name)? else {
-            return Ok(None);
-        };
-        Ok(Some(Look {
-            holder: entries.holder(),
-            is_kept: entries.pid == KEPT,
-            settings: entries.values_before(),
-            record: entries.record,
-        }))
-    }
-}
-
-/// Process number in a journal that is held by none: no process has it.
-const KEPT: u32 = 0;
-
-impl Entries {
-    fn is_empty(&self) -> bool {
-        self.settings.is_empty()
-            && self.groups.is_empty()
-            && self.directories.is_empty()
-            && self.trace_instances.is_empty()
-            && self.network.is_empty()
-    }
-
-    /// Settings that are changed, each with the value to put back.
-    fn values_before(&self) -> Vec<(Setting, String)> {
-        let layers = self.settings.iter();
-        layers
-            .map(|layer| (layer.setting.clone(), layer.before.clone()))
-            .collect()
-    }
-
-    /// Process that lives and holds the journal.
-    fn holder(&self) -> Option<u32> {
-        let lives = |stat: Stat| stat.start_ticks == self.started_ticks && !stat.is_zombie;
-        (self.pid != KEPT && Stat::of(self.pid).is_some_and(lives)).then_some(self.pid)
-    }
-
-    /// Another process that lives and holds the journal.
-    fn other_holder(&self) -> Option<u32> {
-        self.holder().filter(|pid| *pid != std::process::id())
-    }
-}
-
-/// The journal of this name, if there is one.
-fn read(directory: &Directory, name: &str) -> Result<Option<Entries>, StateError> {
-    match directory.read(name, JOURNAL_BYTES_MAX) {
-        Err(error) if error.is_absent() => Ok(None),
-        // It is written whole or not at all, so one that cannot be read was not written by this release, and
-        // its changes cannot be told.
-        text => Ok(Some(serde_json::from_slice(&text?).unwrap_or_default())),
-    }
 }
 
 /// The open journal. Dropped, it puts everything back.
@@ -507,13 +400,6 @@ impl Journal {
         self.save()
     }
 
-    /// Notes an object of the network that must be gone afterwards, before it is made.
-    pub fn will_make_network_object(&mut self, object: NetworkObject) -> Result<(), StateError> {
-        let _lock = self.lock()?;
-        self.entries.network.push(object);
-        self.save()
-    }
-
     /// Puts everything back and returns the changes. Later calls do nothing.
     pub fn restore(&mut self) -> Vec<Change> {
         self.put_back();
@@ -554,7 +440,6 @@ impl Journal {
             &mut self.entries.trace_instances,
             remove_trace_instance,
         ));
-        done.extend(remove_network_objects(&mut self.entries.network));
         if self.entries.is_empty() {
             let _ = self.directory.remove(&self.name); // absent if nothing was ever noted
             self.written = false;
@@ -615,7 +500,10 @@ impl Journal {
         changed.sort();
         changed.dedup();
         for name in changed {
-            if let Some(Err(error)) = others.get(&name).map(|other| self.save_as(&name, other)) {
+            if let Some(Err(error)) = others
+                .get(&name)
+                .map(|other| file::write(&self.directory, &name, other))
+            {
                 self.refused.push(error.to_string());
             }
         }
@@ -623,47 +511,10 @@ impl Journal {
     }
 
     fn save(&mut self) -> Result<(), StateError> {
-        self.save_as(&self.name, &self.entries)?;
+        file::write(&self.directory, &self.name, &self.entries)?;
         self.written = true;
         Ok(())
     }
-
-    fn save_as(&self, name: &str, entries: &Entries) -> Result<(), StateError> {
-        let text = serde_json::to_vec(entries).expect("paths and strings");
-        self.directory.write(name, &text, JOURNAL_MODE)
-    }
-}
-
-impl Entries {
-    fn has_group(&self, group: &Group) -> bool {
-        self.groups.iter().any(|one| one.path == group.path)
-    }
-}
-
-/// Takes a change out of the pile: those above it are made to the value below it. Returns the value that results, and
-/// the journals in which the value below a change is another now.
-fn take_out(layer: &Layer, others: &mut BTreeMap<String, Entries>) -> (String, Vec<String>) {
-    let mut above = Vec::new();
-    for (name, entries) in others.iter_mut() {
-        let of_it = entries
-            .settings
-            .iter_mut()
-            .filter(|other| other.setting == layer.setting && other.order > layer.order);
-        above.extend(of_it.map(|other| (name.clone(), other)));
-    }
-    above.sort_by_key(|(_, other)| other.order);
-    let mut value = layer.before.clone();
-    let mut changed = Vec::new();
-    for (name, other) in above {
-        other.before = value;
-        // A rule that fails on this value leaves the value as it is.
-        value = other
-            .value
-            .over(&other.before)
-            .unwrap_or_else(|_| other.before.clone());
-        changed.push(name);
-    }
-    (value, changed)
 }
 
 impl Drop for Journal {
@@ -684,21 +535,6 @@ fn take_away(list: &mut Vec<PathBuf>, remove: fn(&Path) -> Result<(), StateError
         Err(StateError::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
         Err(_) => false,
     });
-    done
-}
-
-/// Removes them, the last first, and keeps in the list what a later start may be able to remove.
-fn remove_network_objects(objects: &mut Vec<NetworkObject>) -> Vec<String> {
-    let mut done = Vec::new();
-    let mut left = Vec::new();
-    while let Some(object) = objects.pop() {
-        match object.remove() {
-            Ok(()) => done.push(format!("{object} put back")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(_) => left.insert(0, object),
-        }
-    }
-    *objects = left;
     done
 }
 

@@ -10,9 +10,9 @@
 //! * [`write_whole`]: a file at a path that the user named.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
-//! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
 //! * [`cpus`]: sets of CPUs.
-//! * [`policy`] and [`memory`]: scheduling of threads, and locked memory.
+//! * [`policy`] and [`memory`]: scheduling of threads, and locked memory; [`namespace_cookie`]: network namespaces by
+//!   number.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
@@ -23,8 +23,7 @@ mod file;
 pub mod group;
 pub mod journal;
 pub mod memory;
-pub mod netlink;
-pub mod network;
+mod namespace;
 pub mod policy;
 pub mod process;
 mod runtime;
@@ -34,6 +33,7 @@ mod temporary;
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner};
 pub use error::StateError;
 pub use file::write_whole;
+pub use namespace::namespace_cookie;
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
     runtime_directory,

@@ -27,6 +27,46 @@ pub fn set_policy(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
     check(returned).map(|_| ())
 }
 
+/// `struct sched_attr` as of Linux 3.14 (uapi/linux/sched/types.h, SCHED_ATTR_SIZE_VER0).
+#[repr(C)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// SCHED_DEADLINE in uapi/linux/sched.h; not in every libc.
+const SCHED_DEADLINE: u32 = 6;
+
+/// Gives a thread SCHED_DEADLINE; thread 0 is the calling one. The kernel answers EPERM to a thread that may not run on
+/// all CPUs of its scheduling domain, and EBUSY when the admission test fails.
+pub fn set_deadline(
+    thread: i32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+) -> io::Result<()> {
+    let attributes = SchedulingAttributes {
+        size: size_of::<SchedulingAttributes>() as u32,
+        policy: SCHED_DEADLINE,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime_ns,
+        deadline_ns,
+        period_ns,
+    };
+    // SAFETY: `attributes` states its own size and outlives the call; the kernel checks the thread's number.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) };
+    check(returned).map(|_| ())
+}
+
 /// Scheduling policy and priority of a thread; thread 0 is the calling one.
 pub fn policy_of(thread: i32) -> io::Result<(i32, i32)> {
     let mut priority: libc::c_int = 0;

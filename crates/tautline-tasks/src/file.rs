@@ -231,6 +231,7 @@ enum Schedule {
     RateMonotonic,
     DeadlineMonotonic,
     Fixed,
+    EarliestDeadline,
     Table,
 }
 
@@ -370,6 +371,7 @@ impl Document {
             None | Some(Schedule::DeadlineMonotonic) => Scheduling::DeadlineMonotonic,
             Some(Schedule::RateMonotonic) => Scheduling::RateMonotonic,
             Some(Schedule::Fixed) => Scheduling::Declared,
+            Some(Schedule::EarliestDeadline) => Scheduling::EarliestDeadline,
             Some(Schedule::Table) => Scheduling::Table,
         };
         self.check_table(scheduling)?;
@@ -707,7 +709,7 @@ mod tests {
         assert_eq!(
             error("schedule = \"edf\"\n"),
             "f.toml:1:12: unknown variant `edf`, expected one of `rate-monotonic`, `deadline-monotonic`, `fixed`, \
-             `table`"
+             `earliest-deadline`, `table`"
         );
         assert_eq!(error(""), "f.toml:1:1: `task`: at least one is needed");
         assert!(error("task = [").starts_with("f.toml:1:"));

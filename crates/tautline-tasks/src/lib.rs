@@ -37,6 +37,7 @@
 
 mod figures;
 pub mod file;
+mod lint;
 mod logical;
 mod message;
 mod program;
@@ -48,6 +49,7 @@ mod thread;
 mod watchdog;
 
 pub use figures::{Interval, TaskState, Times, TracedJob};
+pub use lint::{Lint, LintKind, WatchedAllocator};
 pub use logical::Logical;
 pub use message::{MessageSource, OnMessage};
 pub use program::Program;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tautline_exec::Job;
 
 use crate::run::{Options, Shared};
-use crate::sys::{self, PriorityMutex};
+use crate::sys::{self, PriorityMutex, Urgency};
 use crate::thread::TaskBody;
 
 /// Above all tasks: what is due at the same moment as a release comes before the job.
@@ -185,7 +185,7 @@ pub(crate) fn start(
     builder.spawn(move || {
         if options.real_time {
             // Refused as it is for the tasks, which report it.
-            let _ = sys::schedule(sys::own_number(), Some(PRIORITY));
+            let _ = sys::schedule(sys::own_number(), Some(Urgency::Fifo(PRIORITY)));
         }
         if let Some(cpu) = options.cpu {
             sys::stay_on(cpu);

@@ -10,16 +10,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
-use tautline_exec::{Activation, Analysis, HealthRecord, Job, SetError, TaskResponse, TaskSet};
+use tautline_exec::{
+    Activation, Analysis, HealthRecord, Job, Scheduling, SetError, TaskResponse, TaskSet,
+};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use crate::file::{self, FileError, TaskFile};
+use crate::lint::{Lint, Tally};
 use crate::logical::{self, Exchanged, Home, Logical};
 use crate::message::{self, MessageSource};
 use crate::program::{self, Program};
 use crate::segment::{self, Description, Segment, TaskDescription, TaskView};
 use crate::summary::{Summary, TaskSummary};
-use crate::sys::{self, PriorityMutex};
+use crate::sys::{self, PriorityMutex, Urgency};
 use crate::thread::{self, Body, Started, TaskBody, TaskThread, Worker};
 use crate::watchdog;
 
@@ -92,6 +95,15 @@ pub enum RunError {
         /// Cause.
         reason: String,
     },
+    /// The kernel does not let threads of this process have SCHED_DEADLINE.
+    #[error("SCHED_DEADLINE is refused: {0}")]
+    DeadlineRefused(io::Error),
+    /// A program would need a share of the CPU of its own beside that of its task.
+    #[error("task `{task}` is a program, and SCHED_DEADLINE is for code")]
+    ProgramByDeadline {
+        /// Name of the task.
+        task: String,
+    },
     /// The partition of the set could not be made.
     #[error("{0}")]
     Partition(#[from] PartitionError),
@@ -129,6 +141,12 @@ impl RunError {
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
             }
+            RunError::DeadlineRefused(_) => {
+                "run the set as root in a partition of one CPU (`[partition]` in its file), or use fixed priorities"
+            }
+            RunError::ProgramByDeadline { .. } => {
+                "use fixed priorities or a table for sets with programs"
+            }
             RunError::Partition(error) => error.remedy(),
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
         }
@@ -146,6 +164,9 @@ pub struct Options {
     pub real_time: bool,
     /// Whether all memory of the process is locked. It stays locked afterwards.
     pub lock_memory: bool,
+    /// Whether jobs are watched for allocations, page faults and blocking: two system calls for each job. In debug
+    /// builds, if not said otherwise.
+    pub lint: bool,
 }
 
 impl Default for Options {
@@ -154,6 +175,7 @@ impl Default for Options {
             cpu: None,
             real_time: true,
             lock_memory: true,
+            lint: cfg!(debug_assertions),
         }
     }
 }
@@ -166,6 +188,12 @@ impl Options {
             cpu: Some(cpu),
             ..self
         }
+    }
+
+    /// The same, with jobs watched or not.
+    #[must_use]
+    pub fn with_lint(self, lint: bool) -> Self {
+        Self { lint, ..self }
     }
 
     /// The same with the scheduling that threads have by themselves, and memory that can be paged out.
@@ -383,6 +411,14 @@ impl Executive {
                 task: self.set.tasks()[task].name.clone(),
             });
         }
+        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(_)));
+        if self.set.scheduling() == Scheduling::EarliestDeadline
+            && let Some(task) = self.bodies.iter().position(is_program)
+        {
+            return Err(RunError::ProgramByDeadline {
+                task: self.set.tasks()[task].name.clone(),
+            });
+        }
         let mut limits = Vec::new();
         let mut options = options.clone();
         let partition = match &self.partition {
@@ -394,6 +430,9 @@ impl Executive {
             }
         };
         let options = &options;
+        if self.set.scheduling() == Scheduling::EarliestDeadline && options.real_time {
+            try_deadline(&self.set, options.cpu)?;
+        }
         thread::demote_on_panic();
         if options.lock_memory
             && let Err(error) = tautline_state::memory::lock_all()
@@ -420,6 +459,7 @@ impl Executive {
             is_stopping: AtomicBool::new(false),
             limits: Mutex::new(limits),
             programs: Mutex::new((0..count).map(|_| None).collect()),
+            lints: Mutex::new(vec![Tally::default(); count]),
             segment,
             set: self.set,
         });
@@ -483,7 +523,10 @@ impl Executive {
         let tasks = self.set.tasks().iter().enumerate();
         let describe = |(index, task): (usize, &tautline_exec::Task)| TaskDescription {
             name: task.name.clone(),
-            priority: fifo_priority(&self.set, index),
+            priority: match urgency(&self.set, index) {
+                Urgency::Fifo(priority) => priority,
+                Urgency::Deadline { .. } => 0,
+            },
             period: task.period,
             deadline: task.deadline,
             worst_case: task.worst_case,
@@ -502,9 +545,32 @@ impl Executive {
 /// keep a window's task waiting.
 const TABLE_PRIORITY: u8 = tautline_exec::task::PRIORITY_MAX;
 
-/// Priority of a task's thread under SCHED_FIFO.
-pub(crate) fn fifo_priority(set: &TaskSet, task: usize) -> u8 {
-    set.priority(task).unwrap_or(TABLE_PRIORITY)
+/// Scheduling of a task's thread.
+pub(crate) fn urgency(set: &TaskSet, task: usize) -> Urgency {
+    let declared = &set.tasks()[task];
+    match set.scheduling() {
+        Scheduling::EarliestDeadline => Urgency::Deadline {
+            runtime: (declared.charged() + set.machine().overhead).min(declared.deadline),
+            deadline: declared.deadline,
+            period: declared.period,
+        },
+        _ => Urgency::Fifo(set.priority(task).unwrap_or(TABLE_PRIORITY)),
+    }
+}
+
+/// Tries whether threads of this process may have SCHED_DEADLINE where the tasks will run.
+fn try_deadline(set: &TaskSet, cpu: Option<usize>) -> Result<(), RunError> {
+    let urgency = urgency(set, 0);
+    let tried = std::thread::spawn(move || {
+        if let Some(cpu) = cpu {
+            sys::stay_on(cpu);
+        }
+        sys::schedule(sys::own_number(), Some(urgency))
+    });
+    let tried = tried
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("no answer")));
+    tried.map_err(RunError::DeadlineRefused)
 }
 
 /// Moves this process into the partition of the set, and returns the partition if it had to be made.
@@ -605,6 +671,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Mutex<Vec<String>>,
     /// Handles of the tasks' processes, by task.
     pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
+    /// Findings about the code of tasks, by task.
+    pub(crate) lints: Mutex<Vec<Tally>>,
     pub(crate) segment: Segment,
 }
 
@@ -758,6 +826,14 @@ impl Running {
         limits.unwrap_or_else(|error| error.into_inner()).clone()
     }
 
+    /// Findings about the code of tasks, where [`Options::lint`] asks for them.
+    #[must_use]
+    pub fn lints(&self) -> Vec<Lint> {
+        let lints = self.shared.lints.lock();
+        let lints = lints.unwrap_or_else(|error| error.into_inner());
+        lints.iter().flat_map(Tally::lints).cloned().collect()
+    }
+
     /// Name of the mode that runs; empty if the set has none.
     #[must_use]
     pub fn mode(&self) -> String {
@@ -851,6 +927,7 @@ impl Running {
             records: decisions.executive.monitor().records().copied().collect(),
             records_total: decisions.executive.monitor().total(),
             limits: self.limits(),
+            lints: self.lints(),
         }
     }
 

@@ -52,7 +52,7 @@ pub struct Description {
 pub struct TaskDescription {
     /// Its name.
     pub name: String,
-    /// Its priority under SCHED_FIFO; the same for all tasks of a table.
+    /// Its priority under SCHED_FIFO, the same for all tasks of a table; 0 under SCHED_DEADLINE.
     pub priority: u8,
     /// Its period, or the least time between two messages.
     pub period: Duration,

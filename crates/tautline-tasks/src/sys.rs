@@ -16,7 +16,9 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
-use tautline_state::policy::set_policy;
+use tautline_state::policy::{set_deadline, set_policy};
+
+use crate::figures::ns;
 
 /// Number of a thread in the kernel.
 pub(crate) type ThreadNumber = libc::pid_t;
@@ -46,6 +48,29 @@ pub(crate) fn cpu_time_of_process(process: ThreadNumber) -> Option<Duration> {
     clock_of(process, 0)
 }
 
+/// Counts of the kernel for one thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Page faults, with and without disk.
+    pub(crate) faults: u64,
+    /// Times that the thread gave up the CPU by itself.
+    pub(crate) blocked: u64,
+}
+
+/// Counts of the calling thread.
+pub(crate) fn own_usage() -> Usage {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is memory of the right type and outlives the call; all zeros are a valid rusage.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    Usage {
+        faults: (usage.ru_minflt + usage.ru_majflt) as u64,
+        blocked: usage.ru_nvcsw as u64,
+    }
+}
+
 /// Kernel ABI (include/linux/posix-timers.h).
 const CPUCLOCK_PERTHREAD: libc::clockid_t = 4;
 const CPUCLOCK_SCHED: libc::clockid_t = 2;
@@ -65,16 +90,36 @@ fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
     (returned == 0).then(|| Duration::new(used.tv_sec as u64, used.tv_nsec as u32))
 }
 
-/// Gives a thread of this process SCHED_FIFO at a priority, or SCHED_OTHER without one.
-pub(crate) fn schedule(thread: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
-    let policy = fifo_priority.map_or(libc::SCHED_OTHER, |_| libc::SCHED_FIFO);
-    set_policy(thread, policy, fifo_priority.unwrap_or(0).into())
+/// Scheduling of a real-time thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// SCHED_FIFO at this priority.
+    Fifo(u8),
+    /// SCHED_DEADLINE.
+    Deadline {
+        runtime: Duration,
+        deadline: Duration,
+        period: Duration,
+    },
 }
 
-/// Gives all threads of a process SCHED_FIFO at a priority, or SCHED_OTHER without one.
-pub(crate) fn schedule_process(process: ThreadNumber, fifo_priority: Option<u8>) -> io::Result<()> {
+/// Gives a thread of this process its scheduling; SCHED_OTHER without an urgency.
+pub(crate) fn schedule(thread: ThreadNumber, urgency: Option<Urgency>) -> io::Result<()> {
+    match urgency {
+        None => set_policy(thread, libc::SCHED_OTHER, 0),
+        Some(Urgency::Fifo(priority)) => set_policy(thread, libc::SCHED_FIFO, priority.into()),
+        Some(Urgency::Deadline {
+            runtime,
+            deadline,
+            period,
+        }) => set_deadline(thread, ns(runtime), ns(deadline), ns(period)),
+    }
+}
+
+/// Gives all threads of a process their scheduling; SCHED_OTHER without an urgency.
+pub(crate) fn schedule_process(process: ThreadNumber, urgency: Option<Urgency>) -> io::Result<()> {
     for thread in tautline_state::process::threads(process.unsigned_abs())? {
-        match schedule(thread.cast_signed(), fifo_priority) {
+        match schedule(thread.cast_signed(), urgency) {
             // It has ended meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             changed => changed?,

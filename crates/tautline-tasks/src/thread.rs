@@ -10,10 +10,11 @@ use std::time::Duration;
 use tautline_exec::{Action, Activation, Job};
 
 use crate::figures::{Figures, TaskState, TracedJob};
+use crate::lint::{self, LintKind, Watch};
 use crate::message::{Inbox, MessageSource};
 use crate::program::{self, Process, Program};
-use crate::run::{Options, Ready, RunningJob, Shared, fifo_priority};
-use crate::sys::{self, ThreadNumber};
+use crate::run::{Options, Ready, RunningJob, Shared, urgency};
+use crate::sys::{self, ThreadNumber, Urgency};
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
 /// near the end of the stack.
@@ -91,13 +92,13 @@ impl Worker {
         }
     }
 
-    /// Gives it SCHED_FIFO at a priority, or SCHED_OTHER without one.
-    pub(crate) fn schedule(self, fifo_priority: Option<u8>) -> io::Result<()> {
+    /// Gives it its scheduling; SCHED_OTHER without an urgency.
+    pub(crate) fn schedule(self, urgency: Option<Urgency>) -> io::Result<()> {
         match self {
-            Worker::Thread(thread) => sys::schedule(thread, fifo_priority),
+            Worker::Thread(thread) => sys::schedule(thread, urgency),
             Worker::Process { thread, process } => {
-                sys::schedule(thread, fifo_priority)?;
-                sys::schedule_process(process, fifo_priority)
+                sys::schedule(thread, urgency)?;
+                sys::schedule_process(process, urgency)
             }
         }
     }
@@ -179,7 +180,10 @@ impl TaskThread {
         while let Some(begun) = self.next_job(worker, figures, &mut inbox) {
             let message = inbox.as_ref().zip(begun.message);
             let message = message.map(|(inbox, length)| inbox.bytes(length));
+            let watch = self.options.lint && matches!(labour, Labour::Code(_));
+            let watch = watch.then(Watch::begin);
             let result = labour.run(&begun.job, message);
+            let found = watch.and_then(Watch::end);
             let used = own_time(worker).saturating_sub(begun.cpu_time);
             let now = sys::monotonic();
             let job = TracedJob {
@@ -189,6 +193,9 @@ impl TaskThread {
                 end: now,
             };
             figures.end(&job, begun.at.saturating_sub(begun.job.ready), used);
+            if let Some(found) = found {
+                self.note(begun.job.number, found);
+            }
             if self.end(worker, now, used, result.is_err()) == Some(Action::Stopped) {
                 figures.set_state(TaskState::Stopped);
                 if let Err(Some(reason)) = result {
@@ -311,7 +318,7 @@ impl TaskThread {
                 .segment
                 .figures(self.index)
                 .set_state(TaskState::Active);
-            self.schedule(worker, Some(fifo_priority(&self.shared.set, self.index)));
+            self.schedule(worker, Some(urgency(&self.shared.set, self.index)));
         }
         if has_switched {
             self.shared.wake_all();
@@ -327,11 +334,19 @@ impl TaskThread {
         }
     }
 
-    fn schedule(&self, worker: Worker, fifo_priority: Option<u8>) {
+    fn schedule(&self, worker: Worker, urgency: Option<Urgency>) {
         if self.options.real_time {
             // A refusal was reported at the start already.
-            let _ = worker.schedule(fifo_priority);
+            let _ = worker.schedule(urgency);
         }
+    }
+
+    /// Notes what a job did that does not belong into one.
+    fn note(&self, job: u64, found: [(LintKind, u64); 3]) {
+        let lints = self.shared.lints.lock();
+        let mut lints = lints.unwrap_or_else(|error| error.into_inner());
+        let name = &self.shared.set.tasks()[self.index].name;
+        lint::note(&mut lints[self.index], name, job, found);
     }
 
     /// Tells the user of something about this task.
@@ -353,12 +368,17 @@ impl TaskThread {
         if self.options.real_time
             && let Err(error) = sys::schedule(
                 sys::own_number(),
-                Some(fifo_priority(&self.shared.set, self.index)),
+                Some(urgency(&self.shared.set, self.index)),
             )
         {
-            self.shared.limit(format!(
-                "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
-            ));
+            match urgency(&self.shared.set, self.index) {
+                Urgency::Fifo(_) => self.shared.limit(format!(
+                    "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
+                )),
+                Urgency::Deadline { .. } => self.report(&format!(
+                    "SCHED_DEADLINE is refused ({error}): leave the kernel 5 % of the CPU (sched_rt_runtime_us)"
+                )),
+            }
         }
     }
 }

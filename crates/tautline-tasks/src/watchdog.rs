@@ -10,8 +10,8 @@ use rustix::thread::CpuSet;
 use tautline_exec::{Action, Scheduling};
 
 use crate::figures::TaskState;
-use crate::run::{Options, Shared, fifo_priority};
-use crate::sys;
+use crate::run::{Options, Shared, urgency};
+use crate::sys::{self, Urgency};
 use crate::thread::Worker;
 
 /// Longest distance of two looks. Lower: more wake-ups for nothing. Higher: a job that never returns is recorded later.
@@ -33,7 +33,7 @@ pub(crate) fn start(
     builder.spawn(move || {
         if options.real_time {
             // Refused as it is for the tasks, which report it.
-            let _ = sys::schedule(sys::own_number(), Some(PRIORITY));
+            let _ = sys::schedule(sys::own_number(), Some(Urgency::Fifo(PRIORITY)));
         }
         match options.cpu {
             // The end of a window must not wait for whatever runs elsewhere.
@@ -102,10 +102,10 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
     let is_below = decisions.executive.is_below(task, now);
     if is_below != job.is_demoted {
         decisions.jobs[task].as_mut()?.is_demoted = is_below;
-        let priority = (!is_below).then(|| fifo_priority(&shared.set, task));
+        let urgency = (!is_below).then(|| urgency(&shared.set, task));
         // Under the lock, which the thread takes before it lifts the demotion.
         if options.real_time {
-            let _ = worker.schedule(priority);
+            let _ = worker.schedule(urgency);
         }
     }
     if action == Some(Action::Stopped) || is_below != job.is_demoted {

@@ -48,23 +48,6 @@ pub fn sleep_until(deadline_ns: u64) {
     let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
 }
 
-/// Number of the network namespace that a socket is in (Linux 5.14).
-pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
-    let mut cookie = 0u64;
-    let mut bytes = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: `cookie` is writable for `bytes`; any bits are a valid integer.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut bytes,
-        )
-    })?;
-    Ok(cookie)
-}
-
 /// A socket that sends whole frames on one interface of the calling thread's network namespace, past the
 /// queueing discipline; it receives nothing (packet(7)).
 pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
@@ -97,6 +80,140 @@ pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
         )
     })?;
     Ok(socket)
+}
+
+/// Datagrams that [`send_datagrams`] hands over at once.
+const DATAGRAMS_MAX: usize = 32;
+
+/// Sends datagrams of `datagram_bytes` each that lie one after the other in `datagrams`, as many of them as one system
+/// call takes, on a connected socket; returns how many.
+pub fn send_datagrams(
+    socket: impl AsFd,
+    datagrams: &[u8],
+    datagram_bytes: usize,
+) -> io::Result<usize> {
+    // SAFETY: all bytes zero is a valid iovec and a valid mmsghdr: no address, no parts, no control messages.
+    let (mut parts, mut messages): ([libc::iovec; DATAGRAMS_MAX], [libc::mmsghdr; DATAGRAMS_MAX]) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut count = 0;
+    for datagram in datagrams.chunks(datagram_bytes).take(DATAGRAMS_MAX) {
+        parts[count].iov_base = datagram.as_ptr().cast_mut().cast();
+        parts[count].iov_len = datagram.len();
+        messages[count].msg_hdr.msg_iov = &raw mut parts[count];
+        messages[count].msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    // SAFETY: the first `count` messages point to live parts, and these to bytes that are readable for their lengths;
+    // the kernel writes nothing but the messages' own lengths.
+    let sent = check(unsafe {
+        libc::sendmmsg(
+            socket.as_fd().as_raw_fd(),
+            messages.as_mut_ptr(),
+            count as libc::c_uint,
+            0,
+        )
+    })?;
+    Ok(sent as usize)
+}
+
+/// A point at which the kernel stamps packets (Documentation/networking/timestamping.rst).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StampKind {
+    /// A packet that leaves comes to the queueing discipline.
+    EntersQueue,
+    /// A packet that leaves comes to the driver.
+    EntersDriver,
+    /// A packet that arrives comes to the receiving stack.
+    Arrives,
+}
+
+/// Has everything that a socket sends, or receives, stamped at one point, on CLOCK_REALTIME.
+pub fn stamp_packets(socket: impl AsFd, kind: StampKind) -> io::Result<()> {
+    let kind = match kind {
+        StampKind::EntersQueue => libc::SOF_TIMESTAMPING_TX_SCHED,
+        StampKind::EntersDriver => libc::SOF_TIMESTAMPING_TX_SOFTWARE,
+        StampKind::Arrives => libc::SOF_TIMESTAMPING_RX_SOFTWARE,
+    };
+    let flags: libc::c_uint =
+        kind | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+    // SAFETY: `flags` outlives the call, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPING,
+            (&raw const flags).cast(),
+            size_of_val(&flags) as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// Room for a stamp, the error that carries it, and its address.
+const STAMP_CONTROL_BYTES: usize = 256;
+
+/// Memory for control messages, aligned as their headers have to be.
+#[repr(align(8))]
+struct StampControl([u8; STAMP_CONTROL_BYTES]);
+
+/// A datagram that waits, or what the kernel tells about one that was sent (`of_sent`): its length, and its stamp in
+/// nanoseconds. Never waits; nothing if there is none.
+pub fn receive_stamped(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    of_sent: bool,
+) -> io::Result<Option<(usize, Option<u64>)>> {
+    let queue = if of_sent { libc::MSG_ERRQUEUE } else { 0 };
+    let mut control = StampControl([0; STAMP_CONTROL_BYTES]);
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: all bytes zero is a valid msghdr: no address, no parts, no control messages.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = STAMP_CONTROL_BYTES as _; // glibc's size_t, musl's socklen_t
+    // SAFETY: the message points to a buffer and to control memory that are writable for their lengths.
+    let length = unsafe {
+        libc::recvmsg(
+            socket.as_fd().as_raw_fd(),
+            &raw mut message,
+            queue | libc::MSG_DONTWAIT,
+        )
+    };
+    let Ok(length) = usize::try_from(length) else {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
+        };
+    };
+    Ok(Some((length, stamp_in(&message))))
+}
+
+/// The kernel's software stamp among the control messages of a message that was received.
+fn stamp_in(message: &libc::msghdr) -> Option<u64> {
+    // SAFETY: the kernel has filled the control memory, which outlives the message, and set its length.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: the macros return headers that lie whole within the control memory, aligned.
+        let kind = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        if kind == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
+            // SAFETY: a message of this kind holds three timespecs, of which the first is the software stamp; read
+            // unaligned, because control data promises no more than its header's alignment.
+            let at = unsafe {
+                libc::CMSG_DATA(header)
+                    .cast::<libc::timespec>()
+                    .read_unaligned()
+            };
+            return Some(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64);
+        }
+        // SAFETY: as above; `header` came from these macros for this message.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    None
 }
 
 /// Reads into `buffer` without allocating. Blocks as the descriptor says.

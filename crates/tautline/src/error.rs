@@ -193,7 +193,9 @@ impl OpenError {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Config(_) => "correct the configuration file",
+            Self::Config(_) => {
+                "correct the configuration file; docs/configuration.md lists every key"
+            }
             Self::ConfigUnreadable { .. } => "name a TOML file that this user may read",
             Self::NotShared { .. } => "leave `link` out, or set it to \"xdp\"",
             Self::NoSuchInterface { .. } => "name one of the interfaces that there are",

@@ -119,7 +119,7 @@ fn below(runtime: &Directory, name: &str, room: Room, owner: Owner) -> Option<Di
 /// 5.14 there is only the inode, which can be.
 fn namespace_name() -> io::Result<String> {
     let socket = unix::unnamed(SocketType::STREAM)?;
-    match unix::namespace_cookie(&socket) {
+    match tautline_state::namespace_cookie(&socket) {
         Ok(cookie) => Ok(format!("net-{cookie}")),
         Err(error) => match namespace::current() {
             Some(current) => Ok(format!("net-inode-{}", current.inode())),

@@ -9,6 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -33,13 +34,31 @@ const STRANGER: u32 = 65534;
 /// A user without rights who is attacked.
 const VICTIM: u32 = 65533;
 
+/// A bus of a test, whose directory goes with it.
+struct OwnBus(BusConfig);
+
+impl Deref for OwnBus {
+    type Target = BusConfig;
+
+    fn deref(&self) -> &BusConfig {
+        &self.0
+    }
+}
+
+impl Drop for OwnBus {
+    fn drop(&mut self) {
+        // The rest of a failed test is in nobody's way.
+        let _left = fs::remove_dir_all(&self.0.name);
+    }
+}
+
 /// A bus for root and the stranger's group.
-fn shared_bus(test: &str) -> BusConfig {
-    BusConfig {
+fn shared_bus(test: &str) -> OwnBus {
+    OwnBus(BusConfig {
         mode: 0o770,
         group: Some(STRANGER.to_string()),
         ..bus(test)
-    }
+    })
 }
 
 fn is_root(test: &str) -> bool {
@@ -267,7 +286,6 @@ fn a_swapped_link_changes_no_file() {
     let found = fs::metadata(&secret).unwrap();
     let access = (found.mode() & 0o7777, found.uid(), found.gid());
     fs::remove_file(&secret).unwrap();
-    let _left = fs::remove_dir_all(&config.name);
     assert_eq!(access, (0o600, 0, 0), "mode, user and group of the secret");
 }
 
@@ -391,7 +409,6 @@ fn a_descriptor_that_blocks_on_close_freezes_nobody() {
         in_time("closing the port", move || drop(victim));
         in_time("closing the node", move || drop(node));
         drop(stranger);
-        let _left = fs::remove_dir_all(&config.name);
     }
 }
 
@@ -439,16 +456,13 @@ fn a_watcher_is_not_frozen_by_a_port() {
         return;
     }
     let config = shared_bus("watched");
-    let node = open(&config, "victim");
-    let stranger = attack(TEST, "listen", &config);
+    let _node = open(&config, "victim");
+    let _stranger = attack(TEST, "listen", &config);
     let name = config.name.clone();
     let seen = in_time("watching", move || {
         Observer::open(&name, "stranger.9".parse().unwrap()).map(|_| ())
     });
     println!("{}", seen.expect_err("a view of nothing"));
-    drop(stranger);
-    drop(node);
-    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -475,11 +489,8 @@ fn one_user_does_not_take_all_entries() {
     let config = shared_bus("entries");
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
-    let stranger = attack(TEST, "all", &config);
+    let _stranger = attack(TEST, "all", &config);
     assert_served(&config, &mut victim);
-    drop(stranger);
-    drop((victim, node));
-    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -529,7 +540,6 @@ fn one_user_does_not_take_all_descriptors() {
     victim.let_go();
     let said = victim.wait_for("the victim opens");
     drop((victim, stranger, node));
-    let _left = fs::remove_dir_all(&config.name);
     assert!(said.contains("true"), "{said}");
 }
 
@@ -614,11 +624,8 @@ fn a_member_replaces_nobodys_port() {
     let config = shared_bus("replace");
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
-    let stranger = attack(TEST, "replace", &config);
+    let _stranger = attack(TEST, "replace", &config);
     assert_served(&config, &mut victim);
-    drop(stranger);
-    drop((victim, node));
-    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -649,7 +656,6 @@ fn a_member_sends_under_no_other_name() {
     let output = child.stdin(std::process::Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     drop((victim, node, honest));
-    let _left = fs::remove_dir_all(&config.name);
     assert!(said.contains("as honest: Some(Refused)"), "{said}");
     assert!(said.contains("as nobody-there: Some(Refused)"), "{said}");
     assert!(said.contains("as stranger: Some(Offer)"), "{said}");
@@ -682,7 +688,7 @@ fn a_held_lock_stops_nobody() {
     let config = shared_bus("lock");
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
-    let stranger = attack(TEST, "lock", &config);
+    let _stranger = attack(TEST, "lock", &config);
     let copy = config.clone();
     in_time("opening and closing", move || {
         drop(queuing(&open(&copy, "other"), 8));
@@ -690,8 +696,6 @@ fn a_held_lock_stops_nobody() {
         assert_served(&copy, &mut victim);
         drop((victim, node));
     });
-    drop(stranger);
-    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -715,6 +719,7 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     if !is_root(TEST) {
         return;
     }
+    let shared = shared_bus("allow");
     let config = BusConfig {
         allow: vec![
             BusRule {
@@ -726,7 +731,7 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
                 ..BusRule::of(&VICTIM.to_string())
             },
         ],
-        ..shared_bus("allow")
+        ..shared.clone()
     };
     let node = open(&config, "victim");
     let mut victim = queuing(&node, 7);
@@ -740,7 +745,6 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     let output = child.stdin(std::process::Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     drop((victim, other, node));
-    let _left = fs::remove_dir_all(&config.name);
     assert!(
         matches!(absent, Err(PortError::PeerAbsent { .. })),
         "{absent:?}"
@@ -803,9 +807,6 @@ fn a_full_event_holds_no_sender_up() {
         victim
     });
     assert_served(&config, &mut victim);
-    drop(stranger);
-    drop((victim, node));
-    let _left = fs::remove_dir_all(&config.name);
 }
 
 #[test]
@@ -878,9 +879,6 @@ fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
     }
     println!("not woken for the first time after {:?}", started.elapsed());
     assert_served(&config, &mut victim);
-    drop(stranger);
-    drop((victim, node));
-    let _left = fs::remove_dir_all(&config.name);
 }
 
 /// The events of this process.

@@ -108,8 +108,7 @@ fn explain(error: DemoError) -> CommandError {
     match error {
         DemoError::Interrupted(signal) => CommandError::interrupted(signal),
         DemoError::Hosts(error) => CommandError::failed(what, error.remedy()),
-        DemoError::Open(error) => CommandError::failed(what, error.remedy()),
-        DemoError::Port(error) => CommandError::failed(what, error.remedy()),
+        DemoError::Path(error) => CommandError::failed(what, error.remedy()),
         DemoError::SomebodyElse(error) => CommandError::failed(what, error.remedy()),
         _ => CommandError::failed(
             what,

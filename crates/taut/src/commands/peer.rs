@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tautline::{
-    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, PortError, PortNumber,
-    Priority, QueuingOptions, QueuingPort, ReceiveError, SendError,
+    BadNodeName, BusConfig, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeName,
+    OpenError, PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError,
+    SendError, bus_neighbour,
 };
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX};
 
@@ -33,6 +34,9 @@ pub struct NodeArguments {
     /// Link to use: xdp, xsk, packet or udp [default: the best that works; xsk only if named].
     #[arg(long, value_name = "LINK", value_parser = link)]
     link: Option<LinkKind>,
+    /// Bus of the node, in place of an interface; the peer is a node on it.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["interface", "config", "link", "address"])]
+    bus: Option<String>,
     /// This node's own IPv4 address [default: the interface's first]. With --link udp it is enough.
     #[arg(long, value_name = "IPV4")]
     address: Option<Ipv4Addr>,
@@ -69,6 +73,9 @@ pub fn priority(text: &str) -> Result<Priority, String> {
 impl NodeArguments {
     /// The configuration that the arguments describe.
     pub fn node_config(&self) -> Result<NodeConfig, CommandError> {
+        if let Some(bus) = &self.bus {
+            return Ok(NodeConfig::vbus(BusConfig::new(bus, own_name())));
+        }
         let mut config = match (&self.config, &self.interface, self.address) {
             (Some(file), _, _) => NodeConfig::from_file(file)
                 .map_err(|error| CommandError::usage(error.to_string(), error.remedy()))?,
@@ -77,7 +84,7 @@ impl NodeArguments {
             (None, None, None) => {
                 return Err(CommandError::usage(
                     "no node is described",
-                    "name an interface with --interface, a file with --config, or an own address with --address",
+                    "name an interface with --interface, a file with --config, a bus with --bus, or an own address with --address",
                 ));
             }
         };
@@ -91,6 +98,16 @@ impl NodeArguments {
     /// was given.
     pub fn open_with_peer(&self, peer: &str) -> Result<(Node, String), CommandError> {
         let mut config = self.node_config()?;
+        if config.bus.is_some() {
+            let name = peer.parse().map_err(|error: BadNodeName| {
+                CommandError::usage(error.to_string(), "name a node of the bus: taut vbus list")
+            })?;
+            let config = config.with_neighbour(bus_neighbour(name));
+            let config = config.map_err(|error| {
+                CommandError::usage(format!("`{peer}`: {error}"), "name another peer")
+            })?;
+            return Ok((open(config)?, peer.to_owned()));
+        }
         let known = config.neighbours.iter().find(|(_, entry)| {
             entry.name == peer
                 || entry.mac.to_string() == peer.to_lowercase()
@@ -119,6 +136,12 @@ impl NodeArguments {
         };
         Err(CommandError::usage(unknown.to_string(), unknown.remedy()))
     }
+}
+
+/// Name of this user's commands on a bus: they may share it, and nobody else can take it.
+fn own_name() -> NodeName {
+    let name = format!("taut-{}", rustix::process::geteuid());
+    name.parse().expect("a number is part of names")
 }
 
 /// An entry for a peer that is named by its address.

@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = echo_port())]
     port: PortNumber,
     /// Messages to send.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = units::count)]
     count: u64,
     /// Time from one message to the next, 100us or plain milliseconds; 0 sends the next when the answer is there.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::milliseconds)]

@@ -24,7 +24,7 @@ pub struct Arguments {
     #[command(flatten)]
     node: NodeArguments,
     /// End after this many messages.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::count)]
     count: u64,
     /// Time to wait for all of them, 500ms or plain seconds [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
@@ -40,7 +40,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
     let node = peer::open(arguments.node.node_config()?)?;
-    let mut source = Inlet::open(&node, &arguments)?;
+    let mut source = ReceivingPort::open(&node, &arguments)?;
     // Standard output is for what is received.
     eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
     let mut output = arguments.output.open()?;
@@ -71,50 +71,50 @@ fn deadline(timeout: Option<Duration>) -> Instant {
 }
 
 /// A port of either kind with its buffer.
-enum Inlet {
+enum ReceivingPort {
     Queuing(Box<QueuingPort>, Vec<u8>),
     Sampling(Box<SamplingPort>, Vec<u8>),
 }
 
 /// A message: its bytes, its sender, and all that is known of it.
-struct Found<'a> {
+struct Incoming<'a> {
     bytes: &'a [u8],
     json: Value,
 }
 
-impl Inlet {
-    fn open(node: &tautline::Node, arguments: &Arguments) -> Result<Inlet, CommandError> {
+impl ReceivingPort {
+    fn open(node: &tautline::Node, arguments: &Arguments) -> Result<ReceivingPort, CommandError> {
         if arguments.sampling {
             let port = node
                 .sampling_port(arguments.port, &SamplingOptions::default())
                 .map_err(peer::port_error)?;
             let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
-            Ok(Inlet::Sampling(Box::new(port), buffer))
+            Ok(ReceivingPort::Sampling(Box::new(port), buffer))
         } else {
             let port = node
                 .queuing_port(arguments.port, &peer::any_size())
                 .map_err(peer::port_error)?;
             let buffer = vec![0; port.message_bytes_max()];
-            Ok(Inlet::Queuing(Box::new(port), buffer))
+            Ok(ReceivingPort::Queuing(Box::new(port), buffer))
         }
     }
 
-    fn next(&mut self, deadline: Instant) -> Result<Option<Found<'_>>, CommandError> {
+    fn next(&mut self, deadline: Instant) -> Result<Option<Incoming<'_>>, CommandError> {
         match self {
-            Inlet::Queuing(port, buffer) => {
+            ReceivingPort::Queuing(port, buffer) => {
                 let message = port
                     .receive_until(deadline, buffer)
                     .map_err(peer::receive_error)?;
-                Ok(message.map(|message| Found {
+                Ok(message.map(|message| Incoming {
                     json: message_json(&message),
                     bytes: &buffer[..message.length],
                 }))
             }
-            Inlet::Sampling(port, buffer) => {
+            ReceivingPort::Sampling(port, buffer) => {
                 let sample = port
                     .read_new_until(deadline, buffer)
                     .map_err(peer::receive_error)?;
-                Ok(sample.map(|sample| Found {
+                Ok(sample.map(|sample| Incoming {
                     json: sample_json(&sample),
                     bytes: &buffer[..sample.length],
                 }))

@@ -37,7 +37,13 @@ impl Drop for Scratch {
 /// Text of a page as a browser shows it, which must not complain about it. Nothing, with a note, where there is no
 /// browser.
 pub(crate) fn browse(page: &Path, profile: &Path) -> Option<String> {
+    browse_with(&[], page, profile)
+}
+
+/// The same, with options of the browser's.
+pub(crate) fn browse_with(options: &[&str], page: &Path, profile: &Path) -> Option<String> {
     let browser = Command::new("chromium")
+        .args(options)
         .args([
             "--headless",
             "--no-sandbox",

@@ -96,7 +96,7 @@ fn failed(way: Way) -> impl Fn(io::Error) -> DemoError {
 
 /// Serves all turns as the controller.
 pub(super) fn controller_side(
-    mut channels: Vec<Box<dyn Channel>>,
+    mut channels: Vec<Channel>,
     schedule: &Schedule,
     placement: Placement,
 ) -> Result<(), DemoError> {
@@ -106,12 +106,12 @@ pub(super) fn controller_side(
         if interrupt::interrupted().is_some() {
             return Ok(());
         }
-        control(&mut *channels[turn.way as usize], &turn).map_err(failed(turn.way))?;
+        control(&mut channels[turn.way as usize], &turn).map_err(failed(turn.way))?;
     }
     Ok(())
 }
 
-fn control(channel: &mut dyn Channel, turn: &Turn) -> io::Result<()> {
+fn control(channel: &mut Channel, turn: &Turn) -> io::Result<()> {
     let mut bytes = [0; STATE_BYTES];
     // Its end is in the trail: the motor has stopped sending, and still listens.
     let end = turn.end - TRAIL / 4;
@@ -130,7 +130,7 @@ fn control(channel: &mut dyn Channel, turn: &Turn) -> io::Result<()> {
 
 /// Runs all turns as the motor, and measures.
 pub(super) fn motor_side(
-    channels: Vec<Box<dyn Channel>>,
+    channels: Vec<Channel>,
     schedule: &Schedule,
     placement: Placement,
     board: &Mutex<[(u64, u64, Summary); 4]>,
@@ -160,7 +160,7 @@ pub(super) fn motor_side(
 
 /// The loop over one way. Takes all its memory at the start.
 struct Loop {
-    channel: Box<dyn Channel>,
+    channel: Channel,
     motor: Motor,
     sequence: u64,
     /// States without a command, oldest first: number and time of sending.
@@ -171,7 +171,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(channel: Box<dyn Channel>, way: Way) -> Loop {
+    fn new(channel: Channel, way: Way) -> Loop {
         Loop {
             channel,
             motor: Motor::default(),

@@ -15,20 +15,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tautline::{OpenError, OpenReport, PortError};
+use tautline::OpenReport;
 use tautline_lab::other_work::OtherWork;
 use tautline_report::{LatencyHistogram, Summary};
 use tautline_testbed::hosts::{Hosts, HostsError};
 use tautline_testbed::{child, interrupt};
 use thiserror::Error;
 
-use crate::echo::EchoError;
 use crate::experiment::ExperimentError;
 use crate::experiment::somebody_else::{self, Beside};
-use crate::load::{Load, LoadError, LoadReport, Pace, Place};
+use crate::load::{Load, LoadError, LoadReport, Pace};
+use crate::path::PathError;
+use crate::path::nodes::NodePair;
+use crate::path::sides::Sides;
 
+use channel::Ends;
 pub use channel::Way;
-use channel::{Ends, Nodes, Scene};
 use control::Schedule;
 
 /// Period of the loop, and the deadline of each cycle: the command must be back before the next begins.
@@ -54,21 +56,15 @@ const FIFO_PRIORITY: u8 = 40;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DemoError {
-    /// The hosts could not be made or entered.
+    /// The hosts could not be made.
     #[error(transparent)]
     Hosts(#[from] HostsError),
-    /// A node could not be opened.
+    /// A way could not be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
-    /// A port could not be opened.
-    #[error(transparent)]
-    Port(#[from] PortError),
+    Path(#[from] PathError),
     /// There is no TCP stream beside the loop.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A kernel path could not be opened.
-    #[error(transparent)]
-    Kernel(#[from] EchoError),
     /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -226,7 +222,8 @@ pub fn run(
 ) -> Result<Outcome, DemoError> {
     let others = OtherWork::measure();
     let started = Instant::now();
-    let scene = hosts.map_or(Scene::Loopback, Scene::Hosts);
+    let on_cable = |cable| hosts.map_or(Sides::Loopback, |hosts| Sides::Hosts(hosts, cable));
+    let (sides, kernel_sides) = (on_cable(0), on_cable(KERNEL_CABLE));
     let cpus = child::allowed_cpus().unwrap_or_default();
     // The second part needs hosts and two CPUs, and has half of the time then.
     let computes = hosts.filter(|_| cpus.len() > 1);
@@ -234,15 +231,14 @@ pub fn run(
         Some(_) => seconds.div_ceil(2),
         None => seconds,
     };
-    let nodes = Nodes::open(scene)?;
+    let nodes = NodePair::on_best_link(sides)?;
     let mut ends = Vec::new();
     for way in Way::ALL {
-        ends.push(channel::open(way, scene, &nodes)?);
+        ends.push(channel::open(way, &nodes, kernel_sides)?);
     }
-    let place = hosts.map_or_else(Place::loopback, |hosts| Place::between(hosts, KERNEL_CABLE));
     // Where there are other CPUs than the loop's two, the load and this thread keep to them.
     let load_apart = cpus.len() > 2 && child::restrict(&cpus[2..]).is_ok();
-    let load = Load::start(&place, pace)?;
+    let load = Load::start(kernel_sides, pace)?;
     // TCP finds its rate before the first turn.
     thread::sleep(Duration::from_millis(200));
     let schedule = schedule(loop_seconds);

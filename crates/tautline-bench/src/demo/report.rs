@@ -351,7 +351,7 @@ pub fn html(outcome: &Outcome, machine: &Machine) -> String {
         ],
     );
     page.section(
-        "What was measured",
+        "Measurement",
         [page::paragraph(MEASURED), page::paragraph(DEADLINE)],
     );
     page.section("Settings", [page::key_values(&setting_rows(outcome))]);

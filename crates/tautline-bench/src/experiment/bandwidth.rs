@@ -18,10 +18,11 @@ use tautline_testbed::child;
 use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 use tautline_testbed::sys::monotonic_ns;
 
-use super::place::{Place, joined};
-use super::stream::{Ends, Sends, Usage, over_ports, over_tcp, over_udp};
+use super::side_cpus::{SideCpus, joined};
+use super::stream::{Ends, Usage, over_ports, over_tcp, over_udp};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on};
-use crate::nodes::HostNodes;
+use crate::path::Sends;
+use crate::path::nodes::NodePair;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -105,12 +106,12 @@ const CABLES: [usize; 3] = [0, 1, 2];
 
 /// Bytes received of one path and size in each turn, as bits a second.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct Rates {
     rates: Vec<f64>,
     lost: u64,
 }
 
-impl Found {
+impl Rates {
     /// The median turn.
     fn rate(&self) -> f64 {
         let mut rates = self.rates.clone();
@@ -128,16 +129,16 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     );
     let turns: u64 = scale.pick(20, 5, 1);
     let length = Duration::from_millis(scale.pick(400, 120, 5));
-    let place = Place::find()?;
+    let place = SideCpus::choose()?;
     let hosts = Hosts::create(&HostsOptions {
         cable_count: CABLES.len(),
         ..HostsOptions::default()
     })?;
     hosts.set_offloads(CABLES[0], Offloads::AllOff)?;
     hosts.set_offloads(CABLES[2], Offloads::AllOff)?;
-    let nodes = HostNodes::open(&hosts, CABLES[2], LinkKind::Xdp, Some(XdpMode::Native))?;
+    let nodes = NodePair::on_cable(&hosts, CABLES[2], LinkKind::Xdp, Some(XdpMode::Native))?;
     let mut streams = open(&hosts, &nodes)?;
-    let mut found = vec![vec![Found::default(); sizes.len()]; Path::ALL.len()];
+    let mut found = vec![vec![Rates::default(); sizes.len()]; Path::ALL.len()];
     let rows = (sizes.len() * Path::ALL.len()) as u64;
     for turn in 0..turns {
         for (place_of_size, bytes) in sizes.iter().enumerate() {
@@ -162,26 +163,24 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     Ok(vec![outcome])
 }
 
-fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<Vec<Ends>, ExperimentError> {
+fn open(hosts: &Hosts, nodes: &NodePair<'_>) -> Result<Vec<Ends>, ExperimentError> {
     const PORT: u16 = 7500;
-    let ports = |number, sends| over_ports(hosts, nodes, number, WINDOW, (sends, SPIN_DEFAULT));
+    let ports = |number, sends| over_ports(nodes, number, WINDOW, (sends, SPIN_DEFAULT));
     let tcp = |merges| Usage {
         merges,
         reads_many: true,
     };
-    Path::ALL
-        .iter()
-        .map(|path| match path {
-            Path::Tcp => over_tcp(hosts, CABLES[0], PORT, tcp(true)),
-            Path::TcpAtOnce => over_tcp(hosts, CABLES[0], PORT + 1, tcp(false)),
-            Path::TcpOffloads => over_tcp(hosts, CABLES[1], PORT, tcp(true)),
-            Path::TcpOffloadsAtOnce => over_tcp(hosts, CABLES[1], PORT + 1, tcp(false)),
-            Path::Udp => over_udp(hosts, CABLES[0], PORT, WINDOW),
-            Path::Queuing => ports(1, Sends::OneByOne),
-            Path::Batch => ports(2, Sends::Batches),
-            Path::Merge => ports(3, Sends::Merged),
-        })
-        .collect()
+    let open = |path: &Path| match path {
+        Path::Tcp => over_tcp(hosts, CABLES[0], PORT, tcp(true)),
+        Path::TcpAtOnce => over_tcp(hosts, CABLES[0], PORT + 1, tcp(false)),
+        Path::TcpOffloads => over_tcp(hosts, CABLES[1], PORT, tcp(true)),
+        Path::TcpOffloadsAtOnce => over_tcp(hosts, CABLES[1], PORT + 1, tcp(false)),
+        Path::Udp => over_udp(hosts, CABLES[0], PORT, WINDOW),
+        Path::Queuing => ports(1, Sends::OneByOne),
+        Path::Batch => ports(2, Sends::Batches),
+        Path::Merge => ports(3, Sends::Merged),
+    };
+    Path::ALL.iter().map(|path| Ok(open(path)?)).collect()
 }
 
 /// One stream of one size, measured for a while after it has come up.
@@ -189,8 +188,8 @@ fn one_turn(
     (sender, receiver): &mut Ends,
     bytes: usize,
     length: Duration,
-    place: Place,
-    found: &mut Found,
+    place: SideCpus,
+    found: &mut Rates,
 ) -> Result<(), ExperimentError> {
     let received = &AtomicU64::new(0);
     let (sending, receiving) = (&AtomicBool::new(false), &AtomicBool::new(false));
@@ -198,11 +197,11 @@ fn one_turn(
     thread::scope(|scope| {
         let sender = scope.spawn(move || {
             child::pin(place.sender_cpu)?;
-            sender.run(&vec![0x5a; bytes], sending)
+            sender.send(&vec![0x5a; bytes], sending)
         });
         let receiver = scope.spawn(move || {
             child::pin(place.receiver_cpu)?;
-            receiver.run(bytes, received, receiving)
+            receiver.receive(bytes, received, receiving)
         });
         thread::sleep(LEAD);
         let (begin, before) = (monotonic_ns(), received.load(Ordering::Relaxed));
@@ -221,7 +220,7 @@ fn one_turn(
     })
 }
 
-fn settings(outcome: &mut Outcome, turns: u64, length: Duration, place: Place) {
+fn settings(outcome: &mut Outcome, turns: u64, length: Duration, place: SideCpus) {
     outcome.set("turns_of_each_path_and_size", turns);
     outcome.set("turn_ns", length.as_nanos() as u64);
     outcome.set("window_messages", WINDOW);
@@ -244,7 +243,7 @@ fn settings(outcome: &mut Outcome, turns: u64, length: Duration, place: Place) {
     );
 }
 
-fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Found>]) {
+fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Rates>]) {
     let rate = |path: Path, index: usize| found[path as usize][index].rate();
     outcome.rows = rows(sizes, found);
     let mut header = vec!["bytes: Mbit/s", "port / better tcp"];
@@ -303,7 +302,7 @@ fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Found>]) {
     );
 }
 
-fn rows(sizes: &[usize], found: &[Vec<Found>]) -> Vec<Value> {
+fn rows(sizes: &[usize], found: &[Vec<Rates>]) -> Vec<Value> {
     let row = |path: Path, index: usize| {
         let found = &found[path as usize][index];
         json!({
@@ -327,7 +326,7 @@ fn rate_text(bits_per_s: f64) -> String {
     format!("{rate:.digits$}")
 }
 
-fn chart(sizes: &[usize], found: &[Vec<Found>]) -> Chart {
+fn chart(sizes: &[usize], found: &[Vec<Rates>]) -> Chart {
     let line = |path: Path| {
         let points = sizes.iter().zip(&found[path as usize]);
         let points = points.map(|(bytes, found)| (*bytes as f64, found.rate()));

@@ -18,12 +18,13 @@ use tautline_report::plot::{self, latency_text};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
-use super::place::{Place, joined, settle};
-use super::stream::{Ends, Receiver, Sender, Sends, Usage, over_ports, over_tcp, over_udp};
+use super::side_cpus::{SideCpus, joined, settle};
+use super::stream::{Ends, StreamEnd, Usage, over_ports, over_tcp, over_udp};
 use super::{
     Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
 };
-use crate::nodes::HostNodes;
+use crate::path::Sends;
+use crate::path::nodes::NodePair;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -124,7 +125,7 @@ struct Sample {
 
 /// Results beside one stream.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct StreamSamples {
     samples: Vec<Sample>,
     messages: u64,
     lost: u64,
@@ -132,13 +133,13 @@ struct Found {
 }
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
-    let place = Place::find()?;
+    let place = SideCpus::choose()?;
     let plan = Plan::of(request.scale);
     let hosts = Hosts::create(&HostsOptions {
         cable_count: 3,
         ..HostsOptions::default()
     })?;
-    let nodes = HostNodes::open(
+    let nodes = NodePair::on_cable(
         &hosts,
         Beside::Tautline.cable(),
         LinkKind::Xdp,
@@ -148,7 +149,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let mut streams = open(&hosts, &nodes)?;
     let _idle = tuning::hold_off_idle_states();
     let rounds = calibrate(plan.work_ns, place)?;
-    let mut found: Vec<Found> = Beside::ALL.map(|_| Found::default()).into();
+    let mut found: Vec<StreamSamples> = Beside::ALL.map(|_| StreamSamples::default()).into();
     let total = plan.turns * Beside::ALL.len() as u64;
     for turn in 0..plan.turns {
         for step in 0..Beside::ALL.len() {
@@ -173,7 +174,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
 }
 
 /// Puts the receive processing of all streams on the computation's CPU; says how that of the two threads is done.
-fn place_receiving(hosts: &Hosts, place: Place) -> Result<[String; 2], ExperimentError> {
+fn place_receiving(hosts: &Hosts, place: SideCpus) -> Result<[String; 2], ExperimentError> {
     let cpu = place.receiver_cpu;
     receive::steered(hosts, Host::B, Beside::Udp.cable(), cpu)?;
     receive::with_poll(hosts, Host::B, Beside::UdpInThread.cable())?;
@@ -183,7 +184,7 @@ fn place_receiving(hosts: &Hosts, place: Place) -> Result<[String; 2], Experimen
     ])
 }
 
-fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<Vec<Option<Ends>>, ExperimentError> {
+fn open(hosts: &Hosts, nodes: &NodePair<'_>) -> Result<Vec<Option<Ends>>, ExperimentError> {
     const PORT: u16 = 7400;
     Beside::ALL
         .iter()
@@ -194,7 +195,6 @@ fn open(hosts: &Hosts, nodes: &HostNodes) -> Result<Vec<Option<Ends>>, Experimen
                 Beside::Tcp => Some(over_tcp(hosts, cable, PORT, TCP)?),
                 Beside::Udp | Beside::UdpInThread => Some(over_udp(hosts, cable, PORT, WINDOW)?),
                 Beside::Tautline => Some(over_ports(
-                    hosts,
                     nodes,
                     1,
                     WINDOW,
@@ -216,8 +216,8 @@ struct Computation {
 fn one_turn(
     computation: &Computation,
     stream: Option<&mut Ends>,
-    place: Place,
-    found: &mut Found,
+    place: SideCpus,
+    found: &mut StreamSamples,
 ) -> Result<(), ExperimentError> {
     let received = &AtomicU64::new(0);
     let (sending, receiving) = (&AtomicBool::new(false), &AtomicBool::new(false));
@@ -248,22 +248,22 @@ fn one_turn(
 }
 
 fn send(
-    sender: &mut Sender,
-    place: Place,
+    sender: &mut StreamEnd,
+    place: SideCpus,
     stop: &AtomicBool,
 ) -> std::io::Result<super::window::Sent> {
     tautline_testbed::child::pin(place.sender_cpu)?;
-    sender.run(&[0x5a; MESSAGE_BYTES], stop)
+    sender.send(&[0x5a; MESSAGE_BYTES], stop)
 }
 
 fn listen(
-    receiver: &mut Receiver,
-    place: Place,
+    receiver: &mut StreamEnd,
+    place: SideCpus,
     received: &AtomicU64,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
     tautline_testbed::child::pin(place.receiver_cpu)?;
-    receiver.run(MESSAGE_BYTES, received, stop)
+    receiver.receive(MESSAGE_BYTES, received, stop)
 }
 
 /// The samples of a turn, the messages that were received meanwhile, and how long that was.
@@ -271,7 +271,7 @@ type Computed = (Vec<Sample>, u64, u64);
 
 fn compute(
     computation: &Computation,
-    place: Place,
+    place: SideCpus,
     received: &AtomicU64,
 ) -> Result<Computed, ExperimentError> {
     settle(place.receiver_cpu, place.fifo)?;
@@ -300,7 +300,7 @@ fn compute(
 }
 
 /// Rounds of work that take about `work_ns` where nothing disturbs.
-pub(super) fn calibrate(work_ns: u64, place: Place) -> Result<u64, ExperimentError> {
+pub(super) fn calibrate(work_ns: u64, place: SideCpus) -> Result<u64, ExperimentError> {
     const TRIES: u32 = 50;
     const ROUNDS: u64 = 8;
     let measure = || {
@@ -350,7 +350,7 @@ impl Matrices {
     }
 }
 
-fn settings(outcome: &mut Outcome, plan: &Plan, rounds: u64, place: Place) {
+fn settings(outcome: &mut Outcome, plan: &Plan, rounds: u64, place: SideCpus) {
     outcome.set("period_ns", plan.period_ns);
     outcome.set("computations_of_each", plan.computations * plan.turns);
     outcome.set("turns_of_each", plan.turns);
@@ -371,7 +371,11 @@ fn settings(outcome: &mut Outcome, plan: &Plan, rounds: u64, place: Place) {
     );
 }
 
-fn active(nodes: &HostNodes, processing: &[String; 2], place: Place) -> Vec<(String, String)> {
+fn active(
+    nodes: &NodePair<'_>,
+    processing: &[String; 2],
+    place: SideCpus,
+) -> Vec<(String, String)> {
     let cpu = place.receiver_cpu;
     let row = |beside: Beside, text: String| (beside.name().to_owned(), text);
     vec![
@@ -411,7 +415,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(found: &Found, plan: &Plan) -> Figures {
+    fn of(found: &StreamSamples, plan: &Plan) -> Figures {
         let [mut run, mut lateness, mut jitter] = [(); 3].map(|()| LatencyHistogram::new());
         for sample in &found.samples {
             run.record(sample.end_ns - sample.begin_ns);
@@ -442,7 +446,7 @@ impl Figures {
     }
 }
 
-fn tell(outcome: &mut Outcome, plan: &Plan, found: &[Found]) {
+fn tell(outcome: &mut Outcome, plan: &Plan, found: &[StreamSamples]) {
     let figures: Vec<Figures> = found.iter().map(|one| Figures::of(one, plan)).collect();
     let all = || Beside::ALL.into_iter().zip(found).zip(&figures);
     outcome.rows = all()
@@ -453,7 +457,7 @@ fn tell(outcome: &mut Outcome, plan: &Plan, found: &[Found]) {
     judge(outcome, &figures);
 }
 
-fn row(beside: Beside, found: &Found, figures: &Figures) -> Value {
+fn row(beside: Beside, found: &StreamSamples, figures: &Figures) -> Value {
     let (p999, max) = figures.spread();
     let mut row = serde_json::to_value(figures.run.summary()).expect("a summary is plain data");
     row["path"] = beside.name().into();
@@ -479,19 +483,20 @@ fn row(beside: Beside, found: &Found, figures: &Figures) -> Value {
     row
 }
 
-fn per_second(found: &Found) -> u64 {
+fn per_second(found: &StreamSamples) -> u64 {
     (found.messages as f64 / Duration::from_nanos(found.measured_ns.max(1)).as_secs_f64()) as u64
 }
 
 fn table<'a>(
-    all: impl Iterator<Item = ((Beside, &'a Found), &'a Figures)>,
+    all: impl Iterator<Item = ((Beside, &'a StreamSamples), &'a Figures)>,
 ) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
         "beside",
-        "run time: min",
-        "p50",
+        "run time: p50",
+        "p99",
         "p99.9",
         "max",
+        "min",
         "p99.9 / min",
         "max / min",
         "period jitter: p99",
@@ -503,10 +508,11 @@ fn table<'a>(
         let (p999, max) = figures.spread();
         vec![
             beside.name().to_owned(),
-            latency_text(run.min_ns),
             latency_text(run.p50_ns),
+            latency_text(run.p99_ns),
             latency_text(run.p999_ns),
             latency_text(run.max_ns),
+            latency_text(run.min_ns),
             format!("{p999:.3}"),
             format!("{max:.3}"),
             latency_text(jitter.p99_ns),
@@ -518,9 +524,9 @@ fn table<'a>(
 }
 
 /// The turn in the middle of the run, as the paper shows it.
-fn snapshot(plan: &Plan, found: &[Found]) -> Chart {
+fn snapshot(plan: &Plan, found: &[StreamSamples]) -> Chart {
     let middle = plan.turns / 2;
-    let line = |(beside, found): (Beside, &Found)| {
+    let line = |(beside, found): (Beside, &StreamSamples)| {
         let samples: Vec<&Sample> = found
             .samples
             .iter()

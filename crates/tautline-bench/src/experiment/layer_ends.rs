@@ -2,26 +2,25 @@
 //! one stamp or another.
 
 use std::io;
-use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use aya::programs::{ProgramInfo, loaded_programs};
 use aya::sys::{Stats, enable_stats};
-use nix::sys::socket::{MsgFlags, recv, send};
-use tautline::{
-    Destination, LinkKind, MacAddress, PortNumber, Priority, QueuingOptions, QueuingPort, UdpPort,
-};
+use rustix::net::{SendFlags, send};
+use tautline::{LinkKind, MacAddress, PortNumber, Priority, QueuingOptions};
 use tautline_proto::wire::ethernet::{FRAME_BYTES_MIN, HEADERS_BYTES, emit_header};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{frame_sender, monotonic_ns};
 
 use super::ExperimentError;
-use super::passage::{Arrives, Came, Departs, Stamp};
-use super::stamps::{self, Place};
-use crate::kernel::{self, Sides, is_nothing_yet};
-use crate::nodes::{HostNodes, NodesError, PEER, port_number};
+use crate::path::nodes::NodePair;
+use crate::path::port::port_number;
+use crate::path::sides::Sides;
+use crate::path::stamps::{self, StampPoint};
+use crate::path::udp::{self, KernelUdp};
+use crate::path::{Arrival, End, PathError, Stamp, Waiting};
 
 /// UDP ports: the kernel's path undisturbed and with each stamp, and that of plain UDP.
 const KERNEL: u16 = 7600;
@@ -31,7 +30,7 @@ const RAW: u16 = 30;
 const BARE: u16 = 31;
 const BARE_STAMPED: u16 = 32;
 /// Of include/linux/socket.h: look for the way, send nothing. libc has no name for it.
-const MSG_PROBE: i32 = 0x10;
+const MSG_PROBE: u32 = 0x10;
 const BUFFER_BYTES: usize = 2048;
 /// Names of the demux as the kernel has them: the program on all links of a node.
 const DEMUXES: [&str; 2] = ["tautline_demux", "tautline_linear"];
@@ -73,45 +72,47 @@ impl Kind {
     ];
 }
 
-type Pair = (Box<dyn Departs>, Box<dyn Arrives>);
+/// The sending end, and the receiving one.
+type Pair = [Box<dyn End>; 2];
 
 /// All of them, open between two hosts.
-pub(super) struct Ends {
+pub(super) struct Ends<'a> {
     pairs: Vec<(Kind, Pair)>,
     /// For calls alone.
-    socket: UdpSocket,
-    nodes: HostNodes,
+    calls: KernelUdp,
+    nodes: NodePair<'a>,
     /// The demuxes of both nodes, by the kernel's numbers.
     demuxes: Vec<u32>,
 }
 
-impl Ends {
+impl<'a> Ends<'a> {
     /// Opens them on the first cable.
-    pub(super) fn open(hosts: &Hosts) -> Result<Ends, ExperimentError> {
+    pub(super) fn open(hosts: &'a Hosts) -> Result<Ends<'a>, ExperimentError> {
         let others: Vec<u32> = demuxes().map(|program| program.id()).collect();
-        let nodes = HostNodes::open(hosts, 0, LinkKind::Xdp, None)?;
+        let nodes = NodePair::on_cable(hosts, 0, LinkKind::Xdp, None)?;
         let ours = demuxes().map(|program| program.id());
         let ours = ours.filter(|id| !others.contains(id)).collect();
         let kernel = [
             (Kind::Kernel, None),
             (Kind::ReceivingCall, None),
-            (Kind::KernelToQueue, Some(Place::Queue)),
-            (Kind::KernelToDriver, Some(Place::Driver)),
-            (Kind::KernelToArrival, Some(Place::Arrival)),
+            (Kind::KernelToQueue, Some(StampPoint::Queue)),
+            (Kind::KernelToDriver, Some(StampPoint::Driver)),
+            (Kind::KernelToArrival, Some(StampPoint::Arrival)),
         ];
         let mut pairs = Vec::new();
         for ((kind, stamped), port) in kernel.into_iter().zip(KERNEL..) {
             pairs.push((kind, kernel_udp(hosts, port, stamped)?));
         }
-        pairs.push((Kind::UdpPort, plain_udp(hosts, &nodes)?));
-        pairs.push((Kind::Queuing, queuing(hosts, &nodes)?));
+        let options = QueuingOptions::default();
+        pairs.push((Kind::UdpPort, boxed(nodes.plain_udp(PLAIN, &options)?)));
+        pairs.push((Kind::Queuing, boxed(nodes.queuing(RAW, &options)?)));
         pairs.push((Kind::Bare, bare(hosts, &nodes, BARE, None)?));
-        let stamped = bare(hosts, &nodes, BARE_STAMPED, Some(Place::Driver))?;
+        let stamped = bare(hosts, &nodes, BARE_STAMPED, Some(StampPoint::Driver))?;
         pairs.push((Kind::BareToDriver, stamped));
         Ok(Ends {
             pairs,
             // Its other end never reads: nothing is ever sent.
-            socket: kernel::udp_end(Sides::Hosts(hosts, 0), Host::A, KERNEL + 9)?,
+            calls: udp::end(Sides::Hosts(hosts, 0), Host::A, KERNEL + 9, Waiting::Spin)?,
             nodes,
             demuxes: ours,
         })
@@ -121,18 +122,18 @@ impl Ends {
     ///
     /// # Panics
     /// If the kind is no path but a call.
-    pub(super) fn pair(&mut self, kind: Kind) -> (&mut dyn Departs, &mut dyn Arrives) {
+    pub(super) fn pair(&mut self, kind: Kind) -> (&mut dyn End, &mut dyn End) {
         let mut pairs = self.pairs.iter_mut();
         let found = pairs.find(|(one, _)| *one == kind);
-        let (_, (sending, receiving)) = found.expect("every path is open");
+        let (_, [sending, receiving]) = found.expect("every path is open");
         (sending.as_mut(), receiving.as_mut())
     }
 
     /// A call by itself, which returns how long it took; nanoseconds.
     pub(super) fn call(&self, kind: Kind, bytes: usize) -> impl FnMut() -> io::Result<u64> {
-        let socket = self.socket.as_raw_fd();
+        let socket = self.calls.socket();
         let message = vec![0x5a; bytes];
-        let probe = MsgFlags::from_bits_retain(MSG_PROBE);
+        let probe = SendFlags::from_bits_retain(MSG_PROBE);
         move || {
             let before = monotonic_ns();
             if kind == Kind::SendingCall {
@@ -146,7 +147,7 @@ impl Ends {
     /// does not count it for us.
     pub(super) fn demux_time(
         &mut self,
-        passes: &mut dyn FnMut(&mut Ends) -> io::Result<()>,
+        passes: &mut dyn FnMut(&mut Ends<'a>) -> io::Result<()>,
     ) -> io::Result<Option<f64>> {
         // Counted until the descriptor is closed.
         let Ok(_counting) = enable_stats(Stats::RunTime) else {
@@ -199,203 +200,26 @@ fn is_demux(name: &str) -> bool {
         .any(|demux| demux[..name.len().min(demux.len())] == *name && name.len() >= 14)
 }
 
-/// Two connected sockets that do not block.
-fn sockets(hosts: &Hosts, port: u16) -> Result<[UdpSocket; 2], ExperimentError> {
-    let sockets = kernel::udp_pair(Sides::Hosts(hosts, 0), port)?;
-    for socket in &sockets {
-        socket
-            .set_nonblocking(true)
-            .map_err(ExperimentError::io("configure a UDP socket"))?;
-    }
-    Ok(sockets)
+fn boxed<E: End + 'static>([sending, receiving]: [E; 2]) -> Pair {
+    [Box::new(sending), Box::new(receiving)]
 }
 
-fn kernel_udp(hosts: &Hosts, port: u16, stamped: Option<Place>) -> Result<Pair, ExperimentError> {
-    let [sending, receiving] = sockets(hosts, port)?;
-    let arrival = stamped == Some(Place::Arrival);
-    if let Some(place) = stamped {
-        stamps::ask(if arrival { &receiving } else { &sending }, place)
-            .map_err(ExperimentError::io("have packets stamped"))?;
-    }
-    Ok((
-        Box::new(Socket {
-            socket: sending,
-            stamped: stamped.is_some() && !arrival,
-        }),
-        Box::new(Waits {
-            socket: receiving,
-            stamped: arrival,
-            buffer: [0; BUFFER_BYTES],
-        }),
-    ))
-}
-
-/// The number at the start of a message.
-fn number(message: &[u8]) -> u32 {
-    message
-        .first_chunk()
-        .map_or(0, |first| u32::from_le_bytes(*first))
-}
-
-struct Socket {
-    socket: UdpSocket,
-    stamped: bool,
-}
-
-impl Departs for Socket {
-    fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        self.socket.send(message).map(drop)
-    }
-
-    fn stamp(&mut self) -> io::Result<Option<Stamp>> {
-        stamp_of(&self.socket, self.stamped)
-    }
-}
-
-fn stamp_of(socket: &impl std::os::fd::AsFd, stamped: bool) -> io::Result<Option<Stamp>> {
-    if !stamped {
-        return Ok(None);
-    }
-    Ok(stamps::of_sent(socket)?.map(Stamp::Realtime))
-}
-
-struct Waits {
-    socket: UdpSocket,
-    stamped: bool,
-    buffer: [u8; BUFFER_BYTES],
-}
-
-impl Arrives for Waits {
-    fn look(&mut self) -> io::Result<Option<Came>> {
-        if self.stamped {
-            let taken = stamps::receive(&self.socket, &mut self.buffer)?;
-            return Ok(taken.map(|(length, stamp)| {
-                (number(&self.buffer[..length]), stamp.map(Stamp::Realtime))
-            }));
-        }
-        match recv(
-            self.socket.as_raw_fd(),
-            &mut self.buffer,
-            MsgFlags::MSG_DONTWAIT,
-        ) {
-            Ok(length) => Ok(Some((number(&self.buffer[..length]), None))),
-            Err(error) => match io::Error::from(error) {
-                error if is_nothing_yet(&error) => Ok(None),
-                error => Err(error),
-            },
-        }
-    }
-}
-
-/// A raw port of a number on a host.
-fn raw_port(
-    hosts: &Hosts,
-    nodes: &HostNodes,
-    host: Host,
-    number: PortNumber,
-) -> Result<QueuingPort, ExperimentError> {
-    let options = QueuingOptions::default();
-    Ok(nodes.port(hosts, host, |node| node.queuing_port(number, &options))?)
-}
-
-fn queuing(hosts: &Hosts, nodes: &HostNodes) -> Result<Pair, ExperimentError> {
-    let number = port_number(RAW);
-    let mut sending = raw_port(hosts, nodes, Host::A, number)?;
-    let to = sending
-        .destination(PEER, number)
-        .map_err(NodesError::from)?;
-    let receiving = raw_port(hosts, nodes, Host::B, number)?;
-    Ok((
-        Box::new(Raw { port: sending, to }),
-        Box::new(RawWaits {
-            buffer: vec![0; receiving.message_bytes_max()],
-            port: receiving,
-        }),
-    ))
-}
-
-struct Raw {
-    port: QueuingPort,
-    to: Destination,
-}
-
-impl Departs for Raw {
-    fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        self.port
-            .send(self.to, Priority::HIGHEST, message)
-            .map_err(io::Error::other)
-    }
-}
-
-struct RawWaits {
-    port: QueuingPort,
-    buffer: Vec<u8>,
-}
-
-impl Arrives for RawWaits {
-    fn look(&mut self) -> io::Result<Option<Came>> {
-        let message = self
-            .port
-            .receive(&mut self.buffer)
-            .map_err(io::Error::other)?;
-        Ok(message.map(|message| {
-            let stamp = Stamp::Monotonic(message.arrival.as_nanos());
-            (number(&self.buffer[..message.length]), Some(stamp))
-        }))
-    }
-}
-
-fn plain_udp(hosts: &Hosts, nodes: &HostNodes) -> Result<Pair, ExperimentError> {
-    let options = QueuingOptions::default();
-    let open = |host| nodes.port(hosts, host, |node| node.udp_port(PLAIN, &options));
-    let (mut sending, receiving) = (open(Host::A)?, open(Host::B)?);
-    let to = sending.destination(PEER, PLAIN).map_err(NodesError::from)?;
-    Ok((
-        Box::new(Plain { port: sending, to }),
-        Box::new(PlainWaits {
-            buffer: vec![0; receiving.message_bytes_max()],
-            port: receiving,
-        }),
-    ))
-}
-
-struct Plain {
-    port: UdpPort,
-    to: Destination,
-}
-
-impl Departs for Plain {
-    fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        self.port
-            .send_to(self.to, Priority::HIGHEST, message)
-            .map_err(io::Error::other)
-    }
-}
-
-struct PlainWaits {
-    port: UdpPort,
-    buffer: Vec<u8>,
-}
-
-impl Arrives for PlainWaits {
-    fn look(&mut self) -> io::Result<Option<Came>> {
-        let datagram = self
-            .port
-            .receive(&mut self.buffer)
-            .map_err(io::Error::other)?;
-        Ok(datagram.map(|datagram| {
-            let stamp = Stamp::Monotonic(datagram.arrival.as_nanos());
-            (number(&self.buffer[..datagram.length]), Some(stamp))
-        }))
-    }
+/// Kernel UDP, of which one end asks for stamps if there are to be any.
+fn kernel_udp(hosts: &Hosts, port: u16, stamped: Option<StampPoint>) -> Result<Pair, PathError> {
+    let [sending, receiving] = udp::pair(Sides::Hosts(hosts, 0), port, Waiting::Spin)?;
+    Ok(boxed(match stamped {
+        None => [sending, receiving],
+        Some(point @ StampPoint::Arrival) => [sending, receiving.with_stamps(point)?],
+        Some(point) => [sending.with_stamps(point)?, receiving],
+    }))
 }
 
 /// Frames of a raw port from a packet socket. `stamped`: by the kernel on the way out; else by the demux.
 fn bare(
     hosts: &Hosts,
-    nodes: &HostNodes,
+    nodes: &NodePair<'_>,
     port: u16,
-    stamped: Option<Place>,
+    stamped: Option<StampPoint>,
 ) -> Result<Pair, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| hosts.end(host, 0));
     let open = || -> io::Result<OwnedFd> {
@@ -405,8 +229,8 @@ fn bare(
         Ok(socket)
     };
     let number = port_number(port);
-    let receiving = raw_port(hosts, nodes, Host::B, number)?;
-    Ok((
+    let [_, receiving] = nodes.queuing(port, &QueuingOptions::default())?;
+    Ok([
         Box::new(Bare {
             socket: hosts
                 .inside(Host::A, open)?
@@ -417,11 +241,8 @@ fn bare(
             sequence: 0,
             frame: [0; BUFFER_BYTES],
         }),
-        Box::new(RawWaits {
-            buffer: vec![0; receiving.message_bytes_max()],
-            port: receiving,
-        }),
-    ))
+        Box::new(receiving),
+    ])
 }
 
 struct Bare {
@@ -433,8 +254,9 @@ struct Bare {
     frame: [u8; BUFFER_BYTES],
 }
 
-impl Departs for Bare {
-    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+/// It sends only: the other end is a port.
+impl End for Bare {
+    fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         let length = HEADERS_BYTES + message.len();
         let bytes = message.len() as u16;
         let header = Header::whole(
@@ -453,12 +275,27 @@ impl Departs for Bare {
         emit_header(headers, to, own, ETHERTYPE_DEFAULT, &header);
         self.frame[HEADERS_BYTES..length].copy_from_slice(message);
         let frame = &self.frame[..length.max(FRAME_BYTES_MIN)];
-        send(self.socket.as_raw_fd(), frame, MsgFlags::empty())?;
-        Ok(())
+        send(&self.socket, frame, SendFlags::empty())?;
+        Ok(true)
     }
 
-    fn stamp(&mut self) -> io::Result<Option<Stamp>> {
-        stamp_of(&self.socket, self.stamped)
+    fn send_back(&mut self) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn message(&self) -> &[u8] {
+        &[]
+    }
+
+    fn sent_stamp(&mut self) -> io::Result<Option<Stamp>> {
+        match self.stamped {
+            true => stamps::of_sent(&self.socket),
+            false => Ok(None),
+        }
     }
 }
 
@@ -470,11 +307,5 @@ mod tests {
     fn demuxes_are_known_by_the_name_that_the_kernel_keeps() {
         assert!(is_demux("tautline_demux") && is_demux("tautline_linear"));
         assert!(!is_demux("tautline_floor") && !is_demux("taut") && !is_demux(""));
-    }
-
-    #[test]
-    fn a_message_begins_with_its_number() {
-        assert_eq!(number(&[1, 2, 0, 0, 9]), 513);
-        assert_eq!(number(&[1]), 0);
     }
 }

@@ -12,17 +12,16 @@ mod latency;
 mod layer_ends;
 mod parameter;
 mod passage;
-mod place;
 mod receive;
 mod redd_bandwidth;
 mod redd_rtt;
 pub mod report;
 mod round_trips;
+mod side_cpus;
 pub mod somebody_else;
 mod ssrtudp_beside;
 mod ssrtudp_layers;
 mod ssrtudp_size;
-mod stamps;
 mod stream;
 mod traffic;
 mod update;
@@ -44,9 +43,8 @@ use thiserror::Error;
 
 pub use parameter::{Assignment, Parameter, ParameterError, Values};
 
-use crate::echo::EchoError;
 use crate::load::LoadError;
-use crate::nodes::NodesError;
+use crate::path::PathError;
 use crate::rtt::RttError;
 
 /// All of them, in the order of the list and of pages.
@@ -232,12 +230,9 @@ pub enum ExperimentError {
     /// The hosts could not be made or entered.
     #[error(transparent)]
     Hosts(#[from] HostsError),
-    /// Tautline could not be opened on them.
+    /// A path could not be opened, or failed.
     #[error(transparent)]
-    Nodes(#[from] NodesError),
-    /// A path failed.
-    #[error(transparent)]
-    Echo(#[from] EchoError),
+    Path(#[from] PathError),
     /// The benchmark that the experiment is made of failed.
     #[error(transparent)]
     Rtt(#[from] RttError),
@@ -283,10 +278,10 @@ impl ExperimentError {
     /// Remedy for the user.
     pub fn remedy(&self) -> String {
         match self {
-            ExperimentError::Hosts(error)
-            | ExperimentError::Echo(EchoError::Hosts(error))
-            | ExperimentError::Rtt(RttError::Hosts(error)) => error.remedy(),
-            ExperimentError::Nodes(error) => error.remedy(),
+            ExperimentError::Hosts(error) | ExperimentError::Rtt(RttError::Hosts(error)) => {
+                error.remedy()
+            }
+            ExperimentError::Path(error) => error.remedy(),
             ExperimentError::Cpus { .. } => {
                 "run it where two CPUs are allowed (taskset, the container's limits)".to_owned()
             }

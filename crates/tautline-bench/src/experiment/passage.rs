@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use tautline_testbed::child;
 use tautline_testbed::sys::{monotonic_ns, realtime_ns};
 
-use super::place::{Place, joined};
+use super::side_cpus::{SideCpus, joined};
+use crate::path::{End, Stamp};
 
 /// Messages at the start that are not counted: they find caches cold.
 const WARM_UP: u32 = 20;
@@ -18,34 +19,6 @@ const WARM_UP: u32 = 20;
 const PAUSE_NS: u64 = 10_000;
 /// How long a message may take before it counts as lost. Lower: a stall of a shared machine passes for loss.
 const TIME_LIMIT: Duration = Duration::from_millis(100);
-
-/// When a message was stamped, by the clock of who stamped it; nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stamp {
-    /// The kernel's stamps on packets.
-    Realtime(u64),
-    /// The demux's.
-    Monotonic(u64),
-}
-
-/// The sending end.
-pub(super) trait Departs: Send {
-    fn send(&mut self, message: &[u8]) -> io::Result<()>;
-
-    /// The stamp that the last message got on the way out, if this end asks for one.
-    fn stamp(&mut self) -> io::Result<Option<Stamp>> {
-        Ok(None)
-    }
-}
-
-/// Message that has come: the number in it, and its stamp.
-pub(super) type Came = (u32, Option<Stamp>);
-
-/// The receiving end.
-pub(super) trait Arrives: Send {
-    /// The next message, if one waits.
-    fn look(&mut self) -> io::Result<Option<Came>>;
-}
 
 /// From when a passage counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,17 +81,17 @@ struct Marks {
 
 /// Sends `count` messages of `bytes`, at least four, and adds their passages.
 pub(super) fn pass(
-    (sending, receiving): (&mut dyn Departs, &mut dyn Arrives),
+    (sending, receiving): (&mut dyn End, &mut dyn End),
     (bytes, count): (usize, u32),
     from: From,
-    place: Place,
+    place: SideCpus,
     passages: &mut Passages,
 ) -> io::Result<()> {
     let marks = &Marks::default();
     let (left, arrived) = thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             child::pin(place.receiver_cpu)?;
-            receive_all(receiving, count + WARM_UP, from, marks)
+            receive_all(receiving, bytes, count + WARM_UP, from, marks)
         });
         let sender = scope.spawn(move || {
             child::pin(place.sender_cpu)?;
@@ -160,16 +133,11 @@ fn passage(left: &Left, arrival: &Arrived, from: From) -> Passage {
     }
 }
 
-fn send_all(
-    end: &mut dyn Departs,
-    bytes: usize,
-    count: u32,
-    marks: &Marks,
-) -> io::Result<Vec<Left>> {
+fn send_all(end: &mut dyn End, bytes: usize, count: u32, marks: &Marks) -> io::Result<Vec<Left>> {
     let mut message = vec![0x5a; bytes];
     let mut left = Vec::with_capacity(count as usize);
     // Rest of an earlier turn.
-    while end.stamp()?.is_some() {}
+    while end.sent_stamp()?.is_some() {}
     for number in 1..=count {
         let rest_until = monotonic_ns() + PAUSE_NS;
         while monotonic_ns() < rest_until {
@@ -179,14 +147,16 @@ fn send_all(
         let before_ns = monotonic_ns();
         let real_ns = realtime_ns();
         let at_ns = monotonic_ns();
-        end.send(&message)?;
+        if !end.send(&message)? {
+            return Err(io::Error::other("there was no room for a single message"));
+        }
         // Release: partner is the receiver's Acquire, which may then find the message waiting.
         marks.sent.store(number, Ordering::Release);
         left.push(Left {
             number,
             at_ns,
             ahead_ns: real_ns as i64 - before_ns.midpoint(at_ns) as i64,
-            stamp: end.stamp()?,
+            stamp: end.sent_stamp()?,
         });
         let start = Instant::now();
         // Acquire: partner is the receiver's Release; nothing of the last message is under way then.
@@ -198,7 +168,8 @@ fn send_all(
 }
 
 fn receive_all(
-    end: &mut dyn Arrives,
+    end: &mut dyn End,
+    bytes: usize,
     count: u32,
     from: From,
     marks: &Marks,
@@ -212,20 +183,28 @@ fn receive_all(
             continue;
         }
         let looked_ns = monotonic_ns();
-        let Some((number, stamp)) = end.look()? else {
+        let Some(arrival) = end.take(bytes)? else {
             continue;
         };
         let at_ns = monotonic_ns();
+        let number = number_of(end.message());
         last = number;
         arrived.push(Arrived {
             number,
             looked_ns,
-            stamp,
+            stamp: arrival.stamp,
             at_ns,
         });
         marks.arrived.store(number, Ordering::Release);
     }
     Ok(arrived)
+}
+
+/// The number at the start of a message.
+fn number_of(message: &[u8]) -> u32 {
+    message
+        .first_chunk()
+        .map_or(0, |first| u32::from_le_bytes(*first))
 }
 
 #[cfg(test)]
@@ -273,5 +252,11 @@ mod tests {
         };
         assert_eq!(passages.median(|one| one.to_stamp), Some(3.0));
         assert_eq!(passages.median(|one| one.from_stamp), None);
+    }
+
+    #[test]
+    fn a_message_begins_with_its_number() {
+        assert_eq!(number_of(&[1, 2, 0, 0, 9]), 513);
+        assert_eq!(number_of(&[1]), 0);
     }
 }

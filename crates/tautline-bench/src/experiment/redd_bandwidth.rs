@@ -2,8 +2,9 @@
 
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
-use super::volley::{self, DATAGRAM_BYTES_MAX, Way, Ways};
+use super::volley::{self, VolleyPath, VolleyPaths};
 use super::{Experiment, ExperimentError, Figure, Outcome, Parameter, Progress, Request};
+use crate::path::PAYLOAD_BYTES_MAX;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -27,7 +28,7 @@ const PARAMETERS: [Parameter; 2] = [
     Parameter {
         name: "bytes",
         meaning: "one size of message in place of several, in bytes",
-        range: (1, DATAGRAM_BYTES_MAX as u64),
+        range: (1, PAYLOAD_BYTES_MAX as u64),
     },
 ];
 
@@ -41,7 +42,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let rounds = scale.pick(15, 5, 1);
     let hosts = Hosts::create(&HostsOptions::default())?;
     let largest = sizes.iter().copied().max().unwrap_or(1);
-    let mut ways = Ways::open(&hosts, largest)?;
+    let mut ways = VolleyPaths::open(&hosts, largest)?;
     let rows = ways.measure(&sizes, rounds, |_| count, progress)?;
     let mut outcome = Outcome::of(&FIGURES[0]);
     ways.note(&mut outcome);
@@ -51,7 +52,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     outcome.table = volley::table(&rows);
     outcome.plots = vec![(&volley::chart(&rows)).into()];
     volley::judge(&mut outcome, &rows, &[(64, 2.0)]);
-    let parts = Way::ALL.map(|way| {
+    let parts = VolleyPath::ALL.map(|way| {
         let last = sizes
             .iter()
             .rev()

@@ -104,17 +104,20 @@ fn row_json(row: &Row) -> Value {
 
 fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
-        "path", "bytes", "best", "average", "p50", "p99", "worst", "lost",
+        "path", "bytes", "p50", "p99", "p99.9", "max", "min", "mean", "lost",
     ];
     let cells = rows.iter().map(|row| {
         let summary = row.histogram.summary();
         let mut cells = vec![row.path.to_string(), row.payload_bytes.to_string()];
-        cells.extend(
-            best_average_worst(&summary)[..2]
-                .iter()
-                .map(|ns| latency_text(*ns as u64)),
-        );
-        cells.extend([summary.p50_ns, summary.p99_ns, summary.max_ns].map(latency_text));
+        let figures = [
+            summary.p50_ns,
+            summary.p99_ns,
+            summary.p999_ns,
+            summary.max_ns,
+            summary.min_ns,
+            summary.mean_ns as u64,
+        ];
+        cells.extend(figures.map(latency_text));
         cells.push(row.lost.to_string());
         cells
     });

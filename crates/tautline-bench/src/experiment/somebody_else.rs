@@ -18,11 +18,11 @@ use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::monotonic_ns;
 
 use super::computation::{Matrices, calibrate};
-use super::ends::{self, Sends, Waiting};
-use super::place::{Place, joined};
-use super::window::Datagrams;
+use super::ends;
+use super::side_cpus::{SideCpus, joined};
 use super::{ExperimentError, go_on, receive};
-use crate::nodes::HostNodes;
+use crate::path::nodes::NodePair;
+use crate::path::{End, Sends, Waiting};
 
 /// Period of the loop, and the deadline of each cycle.
 pub(crate) const PERIOD: Duration = Duration::from_millis(1);
@@ -147,8 +147,8 @@ pub(crate) fn run(
     time: Duration,
     progress: &mut dyn FnMut(),
 ) -> Result<Vec<Row>, ExperimentError> {
-    let place = Place::find()?;
-    let nodes = HostNodes::open(
+    let place = SideCpus::choose()?;
+    let nodes = NodePair::on_cable(
         hosts,
         Beside::Tautline.cable(),
         LinkKind::Xdp,
@@ -177,7 +177,7 @@ pub(crate) fn run(
 }
 
 /// Puts the receive processing of all paths on the loop's CPU, as one network card's interrupt would.
-fn place_receiving(hosts: &Hosts, place: Place) -> Result<(), ExperimentError> {
+fn place_receiving(hosts: &Hosts, place: SideCpus) -> Result<(), ExperimentError> {
     let cpu = place.receiver_cpu;
     receive::steered(hosts, Host::B, Beside::KernelUdp.cable(), cpu)?;
     receive::with_poll(hosts, Host::B, Beside::KernelUdpInThread.cable())?;
@@ -187,18 +187,20 @@ fn place_receiving(hosts: &Hosts, place: Place) -> Result<(), ExperimentError> {
     Ok(())
 }
 
-type Path = Option<[Box<dyn Datagrams>; 2]>;
+type Path = Option<ends::Ends>;
 
-fn open(hosts: &Hosts, nodes: &HostNodes, beside: Beside) -> Result<Path, ExperimentError> {
+fn open(hosts: &Hosts, nodes: &NodePair<'_>, beside: Beside) -> Result<Path, ExperimentError> {
     match beside {
         Beside::Nothing => Ok(None),
         Beside::Tautline => {
             let options = ends::port_options(Duration::ZERO, DEPTH);
-            ends::queuing(hosts, nodes, 1, &options, Sends::OneByOne).map(Some)
+            let ends = ends::queuing(nodes, 1, &options, Sends::OneByOne)?;
+            Ok(Some(ends))
         }
         Beside::KernelUdp | Beside::KernelUdpInThread => {
-            let how = (Sends::OneByOne, Waiting::Sleep);
-            ends::kernel_udp(hosts, beside.cable(), PORT, how).map(Some)
+            let how = (Sends::OneByOne, Waiting::Block);
+            let ends = ends::kernel_udp(hosts, beside.cable(), PORT, how)?;
+            Ok(Some(ends))
         }
     }
 }
@@ -206,7 +208,7 @@ fn open(hosts: &Hosts, nodes: &HostNodes, beside: Beside) -> Result<Path, Experi
 /// Starts the flood, runs the loop beside it, and ends the flood.
 fn one_turn(
     path: &mut Path,
-    place: Place,
+    place: SideCpus,
     rounds: u64,
     row: &mut Row,
 ) -> Result<(), ExperimentError> {
@@ -247,7 +249,7 @@ fn one_turn(
 }
 
 /// Sends at a fixed rate until `stop` is set. A message that the path has no room for counts as sent and is lost.
-fn flood(path: &mut dyn Datagrams, cpu: usize, stop: &AtomicBool) -> io::Result<u64> {
+fn flood(path: &mut dyn End, cpu: usize, stop: &AtomicBool) -> io::Result<u64> {
     const INTERVAL_NS: u64 = 1_000_000_000 / MESSAGES_PER_S;
     tautline_testbed::child::pin(cpu)?;
     let mut due_ns = monotonic_ns();
@@ -260,7 +262,7 @@ fn flood(path: &mut dyn Datagrams, cpu: usize, stop: &AtomicBool) -> io::Result<
             continue;
         }
         due_ns = due_ns.max(now_ns.saturating_sub(BEHIND_NS_MAX)) + INTERVAL_NS;
-        path.send(&[0x5a; MESSAGE_BYTES], MESSAGE_BYTES)?;
+        let _lost = path.send(&[0x5a; MESSAGE_BYTES])?;
         sent += 1;
     }
     Ok(sent)
@@ -268,14 +270,14 @@ fn flood(path: &mut dyn Datagrams, cpu: usize, stop: &AtomicBool) -> io::Result<
 
 /// Receives as the other one, at ordinary priority on the loop's CPU, until `stop` is set and nothing comes any more.
 fn listen(
-    path: &mut dyn Datagrams,
+    path: &mut dyn End,
     cpu: usize,
     received: &AtomicU64,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     tautline_testbed::child::pin(cpu)?;
     loop {
-        let came = path.receive(RECEIVER_LOOK, &mut |_| {})?;
+        let came = path.wait_many(MESSAGE_BYTES, RECEIVER_LOOK)?;
         if came == 0 && stop.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -291,7 +293,7 @@ struct Computed {
 }
 
 /// The loop: computes in each period, and counts what was not done by its end.
-fn compute(place: Place, rounds: u64) -> Result<Computed, ExperimentError> {
+fn compute(place: SideCpus, rounds: u64) -> Result<Computed, ExperimentError> {
     let mut options = CycleOptions::new(PERIOD).with_cpu(place.receiver_cpu);
     options.fifo_priority = place.fifo;
     let mut cycle = Cycle::start(&options).map_err(|error| ExperimentError::Io {

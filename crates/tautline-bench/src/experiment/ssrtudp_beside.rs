@@ -14,11 +14,13 @@ use tautline_report::plot::{self, latency_text};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
-use super::place::{Place, joined, settle};
+use super::side_cpus::{SideCpus, joined, settle};
 use super::traffic::{self, Interval};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on, ratio};
-use crate::echo::{self, Echo, EchoError, Ends, Path, PathOptions, RoundTrip, TAG_BYTES};
-use crate::load::{Load, LoadReport, Pace, Place as LoadPlace};
+use crate::echo::{self, Ends, Path, PathOptions};
+use crate::load::{Load, LoadReport, Pace};
+use crate::path::sides::Sides;
+use crate::path::{End, TAG_BYTES};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -64,7 +66,7 @@ struct Row {
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let rounds: u64 = request.scale.pick(20, 4, 1);
     let count: u64 = request.scale.pick(1_000, 400, 20);
-    let place = Place::find()?;
+    let place = SideCpus::choose()?;
     let hosts = Hosts::create(&HostsOptions::default())?;
     let options = PathOptions {
         payload_bytes_max: SIZES[1],
@@ -107,7 +109,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     outcome.set("offloads", hosts.offloads().text());
     let active = PATHS.iter().zip(&ends);
     outcome.active = active
-        .map(|(path, (client, _))| (path.name().to_owned(), client.describe()))
+        .map(|(path, ends)| (path.name().to_owned(), ends.description.clone()))
         .collect();
     tell(&mut outcome, &rows);
     tell_of_streams(&mut outcome, &streams);
@@ -142,7 +144,7 @@ fn beside_stream(
     hosts: &Hosts,
     measure: impl FnOnce() -> Result<(), ExperimentError>,
 ) -> Result<Stream, ExperimentError> {
-    let load = Load::start(&LoadPlace::between(hosts, 0), Pace::Gigabit)?;
+    let load = Load::start(Sides::Hosts(hosts, 0), Pace::Gigabit)?;
     thread::sleep(LEAD);
     let stop = &AtomicBool::new(false);
     let rates = thread::scope(|scope| {
@@ -161,20 +163,21 @@ fn beside_stream(
 
 /// Round trips of one path and size, on a timetable.
 fn one_turn(
-    (client, server): &mut Ends,
+    ends: &mut Ends,
     row: &mut Row,
     count: u64,
-    place: Place,
+    place: SideCpus,
 ) -> Result<(), ExperimentError> {
     let first_ns = monotonic_ns() + 20_000_000;
     let last = WARM_UP + count;
     let bytes = row.bytes;
     let (quit, stop) = (&AtomicBool::new(false), &AtomicBool::new(false));
     let served = &AtomicU64::new(0);
+    let (client, server) = (&mut ends.asking, &mut ends.answering);
     thread::scope(|scope| {
         let serving = scope.spawn(move || {
             let result = settle(place.sender_cpu, place.fifo)
-                .and_then(|()| Ok(serve(server.as_mut(), bytes, first_ns, quit, stop)?));
+                .and_then(|()| serve(server.as_mut(), bytes, first_ns, quit, stop));
             served.store(1, Ordering::Release);
             result
         });
@@ -195,18 +198,20 @@ fn one_turn(
 }
 
 fn serve(
-    server: &mut dyn Echo,
+    server: &mut dyn End,
     bytes: usize,
     first_ns: u64,
     quit: &AtomicBool,
     stop: &AtomicBool,
-) -> Result<(), EchoError> {
+) -> Result<(), ExperimentError> {
     let mut due_ns = first_ns;
     while !quit.load(Ordering::Relaxed) {
         sleep_until(due_ns - LOOK_AHEAD_NS);
         stop.store(false, Ordering::Relaxed);
         // Ends after one message; a lost one is waited for in vain until the next comes.
-        server.serve(bytes, stop, &mut |_| stop.store(true, Ordering::Relaxed))?;
+        server
+            .serve(bytes, stop, &mut |_| stop.store(true, Ordering::Relaxed))
+            .map_err(ExperimentError::io("answer"))?;
         let now_ns = monotonic_ns();
         while due_ns < now_ns + LOOK_AHEAD_NS {
             due_ns += PERIOD_NS;
@@ -216,7 +221,7 @@ fn serve(
 }
 
 fn ask(
-    client: &mut dyn RoundTrip,
+    client: &mut dyn End,
     row: &mut Row,
     first_ns: u64,
     last: u64,
@@ -231,13 +236,12 @@ fn ask(
         }
         message[..tag].copy_from_slice(&(first_ns + number).to_le_bytes()[..tag]);
         let start_ns = monotonic_ns();
-        let result = client.round_trip(&message);
+        let result = client.round_trip(&message, TIME_LIMIT);
         let end_ns = monotonic_ns();
-        match result {
-            Ok(()) if number >= WARM_UP => row.histogram.record(end_ns - start_ns),
-            Ok(()) => {}
-            Err(EchoError::TimedOut) => row.lost += 1,
-            Err(error) => return Err(error.into()),
+        match result.map_err(ExperimentError::io("ask"))? {
+            true if number >= WARM_UP => row.histogram.record(end_ns - start_ns),
+            true => {}
+            false => row.lost += 1,
         }
         while due_ns < end_ns + LOOK_AHEAD_NS {
             due_ns += PERIOD_NS;
@@ -267,13 +271,13 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
             row.bytes.to_string(),
             name(row).to_owned(),
         ];
-        cells.extend([s.min_ns, s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns].map(latency_text));
+        cells.extend([s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns, s.min_ns].map(latency_text));
         cells.push(row.lost.to_string());
         cells
     });
     outcome.table = (
         vec![
-            "path", "bytes", "", "best", "p50", "p99", "p99.9", "worst", "lost",
+            "path", "bytes", "", "p50", "p99", "p99.9", "max", "min", "lost",
         ],
         cells.collect(),
     );
@@ -329,7 +333,7 @@ fn tell_of_streams(outcome: &mut Outcome, streams: &[Stream]) {
         (at_ns, SHARE_MIN * LINK_GBIT_PER_S * 1e9),
     ];
     let chart = Chart {
-        caption: "What host A sent beside the round trips, one turn after the other".to_owned(),
+        caption: "Traffic of host A beside the round trips, one turn after the other".to_owned(),
         across: Axis::linear("time", Unit::Time),
         up: Axis::linear("bit/s on the link", Unit::BitRate),
         lines: vec![

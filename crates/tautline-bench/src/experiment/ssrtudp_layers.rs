@@ -14,7 +14,7 @@ use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use super::layer_ends::{Ends, Kind};
 use super::passage::{From, Passage, Passages, pass};
-use super::place::Place;
+use super::side_cpus::SideCpus;
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -89,29 +89,29 @@ impl Layer {
 
 /// A path of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum LayerPath {
     KernelUdp,
     UdpPort,
     Queuing,
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::KernelUdp, Way::UdpPort, Way::Queuing];
+impl LayerPath {
+    const ALL: [LayerPath; 3] = [LayerPath::KernelUdp, LayerPath::UdpPort, LayerPath::Queuing];
 
     fn name(self) -> &'static str {
         match self {
-            Way::KernelUdp => "udp-poll",
-            Way::UdpPort => "udp-port",
-            Way::Queuing => "queuing",
+            LayerPath::KernelUdp => "udp-poll",
+            LayerPath::UdpPort => "udp-port",
+            LayerPath::Queuing => "queuing",
         }
     }
 
     /// How its undisturbed way is measured.
     fn undisturbed(self) -> Kind {
         match self {
-            Way::KernelUdp => Kind::Kernel,
-            Way::UdpPort => Kind::UdpPort,
-            Way::Queuing => Kind::Queuing,
+            LayerPath::KernelUdp => Kind::Kernel,
+            LayerPath::UdpPort => Kind::UdpPort,
+            LayerPath::Queuing => Kind::Queuing,
         }
     }
 }
@@ -121,12 +121,12 @@ struct Measured {
     bytes: usize,
     kinds: Vec<(Kind, Passages)>,
     /// The run time of the demux for one message of each path, where the kernel counts it.
-    demux_ns: Vec<(Way, Option<f64>)>,
+    demux_ns: Vec<(LayerPath, Option<f64>)>,
 }
 
 /// A path's layers at one size; nanoseconds.
 struct Row {
-    way: Way,
+    way: LayerPath,
     bytes: usize,
     layers: Vec<(Layer, f64)>,
     one_way_ns: f64,
@@ -171,7 +171,7 @@ impl Row {
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let rounds: u64 = request.scale.pick(20, 6, 1);
     let count: u32 = request.scale.pick(2_000, 500, 40);
-    let place = Place::find()?;
+    let place = SideCpus::choose()?;
     let hosts = Hosts::create(&HostsOptions::default())?;
     let mut ends = Ends::open(&hosts)?;
     let mut measured = SIZES.map(|bytes| Measured {
@@ -195,8 +195,8 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
         }
     }
     for at_size in &mut measured {
-        for way in Way::ALL {
-            let mut pass_all = |ends: &mut Ends| {
+        for way in LayerPath::ALL {
+            let mut pass_all = |ends: &mut Ends<'_>| {
                 let size = (at_size.bytes, count * 4);
                 one_kind(
                     ends,
@@ -212,7 +212,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     }
     let rows: Vec<Row> = measured
         .iter()
-        .flat_map(|at_size| Way::ALL.map(|way| row(way, at_size)))
+        .flat_map(|at_size| LayerPath::ALL.map(|way| row(way, at_size)))
         .collect();
     let mut outcome = Outcome::of(&FIGURES[0]);
     outcome.set("messages_of_each_kind_and_size", rounds * u64::from(count));
@@ -230,10 +230,10 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
 }
 
 fn one_kind(
-    ends: &mut Ends,
+    ends: &mut Ends<'_>,
     kind: Kind,
     (bytes, count): (usize, u32),
-    place: Place,
+    place: SideCpus,
     passages: &mut Passages,
 ) -> io::Result<()> {
     match kind {
@@ -261,7 +261,7 @@ fn one_kind(
 }
 
 /// The layers of a path, from the places that were measured.
-fn row(way: Way, measured: &Measured) -> Row {
+fn row(way: LayerPath, measured: &Measured) -> Row {
     let passages = |kind: Kind| {
         let mut all = measured.kinds.iter();
         let found = all.find(|(one, _)| *one == kind);
@@ -280,7 +280,7 @@ fn row(way: Way, measured: &Measured) -> Row {
     let demux = demuxes.find(|(one, _)| *one == way).and_then(|(_, ns)| *ns);
     let demux_ns = demux.unwrap_or(0.0);
     let mut layers = match way {
-        Way::KernelUdp => {
+        LayerPath::KernelUdp => {
             let (sending, receiving) = (call(Kind::SendingCall), call(Kind::ReceivingCall));
             let (queue, driver) = (
                 to_stamp(Kind::KernelToQueue),
@@ -302,7 +302,7 @@ fn row(way: Way, measured: &Measured) -> Row {
                 (Layer::Application, receiving),
             ]
         }
-        Way::UdpPort | Way::Queuing => {
+        LayerPath::UdpPort | LayerPath::Queuing => {
             let kind = way.undisturbed();
             let (bare, driver) = (to_stamp(Kind::Bare), to_stamp(Kind::BareToDriver));
             vec![
@@ -337,12 +337,12 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
     let mut header = vec!["layer"];
     // Columns are told apart by path and size; the table's heading takes constants.
     header.extend(rows.iter().map(|row| match (row.way, row.bytes) {
-        (Way::KernelUdp, 4) => "udp-poll 4 B",
-        (Way::UdpPort, 4) => "udp-port 4 B",
-        (Way::Queuing, 4) => "queuing 4 B",
-        (Way::KernelUdp, _) => "udp-poll 1,400 B",
-        (Way::UdpPort, _) => "udp-port 1,400 B",
-        (Way::Queuing, _) => "queuing 1,400 B",
+        (LayerPath::KernelUdp, 4) => "udp-poll 4 B",
+        (LayerPath::UdpPort, 4) => "udp-port 4 B",
+        (LayerPath::Queuing, 4) => "queuing 4 B",
+        (LayerPath::KernelUdp, _) => "udp-poll 1,400 B",
+        (LayerPath::UdpPort, _) => "udp-port 1,400 B",
+        (LayerPath::Queuing, _) => "queuing 1,400 B",
     }));
     let text = |ns: f64| format!("{ns:.0} ns");
     let line = |name: &str, value: &dyn Fn(&Row) -> Option<f64>| {
@@ -420,7 +420,7 @@ fn judge(outcome: &mut Outcome, rows: &[Row]) {
             .iter()
             .sum::<f64>();
         let of_layers = match row.way {
-            Way::KernelUdp => format!("{:.0} % in the UDP/IP layers", share(stack)),
+            LayerPath::KernelUdp => format!("{:.0} % in the UDP/IP layers", share(stack)),
             _ => "none in UDP/IP layers".to_owned(),
         };
         parts.push(format!(

@@ -5,9 +5,10 @@ use tautline_report::plot::latency_text;
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use super::round_trips::{self, Measured};
-use super::volley::{self, DATAGRAM_BYTES_MAX, Way, Ways};
+use super::volley::{self, VolleyPath, VolleyPaths};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, ratio};
 use crate::echo::Path;
+use crate::path::PAYLOAD_BYTES_MAX;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -27,7 +28,7 @@ const PATHS: [Path; 4] = [Path::Queuing, Path::UdpPort, Path::UdpPoll, Path::Udp
 const LATENCY_MAX: f64 = 0.5;
 const LATENCY_BYTES: [usize; 2] = [4, 1400];
 /// Gain over kernel UDP, and where it holds.
-const GAINS: [(usize, f64); 3] = [(64, 2.0), (8192, 1.4), (DATAGRAM_BYTES_MAX, 1.4)];
+const GAINS: [(usize, f64); 3] = [(64, 2.0), (8192, 1.4), (PAYLOAD_BYTES_MAX, 1.4)];
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let scale = request.scale;
@@ -46,7 +47,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
             8192,
             16_384,
             32_768,
-            DATAGRAM_BYTES_MAX,
+            PAYLOAD_BYTES_MAX,
         ],
         &[
             4,
@@ -57,9 +58,9 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
             4096,
             8192,
             16_384,
-            DATAGRAM_BYTES_MAX,
+            PAYLOAD_BYTES_MAX,
         ],
-        &[4, DATAGRAM_BYTES_MAX],
+        &[4, PAYLOAD_BYTES_MAX],
     );
     let count = scale.pick(20_000, 3_000, 40);
     // Two parts, each from 0 to 1,000 of progress.
@@ -67,7 +68,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let latencies = round_trips::measure(&PATHS, sizes, count, &mut shown)?;
     let mut shown = |done: u64, total: u64| progress(1000 + done * 1000 / total.max(1), 2000);
     let hosts = Hosts::create(&HostsOptions::default())?;
-    let mut ways = Ways::open(&hosts, DATAGRAM_BYTES_MAX)?;
+    let mut ways = VolleyPaths::open(&hosts, PAYLOAD_BYTES_MAX)?;
     let (most, bytes_of_a_volley) =
         scale.pick((100_000, 64 << 20), (10_000, 8 << 20), (100, 1 << 20));
     let messages = |bytes: usize| (bytes_of_a_volley / bytes as u64).clamp(16, most);
@@ -84,17 +85,17 @@ fn half_p50_ns(latencies: &Measured, path: Path, bytes: usize) -> Option<u64> {
 }
 
 /// The path on which a way's round trips were measured.
-fn path_of(way: Way) -> Option<Path> {
+fn path_of(way: VolleyPath) -> Option<Path> {
     match way {
-        Way::KernelUdp => Some(Path::UdpPoll),
-        Way::KernelBlocking => Some(Path::UdpBlock),
-        Way::UdpPort => Some(Path::UdpPort),
-        Way::Queuing => Some(Path::Queuing),
-        Way::KernelBatched
-        | Way::UdpPortBatched
-        | Way::UdpPortToKernel
-        | Way::Batched
-        | Way::Merged => None,
+        VolleyPath::KernelUdp => Some(Path::UdpPoll),
+        VolleyPath::KernelBlocking => Some(Path::UdpBlock),
+        VolleyPath::UdpPort => Some(Path::UdpPort),
+        VolleyPath::Queuing => Some(Path::Queuing),
+        VolleyPath::KernelBatched
+        | VolleyPath::UdpPortBatched
+        | VolleyPath::UdpPortToKernel
+        | VolleyPath::Batched
+        | VolleyPath::Merged => None,
     }
 }
 
@@ -142,21 +143,23 @@ fn tell(outcome: &mut Outcome, latencies: &Measured, rows: &[volley::Row], sizes
         }
     }
     parts.push(round_trips::judge_udp_of_raw(outcome, latencies, sizes));
-    let best = |way: Way| {
+    let best = |way: VolleyPath| {
         let all = rows.iter().filter(|row| row.way == way);
         all.map(volley::Row::bits_per_s).fold(0.0, f64::max) / 1e6
     };
     parts.push(format!(
         "greatest bandwidth {:.0} Mbit/s, {:.0} in batches, over the UDP port {:.0}, against {:.0} and {:.0}",
-        best(Way::Queuing),
-        best(Way::Batched),
-        best(Way::UdpPort),
-        best(Way::KernelUdp),
-        best(Way::KernelBatched)
+        best(VolleyPath::Queuing),
+        best(VolleyPath::Batched),
+        best(VolleyPath::UdpPort),
+        best(VolleyPath::KernelUdp),
+        best(VolleyPath::KernelBatched)
     ));
     let small = GAINS[0].0;
-    let over = |kernel| volley::gain_over(rows, kernel, Way::UdpPortBatched, small);
-    if let (Some(single), Some(batched)) = (over(Way::KernelUdp), over(Way::KernelBatched)) {
+    let over = |kernel| volley::gain_over(rows, kernel, VolleyPath::UdpPortBatched, small);
+    if let (Some(single), Some(batched)) =
+        (over(VolleyPath::KernelUdp), over(VolleyPath::KernelBatched))
+    {
         parts.push(format!(
             "messages of {small} bytes in batches of a UDP port {single:.2} of kernel UDP's a call each, {batched:.2} of its batches'"
         ));

@@ -19,13 +19,14 @@ use tautline_report::plot::latency_text;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
-use self::ends::{Reader, STATE_BYTES, Sender, open};
+use self::ends::{STATE_BYTES, Sender, open};
 use self::result::Measured;
-use super::place::{Place, joined, settle};
+use super::side_cpus::{SideCpus, joined, settle};
 use super::{
     Experiment, ExperimentError, Figure, Outcome, Progress, Request, Scale, go_on, receive,
 };
-use crate::nodes::HostNodes;
+use crate::path::End;
+use crate::path::nodes::NodePair;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -156,13 +157,13 @@ impl Moment {
 
 /// Results of a thread for one pair: at each [`Moment`], the cost of each update and the states that had come.
 #[derive(Clone, Debug, Default)]
-struct Found([Vec<(u64, u32)>; 2]);
+struct PairUpdates([Vec<(u64, u32)>; 2]);
 
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
-    let place = Place::find()?;
+    let place = SideCpus::choose()?;
     let plan = Plan::of(request.scale);
     let hosts = Hosts::create(&HostsOptions::default())?;
-    let nodes = HostNodes::open(&hosts, 0, LinkKind::Xdp, Some(XdpMode::Native))?;
+    let nodes = NodePair::on_cable(&hosts, 0, LinkKind::Xdp, Some(XdpMode::Native))?;
     // Above the readers, as an interrupt would be: a state that has come is there when they look.
     let above = place.fifo.map(|priority| priority + 1);
     let processing = receive::in_thread(&hosts, Host::B, 0, place.receiver_cpu, above)?;
@@ -216,7 +217,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
         .collect())
 }
 
-fn settings(outcome: &mut Outcome, scale: Scale, plan: &Plan, clock_ns: u64, place: Place) {
+fn settings(outcome: &mut Outcome, scale: Scale, plan: &Plan, clock_ns: u64, place: SideCpus) {
     outcome.set("state_bytes", STATE_BYTES);
     outcome.set(
         "updates_of_each_path_and_pair",
@@ -270,7 +271,7 @@ fn clock_cost() -> u64 {
     costs[costs.len() / 2]
 }
 
-fn send_all(sender: &mut Sender, turns: &[Turn], place: Place) -> Result<(), ExperimentError> {
+fn send_all(sender: &mut Sender, turns: &[Turn], place: SideCpus) -> Result<(), ExperimentError> {
     settle(place.sender_cpu, place.fifo)?;
     for turn in turns {
         for number in 0.. {
@@ -282,7 +283,7 @@ fn send_all(sender: &mut Sender, turns: &[Turn], place: Place) -> Result<(), Exp
             if go_on().is_err() {
                 return Ok(());
             }
-            sender.send()?;
+            sender.send().map_err(ExperimentError::io("send a state"))?;
         }
     }
     Ok(())
@@ -296,16 +297,16 @@ fn shift_ns(number: u64, period_ns: u64) -> u64 {
 }
 
 fn read_all(
-    reader: &mut dyn Reader,
+    reader: &mut dyn End,
     index: u64,
     plan: &Plan,
     turns: &[Turn],
-    place: Place,
-) -> Result<Vec<Found>, ExperimentError> {
+    place: SideCpus,
+) -> Result<Vec<PairUpdates>, ExperimentError> {
     settle(place.receiver_cpu, place.fifo)?;
     let updates = plan.rounds * plan.updates as usize;
-    let empty = || Found(Moment::ALL.map(|_| Vec::with_capacity(updates)));
-    let mut all: Vec<Found> = (0..plan.pairs()).map(|_| empty()).collect();
+    let empty = || PairUpdates(Moment::ALL.map(|_| Vec::with_capacity(updates)));
+    let mut all: Vec<PairUpdates> = (0..plan.pairs()).map(|_| empty()).collect();
     let mut sequence = 0;
     for turn in turns {
         let phase_ns = turn.updating_ns * index / PATHS.len() as u64;
@@ -314,10 +315,10 @@ fn read_all(
             sleep_until(due);
             for updates in &mut all[turn.pair].0 {
                 let begin = monotonic_ns();
-                let states = reader.update();
+                let states = reader.update(STATE_BYTES);
                 let cost_ns = monotonic_ns() - begin;
-                let states = states?;
-                sequence = in_order(sequence, reader.state())?;
+                let states = states.map_err(ExperimentError::io("update to the newest state"))?;
+                sequence = in_order(sequence, reader.message())?;
                 if number >= WARM_UP {
                     updates.push((cost_ns, states));
                 }
@@ -334,9 +335,11 @@ fn read_all(
 
 /// The sequence number of a state, which must not be older than the last one.
 fn in_order(last: u64, state: &[u8]) -> Result<u64, ExperimentError> {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&state[..8]);
-    let sequence = u64::from_le_bytes(bytes);
+    // Nothing has come yet.
+    let Some(number) = state.first_chunk() else {
+        return Ok(last);
+    };
+    let sequence = u64::from_le_bytes(*number);
     if sequence < last {
         return Err(ExperimentError::Io {
             operation: "keep the states in order".to_owned(),

@@ -16,11 +16,12 @@ use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_testbed::child;
 use tautline_testbed::hosts::Hosts;
 
-use super::ends::{self, Sends, Waiting};
-use super::place::{Place, joined};
-use super::window::{Datagrams, Sent, receive_stream, send_stream};
+use super::ends;
+use super::side_cpus::{SideCpus, joined};
+use super::window::{Sent, receive_stream, send_stream};
 use super::{Check, ExperimentError, Outcome, Progress, go_on};
-use crate::nodes::HostNodes;
+use crate::path::nodes::NodePair;
+use crate::path::{End, Sends, Waiting};
 
 /// Frames under way at most. A virtual cable holds 256; more would be dropped while its poll waits for the CPU.
 const FRAMES_UNDER_WAY: u64 = 192;
@@ -30,12 +31,10 @@ const FRAME_BYTES: usize = 1_400;
 const SPIN: Duration = Duration::from_secs(1);
 /// Slots of a port's class: all frames under way find room.
 const DEPTH: u32 = 512;
-/// The largest UDP datagram over IPv4.
-pub(super) const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// A path that volleys take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum VolleyPath {
     KernelUdp,
     KernelBatched,
     KernelBlocking,
@@ -47,56 +46,56 @@ pub(super) enum Way {
     Merged,
 }
 
-impl Way {
-    pub(super) const ALL: [Way; 9] = [
-        Way::KernelUdp,
-        Way::KernelBatched,
-        Way::KernelBlocking,
-        Way::UdpPort,
-        Way::UdpPortBatched,
-        Way::UdpPortToKernel,
-        Way::Queuing,
-        Way::Batched,
-        Way::Merged,
+impl VolleyPath {
+    pub(super) const ALL: [VolleyPath; 9] = [
+        VolleyPath::KernelUdp,
+        VolleyPath::KernelBatched,
+        VolleyPath::KernelBlocking,
+        VolleyPath::UdpPort,
+        VolleyPath::UdpPortBatched,
+        VolleyPath::UdpPortToKernel,
+        VolleyPath::Queuing,
+        VolleyPath::Batched,
+        VolleyPath::Merged,
     ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Way::KernelUdp => "udp-poll",
-            Way::KernelBatched => "udp-poll-batched",
-            Way::KernelBlocking => "udp-block",
-            Way::UdpPort => "udp-port",
-            Way::UdpPortBatched => "udp-port-batched",
-            Way::UdpPortToKernel => "udp-port-to-kernel",
-            Way::Queuing => "queuing",
-            Way::Batched => "queuing-batched",
-            Way::Merged => "queuing-merged",
+            VolleyPath::KernelUdp => "udp-poll",
+            VolleyPath::KernelBatched => "udp-poll-batched",
+            VolleyPath::KernelBlocking => "udp-block",
+            VolleyPath::UdpPort => "udp-port",
+            VolleyPath::UdpPortBatched => "udp-port-batched",
+            VolleyPath::UdpPortToKernel => "udp-port-to-kernel",
+            VolleyPath::Queuing => "queuing",
+            VolleyPath::Batched => "queuing-batched",
+            VolleyPath::Merged => "queuing-merged",
         }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Way::KernelUdp => {
+            VolleyPath::KernelUdp => {
                 "kernel UDP, a call for each message, non-blocking sockets that both sides spin on"
             }
-            Way::KernelBatched => {
+            VolleyPath::KernelBatched => {
                 "kernel UDP, a call (sendmmsg) for each 32 messages, both sides spin"
             }
-            Way::KernelBlocking => "kernel UDP, a call for each message, blocking sockets",
-            Way::UdpPort => {
+            VolleyPath::KernelBlocking => "kernel UDP, a call for each message, blocking sockets",
+            VolleyPath::UdpPort => {
                 "ports of plain UDP, a call for each message; above a frame in IP fragments"
             }
-            Way::UdpPortBatched => {
+            VolleyPath::UdpPortBatched => {
                 "ports of plain UDP, a call for each 32 messages of a frame, and one for each longer message"
             }
-            Way::UdpPortToKernel => {
+            VolleyPath::UdpPortToKernel => {
                 "from a port of plain UDP to a kernel socket that is spun on; above a frame in IP fragments"
             }
-            Way::Queuing => {
+            VolleyPath::Queuing => {
                 "queuing port, Tautline in its Ethernet form, a call for each frame; above 1,484 bytes in its own fragments"
             }
-            Way::Batched => "queuing port, a call for each 32 frames",
-            Way::Merged => "queuing port, small messages merged into frames",
+            VolleyPath::Batched => "queuing port, a call for each 32 frames",
+            VolleyPath::Merged => "queuing port, small messages merged into frames",
         }
     }
 
@@ -104,7 +103,7 @@ impl Way {
     fn carries(self, bytes: usize) -> bool {
         match self {
             // Two messages and their lengths must fit a frame.
-            Way::Merged => bytes <= 720,
+            VolleyPath::Merged => bytes <= 720,
             _ => true,
         }
     }
@@ -112,7 +111,7 @@ impl Way {
     fn is_kernel(self) -> bool {
         matches!(
             self,
-            Way::KernelUdp | Way::KernelBatched | Way::KernelBlocking
+            VolleyPath::KernelUdp | VolleyPath::KernelBatched | VolleyPath::KernelBlocking
         )
     }
 }
@@ -120,7 +119,7 @@ impl Way {
 /// Results of volleys of one path and size.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    pub(super) way: Way,
+    pub(super) way: VolleyPath,
     pub(super) bytes: usize,
     messages: u64,
     /// Seconds of each volley, from before the first send to the last arrival.
@@ -163,17 +162,17 @@ impl Row {
 }
 
 /// All paths, open between two hosts.
-pub(super) struct Ways {
-    place: Place,
-    ends: Vec<(Way, [Box<dyn Datagrams>; 2])>,
+pub(super) struct VolleyPaths {
+    place: SideCpus,
+    ends: Vec<(VolleyPath, ends::Ends)>,
     description: String,
 }
 
-impl Ways {
+impl VolleyPaths {
     /// Opens them on the first cable.
-    pub(super) fn open(hosts: &Hosts, bytes_max: usize) -> Result<Ways, ExperimentError> {
+    pub(super) fn open(hosts: &Hosts, bytes_max: usize) -> Result<VolleyPaths, ExperimentError> {
         const PORT: u16 = 7500;
-        let nodes = HostNodes::open(hosts, 0, LinkKind::Xdp, None)?;
+        let nodes = NodePair::on_cable(hosts, 0, LinkKind::Xdp, None)?;
         let small = ends::port_options(SPIN, DEPTH);
         let large = QueuingOptions {
             message_bytes_max: bytes_max.max(small.message_bytes_max),
@@ -183,23 +182,28 @@ impl Ways {
         let open = |way| -> Result<_, ExperimentError> {
             let number = 10 + way as u16;
             let ends = match way {
-                Way::KernelUdp => kernel(PORT, (Sends::OneByOne, Waiting::Spin)),
-                Way::KernelBatched => kernel(PORT + 1, (Sends::Batches, Waiting::Spin)),
-                Way::KernelBlocking => kernel(PORT + 2, (Sends::OneByOne, Waiting::Sleep)),
-                Way::UdpPort => ends::plain_udp(hosts, &nodes, PORT + 3, &large, Sends::OneByOne),
-                Way::UdpPortBatched => {
-                    ends::plain_udp(hosts, &nodes, PORT + 5, &large, Sends::Batches)
+                VolleyPath::KernelUdp => kernel(PORT, (Sends::OneByOne, Waiting::Spin)),
+                VolleyPath::KernelBatched => kernel(PORT + 1, (Sends::Batches, Waiting::Spin)),
+                VolleyPath::KernelBlocking => kernel(PORT + 2, (Sends::OneByOne, Waiting::Block)),
+                VolleyPath::UdpPort => ends::plain_udp(&nodes, PORT + 3, &large, Sends::OneByOne),
+                VolleyPath::UdpPortBatched => {
+                    ends::plain_udp(&nodes, PORT + 5, &large, Sends::Batches)
                 }
-                Way::UdpPortToKernel => ends::plain_udp_to_kernel(hosts, &nodes, PORT + 4, &small),
-                Way::Queuing => ends::queuing(hosts, &nodes, number, &large, Sends::OneByOne),
-                Way::Batched => ends::queuing(hosts, &nodes, number, &large, Sends::Batches),
-                Way::Merged => ends::queuing(hosts, &nodes, number, &small, Sends::Merged),
+                VolleyPath::UdpPortToKernel => {
+                    ends::plain_udp_to_kernel(hosts, &nodes, PORT + 4, &small)
+                }
+                VolleyPath::Queuing => ends::queuing(&nodes, number, &large, Sends::OneByOne),
+                VolleyPath::Batched => ends::queuing(&nodes, number, &large, Sends::Batches),
+                VolleyPath::Merged => ends::queuing(&nodes, number, &small, Sends::Merged),
             };
             Ok((way, ends?))
         };
-        Ok(Ways {
-            place: Place::find()?,
-            ends: Way::ALL.into_iter().map(open).collect::<Result<_, _>>()?,
+        Ok(VolleyPaths {
+            place: SideCpus::choose()?,
+            ends: VolleyPath::ALL
+                .into_iter()
+                .map(open)
+                .collect::<Result<_, _>>()?,
             description: nodes.describe(),
         })
     }
@@ -212,9 +216,9 @@ impl Ways {
         outcome.set("link", "veth between two network namespaces");
         outcome.set("clock", "CLOCK_MONOTONIC");
         // The description of a path by another part of the experiment is repeated here with more.
-        let named = |name: &str| Way::ALL.iter().any(|way| way.name() == name);
+        let named = |name: &str| VolleyPath::ALL.iter().any(|way| way.name() == name);
         outcome.active.retain(|(name, _)| !named(name));
-        outcome.active.extend(Way::ALL.map(|way| {
+        outcome.active.extend(VolleyPath::ALL.map(|way| {
             let link = if way.is_kernel() {
                 String::new()
             } else {
@@ -239,7 +243,7 @@ impl Ways {
     ) -> Result<Vec<Row>, ExperimentError> {
         let mut rows: Vec<Row> = sizes
             .iter()
-            .flat_map(|bytes| Way::ALL.map(|way| (way, *bytes)))
+            .flat_map(|bytes| VolleyPath::ALL.map(|way| (way, *bytes)))
             .filter(|(way, bytes)| way.carries(*bytes))
             .map(|(way, bytes)| Row {
                 way,
@@ -281,10 +285,10 @@ struct Volley {
 }
 
 fn fire(
-    [sending, receiving]: &mut [Box<dyn Datagrams>; 2],
+    [sending, receiving]: &mut [Box<dyn End>; 2],
     bytes: usize,
     messages: u64,
-    place: Place,
+    place: SideCpus,
 ) -> io::Result<Volley> {
     let window = (FRAMES_UNDER_WAY / bytes.div_ceil(FRAME_BYTES) as u64).max(2);
     let message = vec![0x5a; bytes];
@@ -295,10 +299,10 @@ fn fire(
         let receiver = scope.spawn(move || {
             let placed = child::pin(place.receiver_cpu);
             // Messages that an earlier volley lost too late to be counted.
-            while receiving.receive(Duration::ZERO, &mut |_| {})? > 0 {}
+            receiving.update(bytes)?;
             ready.wait();
             placed?;
-            receive_stream(receiving.as_mut(), window, received, stop)
+            receive_stream(receiving.as_mut(), bytes, window, received, stop)
         });
         let sender = scope.spawn(move || {
             let placed = child::pin(place.sender_cpu);
@@ -323,17 +327,22 @@ fn fire(
 }
 
 /// The row of a path at a size.
-pub(super) fn row(rows: &[Row], way: Way, bytes: usize) -> Option<&Row> {
+pub(super) fn row(rows: &[Row], way: VolleyPath, bytes: usize) -> Option<&Row> {
     rows.iter().find(|row| row.way == way && row.bytes == bytes)
 }
 
 /// Messages a second over those of kernel UDP, a call for each message.
-fn gain(rows: &[Row], way: Way, bytes: usize) -> Option<f64> {
-    gain_over(rows, Way::KernelUdp, way, bytes)
+fn gain(rows: &[Row], way: VolleyPath, bytes: usize) -> Option<f64> {
+    gain_over(rows, VolleyPath::KernelUdp, way, bytes)
 }
 
 /// Messages a second over those of a kernel's way.
-pub(super) fn gain_over(rows: &[Row], kernel: Way, way: Way, bytes: usize) -> Option<f64> {
+pub(super) fn gain_over(
+    rows: &[Row],
+    kernel: VolleyPath,
+    way: VolleyPath,
+    bytes: usize,
+) -> Option<f64> {
     let kernel = row(rows, kernel, bytes)?.messages_per_s();
     Some(row(rows, way, bytes)?.messages_per_s() / kernel).filter(|gain| gain.is_finite())
 }
@@ -360,8 +369,8 @@ pub(super) fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
             row.messages.to_string(),
             format!("{:.0}", row.messages_per_s()),
             format!("{:.1}", row.bits_per_s() / 1e6),
-            over(Way::KernelUdp),
-            over(Way::KernelBatched),
+            over(VolleyPath::KernelUdp),
+            over(VolleyPath::KernelBatched),
             row.lost().to_string(),
         ]
     });
@@ -369,7 +378,7 @@ pub(super) fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
 }
 
 pub(super) fn chart(rows: &[Row]) -> Chart {
-    let line = |way: Way| {
+    let line = |way: VolleyPath| {
         let points = rows
             .iter()
             .filter(|row| row.way == way)
@@ -380,14 +389,14 @@ pub(super) fn chart(rows: &[Row]) -> Chart {
         caption: "Bandwidth: payload of the median volley".to_owned(),
         across: Axis::logarithmic("message", Unit::Bytes),
         up: Axis::logarithmic("payload", Unit::BitRate),
-        lines: Way::ALL.map(line).into(),
+        lines: VolleyPath::ALL.map(line).into(),
     }
 }
 
 /// Checks what each path gains over kernel UDP at a size, and that nothing was lost.
 pub(super) fn judge(outcome: &mut Outcome, rows: &[Row], targets: &[(usize, f64)]) {
     for (bytes, least) in targets {
-        for way in Way::ALL.into_iter().filter(|way| !way.is_kernel()) {
+        for way in VolleyPath::ALL.into_iter().filter(|way| !way.is_kernel()) {
             let Some(gain) = gain(rows, way, *bytes) else {
                 continue;
             };

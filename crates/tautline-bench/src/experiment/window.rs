@@ -8,24 +8,12 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::path::End;
+
 /// How long a receiver waits before it looks whether it is to stop, and a sender before it takes what is under way for
 /// lost. Lower: a stall of a shared machine passes for loss. Higher: a stop takes longer.
 const PATIENCE: Duration = Duration::from_millis(20);
-
-/// One end of a path that carries messages whole, or loses them.
-pub(super) trait Datagrams: Send {
-    /// Sends messages of `message_bytes` each that lie one after the other in `messages`; returns how many of them,
-    /// from the first on. Less than all where there is no room.
-    fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize>;
-
-    /// Waits for messages, at most `limit`, and hands each one to `take`; how many came.
-    fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64>;
-
-    /// Messages that one call of [`Datagrams::send`] carries best.
-    fn batch(&self) -> usize {
-        1
-    }
-}
+const CREDIT_BYTES: usize = size_of::<u64>();
 
 /// Work of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +26,7 @@ pub(super) struct Sent {
 
 /// Sends copies of `message` as fast as credits come, at most `most` of them, until `stop` is set.
 pub(super) fn send_stream(
-    path: &mut dyn Datagrams,
+    path: &mut dyn End,
     message: &[u8],
     window: u64,
     most: u64,
@@ -47,7 +35,7 @@ pub(super) fn send_stream(
     let batch = path.batch().clamp(1, (window / 4).max(1) as usize);
     let messages = message.repeat(batch);
     // Credits of an earlier stream.
-    while path.receive(Duration::ZERO, &mut |_| {})? > 0 {}
+    path.update(CREDIT_BYTES)?;
     let mut credited = 0;
     let mut sent = Sent::default();
     // Relaxed: the flag carries nothing else, and is seen at one of the next looks.
@@ -56,12 +44,15 @@ pub(super) fn send_stream(
         let room = window.saturating_sub(under_way);
         let closed = room < batch as u64;
         if closed || room <= window / 4 + batch as u64 {
-            let limit = if closed { PATIENCE } else { Duration::ZERO };
-            let mut newest = credited;
-            let came = path.receive(limit, &mut |credit| newest = newest.max(count_of(credit)))?;
-            credited = newest;
+            let came = match closed {
+                true => path.wait(CREDIT_BYTES, PATIENCE)?,
+                false => path.take(CREDIT_BYTES)?,
+            };
+            if came.is_some() {
+                credited = credited.max(count_of(path.message()));
+            }
             if closed {
-                if came == 0 {
+                if came.is_none() {
                     sent.lost = sent.messages.saturating_sub(credited);
                 }
                 continue;
@@ -69,7 +60,7 @@ pub(super) fn send_stream(
         }
         let rest = usize::try_from(most - sent.messages).unwrap_or(batch);
         let now = &messages[..batch.min(rest) * message.len()];
-        sent.messages += path.send(now, message.len())? as u64;
+        sent.messages += path.send_many(now, message.len())? as u64;
     }
     Ok(sent)
 }
@@ -77,7 +68,8 @@ pub(super) fn send_stream(
 /// Receives a stream and returns credits, until `stop` is set and nothing comes any more. Counts in `received`;
 /// returns when the last message came, if any did.
 pub(super) fn receive_stream(
-    path: &mut dyn Datagrams,
+    path: &mut dyn End,
+    message_bytes: usize,
     window: u64,
     received: &AtomicU64,
     stop: &AtomicBool,
@@ -86,7 +78,7 @@ pub(super) fn receive_stream(
     let mut credited = 0;
     let mut last = None;
     loop {
-        let came = path.receive(PATIENCE, &mut |_| {})?;
+        let came = path.wait_many(message_bytes, PATIENCE)?;
         if came == 0 && stop.load(Ordering::Relaxed) {
             return Ok(last);
         }
@@ -97,7 +89,8 @@ pub(super) fn receive_stream(
         // Relaxed: a figure that is read while it grows.
         received.fetch_add(came, Ordering::Relaxed);
         if count - credited >= window.div_ceil(4) {
-            path.send(&count.to_le_bytes(), size_of::<u64>())?;
+            // A credit without room is made up for by the next one.
+            let _lost = path.send(&count.to_le_bytes())?;
             credited = count;
         }
     }
@@ -115,6 +108,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::path::Arrival;
 
     /// Two queues, and the most messages that lay in the one to the receiver.
     #[derive(Default)]
@@ -125,38 +119,53 @@ mod tests {
         carried: usize,
     }
 
-    struct End(Arc<Mutex<Wire>>, usize);
+    struct Local {
+        wire: Arc<Mutex<Wire>>,
+        side: usize,
+        message: Vec<u8>,
+    }
 
-    impl Datagrams for End {
-        fn send(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
-            let mut wire = self.0.lock().unwrap();
-            for message in messages.chunks(message_bytes) {
-                wire.carried += 1;
-                let loses = self.1 == 0
-                    && wire.lose_every > 0
-                    && wire.carried.is_multiple_of(wire.lose_every);
-                if !loses {
-                    wire.queues[1 - self.1].push_back(message.to_vec());
-                }
+    impl End for Local {
+        fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+            let mut wire = self.wire.lock().unwrap();
+            wire.carried += 1;
+            let loses = self.side == 0
+                && wire.lose_every > 0
+                && wire.carried.is_multiple_of(wire.lose_every);
+            if !loses {
+                wire.queues[1 - self.side].push_back(message.to_vec());
             }
             wire.most = wire.most.max(wire.queues[1].len());
-            Ok(messages.len() / message_bytes)
+            Ok(true)
         }
 
-        fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
-            let start = Instant::now();
-            loop {
-                let taken: Vec<_> = self.0.lock().unwrap().queues[self.1].drain(..).collect();
-                taken.iter().for_each(|message| take(message));
-                if !taken.is_empty() || start.elapsed() >= limit {
-                    return Ok(taken.len() as u64);
-                }
+        fn send_back(&mut self) -> io::Result<bool> {
+            self.send(&self.message.clone())
+        }
+
+        fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
+            let Some(message) = self.wire.lock().unwrap().queues[self.side].pop_front() else {
                 thread::yield_now();
-            }
+                return Ok(None);
+            };
+            self.message = message;
+            Ok(Some(Arrival { stamp: None }))
+        }
+
+        fn message(&self) -> &[u8] {
+            &self.message
         }
 
         fn batch(&self) -> usize {
             3
+        }
+    }
+
+    fn end(wire: &Arc<Mutex<Wire>>, side: usize) -> Local {
+        Local {
+            wire: Arc::clone(wire),
+            side,
+            message: Vec::new(),
         }
     }
 
@@ -165,13 +174,15 @@ mod tests {
             lose_every,
             ..Wire::default()
         }));
-        let [mut a, mut b] = [0, 1].map(|end| End(Arc::clone(&wire), end));
+        let [mut a, mut b] = [0, 1].map(|side| end(&wire, side));
         let received = AtomicU64::new(0);
         let [sending, receiving] = [(); 2].map(|()| AtomicBool::new(false));
         let sent = thread::scope(|scope| {
             let sender = scope
                 .spawn(|| send_stream(&mut a, b"message", window, u64::MAX, &sending).unwrap());
-            scope.spawn(|| receive_stream(&mut b, window, &received, &receiving).unwrap());
+            scope.spawn(|| {
+                receive_stream(&mut b, b"message".len(), window, &received, &receiving).unwrap()
+            });
             thread::sleep(Duration::from_millis(50));
             sending.store(true, Ordering::Relaxed);
             let sent = sender.join().unwrap();
@@ -195,7 +206,7 @@ mod tests {
     #[test]
     fn a_stream_of_a_given_length_has_it() {
         let wire = Arc::new(Mutex::new(Wire::default()));
-        let mut end = End(Arc::clone(&wire), 0);
+        let mut end = end(&wire, 0);
         let sent = send_stream(&mut end, b"message", 100, 8, &AtomicBool::new(false)).unwrap();
         assert_eq!(
             (sent.messages, wire.lock().unwrap().queues[1].len()),

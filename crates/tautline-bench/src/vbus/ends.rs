@@ -2,7 +2,9 @@
 //!
 //! A way has two [`End`]s that can do the same. One thread measures ([`Ask`]), the other does what the slice needs
 //! ([`Serve`]). The loops are written once here and compiled for each kind of end, so that no call through a pointer
-//! stands between two looks at memory.
+//! stands between two looks at memory, and what lies between them and a port is inlined by force: a round trip is some
+//! hundred nanoseconds. Messages carry a number in their first eight bytes; what follows is not touched,
+//! but for copies that the way makes.
 
 use std::hint;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Failure, Measure, Slice};
+use crate::path::End;
 
 /// How long an answer may take. Lower would give up in a stall of a shared machine, higher makes a dead way cost
 /// minutes.
@@ -22,54 +25,12 @@ const SPINS_PER_LOOK: u32 = 4096;
 /// Reads that one sample of a reading time holds: a read takes about as long as reading the clock.
 pub const READS_PER_SAMPLE: u64 = 64;
 
-/// One end of a way. Messages carry a number in their first eight bytes; what follows is not touched, but for copies
-/// that the way makes.
-pub(super) trait End: Send {
-    /// Sends a message; `false` if there is no room for it now.
-    fn try_send(&mut self, tag: u64, bytes: usize) -> Result<bool, Failure>;
+/// The measuring side of a way: measures a slice, one time in nanoseconds for each message, except that the throughput
+/// is one time for all.
+pub(super) type Ask = Box<dyn FnMut(&Slice, &mut Vec<u64>) -> Result<(), Failure> + Send>;
 
-    /// Sends up to `count` messages with rising numbers at once, and says how many.
-    fn try_send_many(&mut self, tag: u64, bytes: usize, count: u64) -> Result<u64, Failure> {
-        let _ = count;
-        Ok(u64::from(self.try_send(tag, bytes)?))
-    }
-
-    /// Takes a message that is there, and returns its number.
-    fn try_take(&mut self) -> Result<Option<u64>, Failure>;
-
-    /// Takes a message, waiting as this way waits, at most about `limit`.
-    fn take_waiting(&mut self, limit: Duration) -> Result<Option<u64>, Failure> {
-        let deadline = Instant::now() + limit;
-        loop {
-            for _ in 0..SPINS_PER_LOOK {
-                if let Some(tag) = self.try_take()? {
-                    return Ok(Some(tag));
-                }
-                hint::spin_loop();
-            }
-            if Instant::now() > deadline {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Reads the last value, whether it is new or not, and returns its number.
-    fn read(&mut self) -> Result<u64, Failure> {
-        Err(Failure::new("this way has no last value"))
-    }
-}
-
-/// The measuring side of a way.
-pub(super) trait Ask: Send {
-    /// Measures a slice: one time in nanoseconds for each message, except that the throughput is one time for all.
-    fn ask(&mut self, slice: &Slice, times: &mut Vec<u64>) -> Result<(), Failure>;
-}
-
-/// The other side.
-pub(super) trait Serve: Send {
-    /// Does what the other side needs for this slice, until that is done or `stop` is set.
-    fn serve(&mut self, slice: &Slice, stop: &AtomicBool) -> Result<(), Failure>;
-}
+/// The other side: does what is needed for a slice, until that is done or the flag is set.
+pub(super) type Serve = Box<dyn FnMut(&Slice, &AtomicBool) -> Result<(), Failure> + Send>;
 
 /// State that both sides share beside the way that is measured.
 struct Meter {
@@ -87,29 +48,40 @@ impl Meter {
     }
 }
 
-/// Both sides of a way, from its two ends.
-pub(super) fn sides<E: End + 'static>(ends: (E, E)) -> (Box<dyn Ask>, Box<dyn Serve>) {
+/// Both sides of a way, from its two ends, for messages of `bytes`.
+pub(super) fn sides<E: End + 'static>([asking, answering]: [E; 2], bytes: usize) -> (Ask, Serve) {
     let meter = Arc::new(Meter {
         epoch: Instant::now(),
         taken: AtomicU64::new(0),
         latency_ns: AtomicU64::new(0),
     });
-    let asking = Asking {
-        end: ends.0,
+    let mut asking = Asking {
+        messages: vec![0; bytes * asking.batch()],
+        end: asking,
         meter: Arc::clone(&meter),
         sequence: 0,
     };
-    (Box::new(asking), Box::new(Serving { end: ends.1, meter }))
+    let mut serving = Serving {
+        message: vec![0; bytes],
+        end: answering,
+        meter,
+    };
+    (
+        Box::new(move |slice, times| asking.ask(slice, times)),
+        Box::new(move |slice, stop| serving.serve(slice, stop)),
+    )
 }
 
 struct Asking<E> {
     end: E,
+    /// As many as a batch has.
+    messages: Vec<u8>,
     meter: Arc<Meter>,
     /// Round trips so far: no message is like the one before it, also from one slice to the next.
     sequence: u64,
 }
 
-impl<E: End> Ask for Asking<E> {
+impl<E: End> Asking<E> {
     fn ask(&mut self, slice: &Slice, times: &mut Vec<u64>) -> Result<(), Failure> {
         self.meter.taken.store(0, Ordering::Relaxed);
         match slice.measure {
@@ -120,18 +92,33 @@ impl<E: End> Ask for Asking<E> {
             Measure::ReadWhileWritten => self.reads(slice, times, 1),
         }
     }
-}
 
-impl<E: End> Asking<E> {
+    /// Sends a message with this number; `false` if there is no room for it now.
+    #[inline(always)]
+    fn try_send(&mut self, tag: u64, bytes: usize) -> Result<bool, Failure> {
+        write_tag(&mut self.messages, tag);
+        Ok(self.end.send(&self.messages[..bytes])?)
+    }
+
+    /// Sends up to `count` messages with rising numbers at once, and returns how many.
+    fn try_send_many(&mut self, tag: u64, bytes: usize, count: u64) -> Result<u64, Failure> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let messages = &mut self.messages[..bytes * count.min(self.end.batch())];
+        for (tag, message) in (tag..).zip(messages.chunks_mut(bytes)) {
+            write_tag(message, tag);
+        }
+        Ok(self.end.send_many(messages, bytes)? as u64)
+    }
+
     fn round_trips(&mut self, slice: &Slice, times: &mut Vec<u64>) -> Result<(), Failure> {
         for _ in 0..slice.length {
             self.sequence += 1;
             let tag = self.sequence;
             let start = Instant::now();
-            if !self.end.try_send(tag, slice.bytes)? {
-                return Err(Failure::new("there was no room for a single message"));
+            if !self.try_send(tag, slice.bytes)? {
+                return Err(no_room());
             }
-            let answer = await_message(&mut self.end)?;
+            let answer = await_message(&mut self.end, slice.bytes)?;
             times.push(nanoseconds(start.elapsed()));
             if answer != tag {
                 return Err(Failure::new(format!(
@@ -145,17 +132,15 @@ impl<E: End> Asking<E> {
     fn throughput(&mut self, slice: &Slice, times: &mut Vec<u64>) -> Result<(), Failure> {
         let start = Instant::now();
         let mut sent = 0;
-        let mut deadline = start + TIME_LIMIT;
+        let deadline = start + TIME_LIMIT;
         while sent < slice.length {
-            let more = self
-                .end
-                .try_send_many(sent + 1, slice.bytes, slice.length - sent)?;
+            let more = self.try_send_many(sent + 1, slice.bytes, slice.length - sent)?;
             sent += more;
             if more > 0 {
                 // A stall is what must not last.
                 continue;
             }
-            deadline = await_room(&mut self.end, sent + 1, slice.bytes, deadline)?;
+            self.await_room(sent + 1, slice.bytes, deadline)?;
             sent += 1;
         }
         self.await_taken(slice.length)?;
@@ -168,8 +153,8 @@ impl<E: End> Asking<E> {
         for tag in 1..=slice.length {
             next += slice.period;
             thread::sleep(next.saturating_duration_since(Instant::now()));
-            if !self.end.try_send(self.meter.now(), slice.bytes)? {
-                return Err(Failure::new("there was no room for a single message"));
+            if !self.try_send(self.meter.now(), slice.bytes)? {
+                return Err(no_room());
             }
             // Sleeping: to spin here would keep this CPU awake, which no sender at this rate does.
             thread::sleep(slice.period / 2);
@@ -181,15 +166,31 @@ impl<E: End> Asking<E> {
 
     fn reads(&mut self, slice: &Slice, times: &mut Vec<u64>, reads: u64) -> Result<(), Failure> {
         // A value must be there before it can be read again and again.
-        await_message(&mut self.end)?;
+        await_message(&mut self.end, slice.bytes)?;
         for _ in 0..slice.length {
             let start = Instant::now();
             for _ in 0..reads {
-                hint::black_box(self.end.read()?);
+                self.end.read_last()?;
+                hint::black_box(read_tag(self.end.message()));
             }
             times.push(nanoseconds(start.elapsed()) / reads);
         }
         Ok(())
+    }
+
+    /// Sends one message as soon as there is room for it.
+    fn await_room(&mut self, tag: u64, bytes: usize, deadline: Instant) -> Result<(), Failure> {
+        loop {
+            for _ in 0..SPINS_PER_LOOK {
+                if self.try_send(tag, bytes)? {
+                    return Ok(());
+                }
+                hint::spin_loop();
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::timed_out());
+            }
+        }
     }
 
     fn await_taken(&self, count: u64) -> Result<(), Failure> {
@@ -210,29 +211,34 @@ impl<E: End> Asking<E> {
 
 struct Serving<E> {
     end: E,
+    message: Vec<u8>,
     meter: Arc<Meter>,
 }
 
-impl<E: End> Serve for Serving<E> {
+impl<E: End> Serving<E> {
     fn serve(&mut self, slice: &Slice, stop: &AtomicBool) -> Result<(), Failure> {
         match slice.measure {
             Measure::RoundTrip => self.echo(slice, stop),
             Measure::Throughput => self.drain(slice, stop),
             Measure::Paced => self.wake(slice, stop),
-            Measure::Read => self.end.try_send(1, slice.bytes).map(|_| ()),
+            Measure::Read => self.try_send(1, slice.bytes).map(drop),
             Measure::ReadWhileWritten => self.write(slice, stop),
         }
     }
-}
 
-impl<E: End> Serving<E> {
+    #[inline(always)]
+    fn try_send(&mut self, tag: u64, bytes: usize) -> Result<bool, Failure> {
+        write_tag(&mut self.message, tag);
+        Ok(self.end.send(&self.message[..bytes])?)
+    }
+
     fn echo(&mut self, slice: &Slice, stop: &AtomicBool) -> Result<(), Failure> {
         for _ in 0..slice.length {
-            let Some(tag) = await_message_until(&mut self.end, stop)? else {
+            let Some(tag) = await_message_until(&mut self.end, slice.bytes, stop)? else {
                 return Ok(());
             };
-            if !self.end.try_send(tag, slice.bytes)? {
-                return Err(Failure::new("there was no room for a single message"));
+            if !self.try_send(tag, slice.bytes)? {
+                return Err(no_room());
             }
         }
         Ok(())
@@ -240,7 +246,7 @@ impl<E: End> Serving<E> {
 
     fn drain(&mut self, slice: &Slice, stop: &AtomicBool) -> Result<(), Failure> {
         for expected in 1..=slice.length {
-            let Some(tag) = await_message_until(&mut self.end, stop)? else {
+            let Some(tag) = await_message_until(&mut self.end, slice.bytes, stop)? else {
                 return Ok(());
             };
             if tag != expected {
@@ -256,7 +262,8 @@ impl<E: End> Serving<E> {
     fn wake(&mut self, slice: &Slice, stop: &AtomicBool) -> Result<(), Failure> {
         let mut taken = 0;
         while taken < slice.length && !stop.load(Ordering::Relaxed) {
-            if let Some(sent_ns) = self.end.take_waiting(slice.period * 100)? {
+            if self.end.wait(slice.bytes, slice.period * 100)?.is_some() {
+                let sent_ns = read_tag(self.end.message());
                 let latency_ns = self.meter.now().saturating_sub(sent_ns);
                 self.meter.latency_ns.store(latency_ns, Ordering::Relaxed);
                 taken += 1;
@@ -271,53 +278,53 @@ impl<E: End> Serving<E> {
         while !stop.load(Ordering::Relaxed) {
             for _ in 0..64 {
                 tag += 1;
-                self.end.try_send(tag, slice.bytes)?;
+                self.try_send(tag, slice.bytes)?;
             }
         }
         Ok(())
     }
 }
 
-fn await_message<E: End>(end: &mut E) -> Result<u64, Failure> {
+fn no_room() -> Failure {
+    Failure::new("there was no room for a single message")
+}
+
+#[inline(always)]
+fn write_tag(message: &mut [u8], tag: u64) {
+    message[..8].copy_from_slice(&tag.to_le_bytes());
+}
+
+#[inline(always)]
+fn read_tag(message: &[u8]) -> u64 {
+    message
+        .first_chunk()
+        .map_or(0, |tag| u64::from_le_bytes(*tag))
+}
+
+fn await_message<E: End>(end: &mut E, bytes: usize) -> Result<u64, Failure> {
     // Never set: the time limit ends the wait.
     static GO_ON: AtomicBool = AtomicBool::new(false);
-    await_message_until(end, &GO_ON)?.ok_or_else(Failure::timed_out)
+    await_message_until(end, bytes, &GO_ON)?.ok_or_else(Failure::timed_out)
 }
 
 /// Nothing if `stop` was set, or if nothing came within the time limit.
 #[inline(always)]
-fn await_message_until<E: End>(end: &mut E, stop: &AtomicBool) -> Result<Option<u64>, Failure> {
+fn await_message_until<E: End>(
+    end: &mut E,
+    bytes: usize,
+    stop: &AtomicBool,
+) -> Result<Option<u64>, Failure> {
     let mut deadline = None;
     loop {
         for _ in 0..SPINS_PER_LOOK {
-            if let Some(tag) = end.try_take()? {
-                return Ok(Some(tag));
+            if end.take(bytes)?.is_some() {
+                return Ok(Some(read_tag(end.message())));
             }
             hint::spin_loop();
         }
         let now = Instant::now();
         if stop.load(Ordering::Relaxed) || now > *deadline.get_or_insert(now + TIME_LIMIT) {
             return Ok(None);
-        }
-    }
-}
-
-/// Sends one message as soon as there is room for it; returns the deadline of the next stall.
-fn await_room<E: End>(
-    end: &mut E,
-    tag: u64,
-    bytes: usize,
-    deadline: Instant,
-) -> Result<Instant, Failure> {
-    loop {
-        for _ in 0..SPINS_PER_LOOK {
-            if end.try_send(tag, bytes)? {
-                return Ok(deadline);
-            }
-            hint::spin_loop();
-        }
-        if Instant::now() > deadline {
-            return Err(Failure::timed_out());
         }
     }
 }

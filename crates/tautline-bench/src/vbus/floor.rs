@@ -1,5 +1,6 @@
 //! The least that the machine can do: hand a cache line to another core, and wake a thread there.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,8 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Timespec};
 
-use super::Failure;
-use super::ends::End;
+use crate::path::{Arrival, End};
 
 /// A cache line of its own. Twice 64 bytes, because processors fetch lines in pairs.
 #[derive(Default)]
@@ -23,49 +23,70 @@ pub(super) struct LineEnd {
     /// Value of the lowest bit that the end sends.
     side: u64,
     seen: u64,
-    sent: u64,
+    /// Of the message that was taken last.
+    number: [u8; 8],
 }
 
 /// Both ends on one line, which goes there and back.
-pub(super) fn one_line() -> (LineEnd, LineEnd) {
+pub(super) fn one_line() -> [LineEnd; 2] {
     let line = Arc::new(Line::default());
     ends(Arc::clone(&line), line)
 }
 
 /// Both ends with a line for each direction, as between two sides that write nothing of each other's.
-pub(super) fn a_line_each_way() -> (LineEnd, LineEnd) {
+pub(super) fn a_line_each_way() -> [LineEnd; 2] {
     ends(Arc::default(), Arc::default())
 }
 
-fn ends(there: Arc<Line>, back: Arc<Line>) -> (LineEnd, LineEnd) {
+fn ends(there: Arc<Line>, back: Arc<Line>) -> [LineEnd; 2] {
     let end = |outward: &Arc<Line>, inward: &Arc<Line>, side| LineEnd {
         outward: Arc::clone(outward),
         inward: Arc::clone(inward),
         side,
         seen: 0,
-        sent: 0,
+        number: [0; 8],
     };
-    (end(&there, &back, 0), end(&back, &there, 1))
+    [end(&there, &back, 0), end(&back, &there, 1)]
+}
+
+/// The number at the start of a message.
+#[inline(always)]
+fn number_of(message: &[u8]) -> u64 {
+    message
+        .first_chunk()
+        .map_or(0, |number| u64::from_le_bytes(*number))
 }
 
 impl End for LineEnd {
-    #[inline]
-    fn try_send(&mut self, tag: u64, _bytes: usize) -> Result<bool, Failure> {
-        self.sent = tag << 1 | self.side;
-        // Release: partner is the Acquire in `try_take`.
-        self.outward.0.store(self.sent, Ordering::Release);
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+        let sent = number_of(message) << 1 | self.side;
+        // Release: partner is the Acquire in `take`.
+        self.outward.0.store(sent, Ordering::Release);
         Ok(true)
     }
 
     #[inline]
-    fn try_take(&mut self) -> Result<Option<u64>, Failure> {
-        // Acquire: partner is the Release in `try_send`.
+    fn send_back(&mut self) -> io::Result<bool> {
+        let number = self.number;
+        self.send(&number)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
+        // Acquire: partner is the Release in `send`.
         let found = self.inward.0.load(Ordering::Acquire);
         if found == self.seen || found & 1 == self.side || found == 0 {
             return Ok(None);
         }
         self.seen = found;
-        Ok(Some(found >> 1))
+        self.number = (found >> 1).to_le_bytes();
+        Ok(Some(Arrival { stamp: None }))
+    }
+
+    #[inline(always)]
+    fn message(&self) -> &[u8] {
+        &self.number
     }
 }
 
@@ -82,45 +103,60 @@ pub(super) struct FutexEnd {
     outward: Arc<Bell>,
     inward: Arc<Bell>,
     seen: u32,
+    /// Of the message that was taken last.
+    number: [u8; 8],
 }
 
 /// Both ends.
-pub(super) fn futex() -> (FutexEnd, FutexEnd) {
+pub(super) fn futex() -> [FutexEnd; 2] {
     let [there, back] = [Arc::<Bell>::default(), Arc::default()];
     let end = |outward: &Arc<Bell>, inward: &Arc<Bell>| FutexEnd {
         outward: Arc::clone(outward),
         inward: Arc::clone(inward),
         seen: 0,
+        number: [0; 8],
     };
-    (end(&there, &back), end(&back, &there))
+    [end(&there, &back), end(&back, &there)]
 }
 
 impl End for FutexEnd {
-    fn try_send(&mut self, tag: u64, _bytes: usize) -> Result<bool, Failure> {
-        self.outward.tag.store(tag, Ordering::Relaxed);
-        // Release: partner is the Acquire in `try_take`.
+    fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+        self.outward
+            .tag
+            .store(number_of(message), Ordering::Relaxed);
+        // Release: partner is the Acquire in `take`.
         self.outward.rung.fetch_add(1, Ordering::Release);
         // Not private: the bench stands for two processes.
-        futex::wake(&self.outward.rung, futex::Flags::empty(), 1)
-            .map_err(|error| Failure::new(format!("cannot wake: {error}")))?;
+        futex::wake(&self.outward.rung, futex::Flags::empty(), 1)?;
         Ok(true)
     }
 
-    fn try_take(&mut self) -> Result<Option<u64>, Failure> {
-        // Acquire: partner is the Release in `try_send`.
+    fn send_back(&mut self) -> io::Result<bool> {
+        let number = self.number;
+        self.send(&number)
+    }
+
+    fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
+        // Acquire: partner is the Release in `send`.
         let rung = self.inward.rung.load(Ordering::Acquire);
         if rung == self.seen {
             return Ok(None);
         }
         self.seen = rung;
-        Ok(Some(self.inward.tag.load(Ordering::Relaxed)))
+        self.number = self.inward.tag.load(Ordering::Relaxed).to_le_bytes();
+        Ok(Some(Arrival { stamp: None }))
     }
 
-    fn take_waiting(&mut self, limit: Duration) -> Result<Option<u64>, Failure> {
+    fn message(&self) -> &[u8] {
+        &self.number
+    }
+
+    fn wait(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
         let deadline = Instant::now() + limit;
         loop {
-            if let Some(tag) = self.try_take()? {
-                return Ok(Some(tag));
+            let arrival = self.take(bytes)?;
+            if arrival.is_some() {
+                return Ok(arrival);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -130,7 +166,7 @@ impl End for FutexEnd {
             let word = &self.inward.rung;
             match futex::wait(word, futex::Flags::empty(), self.seen, left.as_ref()) {
                 Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
-                Err(error) => return Err(Failure::new(format!("cannot wait: {error}"))),
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -106,10 +106,8 @@ impl Drop for Iceoryx2 {
 }
 
 /// The asking side of all its measurements; it has no other.
-pub(super) struct Iceoryx2Side(pub Arc<Mutex<Iceoryx2>>);
-
-impl Ask for Iceoryx2Side {
-    fn ask(&mut self, slice: &Slice, times: &mut Vec<u64>) -> Result<(), Failure> {
+pub(super) fn asking(program: Arc<Mutex<Iceoryx2>>) -> Ask {
+    Box::new(move |slice, times| {
         let Slice {
             bytes,
             length,
@@ -124,7 +122,7 @@ impl Ask for Iceoryx2Side {
                 return Err(Failure::new("iceoryx2 has no last value to read here"));
             }
         };
-        let mut program = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
         program.ask(&request, times)
-    }
+    })
 }

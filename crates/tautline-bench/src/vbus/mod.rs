@@ -8,24 +8,28 @@
 mod ends;
 mod floor;
 mod iceoryx2;
-mod ports;
+mod lent;
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
+use tautline::{QueuingOptions, SamplingOptions};
 use tautline_lab::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::interrupt;
 use thiserror::Error;
 
 use self::ends::{Ask, Serve, nanoseconds};
-use self::iceoryx2::{Iceoryx2, Iceoryx2Side};
-use self::ports::Bus;
+use self::iceoryx2::Iceoryx2;
+use self::lent::lent;
 use super::sides::{self, Handover, Placement, PlacementError, ServerGone};
+use crate::path::nodes::NodePair;
+use crate::path::{End, PathError, Sends};
 
 pub use self::ends::READS_PER_SAMPLE;
 pub use self::iceoryx2::{PROGRAM as ICEORYX2_PROGRAM, beside_this_program};
@@ -236,6 +240,18 @@ impl Failure {
     pub fn timed_out() -> Failure {
         let seconds = ends::TIME_LIMIT.as_secs();
         Failure(format!("nothing came for {seconds} s"))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<PathError> for Failure {
+    fn from(error: PathError) -> Failure {
+        Failure::new(error.to_string())
     }
 }
 
@@ -485,29 +501,34 @@ impl Outcome {
 /// Payload bytes of the floor's row: the number that a line carries.
 pub const FLOOR_BYTES: usize = 8;
 
-fn failed(path: Path) -> impl FnOnce(Failure) -> BenchError {
-    move |source| BenchError::Path { path, source }
+fn failed<E: Into<Failure>>(path: Path) -> impl FnOnce(E) -> BenchError {
+    move |error| BenchError::Path {
+        path,
+        source: error.into(),
+    }
 }
 
 /// A way that is open, with the row that it fills.
-struct Way {
+struct OpenPath {
     row: Row,
-    ask: Box<dyn Ask>,
+    ask: Ask,
 }
 
 /// Opens all ways, and keeps what they share.
 struct Opening<'a> {
     settings: &'a Settings,
-    ways: Vec<Way>,
-    servers: Vec<Option<Box<dyn Serve>>>,
+    ways: Vec<OpenPath>,
+    servers: Vec<Option<Serve>>,
     active: Vec<(Path, String)>,
+    /// Ports on it so far: each has a number of its own.
+    ports: u16,
 }
 
 impl Opening<'_> {
-    fn add<E: ends::End + 'static>(&mut self, row: Row, ends: (E, E)) {
-        let (ask, serve) = ends::sides(ends);
+    fn add<E: End + 'static>(&mut self, row: Row, ends: [E; 2]) {
+        let (ask, serve) = ends::sides(ends, row.bytes);
         self.note(row.path, row.path.describe().to_owned());
-        self.ways.push(Way { row, ask });
+        self.ways.push(OpenPath { row, ask });
         self.servers.push(Some(serve));
     }
 
@@ -536,41 +557,64 @@ impl Opening<'_> {
 
     fn bus(&mut self) -> Result<(), BenchError> {
         let settings = self.settings;
-        let mut bus = Bus::open().map_err(failed(Path::VbusQueuing))?;
+        let bus = NodePair::on_bus().map_err(failed(Path::VbusQueuing))?;
         for path in Path::BUS {
             self.note(path, format!("{}; {}", path.describe(), bus.report()));
         }
         for bytes in settings.sizes.iter().copied() {
-            let row = |path| Row::new(Measure::RoundTrip, path, bytes);
-            let path = Path::VbusSampling;
-            self.add(row(path), bus.sampling(bytes).map_err(failed(path))?);
-            let path = Path::VbusSamplingLent;
-            self.add(row(path), bus.sampling_lent(bytes).map_err(failed(path))?);
-            let path = Path::VbusQueuing;
-            self.add(row(path), bus.queuing(bytes).map_err(failed(path))?);
-            let path = Path::VbusLent;
-            self.add(row(path), bus.lent(bytes).map_err(failed(path))?);
+            for path in [
+                Path::VbusSampling,
+                Path::VbusSamplingLent,
+                Path::VbusQueuing,
+                Path::VbusLent,
+            ] {
+                self.port(&bus, Row::new(Measure::RoundTrip, path, bytes))?;
+            }
         }
         for bytes in settings.throughput_sizes.iter().copied() {
-            let row = |path| Row::new(Measure::Throughput, path, bytes);
-            let ends = bus.queuing(bytes).map_err(failed(Path::VbusQueuing))?;
-            self.add(row(Path::VbusQueuing), ends);
-            let ends = bus.lent(bytes).map_err(failed(Path::VbusLent))?;
-            self.add(row(Path::VbusLent), ends);
+            for path in [Path::VbusQueuing, Path::VbusLent] {
+                self.port(&bus, Row::new(Measure::Throughput, path, bytes))?;
+            }
         }
         for measure in [Measure::Read, Measure::ReadWhileWritten] {
-            let row = |path| Row::new(measure, path, PACED_BYTES);
-            let path = Path::VbusSampling;
-            self.add(row(path), bus.sampling(PACED_BYTES).map_err(failed(path))?);
-            let path = Path::VbusSamplingLent;
-            self.add(
-                row(path),
-                bus.sampling_lent(PACED_BYTES).map_err(failed(path))?,
-            );
+            for path in [Path::VbusSampling, Path::VbusSamplingLent] {
+                self.port(&bus, Row::new(measure, path, PACED_BYTES))?;
+            }
         }
-        let path = Path::VbusSleeping;
-        let ends = bus.queuing(PACED_BYTES).map_err(failed(path))?;
-        self.add(Row::new(Measure::Paced, path, PACED_BYTES), ends);
+        let row = Row::new(Measure::Paced, Path::VbusSleeping, PACED_BYTES);
+        self.port(&bus, row)
+    }
+
+    /// Opens the ports of a row.
+    fn port(&mut self, bus: &NodePair<'_>, row: Row) -> Result<(), BenchError> {
+        let path = row.path;
+        self.ports += 1;
+        match path {
+            Path::VbusSampling | Path::VbusSamplingLent => {
+                let options = SamplingOptions {
+                    value_bytes_max: row.bytes,
+                    ..SamplingOptions::default()
+                };
+                let ends = bus.sampling(self.ports, &options).map_err(failed(path))?;
+                match path {
+                    Path::VbusSampling => self.add(row, ends),
+                    _ => self.add(row, lent(ends)),
+                }
+            }
+            _ => {
+                // They sleep at once when they wait.
+                let options = QueuingOptions {
+                    message_bytes_max: row.bytes,
+                    spin: Duration::ZERO,
+                    ..QueuingOptions::default()
+                };
+                let ends = bus.queuing(self.ports, &options).map_err(failed(path))?;
+                match path {
+                    Path::VbusLent => self.add(row, lent(ends)),
+                    _ => self.add(row, ends.map(|end| end.with_sends(Sends::Batches))),
+                }
+            }
+        }
         Ok(())
     }
 
@@ -593,9 +637,9 @@ impl Opening<'_> {
         );
         let event = Row::new(Measure::Paced, Path::Iceoryx2Event, PACED_BYTES);
         for row in rows.chain([event]) {
-            self.ways.push(Way {
+            self.ways.push(OpenPath {
                 row,
-                ask: Box::new(Iceoryx2Side(Arc::clone(&program))),
+                ask: iceoryx2::asking(Arc::clone(&program)),
             });
             self.servers.push(None);
         }
@@ -615,6 +659,7 @@ pub fn run(
         ways: Vec::new(),
         servers: Vec::new(),
         active: Vec::new(),
+        ports: 0,
     };
     opening.all()?;
     let Opening {
@@ -625,12 +670,7 @@ pub fn run(
     } = opening;
     let paths: Vec<Path> = ways.iter().map(|way| way.row.path).collect();
     let serve = |slice: Slice, stop: &AtomicBool| match &mut servers[slice.way] {
-        Some(server) => server
-            .serve(&slice, stop)
-            .map_err(|source| BenchError::Path {
-                path: paths[slice.way],
-                source,
-            }),
+        Some(serve) => serve(&slice, stop).map_err(failed(paths[slice.way])),
         None => Ok(()),
     };
     let ask = |handover: &Handover<Slice>| measure(settings, ways, handover, progress);
@@ -645,7 +685,7 @@ pub fn run(
 
 fn measure(
     settings: &Settings,
-    mut ways: Vec<Way>,
+    mut ways: Vec<OpenPath>,
     handover: &Handover<Slice>,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Vec<Row>, BenchError> {
@@ -658,12 +698,9 @@ fn measure(
             let slice = slice_of(settings, way, &ways[way].row);
             times.clear();
             handover.begin(slice)?;
-            let asked = ways[way].ask.ask(&slice, &mut times);
+            let asked = (ways[way].ask)(&slice, &mut times);
             let ended = handover.end();
-            asked.map_err(|source| BenchError::Path {
-                path: ways[way].row.path,
-                source,
-            })?;
+            asked.map_err(failed(ways[way].row.path))?;
             ended?;
             if round > 0 {
                 count_slice(&mut ways[way].row, &slice, &mut times);

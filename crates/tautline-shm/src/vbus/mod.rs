@@ -15,6 +15,7 @@
 //! * [`ring`] passes messages, one ring a priority.
 //! * [`cell`] passes the newest value: Simpson's four slots.
 //! * [`wait`] is how a consumer sleeps without missing a message, and is woken once.
+//! * [`window`] has all of it in one piece of memory, for a guest.
 //!
 //! # Progress and trust
 //! Every operation on either side is wait-free: a fixed number of loads and stores, no retry. What
@@ -32,3 +33,5 @@ pub mod region;
 pub mod ring;
 pub mod shape;
 pub mod wait;
+#[cfg(not(loom))]
+pub mod window;

@@ -117,7 +117,13 @@ impl<R> Endpoint<R> {
         to: PortNumber,
         deadline: Instant,
     ) -> Result<Destination, PortError> {
-        let destination = self.resolve(name, to)?;
+        let destination = match self.known(name, to) {
+            Some(known) => known,
+            None => {
+                let neighbour = self.node.neighbour_named(name)?;
+                self.add(&neighbour, name, to)?
+            }
+        };
         with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
         Ok(destination)
     }
@@ -127,7 +133,7 @@ impl<R> Endpoint<R> {
             return Ok(known);
         }
         let neighbour = self.node.neighbour_named(name)?;
-        self.add(&neighbour, name, to)
+        self.add_and_attempt(&neighbour, name, to)
     }
 
     pub(super) fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
@@ -135,19 +141,52 @@ impl<R> Endpoint<R> {
         if let Some(known) = self.known(&name, source.port) {
             return Ok(known);
         }
-        let neighbour = self
-            .node
-            .neighbour_of(source.address)
+        let neighbour = self.neighbour_of(source, &name)?;
+        self.add_and_attempt(&neighbour, &name, source.port)
+    }
+
+    pub(super) fn reply_to_until(
+        &mut self,
+        source: Source,
+        deadline: Instant,
+    ) -> Result<Destination, PortError> {
+        let name = source.address.to_string();
+        let destination = match self.known(&name, source.port) {
+            Some(known) => known,
+            None => {
+                let neighbour = self.neighbour_of(source, &name)?;
+                self.add(&neighbour, &name, source.port)?
+            }
+        };
+        with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
+        Ok(destination)
+    }
+
+    /// Entry by which an answer to a sender is routed.
+    fn neighbour_of(&self, source: Source, name: &str) -> Result<Neighbour, PortError> {
+        let known = self.node.neighbour_of(source.address);
+        known
             .or_else(|| with_core!(&self.half, core => core.neighbour_of(source)))
             .ok_or_else(|| PortError::PeerUnknown {
-                name: name.clone(),
+                name: name.to_owned(),
                 known: Vec::new(),
-            })?;
-        self.add(&neighbour, &name, source.port)
+            })
     }
 
     fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
         with_core!(&self.half, core => core.known(name, to))
+    }
+
+    /// Adds a destination, and waits until the first attempt to reach it has ended.
+    fn add_and_attempt(
+        &mut self,
+        neighbour: &Neighbour,
+        name: &str,
+        to: PortNumber,
+    ) -> Result<Destination, PortError> {
+        let destination = self.add(neighbour, name, to)?;
+        with_core!(&self.half, core => core.wait_for_attempt(destination));
+        Ok(destination)
     }
 
     fn add(

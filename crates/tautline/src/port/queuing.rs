@@ -156,6 +156,19 @@ impl QueuingPort {
         self.endpoint.reply_to(source)
     }
 
+    /// The same, and on link `vbus` waits no longer than until `deadline` for a sender that is slow to answer.
+    ///
+    /// # Errors
+    /// As [`reply_to`](Self::reply_to), and [`PortError::PeerAbsent`] at the deadline; a later attempt is answered
+    /// from what is known then.
+    pub fn reply_to_until(
+        &mut self,
+        source: Source,
+        deadline: Instant,
+    ) -> Result<Destination, PortError> {
+        self.endpoint.reply_to_until(source, deadline)
+    }
+
     /// Sends a message: one system call a frame; never waits.
     ///
     /// # Errors

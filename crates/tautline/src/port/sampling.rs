@@ -183,6 +183,19 @@ impl SamplingPort {
         self.endpoint.reply_to(source)
     }
 
+    /// The same, and on link `vbus` waits no longer than until `deadline` for a sender that is slow to answer.
+    ///
+    /// # Errors
+    /// As [`reply_to`](Self::reply_to), and [`PortError::PeerAbsent`] at the deadline; a later attempt is answered
+    /// from what is known then.
+    pub fn reply_to_until(
+        &mut self,
+        source: Source,
+        deadline: Instant,
+    ) -> Result<Destination, PortError> {
+        self.endpoint.reply_to_until(source, deadline)
+    }
+
     /// As [`QueuingPort::send`](super::QueuingPort::send). A peer's sampling port takes values of one frame only.
     ///
     /// # Errors

@@ -88,23 +88,6 @@ pub(crate) fn connect_path(path: &Path, kind: SocketType) -> io::Result<OwnedFd>
     Ok(stream)
 }
 
-/// The number of the network namespace that a socket is in, which is never given twice (Linux 5.14).
-pub(crate) fn namespace_cookie(socket: &OwnedFd) -> io::Result<u64> {
-    let mut cookie = 0u64;
-    let mut bytes = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: `cookie` is writable for `bytes`; any bits are a valid integer.
-    super::check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut bytes,
-        )
-    })?;
-    Ok(cookie)
-}
-
 /// The next connection, or `None` if nobody waits.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -17,7 +17,7 @@ use tautline_report::table;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Messages of each way.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = units::count)]
     count: u64,
     /// Time from one message to the next, 1ms or plain microseconds.
     #[arg(long, alias = "period-us", value_name = "TIME", default_value = "200us", value_parser = period)]

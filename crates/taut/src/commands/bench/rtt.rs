@@ -12,7 +12,8 @@ use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
 use crate::cli::{self, CommandError};
 use crate::units;
-use tautline_bench::echo::{self, EchoError, Path};
+use tautline_bench::echo::{self, Path};
+use tautline_bench::path::PathError;
 use tautline_bench::rtt::{self, Outcome, Row, RttError, Settings};
 use tautline_report::table;
 
@@ -37,10 +38,10 @@ pub(super) struct Arguments {
     )]
     sizes: Vec<usize>,
     /// Round trips of each path at each size.
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = units::count)]
     count: u64,
     /// Round trips in one slice.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = units::count)]
     slice: u64,
     /// Time after which a round trip counts as lost, 1s or plain milliseconds.
     #[arg(long, alias = "time-limit-ms", value_name = "TIME", default_value = "100ms", value_parser = units::some_milliseconds)]
@@ -96,18 +97,18 @@ fn explain(error: RttError) -> CommandError {
         RttError::Settings(_) => CommandError::usage(what, "see `taut bench rtt --help`"),
         RttError::Hosts(error) => CommandError::failed(what, error.remedy()),
         RttError::Path {
-            source: EchoError::NotAvailable { .. },
+            source: PathError::Open(_) | PathError::Port(_) | PathError::Floor(_),
             ..
         } => CommandError::failed(
             what,
             "leave it out of --paths; `taut doctor` shows what this machine can do",
         ),
         RttError::Path {
-            source: EchoError::Hosts(error),
+            source: PathError::Hosts(error),
             ..
         } => CommandError::failed(what, error.remedy()),
         RttError::Path {
-            source: EchoError::PayloadSize { .. },
+            source: PathError::PayloadSize { .. },
             ..
         } => CommandError::usage(what, "choose smaller --sizes, or leave that path out"),
         RttError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),

@@ -14,7 +14,7 @@ use tautline_report::table;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Datagrams of each size each way.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = units::count)]
     count: u64,
     /// Sizes of the datagrams, in bytes or such as 8KiB.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]

@@ -37,16 +37,16 @@ pub(super) struct Arguments {
     )]
     throughput_sizes: Vec<usize>,
     /// Rounds; in each, every row has one slice. Before them there is one that is not counted.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = units::count)]
     rounds: u64,
     /// Round trips, or samples of reading, in a slice.
-    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = units::count)]
     slice: u64,
     /// Messages in a slice of throughput; a sixteenth of it for more than 4096 bytes.
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = units::count)]
     throughput_slice: u64,
     /// Messages in a slice of the paced rows.
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = units::count)]
     paced_slice: u64,
     /// Time from one paced message to the next, 1ms or plain microseconds.
     #[arg(long, alias = "period-us", value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tautline_partition::{Census, Form, Found, Partition, PartitionConfig, Plan, Runner, Stays};
+use tautline_partition::{
+    ActivePartition, Census, Form, Partition, PartitionConfig, Plan, Runner, Stays,
+};
 use tautline_report::{table, text};
 use tautline_state::journal::Change;
 use tautline_state::process::Stat;
@@ -88,7 +90,7 @@ fn stays_text(stays: &[Stays]) -> String {
     table::words(rows)
 }
 
-pub(super) fn list_text(found: &[Found]) -> String {
+pub(super) fn list_text(found: &[ActivePartition]) -> String {
     if found.is_empty() {
         return "no partitions\n".to_owned();
     }
@@ -109,18 +111,18 @@ pub(super) fn list_text(found: &[Found]) -> String {
     )
 }
 
-fn form(found: &Found) -> &'static str {
+fn form(found: &ActivePartition) -> &'static str {
     found.form.map_or("is being made", Form::text)
 }
 
-fn memory(found: &Found) -> String {
+fn memory(found: &ActivePartition) -> String {
     match found.memory_bytes {
         0 => "-".to_owned(),
         bytes => format!("{} MiB", bytes.div_ceil(1 << 20)),
     }
 }
 
-pub(super) fn found_json(found: &Found) -> Value {
+pub(super) fn found_json(found: &ActivePartition) -> Value {
     let settings = found.settings.iter();
     let settings = settings
         .map(|(setting, before)| json!({ "setting": setting.to_string(), "before": before }));
@@ -142,7 +144,7 @@ pub(super) fn found_json(found: &Found) -> Value {
 
 /// A partition with the counts of a time.
 pub(super) struct View<'a> {
-    found: &'a Found,
+    found: &'a ActivePartition,
     time: Duration,
     processes: Vec<u32>,
     interrupts: Vec<(String, u64)>,
@@ -151,7 +153,11 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(found: &'a Found, then: &Census, time: Option<Duration>) -> View<'a> {
+    pub(super) fn new(
+        found: &'a ActivePartition,
+        then: &Census,
+        time: Option<Duration>,
+    ) -> View<'a> {
         let now = Census::now(&found.cpus);
         let processes = found.processes();
         let since = || {

@@ -107,6 +107,7 @@ impl Report<'_> {
             Scheduling::RateMonotonic => "rate-monotonic priorities",
             Scheduling::DeadlineMonotonic => "deadline-monotonic priorities",
             Scheduling::Declared => "fixed priorities",
+            Scheduling::EarliestDeadline => "the earliest deadline first",
             Scheduling::Table => "a static cyclic table",
         };
         format!("{} on one CPU, {scheduling}", task_count(self.set))
@@ -310,6 +311,7 @@ impl Report<'_> {
                 Scheduling::RateMonotonic => "rate-monotonic",
                 Scheduling::DeadlineMonotonic => "deadline-monotonic",
                 Scheduling::Declared => "fixed",
+                Scheduling::EarliestDeadline => "earliest-deadline",
                 Scheduling::Table => "table",
             },
             "machine": {

@@ -88,7 +88,10 @@ fn row(task: &TaskDescription, view: &TaskView) -> Vec<String> {
     let response = view.response;
     vec![
         name(&task.name),
-        task.priority.to_string(),
+        match task.priority {
+            0 => "deadline".to_owned(),
+            priority => priority.to_string(),
+        },
         time(task.period),
         view.jobs.to_string(),
         view.missed.to_string(),

@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     bus: BusArguments,
     /// End after this many messages [default: never].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
     /// End after this time, 500ms or plain seconds [default: never].
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]

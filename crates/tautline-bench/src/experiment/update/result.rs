@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tautline_report::plot::latency_text;
 use tautline_report::surface::{Surface, Surfaces};
 
-use super::{Found, Moment, PATHS, Plan};
+use super::{Moment, PATHS, PairUpdates, Plan};
 use crate::experiment::{Check, Outcome, ratio};
 
 /// So many states at once are a backlog: most of what ten times as many sent as read leave.
@@ -17,7 +17,7 @@ const SAMPLING_SPREAD_MAX: f64 = 1.5;
 pub(super) struct Measured {
     pub(super) plan: Plan,
     /// For each path, for each pair.
-    pub(super) found: Vec<Vec<Found>>,
+    pub(super) found: Vec<Vec<PairUpdates>>,
 }
 
 impl Measured {
@@ -172,7 +172,7 @@ impl Measured {
             Moment::Awake => "by a reader that is awake and has updated before",
         };
         Surfaces {
-            caption: format!("What an update {when} cost, medians"),
+            caption: format!("Cost of an update {when}, medians"),
             across: ("sent every, ms", labels.clone()),
             up: ("updated every, ms", labels),
             surfaces: (0..PATHS.len()).map(surface).collect(),
@@ -202,7 +202,7 @@ fn sampling_checks(moment: Moment, (least, most): (u64, u64)) -> [Check; 2] {
     ]
 }
 
-impl Found {
+impl PairUpdates {
     fn costs(&self, moment: Moment) -> Vec<u64> {
         sorted(self.0[moment as usize].iter().map(|update| update.0))
     }

@@ -274,14 +274,7 @@ impl BusPort {
             link: "vbus",
         })?;
         let from = self.bus_receiver.shared.number;
-        let bus_sender = BusSender::new(
-            &self.service.handle,
-            from,
-            node,
-            to,
-            HANDSHAKE_LIMIT,
-            statistics,
-        );
+        let bus_sender = BusSender::new(&self.service.handle, from, node, to, statistics);
         self.flows.push(Flow {
             name: name.to_owned(),
             to,
@@ -294,6 +287,11 @@ impl BusPort {
     /// Time that the port waits for a peer that is not there, when it resolves it.
     pub(crate) fn peer_wait(&self) -> Duration {
         self.wait
+    }
+
+    /// Waits until the first attempt to reach the port at the end of this way has ended.
+    pub(crate) fn wait_for_attempt(&self, to: usize) {
+        self.flows[to].bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
     }
 
     /// Waits until the port at the end of this way is there.

@@ -197,13 +197,12 @@ pub(crate) struct BusSender {
 }
 
 impl BusSender {
-    /// Asks the service thread for a connection, and waits for what comes of the first attempt.
+    /// Asks the service thread for a connection.
     pub(crate) fn new(
         service: &Arc<ServiceHandle>,
         from: PortNumber,
         node: NodeName,
         to: PortNumber,
-        limit: Duration,
         statistics: &Arc<Statistics>,
     ) -> Self {
         let shared = Arc::new(SenderShared {
@@ -215,7 +214,6 @@ impl BusSender {
             settled: Condvar::new(),
         });
         service.command(Command::Connect(Arc::clone(&shared)));
-        shared.wait_settled(limit);
         Self {
             shared,
             service: Arc::clone(service),
@@ -224,6 +222,11 @@ impl BusSender {
             clock: Ticks::new(),
             statistics: Arc::clone(statistics),
         }
+    }
+
+    /// Waits until the first attempt has come to something or nothing.
+    pub(crate) fn wait_for_attempt(&self, limit: Duration) {
+        self.shared.wait_settled(limit);
     }
 
     /// Waits until the peer's port is there; whether it is.

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * The virtual machine that `taut guest run` gives to a guest on aarch64: QEMU's "virt" with a GICv2, its memory from
+ * 0x40000000, a serial line, and on the PCI bus the window (ivshmem) and a device by which a guest says that it has
+ * failed (pvpanic).
+ */
+#include "tautline_guest.h"
+
+#define UART 0x09000000UL
+#define GIC_DISTRIBUTOR 0x08000000UL
+#define GIC_CPU 0x08010000UL
+#define GIC_MESSAGES 0x08020040UL /* a write of a number raises that interrupt */
+#define PCI_CONFIGURATION 0x3f000000UL
+#define PCI_SLOTS 32
+#define PCI_WINDOW 0x11101af4U  /* ivshmem */
+#define PCI_PANIC 0x00111b36U   /* pvpanic-pci */
+/* Addresses that we give to the devices. */
+#define WINDOW_REGISTERS 0x10000000UL
+#define WINDOW_MESSAGES 0x10001000UL
+#define PANIC_REGISTER 0x10002000UL
+#define WINDOW_MEMORY 0x20000000UL
+#define WINDOW_MEMORY_MAX 0x10000000UL
+
+#define REGISTER(address) (*(volatile uint32_t *)(uintptr_t)(address))
+#define REGISTER8(address) (*(volatile uint8_t *)(uintptr_t)(address))
+
+void tlg_start(void);
+void tlg_faulted(uint64_t cause, uint64_t address, uint64_t data);
+
+/* The compiler makes calls of these. */
+void *memcpy(void *to, const void *from, size_t bytes)
+{
+	uint8_t *out = to;
+	const uint8_t *in = from;
+
+	while (bytes >= 8 && (((uintptr_t)out | (uintptr_t)in) & 7) == 0) {
+		*(uint64_t *)out = *(const uint64_t *)in;
+		out += 8;
+		in += 8;
+		bytes -= 8;
+	}
+	while (bytes-- > 0) {
+		*out++ = *in++;
+		__asm volatile("" ::: "memory"); /* or the loop becomes a call of itself */
+	}
+	return to;
+}
+
+void *memset(void *to, int value, size_t bytes)
+{
+	uint8_t *out = to;
+
+	while (bytes-- > 0) {
+		*out++ = (uint8_t)value;
+		__asm volatile("" ::: "memory");
+	}
+	return to;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+#define BLOCK 0x401UL         /* valid, accessed; a block */
+#define TABLE 0x3UL
+#define NORMAL (0UL << 2)     /* MAIR entry 0: cached, */
+#define SHARED (3UL << 8)     /* and the same for all processors: the window is Linux's memory too */
+#define DEVICE (1UL << 2)     /* MAIR entry 1 */
+#define NO_CODE (3UL << 53)
+
+/* Every address is mapped to itself: devices in the first GiB, but the window in it is memory; memory above. */
+static void map_memory(void)
+{
+	static uint64_t gigabytes[512] __attribute__((aligned(4096)));
+	static uint64_t first[512] __attribute__((aligned(4096)));
+	uint64_t i;
+
+	for (i = 0; i < 512; i++) {
+		uint64_t address = i << 21;
+		bool is_window = address >= WINDOW_MEMORY && address < WINDOW_MEMORY + WINDOW_MEMORY_MAX;
+
+		first[i] = address | BLOCK | NO_CODE | (is_window ? NORMAL | SHARED : DEVICE);
+	}
+	gigabytes[0] = (uint64_t)(uintptr_t)first | TABLE;
+	for (i = 1; i < 4; i++)
+		gigabytes[i] = i << 30 | BLOCK | NORMAL | SHARED;
+	/* 39 bits of address, pages of 4 KiB, tables cached and shared. */
+	__asm volatile("msr mair_el1, %0\n\tmsr tcr_el1, %1\n\tmsr ttbr0_el1, %2\n\tdsb sy\n\ttlbi vmalle1\n\tdsb sy\n\tisb"
+		       :
+		       : "r"(0x00ffUL), "r"(25UL | 1UL << 8 | 1UL << 10 | 3UL << 12 | 1UL << 23 | 2UL << 32), "r"(gigabytes)
+		       : "memory");
+	__asm volatile("mrs x0, sctlr_el1\n\torr x0, x0, %0\n\tmsr sctlr_el1, x0\n\tisb" : : "r"(0x1005UL) : "x0", "memory");
+}
+
+/* ---- Console and clock ------------------------------------------------------------------------------------------- */
+
+void tlg_print(const char *text)
+{
+	while (*text != 0)
+		REGISTER(UART) = (uint8_t)*text++;
+}
+
+static void print_number(uint64_t number, uint64_t base)
+{
+	char digits[24];
+	uint32_t at = sizeof(digits) - 1;
+
+	digits[at] = 0;
+	do {
+		digits[--at] = "0123456789abcdef"[number % base];
+		number /= base;
+	} while (number != 0);
+	tlg_print(digits + at);
+}
+
+void tlg_print_number(uint64_t number)
+{
+	print_number(number, 10);
+}
+
+static uint64_t counter(void)
+{
+	uint64_t value;
+
+	__asm volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(value) : : "memory");
+	return value;
+}
+
+static uint64_t counter_hz(void)
+{
+	uint64_t value;
+
+	__asm("mrs %0, cntfrq_el0" : "=r"(value));
+	return value;
+}
+
+uint64_t tlg_now_ns(void)
+{
+	uint64_t ticks = counter();
+	uint64_t hz = counter_hz();
+
+	return ticks / hz * 1000000000 + ticks % hz * 1000000000 / hz;
+}
+
+/* ---- Interrupts -------------------------------------------------------------------------------------------------- */
+
+static void enable_interrupt(uint32_t number)
+{
+	REGISTER8(GIC_DISTRIBUTOR + 0x400 + number) = 0x80; /* priority */
+	REGISTER8(GIC_DISTRIBUTOR + 0x800 + number) = 1;    /* to this processor */
+	REGISTER(GIC_DISTRIBUTOR + 0x100 + 4 * (number / 32)) = 1U << (number % 32);
+}
+
+void tlg_wait(uint64_t until_ns)
+{
+	uint64_t hz = counter_hz();
+	uint64_t until = until_ns / 1000000000 * hz + until_ns % 1000000000 * hz / 1000000000;
+	uint32_t number;
+
+	__asm volatile("msr cntv_cval_el0, %0\n\tmsr cntv_ctl_el0, %1\n\tisb" : : "r"(until), "r"(1UL));
+	/* Ends by an interrupt that waits, though it is masked. */
+	__asm volatile("dsb sy\n\twfi" ::: "memory");
+	__asm volatile("msr cntv_ctl_el0, %0\n\tisb" : : "r"(2UL));
+	while ((number = REGISTER(GIC_CPU + 0xc) & 0x3ff) < 1020)
+		REGISTER(GIC_CPU + 0x10) = number;
+}
+
+/* ---- Devices ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t find_device(uint32_t identity)
+{
+	uint64_t slot;
+
+	for (slot = 0; slot < PCI_SLOTS; slot++)
+		if (REGISTER(PCI_CONFIGURATION + (slot << 15)) == identity)
+			return PCI_CONFIGURATION + (slot << 15);
+	return 0;
+}
+
+bool tlg_join(struct tlw_window *window)
+{
+	uint64_t device = find_device(PCI_WINDOW);
+	volatile uint32_t *message = (volatile uint32_t *)WINDOW_MESSAGES;
+	enum tlb_result result;
+	uint32_t capability;
+	uint64_t bytes;
+
+	if (device == 0)
+		return false;
+	/* Bytes of the memory: the bits that stay zero. */
+	REGISTER(device + 0x18) = 0xffffffff;
+	bytes = ~(uint64_t)(REGISTER(device + 0x18) & ~0xfU) & 0xffffffff;
+	bytes += 1;
+	if (bytes > WINDOW_MEMORY_MAX)
+		return false;
+	REGISTER(device + 0x10) = WINDOW_REGISTERS;
+	REGISTER(device + 0x14) = WINDOW_MESSAGES;
+	REGISTER(device + 0x18) = WINDOW_MEMORY;
+	REGISTER(device + 0x1c) = 0;
+	REGISTER(device + 0x04) |= 6; /* answers to its addresses, and sends messages */
+	for (capability = REGISTER8(device + 0x34); capability != 0; capability = REGISTER8(device + capability + 1))
+		if (REGISTER8(device + capability) == 0x11)
+			break;
+	if (capability != 0) {
+		message[0] = GIC_MESSAGES;
+		message[1] = 0;
+		message[2] = TLG_DOORBELL_IRQ;
+		message[3] = 0;
+		REGISTER(device + capability) |= 0x80000000U;
+	}
+	REGISTER(GIC_DISTRIBUTOR + 0xc00 + 4 * (TLG_DOORBELL_IRQ / 16)) |= 2U << (2 * (TLG_DOORBELL_IRQ % 16)); /* edge */
+	enable_interrupt(TLG_DOORBELL_IRQ);
+	do {
+		result = tlw_join(window, (void *)WINDOW_MEMORY, bytes);
+	} while (result == TLB_NOT_BUS);
+	return result == TLB_OK;
+}
+
+void tlg_ring(void)
+{
+	REGISTER(WINDOW_REGISTERS + 12) = 0; /* peer 0, vector 0 */
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+static void __attribute__((noreturn)) firmware(uint64_t function)
+{
+	register uint64_t x0 __asm("x0") = function;
+
+	__asm volatile("hvc #0" : "+r"(x0) : : "x1", "x2", "x3", "memory");
+	for (;;)
+		__asm volatile("wfi");
+}
+
+void tlg_off(void)
+{
+	firmware(0x84000008);
+}
+
+void tlg_reset(void)
+{
+	firmware(0x84000009);
+}
+
+void tlg_fail(const char *why)
+{
+	uint64_t device = find_device(PCI_PANIC);
+
+	tlg_print("guest: ");
+	tlg_print(why);
+	tlg_print("\n");
+	if (device != 0) {
+		REGISTER(device + 0x10) = PANIC_REGISTER;
+		REGISTER(device + 0x04) |= 2;
+		REGISTER8(PANIC_REGISTER) = 1;
+		for (;;)
+			__asm volatile("wfi");
+	}
+	tlg_off();
+}
+
+void tlg_faulted(uint64_t cause, uint64_t address, uint64_t data)
+{
+	tlg_print("guest: fault ");
+	print_number(cause, 16);
+	tlg_print(" at ");
+	print_number(address, 16);
+	tlg_print(", data ");
+	print_number(data, 16);
+	tlg_print("\n");
+	tlg_fail("fault");
+}
+
+void tlg_start(void)
+{
+	map_memory();
+	REGISTER(GIC_DISTRIBUTOR) = 1;
+	REGISTER(GIC_CPU + 0x4) = 0xff;
+	REGISTER(GIC_CPU) = 1;
+	enable_interrupt(TLG_TIMER_IRQ);
+	guest_main();
+	tlg_off();
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * A guest that does what it is told by a message to port 1, by its first letter, and answers "done" to those orders
+ * that leave it alive.
+ */
+#include "tautline_guest.h"
+
+static uint64_t state = 88172645463325252;
+
+static uint64_t random_word(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+/* Random words over its own region: head, memories, everything; now and then a word of before is put back. */
+static void scribble(struct tlw_window *window, uint64_t bytes, uint32_t words)
+{
+	volatile uint32_t *region = (volatile uint32_t *)window->own;
+	uint64_t count = bytes / 4;
+
+	while (words-- > 0) {
+		uint64_t place = random_word() % count;
+
+		/* Often the places that mean something: heads, and first slots. */
+		if (random_word() % 2)
+			place %= 1024 * 8;
+		region[place] = (uint32_t)random_word() >> random_word() % 32;
+	}
+}
+
+static void answer(struct tlw_port *port, struct tlw_address to)
+{
+	tlw_send(port, to, 7, "done", 4, 0);
+	if (tlw_wanted(port))
+		tlg_ring();
+}
+
+void guest_main(void)
+{
+	struct tlw_window window;
+	struct tlw_port port;
+	struct tlw_address from;
+	struct tlw_address nobody;
+	struct tlb_message message;
+	uint64_t bytes;
+	uint32_t i;
+
+	if (!tlg_join(&window) || !tlw_port_open(&port, &window, 1))
+		tlg_fail("no window with port 1");
+	bytes = window.own->region_bytes;
+	for (;;) {
+		tlw_beat(&window);
+		if (!tlw_receive(&port, &message, &from))
+			continue;
+		char order = message.length > 0 ? *(const char *)message.payload : 0;
+
+		tlw_release(&port, &message);
+		switch (order) {
+		case 'o': /* switches itself off */
+			tlg_off();
+		case 'r':
+			tlg_reset();
+		case 'f': /* faults */
+			*(volatile uint32_t *)0xffff000000000000 = 1;
+			break;
+		case 'h': /* hangs */
+			for (;;)
+				;
+		case 's': /* scribbles for ever, and lives */
+			for (;;) {
+				scribble(&window, bytes, 1000);
+				tlw_beat(&window);
+				tlg_ring();
+			}
+		case 'd': /* doorbells */
+			for (i = 0; i < 200000; i++)
+				tlg_ring();
+			break;
+		case 'a': /* addresses of nobody */
+			for (i = 0; i < 50; i++) {
+				nobody.peer = (uint16_t)random_word();
+				nobody.turn = (uint16_t)random_word();
+				nobody.port = (uint16_t)random_word();
+				tlw_send(&port, nobody, 7, "x", 1, 0);
+			}
+			break;
+		case 'j': /* joins again, as if it had begun anew */
+			if (tlw_join(&window, (void *)window.linux_side, 1UL << 28) != TLB_OK)
+				tlg_fail("it cannot join again");
+			tlw_port_open(&port, &window, 1);
+			while (!tlw_is_open(&port))
+				;
+			break;
+		default:
+			break;
+		}
+		answer(&port, from);
+	}
+}

@@ -1,0 +1,256 @@
+//! `taut guest`: programs with a machine of their own beside Linux, joined to its ports by shared memory.
+
+mod report;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tautline_guest::run::Occurrence;
+use tautline_guest::{GuestConfig, GuestError, Restart, control};
+use tautline_testbed::interrupt;
+
+use crate::cli::{self, CommandError};
+use crate::commands::live::LiveArguments;
+use crate::commands::output::JsonArguments;
+use crate::units;
+
+/// Arguments of `taut guest`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Run an image in a virtual machine, until it ends or ^C.
+    Run(Box<RunArguments>),
+    /// List the guests of this user; for root those of all users.
+    List(ListArguments),
+    /// Show a guest: its state, and the messages of each port.
+    Show(ShowArguments),
+    /// Show the guests and their messages, again and again.
+    Top(TopArguments),
+    /// Stop a guest.
+    Stop(NameArguments),
+    /// End a guest and start it again.
+    Restart(NameArguments),
+}
+
+/// Arguments of `taut guest run`.
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// Image: an ELF file, or plain code, for aarch64.
+    image: PathBuf,
+    /// Name of the guest, and of its node [default: the image's].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Ports of the guest and its other settings (TOML) [default: port 4095 for messages].
+    #[arg(long, value_name = "FILE")]
+    window: Option<PathBuf>,
+    /// Bus on which its ports are [default: the file's, or `guests`].
+    #[arg(long, value_name = "NAME", conflicts_with = "node")]
+    bus: Option<String>,
+    /// Configuration file of the node on which its ports are, in place of a bus.
+    #[arg(long, value_name = "FILE")]
+    node: Option<PathBuf>,
+    /// Memory of the guest, such as 16M.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    ram: Option<u64>,
+    /// Partition in which it runs.
+    #[arg(long, value_name = "NAME")]
+    partition: Option<String>,
+    /// Where its console goes: a file, or - for standard output [default: nowhere].
+    #[arg(long, value_name = "FILE")]
+    console: Option<PathBuf>,
+    /// Silence after which it counts as dead, 500ms or plain milliseconds [default: any].
+    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    silence_max: Option<Duration>,
+    /// When it is started again: never, on-failure or always [default: never].
+    #[arg(long, value_name = "WHEN", value_parser = restart)]
+    restart: Option<Restart>,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Arguments of `taut guest list`.
+#[derive(Debug, Args)]
+struct ListArguments {
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Arguments of `taut guest show`.
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// Name of the guest.
+    name: String,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Arguments of `taut guest top`.
+#[derive(Debug, Args)]
+struct TopArguments {
+    #[command(flatten)]
+    live: LiveArguments,
+}
+
+/// Arguments of the actions on one guest.
+#[derive(Debug, Args)]
+struct NameArguments {
+    /// Name of the guest.
+    name: String,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    tautline_partition::memory_from_text(text)
+        .ok_or_else(|| "expected a size such as 16M or 1G".to_owned())
+}
+
+fn restart(text: &str) -> Result<Restart, String> {
+    match text {
+        "never" => Ok(Restart::Never),
+        "on-failure" => Ok(Restart::OnFailure),
+        "always" => Ok(Restart::Always),
+        _ => Err("expected never, on-failure or always".to_owned()),
+    }
+}
+
+/// Runs an action.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Action::Run(arguments) => run_one(&arguments),
+        Action::List(arguments) => list(&arguments),
+        Action::Show(arguments) => {
+            let found = control::find(&arguments.name).map_err(error)?;
+            arguments
+                .json
+                .print(|| report::json(&found), || report::text(&found))
+        }
+        Action::Top(arguments) => arguments.live.run(|| {
+            let (found, silent) = control::list();
+            Ok((
+                report::list_json(&found, &silent),
+                report::list_text(&found, &silent),
+            ))
+        }),
+        Action::Stop(arguments) => {
+            control::stop(&arguments.name).map_err(error)?;
+            let name = &arguments.name;
+            arguments.json.print(
+                || json!({ "name": name, "stopped": true }),
+                || format!("guest {name} is stopped\n"),
+            )
+        }
+        Action::Restart(arguments) => {
+            let now = control::restart(&arguments.name).map_err(error)?;
+            arguments
+                .json
+                .print(|| report::json(&now), || report::text(&now))
+        }
+    }
+}
+
+/// A guest that a command cannot run or reach.
+fn error(error: GuestError) -> CommandError {
+    let build = match error {
+        GuestError::File { .. } | GuestError::Setting(_) | GuestError::Image { .. } => {
+            CommandError::usage
+        }
+        _ => CommandError::failed,
+    };
+    build(error.to_string(), error.remedy())
+}
+
+fn config(arguments: &RunArguments) -> Result<GuestConfig, GuestError> {
+    let stem = arguments.image.file_stem().unwrap_or_default();
+    let stem = stem.to_string_lossy();
+    let name = arguments.name.as_deref().unwrap_or(&stem);
+    let mut config = match &arguments.window {
+        Some(file) => GuestConfig::from_file(file, name, &arguments.image)?,
+        None => {
+            let name = name
+                .parse()
+                .map_err(|error: tautline::BadNodeName| GuestError::Setting(error.to_string()))?;
+            GuestConfig::new(name, &arguments.image)
+        }
+    };
+    if let Some(name) = &arguments.name {
+        config.name = name
+            .parse()
+            .map_err(|error: tautline::BadNodeName| GuestError::Setting(error.to_string()))?;
+    }
+    if arguments.bus.is_some() || arguments.node.is_some() {
+        config.bus.clone_from(&arguments.bus);
+        config.node.clone_from(&arguments.node);
+    }
+    if config.bus.is_none() && config.node.is_none() {
+        config.bus = Some("guests".to_owned());
+    }
+    config.ram_bytes = arguments.ram.unwrap_or(config.ram_bytes);
+    config.restart = arguments.restart.unwrap_or(config.restart);
+    config.silence_max = arguments.silence_max.or(config.silence_max);
+    if arguments.partition.is_some() {
+        config.partition.clone_from(&arguments.partition);
+    }
+    Ok(config)
+}
+
+/// Standard output, or a file that is made.
+fn console(path: &Path) -> Result<OwnedFd, CommandError> {
+    let opened = if path == Path::new("-") {
+        rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3).map_err(Into::into)
+    } else {
+        File::create(path).map(OwnedFd::from)
+    };
+    opened.map_err(|error| cli::not_written(path, &error))
+}
+
+fn run_one(arguments: &RunArguments) -> Result<(), CommandError> {
+    let config = config(arguments).map_err(error)?;
+    let console = arguments.console.as_deref().map(console).transpose()?;
+    let quiet = arguments.json.has_stdout();
+    let stop = interrupt::flag();
+    let name = config.name;
+    let tell = |occurrence: Occurrence| {
+        if !quiet {
+            // A reader that has gone away is no reason to end the guest.
+            let _ = cli::print(&report::occurrence(name.as_str(), &occurrence));
+        }
+    };
+    let summary = tautline_guest::run::run(&config, console, &stop, tell).map_err(error)?;
+    arguments.json.print(
+        || {
+            json!({
+                "name": name.as_str(),
+                "failed": summary.has_failed,
+                "end": summary.end,
+                "restarts": summary.restarts,
+            })
+        },
+        String::new,
+    )?;
+    if summary.has_failed {
+        return Err(CommandError::failed(
+            format!("guest {name} failed: {}", summary.end),
+            "look at its console (--console FILE); --restart on-failure starts it again",
+        ));
+    }
+    Ok(())
+}
+
+fn list(arguments: &ListArguments) -> Result<(), CommandError> {
+    let (found, silent) = control::list();
+    arguments.json.print(
+        || report::list_json(&found, &silent),
+        || report::list_text(&found, &silent),
+    )
+}

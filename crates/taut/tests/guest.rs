@@ -1,0 +1,659 @@
+//! `taut guest` with real guests: programs of `bindings/guest`, built here, under QEMU; and what happens when a guest,
+//! or the process that runs it, misbehaves.
+
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tautline::{
+    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort,
+    SamplingOptions, bus_neighbour,
+};
+
+mod common;
+use common::Scratch;
+
+/// Far longer than any step takes; only ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const NOBODY: u32 = 65_534;
+
+/// Directory with the programs of guests, built once; nothing, with a note, where a tool is missing.
+fn images() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<Scratch>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        for (tool, package) in [
+            ("qemu-system-aarch64", "qemu-system-arm"),
+            ("clang", "clang"),
+            ("ld.lld", "lld"),
+        ] {
+            let found = Command::new(tool)
+                .arg("--version")
+                .stdout(Stdio::null())
+                .status();
+            if found.is_err() {
+                println!("SKIPPED: {tool} is not installed ({package})");
+                return None;
+            }
+        }
+        let scratch = Scratch::new("guest-images");
+        let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+        let output = Command::new("make")
+            .arg("-C")
+            .arg(&kit)
+            .arg(format!("BUILD={}", scratch.0.display()))
+            .arg(format!(
+                "PROGRAM={}",
+                kit.join("tests/misbehave.c").display()
+            ))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        Some(scratch)
+    });
+    built.as_ref().map(|scratch| scratch.0.as_path())
+}
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+fn taut() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn guest(arguments: &[&str]) -> Output {
+    taut().arg("guest").args(arguments).output().unwrap()
+}
+
+fn show(name: &str) -> Option<Value> {
+    let output = guest(&["show", name, "--json"]);
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < limit, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A name that no other test has.
+fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// A guest of the test, killed with it.
+struct Running {
+    child: Child,
+    name: String,
+    bus: String,
+    scratch: Scratch,
+}
+
+impl Running {
+    /// Starts an image, with a file of settings if it is given, and waits until its ports are open.
+    fn start(
+        test: &str,
+        image: &str,
+        settings: Option<&str>,
+        arguments: &[&str],
+    ) -> Option<Running> {
+        let images = images()?;
+        let scratch = Scratch::new(&format!("guest-{test}"));
+        let (name, bus) = (unique(test), unique(&format!("bus-{test}")));
+        let mut command = taut();
+        command
+            .args(["guest", "run"])
+            .arg(images.join(image))
+            .args(["--name", &name, "--bus", &bus])
+            .args(arguments)
+            .arg("--console")
+            .arg(scratch.0.join("console"));
+        if let Some(settings) = settings {
+            let file = scratch.0.join("window.toml");
+            fs::write(&file, settings).unwrap();
+            command.arg("--window").arg(file);
+        }
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let running = Running {
+            child,
+            name,
+            bus,
+            scratch,
+        };
+        running.wait_open();
+        Some(running)
+    }
+
+    fn wait_open(&self) {
+        wait_until("the guest has opened its ports", || {
+            let found = show(&self.name);
+            found.is_some_and(|found| {
+                let ports = found["ports"].as_array().unwrap();
+                found["state"] == "running" && ports.iter().all(|port| port["open"] == true)
+            })
+        });
+    }
+
+    /// A node on the guest's bus, with a port for messages.
+    fn peer(&self, name: &str, number: u16) -> (Node, QueuingPort) {
+        let config = BusConfig::new(&self.bus, name.parse().unwrap());
+        let guest = bus_neighbour(self.name.parse().unwrap());
+        let node = Node::open(NodeConfig::vbus(config).with_neighbour(guest).unwrap()).unwrap();
+        let options = QueuingOptions {
+            message_bytes_max: 1_400,
+            ..QueuingOptions::default()
+        };
+        let port = node.queuing_port(port(number), &options).unwrap();
+        (node, port)
+    }
+
+    fn ask(&self, port: &mut QueuingPort, order: &[u8]) -> Option<Vec<u8>> {
+        let to = port
+            .destination_until(&self.name, self::port(1), in_time())
+            .unwrap();
+        port.send(to, Priority::HIGHEST, order).unwrap();
+        receive(port, Duration::from_secs(10))
+    }
+
+    /// Ends the guest and waits for its process.
+    fn stop(mut self) -> Output {
+        let stopped = guest(&["stop", &self.name]);
+        assert!(stopped.status.success(), "{}", text(&stopped));
+        self.output()
+    }
+
+    fn output(&mut self) -> Output {
+        wait_until("the process has ended", || {
+            self.child.try_wait().unwrap().is_some()
+        });
+        let mut output = Output {
+            status: self.child.wait().unwrap(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        use std::io::Read;
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_end(&mut output.stdout)
+            .unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_end(&mut output.stderr)
+            .unwrap();
+        output
+    }
+
+    fn qemus(&self) -> Vec<u32> {
+        children(self.child.id())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, in most tests.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let of_threads = tautline_state::process::threads(process).unwrap_or_default();
+    let lists = of_threads.into_iter().filter_map(|thread| {
+        fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()
+    });
+    lists
+        .flat_map(|list| {
+            let numbers = list
+                .split_whitespace()
+                .map(|number| number.parse().unwrap());
+            numbers.collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+fn port(number: u16) -> PortNumber {
+    PortNumber::new(number).unwrap()
+}
+
+fn in_time() -> tautline::Instant {
+    tautline::now() + PATIENCE
+}
+
+fn receive(port: &mut QueuingPort, limit: Duration) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; port.message_bytes_max()];
+    let message = port
+        .receive_until(tautline::now() + limit, &mut buffer)
+        .unwrap()?;
+    buffer.truncate(message.length);
+    Some(buffer)
+}
+
+#[test]
+fn an_echo_answers_taut_ping_and_leaves_nothing() {
+    let Some(running) = Running::start("echo", "echo.elf", None, &[]) else {
+        return;
+    };
+    let (name, bus) = (running.name.clone(), running.bus.clone());
+    for _ in 0..2 {
+        let output = taut()
+            .args(["ping", &name, "--bus", &bus, "--count", "50"])
+            .args(["--interval", "1ms", "--json"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&found["sent"], &found["lost"]), (&50.into(), &0.into()));
+    }
+    let listed = text(&guest(&["list"]));
+    assert!(
+        listed.contains(&name) && listed.contains("running"),
+        "{listed}"
+    );
+    let shown = show(&name).unwrap();
+    assert_eq!(shown["ports"][0]["to_guest"], 100);
+    assert_eq!(shown["ports"][0]["to_linux"], 100);
+    let qemus = running.qemus();
+    assert_eq!(qemus.len(), 1);
+
+    // A second one of this name is told so.
+    let second = guest(&[
+        "run",
+        images().unwrap().join("echo.elf").to_str().unwrap(),
+        "--name",
+        &name,
+    ]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second).contains("runs already"), "{}", text(&second));
+
+    let console = fs::read_to_string(running.scratch.0.join("console")).unwrap();
+    assert!(console.contains("echo on port 4095"), "{console}");
+    let output = running.stop();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("it was stopped"));
+    assert!(!is_alive(qemus[0]));
+    assert!(!Path::new("/run/tautline/vbus").join(&bus).exists());
+    assert!(!text(&guest(&["list"])).contains(&name));
+}
+
+#[test]
+fn values_go_both_ways() {
+    let settings = "peers = [\"viewer\"]\nsilence_max = \"5s\"\n\
+        [[port]]\nnumber = 10\nreceives = \"nothing\"\nsends = \"sampling\"\nmessage_bytes_max = 64\n\
+        [[port]]\nnumber = 11\nreceives = \"sampling\"\nsends = \"nothing\"\nmessage_bytes_max = 64\n";
+    let Some(running) = Running::start("blink", "blink.elf", Some(settings), &[]) else {
+        return;
+    };
+    let config = BusConfig::new(&running.bus, "viewer".parse().unwrap());
+    let lamp = bus_neighbour(running.name.parse().unwrap());
+    let node = Node::open(NodeConfig::vbus(config).with_neighbour(lamp).unwrap()).unwrap();
+    let mut viewer = node
+        .sampling_port(port(20), &SamplingOptions::default())
+        .unwrap();
+    let mut buffer = [0; 1_484];
+    let mut see = || {
+        let sample = viewer.read_new_until(in_time(), &mut buffer).unwrap();
+        let sample = sample.expect("the lamp publishes");
+        assert_eq!(sample.length, 16);
+        let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().unwrap());
+        (word(8), word(12) != 0)
+    };
+    let (first, _) = see();
+    let (second, _) = see();
+    assert!(second > first, "values get newer");
+
+    // A period of zero puts the lamp out for good.
+    let mut knob = node
+        .queuing_port(port(21), &QueuingOptions::default())
+        .unwrap();
+    let to = knob
+        .destination_until(&running.name, port(11), in_time())
+        .unwrap();
+    knob.send(to, Priority::NORMAL, &0_u32.to_le_bytes())
+        .unwrap();
+    wait_until("the lamp is out for a second's worth of values", || {
+        (0..20).all(|_| !see().1)
+    });
+    drop(running.stop());
+}
+
+#[test]
+fn ends_are_told_apart_and_followed_as_the_policy_says() {
+    let settings = "[[port]]\nnumber = 1\n";
+    let cases: [(&str, &[u8], &str, Option<i32>); 4] = [
+        ("off", b"o", "it switched itself off", Some(0)),
+        ("fault", b"f", "its processor stopped for a fault", Some(1)),
+        ("hang", b"h", "it gave no sign of life", Some(1)),
+        ("kill", b"", "QEMU was killed by signal 9", Some(1)),
+    ];
+    for (test, order, said, status) in cases {
+        let arguments = ["--silence-max", "2s"];
+        let Some(mut running) = Running::start(test, "misbehave.elf", Some(settings), &arguments)
+        else {
+            return;
+        };
+        let (_node, mut port) = running.peer("boss", 2);
+        if order.is_empty() {
+            let qemu = running.qemus()[0].to_string();
+            assert!(
+                Command::new("kill")
+                    .args(["-9", &qemu])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        } else {
+            let to = port
+                .destination_until(&running.name, self::port(1), in_time())
+                .unwrap();
+            port.send(to, Priority::HIGHEST, order).unwrap();
+        }
+        let output = running.output();
+        assert_eq!(output.status.code(), status, "{test}: {}", text(&output));
+        assert!(text(&output).contains(said), "{test}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_guest_that_fails_is_started_again_and_programs_go_on() {
+    let settings = "[[port]]\nnumber = 1\n";
+    let arguments = ["--restart", "on-failure", "--silence-max", "2s"];
+    let Some(running) = Running::start("again", "misbehave.elf", Some(settings), &arguments) else {
+        return;
+    };
+    let (_node, mut port) = running.peer("boss", 2);
+    assert_eq!(running.ask(&mut port, b"x").as_deref(), Some(&b"done"[..]));
+    let to = port
+        .destination_until(&running.name, self::port(1), in_time())
+        .unwrap();
+    for (restarts, order) in [(1, b"f"), (2, b"r"), (3, b"h")] {
+        port.send(to, Priority::HIGHEST, order).unwrap();
+        wait_until("it was started again", || {
+            show(&running.name).is_some_and(|found| found["restarts"] == restarts)
+        });
+        running.wait_open();
+        // The same destination, the same port: nothing was opened anew.
+        port.send(to, Priority::HIGHEST, b"x").unwrap();
+        assert_eq!(receive(&mut port, PATIENCE).as_deref(), Some(&b"done"[..]));
+    }
+    let asked = guest(&["restart", &running.name]);
+    assert!(asked.status.success(), "{}", text(&asked));
+    running.wait_open();
+    assert_eq!(running.ask(&mut port, b"x").as_deref(), Some(&b"done"[..]));
+    // A life that the guest begins by itself, without its machine: the ports open again.
+    assert_eq!(running.ask(&mut port, b"j").as_deref(), Some(&b"done"[..]));
+    assert_eq!(running.ask(&mut port, b"x").as_deref(), Some(&b"done"[..]));
+    drop(running.stop());
+}
+
+#[test]
+fn hostile_guests_harm_nobody() {
+    let settings = "[[port]]\nnumber = 1\n[[port]]\nnumber = 3\nreceives = \"sampling\"\nsends = \"sampling\"\n";
+    let Some(running) = Running::start_unopened("hostile", settings) else {
+        return;
+    };
+    let (_node, mut port) = running.peer("boss", 2);
+    // Doorbells without end, and letters to nobody: the answer comes all the same.
+    assert_eq!(running.ask(&mut port, b"d").as_deref(), Some(&b"done"[..]));
+    assert_eq!(running.ask(&mut port, b"a").as_deref(), Some(&b"done"[..]));
+    wait_until("letters to nobody are counted", || {
+        let found = show(&running.name).unwrap();
+        let port = &found["ports"][0];
+        port["malformed"].as_u64().unwrap() + port["to_linux_dropped"].as_u64().unwrap() >= 50
+    });
+    // Random words all over its region, for two seconds: the process lives, answers, and passes others' messages.
+    let to = port
+        .destination_until(&running.name, self::port(1), in_time())
+        .unwrap();
+    port.send(to, Priority::HIGHEST, b"s").unwrap();
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        let found = show(&running.name).expect("its process answers");
+        assert_ne!(found["state"], "ended");
+        // There may be no room: nobody reads any more.
+        let _ = port.send(to, Priority::LOWEST, b"x");
+    }
+    let output = running.stop();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+impl Running {
+    /// The guest that misbehaves: it opens port 1 alone.
+    fn start_unopened(test: &str, settings: &str) -> Option<Running> {
+        let images = images()?;
+        let scratch = Scratch::new(&format!("guest-{test}"));
+        let file = scratch.0.join("window.toml");
+        fs::write(&file, settings).unwrap();
+        let (name, bus) = (unique(test), unique(&format!("bus-{test}")));
+        let child = taut()
+            .args(["guest", "run"])
+            .arg(images.join("misbehave.elf"))
+            .args(["--name", &name, "--bus", &bus, "--window"])
+            .arg(file)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let running = Running {
+            child,
+            name,
+            bus,
+            scratch,
+        };
+        wait_until("port 1 is open", || {
+            show(&running.name).is_some_and(|found| found["ports"][0]["open"] == true)
+        });
+        Some(running)
+    }
+}
+
+#[test]
+fn nothing_is_left_when_its_process_is_killed() {
+    let mut first: Option<String> = None;
+    for _ in 0..5 {
+        let Some(mut running) = Running::start("killed", "echo.elf", None, &[]) else {
+            return;
+        };
+        let qemus = running.qemus();
+        running.child.kill().unwrap();
+        let status = running.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9));
+        wait_until("QEMU has ended with its parent", || {
+            !qemus.iter().any(|qemu| is_alive(*qemu))
+        });
+        // The same name again, at once: what the killed process left is no hindrance.
+        let name = first.get_or_insert_with(|| running.name.clone());
+        assert_eq!(*name, running.name);
+        assert!(!text(&guest(&["list"])).contains(name.as_str()));
+    }
+}
+
+#[test]
+fn guests_are_killed_and_restarted_at_random() {
+    let count: u32 = std::env::var("GUEST_KILLS").map_or(10, |count| count.parse().unwrap());
+    let maximum = "restarts_max = 4294967295\n[[port]]\nnumber = 4095\n";
+    let arguments = ["--restart", "always"];
+    let Some(running) = Running::start("random", "echo.elf", Some(maximum), &arguments) else {
+        return;
+    };
+    let (_node, mut port) = running.peer("boss", 2);
+    let to = port
+        .destination_until(&running.name, self::port(4095), in_time())
+        .unwrap();
+    let mut buffer = vec![0; port.message_bytes_max()];
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let (mut sent, mut answered, mut refused) = (0_u64, 0_u64, 0_u64);
+    for kill in 1..=count {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let until = Instant::now() + Duration::from_micros(seed % 150_000);
+        let mut message = [0; 256];
+        while Instant::now() < until {
+            sent += 1;
+            message[..8].copy_from_slice(&sent.to_le_bytes());
+            message[8..].fill(sent as u8);
+            // Nobody may be there, and then there may be no room.
+            refused += u64::from(port.send(to, Priority::NORMAL, &message).is_err());
+            while let Some(found) = port.receive(&mut buffer).unwrap() {
+                let number = u64::from_le_bytes(buffer[..8].try_into().unwrap());
+                assert_eq!(found.length, message.len());
+                assert!(
+                    number > answered && number <= sent,
+                    "in their order, none twice"
+                );
+                assert!(
+                    buffer[8..found.length]
+                        .iter()
+                        .all(|byte| *byte == number as u8),
+                    "not torn"
+                );
+                answered = number;
+            }
+        }
+        wait_until("it was started again", || {
+            if seed.is_multiple_of(2) {
+                for qemu in running.qemus() {
+                    let number = qemu.to_string();
+                    let _ = Command::new("kill").args(["-9", &number]).status();
+                }
+            } else {
+                // It may have ended by itself in this moment.
+                let _ = guest(&["restart", &running.name]);
+            }
+            let restarts = |found: Value| found["restarts"].as_u64();
+            show(&running.name).and_then(restarts) >= Some(kill.into())
+        });
+    }
+    running.wait_open();
+    println!("{count} kills: {sent} sent, {refused} refused");
+    assert!(sent > refused);
+    drop(running.stop());
+}
+
+#[test]
+fn wrong_images_and_settings_are_refused_with_a_remedy() {
+    let Some(images) = images() else {
+        return;
+    };
+    let scratch = Scratch::new("guest-wrong");
+    let echo = images.join("echo.elf");
+    let put = |name: &str, bytes: &[u8]| -> PathBuf {
+        let path = scratch.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let whole = fs::read(&echo).unwrap();
+    let cut = put("cut.elf", &whole[..whole.len() / 4]);
+    let empty = put("empty.elf", b"");
+    let typo = put("typo.toml", b"[[port]]\nnumbr = 7\n");
+    let crowd = put(
+        "crowd.toml",
+        b"[[port]]\nnumber = 7\ndepth = 4096\nmessage_bytes_max = 65528\n",
+    );
+    let refused = |image: &Path, arguments: &[&str], status: i32, said: &str| {
+        let output = taut()
+            .args(["guest", "run"])
+            .arg(image)
+            .args(["--name", &unique("wrong"), "--bus", &unique("bus-wrong")])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
+        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+        assert!(text(&output).contains("what to do:"), "{}", text(&output));
+    };
+    refused(
+        Path::new("/bin/sh"),
+        &[],
+        2,
+        "it is for another processor (ELF machine",
+    );
+    refused(&cut, &[], 2, "truncated");
+    refused(&empty, &[], 2, "it is empty");
+    refused(Path::new("/nowhere.elf"), &[], 2, "No such file");
+    refused(&scratch.0, &[], 2, "not a regular file");
+    refused(&echo, &["--ram", "1M"], 2, "2 MiB to 2048 MiB");
+    refused(
+        &echo,
+        &["--window", typo.to_str().unwrap()],
+        2,
+        "unknown field `numbr`",
+    );
+    refused(
+        &echo,
+        &["--window", crowd.to_str().unwrap()],
+        2,
+        "memory_bytes",
+    );
+    refused(&echo, &["--window", "/nowhere.toml"], 2, "No such file");
+    refused(&echo, &["--partition", "nowhere"], 1, "nowhere");
+    let absent = guest(&["stop", "nowhere"]);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(text(&absent).contains("no guest `nowhere` runs"));
+    let without = taut()
+        .args(["guest", "run"])
+        .arg(&echo)
+        .args(["--bus", &unique("bus-wrong")])
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap();
+    assert_eq!(without.status.code(), Some(1));
+    assert!(
+        text(&without).contains("apt install qemu-system-arm"),
+        "{}",
+        text(&without)
+    );
+}
+
+#[test]
+fn strangers_reach_no_guest_of_root() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can become somebody else");
+        return;
+    }
+    let Some(running) = Running::start("stranger", "echo.elf", None, &[]) else {
+        return;
+    };
+    let as_nobody = |arguments: &[&str]| {
+        taut()
+            .arg("guest")
+            .args(arguments)
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .current_dir("/")
+            .env_remove("XDG_RUNTIME_DIR")
+            .output()
+            .unwrap()
+    };
+    for action in ["stop", "restart", "show"] {
+        let output = as_nobody(&[action, &running.name]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    }
+    assert!(!text(&as_nobody(&["list"])).contains(&running.name));
+    assert_eq!(show(&running.name).unwrap()["restarts"], 0);
+    drop(running.stop());
+}

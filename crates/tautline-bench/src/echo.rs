@@ -1,0 +1,294 @@
+//! Round trips from one host to the other and back: the paths of `taut bench rtt`, by name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tautline::{LinkKind, QueuingOptions, SamplingOptions, SamplingPort};
+use tautline_testbed::hosts::Hosts;
+
+use crate::path::nodes::NodePair;
+use crate::path::sides::Sides;
+use crate::path::{BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, tcp, udp};
+
+/// Port numbers, one for each path, since paths share a node.
+const QUEUING: u16 = 1;
+const SAMPLING: u16 = 2;
+const PACKET: u16 = 3;
+/// UDP and TCP ports, which may be open side by side.
+const UDP_SPIN: u16 = 7100;
+const UDP_BLOCK: u16 = 7101;
+const PLAIN_UDP: u16 = 7102;
+const TCP_SPIN: u16 = 7200;
+const TCP_BLOCK: u16 = 7201;
+
+/// A path, by the name that `--paths` and result files use.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// Tautline sampling port on an xdp link.
+    Sampling,
+    /// Tautline queuing port on an xdp link.
+    Queuing,
+    /// Tautline queuing port on a packet link.
+    Packet,
+    /// Tautline queuing port on an xsk link (AF_XDP).
+    Xsk,
+    /// Tautline port of plain UDP on an xdp link.
+    UdpPort,
+    /// Kernel UDP, non-blocking sockets that both sides spin on.
+    UdpPoll,
+    /// Kernel UDP, blocking sockets.
+    UdpBlock,
+    /// Kernel TCP without delay, non-blocking sockets that both sides spin on.
+    TcpPoll,
+    /// Kernel TCP without delay, blocking sockets.
+    TcpBlock,
+    /// The barest demux-to-memory echo, without port logic.
+    Floor,
+}
+
+impl Path {
+    /// All of them, in the order of tables.
+    pub const ALL: [Path; 10] = [
+        Path::Sampling,
+        Path::Queuing,
+        Path::Packet,
+        Path::Xsk,
+        Path::UdpPort,
+        Path::UdpPoll,
+        Path::UdpBlock,
+        Path::TcpPoll,
+        Path::TcpBlock,
+        Path::Floor,
+    ];
+
+    /// The name on the command line and in result files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Path::Sampling => "sampling",
+            Path::Queuing => "queuing",
+            Path::Packet => "packet",
+            Path::Xsk => "xsk",
+            Path::UdpPort => "udp-port",
+            Path::UdpPoll => "udp-poll",
+            Path::UdpBlock => "udp-block",
+            Path::TcpPoll => "tcp-poll",
+            Path::TcpBlock => "tcp-block",
+            Path::Floor => "floor",
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Path, String> {
+        Path::ALL
+            .into_iter()
+            .find(|path| path.name() == name)
+            .ok_or_else(|| {
+                let names = Path::ALL.map(Path::name).join(", ");
+                format!("no path is called `{name}`; there are {names}")
+            })
+    }
+}
+
+/// How a path is to be opened.
+#[derive(Clone, Copy, Debug)]
+pub struct PathOptions {
+    /// The largest payload that will be sent.
+    pub payload_bytes_max: usize,
+    /// How long a round trip may take.
+    pub time_limit: Duration,
+}
+
+/// Both ends of a path.
+pub struct Ends {
+    /// The asking end, on host A.
+    pub asking: Box<dyn End>,
+    /// The answering end, on host B.
+    pub answering: Box<dyn End>,
+    /// Link and mode of the path, in one line for the user.
+    pub description: String,
+}
+
+impl Ends {
+    fn new<E: End + 'static>([asking, answering]: [E; 2], description: String) -> Ends {
+        Ends {
+            asking: Box::new(asking),
+            answering: Box::new(answering),
+            description,
+        }
+    }
+}
+
+/// Cables that the paths need: the floor has one of its own, the second, and so has xsk, the last.
+pub fn cable_count(paths: &[Path]) -> usize {
+    let own = [Path::Floor, Path::Xsk].iter();
+    1 + own.filter(|path| paths.contains(path)).count()
+}
+
+/// Opens paths between the hosts, on [`cable_count`] cables. The ends may be used from any thread.
+///
+/// All paths but the floor and xsk, whose programs cannot share an interface with the demux, share the first cable.
+/// If one of them is on the xdp link, the demux is attached to that cable while all of them are measured, the
+/// kernel's too.
+pub fn open_paths(
+    paths: &[Path],
+    hosts: &Hosts,
+    options: &PathOptions,
+) -> Result<Vec<Ends>, (Path, PathError)> {
+    let mut opening = Opening {
+        hosts,
+        options,
+        xdp: None,
+    };
+    let open = |path: &Path| opening.open(*path).map_err(|error| (*path, error));
+    paths.iter().map(open).collect()
+}
+
+/// Opens paths one after the other, and keeps what several of them use. Ports keep their node open.
+struct Opening<'a> {
+    hosts: &'a Hosts,
+    options: &'a PathOptions,
+    xdp: Option<NodePair<'a>>,
+}
+
+impl<'a> Opening<'a> {
+    fn open(&mut self, path: Path) -> Result<Ends, PathError> {
+        let largest = match path {
+            Path::Floor => floor::PAYLOAD_BYTES_MAX,
+            Path::Sampling => SamplingPort::VALUE_BYTES_MAX,
+            _ => PAYLOAD_BYTES_MAX,
+        };
+        let bytes = self.options.payload_bytes_max;
+        if !(1..=largest).contains(&bytes) {
+            return Err(PathError::PayloadSize {
+                bytes,
+                bytes_max: largest,
+            });
+        }
+        match path {
+            Path::UdpPoll => self.udp(UDP_SPIN, Waiting::Spin),
+            Path::UdpBlock => self.udp(UDP_BLOCK, Waiting::Block),
+            Path::TcpPoll => self.tcp(TCP_SPIN, Waiting::Spin),
+            Path::TcpBlock => self.tcp(TCP_BLOCK, Waiting::Block),
+            Path::Sampling => self.sampling(),
+            Path::Queuing => {
+                let options = self.queuing_options();
+                queuing(self.xdp()?, QUEUING, &options)
+            }
+            Path::UdpPort => self.plain_udp(),
+            Path::Packet => {
+                let nodes = NodePair::on_cable(self.hosts, 0, LinkKind::Packet, None)?;
+                queuing(&nodes, PACKET, &self.queuing_options())
+            }
+            Path::Xsk => {
+                let last = self.hosts.cable_count() - 1;
+                let nodes = NodePair::on_cable(self.hosts, last, LinkKind::Xsk, None)?;
+                queuing(&nodes, QUEUING, &self.queuing_options())
+            }
+            Path::Floor => Ok(Ends::new(
+                floor::pair(self.hosts, 1)?,
+                "BPF copies the frame to mapped memory, packet socket back; no ports, both sides spin; second cable"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn udp(&self, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
+        let ends = udp::pair(Sides::Hosts(self.hosts, 0), port, waiting)?;
+        Ok(Ends::new(ends, format!("kernel UDP, {}", waiting.text())))
+    }
+
+    fn tcp(&self, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
+        let ends = tcp::pair(Sides::Hosts(self.hosts, 0), port, waiting)?;
+        let description = format!("kernel TCP without delay, {}", waiting.text());
+        Ok(Ends::new(ends, description))
+    }
+
+    fn sampling(&mut self) -> Result<Ends, PathError> {
+        let options = SamplingOptions {
+            spin: self.spin(),
+            ..SamplingOptions::default()
+        };
+        let nodes = self.xdp()?;
+        let ends = nodes.sampling(SAMPLING, &options)?;
+        Ok(Ends::new(ends, spinning("sampling port", nodes)))
+    }
+
+    fn plain_udp(&mut self) -> Result<Ends, PathError> {
+        let options = self.queuing_options();
+        let nodes = self.xdp()?;
+        let ends = nodes.plain_udp(PLAIN_UDP, &options)?;
+        Ok(Ends::new(ends, spinning("port of plain UDP", nodes)))
+    }
+
+    /// The nodes that paths on link xdp share.
+    fn xdp(&mut self) -> Result<&NodePair<'a>, PathError> {
+        let nodes = match self.xdp.take() {
+            Some(nodes) => nodes,
+            None => NodePair::on_cable(self.hosts, 0, LinkKind::Xdp, None)?,
+        };
+        Ok(self.xdp.insert(nodes))
+    }
+
+    fn queuing_options(&self) -> QueuingOptions {
+        QueuingOptions {
+            message_bytes_max: self.options.payload_bytes_max.max(1484),
+            spin: self.spin(),
+            ..QueuingOptions::default()
+        }
+    }
+
+    /// Both sides spin all the time, like the kernel path that they are compared with.
+    fn spin(&self) -> Duration {
+        self.options.time_limit.max(BLOCKED_LOOK)
+    }
+}
+
+fn queuing(nodes: &NodePair<'_>, number: u16, options: &QueuingOptions) -> Result<Ends, PathError> {
+    let ends = nodes.queuing(number, options)?;
+    Ok(Ends::new(ends, spinning("queuing port", nodes)))
+}
+
+fn spinning(port: &str, nodes: &NodePair<'_>) -> String {
+    format!("{port}, both sides spin; {}", nodes.describe())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_agree_with_json() {
+        for path in Path::ALL {
+            assert_eq!(path.name().parse(), Ok(path));
+            assert_eq!(serde_json::to_value(path).unwrap(), path.name());
+            let clap = clap::ValueEnum::to_possible_value(&path).unwrap();
+            assert_eq!(clap.get_name(), path.name());
+        }
+        let error = "udp".parse::<Path>().unwrap_err();
+        assert!(error.contains("udp-poll"), "{error}");
+    }
+}

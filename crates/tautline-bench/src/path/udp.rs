@@ -1,0 +1,213 @@
+//! Kernel UDP: connected sockets, the only place where a path opens them.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, recv, sockopt};
+use tautline::port::BATCH_FRAMES;
+use tautline_testbed::hosts::Host;
+use tautline_testbed::sys;
+
+use super::sides::Sides;
+use super::stamps::{self, StampPoint};
+use super::{Arrival, End, PathError, Sends, Stamp, Waiting, is_nothing_yet};
+
+/// Bytes of the largest datagram, and some.
+const BUFFER_BYTES: usize = 65_536;
+
+/// One end.
+pub struct KernelUdp {
+    socket: UdpSocket,
+    waiting: Waiting,
+    sends: Sends,
+    stamped: Option<StampPoint>,
+    /// The socket's time limit, which is set only when it changes.
+    limit: Duration,
+    buffer: Box<[u8]>,
+    length: usize,
+}
+
+/// Both ends, connected with each other: that of A, and that of B. Port 0 leaves the choice to the kernel.
+pub fn pair(sides: Sides<'_>, port: u16, waiting: Waiting) -> Result<[KernelUdp; 2], PathError> {
+    let [a, b] = [bind(sides, Host::A, port)?, bind(sides, Host::B, port)?];
+    // A socket stays in the namespace that it was made in, whichever thread connects it.
+    let connect = || {
+        a.connect(b.local_addr()?)?;
+        b.connect(a.local_addr()?)
+    };
+    connect().map_err(PathError::io("connect a UDP socket"))?;
+    Ok([KernelUdp::new(a, waiting)?, KernelUdp::new(b, waiting)?])
+}
+
+/// One end, connected with the same port of the other side, which need not be the kernel's.
+pub fn end(
+    sides: Sides<'_>,
+    host: Host,
+    port: u16,
+    waiting: Waiting,
+) -> Result<KernelUdp, PathError> {
+    let socket = bind(sides, host, port)?;
+    socket
+        .connect((sides.address(host.peer()), port))
+        .map_err(PathError::io("connect a UDP socket"))?;
+    KernelUdp::new(socket, waiting)
+}
+
+fn bind(sides: Sides<'_>, host: Host, port: u16) -> Result<UdpSocket, PathError> {
+    let own = SocketAddr::from((sides.address(host), port));
+    sides
+        .inside(host, || UdpSocket::bind(own))?
+        .map_err(PathError::io("bind a UDP socket"))
+}
+
+impl KernelUdp {
+    fn new(socket: UdpSocket, waiting: Waiting) -> Result<KernelUdp, PathError> {
+        socket
+            .set_nonblocking(waiting == Waiting::Spin)
+            .map_err(PathError::io("configure a UDP socket"))?;
+        Ok(KernelUdp {
+            socket,
+            waiting,
+            sends: Sends::OneByOne,
+            stamped: None,
+            limit: Duration::ZERO,
+            buffer: vec![0; BUFFER_BYTES].into(),
+            length: 0,
+        })
+    }
+
+    /// Has [`End::send_many`] send with system calls of many datagrams each.
+    #[must_use]
+    pub fn with_sends(mut self, sends: Sends) -> KernelUdp {
+        self.sends = sends;
+        self
+    }
+
+    /// Gives the socket room for so many received bytes, the kernel's own for each datagram counted. Forced where that
+    /// is permitted, else as far as the limit allows.
+    pub fn with_room(self, bytes: usize) -> Result<KernelUdp, PathError> {
+        sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&self.socket, bytes))
+            .map_err(|error| PathError::io("give a UDP socket room")(error.into()))?;
+        Ok(self)
+    }
+
+    /// Has the kernel stamp what this end sends, or receives.
+    pub fn with_stamps(mut self, point: StampPoint) -> Result<KernelUdp, PathError> {
+        stamps::ask(&self.socket, point).map_err(PathError::io("have packets stamped"))?;
+        self.stamped = Some(point);
+        Ok(self)
+    }
+
+    /// The socket, for calls by themselves.
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    #[inline]
+    fn receive(&mut self, flags: RecvFlags) -> io::Result<Option<Arrival>> {
+        match recv(&self.socket, &mut *self.buffer, flags) {
+            Ok((_, length)) => {
+                self.length = length;
+                Ok(Some(Arrival { stamp: None }))
+            }
+            Err(error) => match io::Error::from(error) {
+                error if is_nothing_yet(&error) => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn receive_stamped(&mut self) -> io::Result<Option<Arrival>> {
+        let Some((length, stamp)) = stamps::receive(&self.socket, &mut self.buffer)? else {
+            return Ok(None);
+        };
+        self.length = length;
+        Ok(Some(Arrival {
+            stamp: stamp.map(Stamp::Realtime),
+        }))
+    }
+
+    fn send_batches(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        let mut sent = 0;
+        for part in messages.chunks(message_bytes * BATCH_FRAMES) {
+            let taken = match sys::send_datagrams(&self.socket, part, message_bytes) {
+                Ok(taken) => taken,
+                Err(error) if is_nothing_yet(&error) => 0,
+                Err(error) => return Err(error),
+            };
+            sent += taken;
+            if taken < part.len() / message_bytes {
+                break;
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// Whether a datagram left; a full buffer is no failure.
+#[inline]
+fn went(result: io::Result<usize>) -> io::Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if is_nothing_yet(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl End for KernelUdp {
+    fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+        went(self.socket.send(message))
+    }
+
+    fn send_back(&mut self) -> io::Result<bool> {
+        went(self.socket.send(&self.buffer[..self.length]))
+    }
+
+    #[inline]
+    fn take(&mut self, _bytes: usize) -> io::Result<Option<Arrival>> {
+        if self.stamped == Some(StampPoint::Arrival) {
+            return self.receive_stamped();
+        }
+        self.receive(RecvFlags::DONTWAIT)
+    }
+
+    fn message(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    fn wait(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
+        if self.waiting == Waiting::Spin {
+            return super::spin(self, bytes, limit);
+        }
+        if limit != self.limit {
+            // Zero would mean for ever.
+            let limit = limit.max(Duration::from_micros(1));
+            self.socket.set_read_timeout(Some(limit))?;
+            self.limit = limit;
+        }
+        self.receive(RecvFlags::empty())
+    }
+
+    fn send_many(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
+        match self.sends {
+            Sends::Batches => self.send_batches(messages, message_bytes),
+            _ => super::send_one_by_one(self, messages, message_bytes),
+        }
+    }
+
+    fn batch(&self) -> usize {
+        match self.sends {
+            Sends::Batches => BATCH_FRAMES,
+            _ => 1,
+        }
+    }
+
+    fn sent_stamp(&mut self) -> io::Result<Option<Stamp>> {
+        match self.stamped {
+            Some(StampPoint::Queue | StampPoint::Driver) => stamps::of_sent(&self.socket),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! System calls without a safe form: shared mappings, and what runs between fork and exec.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use tautline_shm::vbus::window::Region;
+
+/// A memory without a name that a virtual machine can map; it keeps its size.
+pub(crate) fn memory_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(name, flags)?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(file)
+}
+
+/// Part of a shared memory, mapped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory that stays where it is until dropped, and is accessed through a `Region` alone.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` bytes at an offset, resident from the start.
+    pub(crate) fn new(
+        file: &OwnedFd,
+        offset: u64,
+        bytes: usize,
+        is_writable: bool,
+    ) -> io::Result<Mapping> {
+        let access = if is_writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, access, flags, file, offset) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// The region that lies in it.
+    pub(crate) fn region(&self) -> Region<'_> {
+        // SAFETY: as many mapped bytes, aligned to a page, that stay as long as `self`; the side of the region writes
+        // through it, and where the mapping is read-only nobody writes.
+        unsafe { Region::at(self.base.as_ptr(), self.bytes) }.expect("a plan has room for a head")
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; regions end before, with their borrow.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Has a command keep these descriptors, and die with the thread that starts it, however that ends.
+pub(crate) fn tie(command: &mut Command, kept: &[BorrowedFd<'_>]) {
+    let parent = getpid();
+    let kept: Vec<i32> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let between_fork_and_exec = move || -> io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the line above; then nobody would send the signal.
+        if getppid() != Some(parent) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        for number in &kept {
+            // SAFETY: open in the parent for as long as the command is being started.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
+            rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: after fork only async-signal-safe calls are allowed: prctl, getppid and fcntl, and the closure neither
+    // allocates nor locks.
+    unsafe { command.pre_exec(between_fork_and_exec) };
+}
+
+/// A counter that wakes whoever polls it.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    pub(crate) fn new() -> io::Result<Event> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Event(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // Full: it has been rung, and nobody has looked yet.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn quiet(&self) {
+        // Empty: it has not been rung.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,161 @@
+//! The file of a journal: its entries, and what can be told from them without holding it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::group::Group;
+use crate::process::Stat;
+use crate::setting::{NewValue, Setting};
+use crate::{Directory, StateError};
+
+/// Longest journal. Each change takes a hundred bytes or two: lower, and the interrupts and threads of a large machine
+/// would not fit; higher, and a damaged file would take more memory.
+const JOURNAL_BYTES_MAX: usize = 16 << 20;
+
+/// Journals are for their owner alone.
+const JOURNAL_MODE: u32 = 0o600;
+
+/// A journal as it lies in the directory, for those who only look.
+#[derive(Debug)]
+pub struct Look {
+    /// Notes of its holder.
+    pub record: Option<Value>,
+    /// Process that holds it, if one lives that does.
+    pub holder: Option<u32>,
+    /// Whether its changes stay in force without a process.
+    pub is_kept: bool,
+    /// Settings that are changed, each with the value to put back.
+    pub settings: Vec<(Setting, String)>,
+}
+
+impl Look {
+    /// The journal of this name, if there is one.
+    pub fn at(directory: &Directory, name: &str) -> Result<Option<Look>, StateError> {
+        let Some(entries) = read(directory, name)? else {
+            return Ok(None);
+        };
+        Ok(Some(Look {
+            holder: entries.holder(),
+            is_kept: entries.pid == KEPT,
+            settings: entries.values_before(),
+            record: entries.record,
+        }))
+    }
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Entries {
+    pub(super) pid: u32,
+    /// Start of that process in clock ticks since boot: tells it from a later one with the same number.
+    pub(super) started_ticks: u64,
+    /// Changes of settings, in their order.
+    pub(super) settings: Vec<Layer>,
+    /// Groups of processes to remove.
+    #[serde(default)]
+    pub(super) groups: Vec<Group>,
+    /// Temporary directories to remove with all that is in them.
+    pub(super) directories: Vec<PathBuf>,
+    /// Trace instances, which the kernel removes with the directory alone.
+    pub(super) trace_instances: Vec<PathBuf>,
+    /// Notes of the holder, which mean nothing here.
+    #[serde(default)]
+    pub(super) record: Option<Value>,
+}
+
+/// One change of a setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Layer {
+    pub(super) setting: Setting,
+    /// Value below this change: the machine's own, or that of the change below.
+    pub(super) before: String,
+    pub(super) value: NewValue,
+    /// Place among all changes of a directory: a higher number lies above a lower one.
+    pub(super) order: u64,
+}
+
+/// Process number in a journal that is held by none: no process has it.
+pub(super) const KEPT: u32 = 0;
+
+impl Entries {
+    pub(super) fn is_empty(&self) -> bool {
+        self.settings.is_empty()
+            && self.groups.is_empty()
+            && self.directories.is_empty()
+            && self.trace_instances.is_empty()
+    }
+
+    /// Settings that are changed, each with the value to put back.
+    pub(super) fn values_before(&self) -> Vec<(Setting, String)> {
+        let layers = self.settings.iter();
+        layers
+            .map(|layer| (layer.setting.clone(), layer.before.clone()))
+            .collect()
+    }
+
+    /// Process that lives and holds the journal.
+    pub(super) fn holder(&self) -> Option<u32> {
+        let lives = |stat: Stat| stat.start_ticks == self.started_ticks && !stat.is_zombie;
+        (self.pid != KEPT && Stat::of(self.pid).is_some_and(lives)).then_some(self.pid)
+    }
+
+    /// Another process that lives and holds the journal.
+    pub(super) fn other_holder(&self) -> Option<u32> {
+        self.holder().filter(|pid| *pid != std::process::id())
+    }
+
+    pub(super) fn has_group(&self, group: &Group) -> bool {
+        self.groups.iter().any(|one| one.path == group.path)
+    }
+}
+
+/// The journal of this name, if there is one.
+pub(super) fn read(directory: &Directory, name: &str) -> Result<Option<Entries>, StateError> {
+    match directory.read(name, JOURNAL_BYTES_MAX) {
+        Err(error) if error.is_absent() => Ok(None),
+        // It is written whole or not at all, so one that cannot be read was not written by this release, and
+        // its changes cannot be told.
+        text => Ok(Some(serde_json::from_slice(&text?).unwrap_or_default())),
+    }
+}
+
+/// Writes a journal, whole or not at all.
+pub(super) fn write(
+    directory: &Directory,
+    name: &str,
+    entries: &Entries,
+) -> Result<(), StateError> {
+    let text = serde_json::to_vec(entries).expect("paths and strings");
+    directory.write(name, &text, JOURNAL_MODE)
+}
+
+/// Takes a change out of the pile: those above it are made to the value below it. Returns the value that results, and
+/// the journals in which the value below a change is another now.
+pub(super) fn take_out(
+    layer: &Layer,
+    others: &mut BTreeMap<String, Entries>,
+) -> (String, Vec<String>) {
+    let mut above = Vec::new();
+    for (name, entries) in others.iter_mut() {
+        let of_it = entries
+            .settings
+            .iter_mut()
+            .filter(|other| other.setting == layer.setting && other.order > layer.order);
+        above.extend(of_it.map(|other| (name.clone(), other)));
+    }
+    above.sort_by_key(|(_, other)| other.order);
+    let mut value = layer.before.clone();
+    let mut changed = Vec::new();
+    for (name, other) in above {
+        other.before = value;
+        // A rule that fails on this value leaves the value as it is.
+        value = other
+            .value
+            .over(&other.before)
+            .unwrap_or_else(|_| other.before.clone());
+        changed.push(name);
+    }
+    (value, changed)
+}
