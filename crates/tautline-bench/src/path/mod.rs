@@ -15,6 +15,7 @@ pub mod udp;
 
 use std::hint;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -119,6 +120,35 @@ pub trait End: Send {
             }
         }
         Ok(())
+    }
+}
+
+/// Memory of one side that shares no cache line with anything else: what only one side uses must not slow the other.
+pub(crate) struct OwnLines(Box<[u8]>);
+
+/// Twice 64 bytes, because processors fetch lines in pairs.
+const LINES_BYTES: usize = 128;
+
+impl OwnLines {
+    pub(crate) fn new(bytes: usize) -> OwnLines {
+        OwnLines(vec![0; bytes + 2 * LINES_BYTES].into())
+    }
+}
+
+impl Deref for OwnLines {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        &self.0[LINES_BYTES..self.0.len() - LINES_BYTES]
+    }
+}
+
+impl DerefMut for OwnLines {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let end = self.0.len() - LINES_BYTES;
+        &mut self.0[LINES_BYTES..end]
     }
 }
 

@@ -9,7 +9,7 @@ use tautline::{
     SendError, UdpPort,
 };
 
-use super::{Arrival, End, Sends, Stamp};
+use super::{Arrival, End, OwnLines, Sends, Stamp};
 
 /// Small messages between two flushes of a merging sender: enough for several full frames of the smallest ones.
 const MERGED: usize = 256;
@@ -260,7 +260,7 @@ pub struct PortEnd<P> {
     to: Destination,
     priority: Priority,
     sends: Sends,
-    buffer: Box<[u8]>,
+    buffer: OwnLines,
     length: usize,
 }
 
@@ -275,7 +275,7 @@ impl<P: Port> PortEnd<P> {
     /// An end that sends one by one, with the highest priority.
     pub fn new(port: P, to: Destination) -> PortEnd<P> {
         PortEnd {
-            buffer: vec![0; port.buffer_bytes()].into(),
+            buffer: OwnLines::new(port.buffer_bytes()),
             length: 0,
             port,
             to,

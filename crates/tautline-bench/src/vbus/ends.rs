@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Failure, Measure, Slice};
-use crate::path::End;
+use crate::path::{End, OwnLines};
 
 /// How long an answer may take. Lower would give up in a stall of a shared machine, higher makes a dead way cost
 /// minutes.
@@ -56,13 +56,13 @@ pub(super) fn sides<E: End + 'static>([asking, answering]: [E; 2], bytes: usize)
         latency_ns: AtomicU64::new(0),
     });
     let mut asking = Asking {
-        messages: vec![0; bytes * asking.batch()],
+        messages: OwnLines::new(bytes * asking.batch()),
         end: asking,
         meter: Arc::clone(&meter),
         sequence: 0,
     };
     let mut serving = Serving {
-        message: vec![0; bytes],
+        message: OwnLines::new(bytes),
         end: answering,
         meter,
     };
@@ -72,10 +72,12 @@ pub(super) fn sides<E: End + 'static>([asking, answering]: [E; 2], bytes: usize)
     )
 }
 
+/// On lines of its own, like the other side: each writes what only it reads.
+#[repr(align(128))]
 struct Asking<E> {
     end: E,
     /// As many as a batch has.
-    messages: Vec<u8>,
+    messages: OwnLines,
     meter: Arc<Meter>,
     /// Round trips so far: no message is like the one before it, also from one slice to the next.
     sequence: u64,
@@ -209,9 +211,10 @@ impl<E: End> Asking<E> {
     }
 }
 
+#[repr(align(128))]
 struct Serving<E> {
     end: E,
-    message: Vec<u8>,
+    message: OwnLines,
     meter: Arc<Meter>,
 }
 
