@@ -15,6 +15,7 @@ SIM_SECONDS_MAX := 86400
 TASK_SETS := 1000000
 VBUS_KILLS := 10000
 PARTITION_ROUNDS := 1000
+GUEST_KILLS := 10000
 BENCH_PATHS := sampling,queuing,udp-poll,floor
 BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
@@ -26,7 +27,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
+.PHONY: help demo test build install-c sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -93,6 +94,10 @@ vbus-kills: ## long: VBUS_KILLS (10,000) processes of each kind killed on a bus,
 partition-thousand: ## long, root: a partition made and removed PARTITION_ROUNDS (1,000) times; every setting as before
 	@scripts/setup.sh --for build
 	TAUTLINE_PARTITION_ROUNDS=$(PARTITION_ROUNDS) cargo test --locked -p tautline-partition --test rounds -- --show-output
+
+guest-kills: ## long: a guest killed and restarted GUEST_KILLS (10,000) times at random points; no message torn
+	@scripts/setup.sh --for test
+	TAUTLINE_GUEST_KILLS=$(GUEST_KILLS) cargo test --locked -p taut --test guest guests_are_killed -- --show-output
 
 test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in QEMU; KERNEL_TEST_ARGS
 	@scripts/setup.sh --for test

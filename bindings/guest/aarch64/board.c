@@ -144,7 +144,7 @@ uint64_t tlg_now_ns(void)
 
 static void enable_interrupt(uint32_t number)
 {
-	REGISTER8(GIC_DISTRIBUTOR + 0x400 + number) = 0x80; /* priority */
+	REGISTER8(GIC_DISTRIBUTOR + 0x400 + number) = 0xa0; /* priority: 20 of 32 */
 	REGISTER8(GIC_DISTRIBUTOR + 0x800 + number) = 1;    /* to this processor */
 	REGISTER(GIC_DISTRIBUTOR + 0x100 + 4 * (number / 32)) = 1U << (number % 32);
 }

@@ -300,6 +300,39 @@ fn an_echo_answers_taut_ping_and_leaves_nothing() {
 }
 
 #[test]
+fn freertos_answers_too() {
+    let Some(images) = images() else {
+        return;
+    };
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+    let output = Command::new("make")
+        .arg("-C")
+        .arg(&kit)
+        .arg(format!("BUILD={}", images.display()))
+        .arg("freertos")
+        .output()
+        .unwrap();
+    if !output.status.success() && !text(&output).contains("clang") {
+        println!("SKIPPED: cargo does not give FreeRTOS: {}", text(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output));
+    let arguments = ["--silence-max", "10s"];
+    let Some(running) = Running::start("freertos", "freertos_echo.elf", None, &arguments) else {
+        return;
+    };
+    let output = taut()
+        .args(["ping", &running.name, "--bus", &running.bus])
+        .args(["--count", "200", "--interval", "1ms", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["sent"], &found["lost"]), (&200.into(), &0.into()));
+    drop(running.stop());
+}
+
+#[test]
 fn values_go_both_ways() {
     let settings = "peers = [\"viewer\"]\nsilence_max = \"5s\"\n\
         [[port]]\nnumber = 10\nreceives = \"nothing\"\nsends = \"sampling\"\nmessage_bytes_max = 64\n\
@@ -493,7 +526,7 @@ fn nothing_is_left_when_its_process_is_killed() {
 
 #[test]
 fn guests_are_killed_and_restarted_at_random() {
-    let count: u32 = std::env::var("GUEST_KILLS").map_or(10, |count| count.parse().unwrap());
+    let count: u32 = std::env::var("TAUTLINE_GUEST_KILLS").map_or(10, |count| count.parse().unwrap());
     let maximum = "restarts_max = 4294967295\n[[port]]\nnumber = 4095\n";
     let arguments = ["--restart", "always"];
     let Some(running) = Running::start("random", "echo.elf", Some(maximum), &arguments) else {
