@@ -122,6 +122,9 @@ pub enum OpenError {
         /// Release that has it.
         since: &'static str,
     },
+    /// The kernel has no busy polling, which the configuration asks for.
+    #[error("this kernel has no busy polling")]
+    NoBusyPolling,
     /// The kernel's verifier refuses the program.
     #[error("the kernel's verifier refuses the program: {log}")]
     ProgramRefused {
@@ -215,6 +218,9 @@ impl OpenError {
             Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
             Self::NotPermitted { .. } => {
                 "run as root or grant the capabilities (setcap), start a control process (taut node run), or use link = \"udp\", which needs none"
+            }
+            Self::NoBusyPolling => {
+                "leave `busy_poll_us` out: kernels with PREEMPT_RT mostly have none, others since Linux 5.11"
             }
             Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
             Self::ProgramRefused { .. } => {

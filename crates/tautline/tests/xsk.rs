@@ -212,9 +212,16 @@ fn busy_polling_can_be_asked_for() {
     let polling = |host| {
         let mut config = config(&hosts, host, XSK);
         config.busy_poll = Some(Duration::from_micros(20));
-        hosts.inside(host, || Node::open(config).unwrap()).unwrap()
+        hosts.inside(host, || Node::open(config)).unwrap()
     };
-    let (a, b) = (polling(Host::A), polling(Host::B));
+    let a = match polling(Host::A) {
+        Err(error @ OpenError::NoBusyPolling) => {
+            println!("SKIPPED: {error}");
+            return;
+        }
+        opened => opened.unwrap(),
+    };
+    let b = polling(Host::B).unwrap();
     hosts.wait_until_up().unwrap();
     let options = QueuingOptions::default();
     let open = |host, node: &Node, number| {

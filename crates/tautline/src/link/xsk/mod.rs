@@ -42,7 +42,7 @@ use super::{
 };
 use crate::error::{OpenError, PortError};
 use crate::sys::memory::Mapping;
-use crate::sys::xsk::{BusyPoll, Copies, XskSocket};
+use crate::sys::xsk::{BusyPoll, Copies, XskSocket, try_busy_poll};
 
 const PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xsk.bpf.o"));
 
@@ -60,8 +60,8 @@ impl XskLink {
     /// Attaches the program and takes all queues of the interface.
     ///
     /// # Errors
-    /// [`OpenError::XdpTaken`], [`OpenError::NoXdp`], [`OpenError::NotPermitted`], [`OpenError::Refused`], and
-    /// those of [`Opener::open`].
+    /// [`OpenError::NoBusyPolling`], [`OpenError::XdpTaken`], [`OpenError::NoXdp`], [`OpenError::NotPermitted`],
+    /// [`OpenError::Refused`], and those of [`Opener::open`].
     pub(crate) fn new(
         setup: Setup,
         busy_poll: Option<Duration>,
@@ -71,6 +71,12 @@ impl XskLink {
             doing: format!("{doing} on `{}`", setup.name),
             source,
         };
+        if busy_poll.is_some()
+            && let Err(error) = try_busy_poll()
+            && error.raw_os_error() == Some(libc::ENOPROTOOPT)
+        {
+            return Err(OpenError::NoBusyPolling);
+        }
         let mut ebpf = setup.load_object(PROGRAM)?;
         // Before the sockets: whoever else has a program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
