@@ -98,6 +98,15 @@ impl NodeArguments {
     /// was given.
     pub fn open_with_peer(&self, peer: &str) -> Result<(Node, String), CommandError> {
         let mut config = self.node_config()?;
+        let known = config.neighbours.iter().find(|(_, entry)| {
+            entry.name == peer
+                || entry.mac.to_string() == peer.to_lowercase()
+                || entry.ip.is_some_and(|ip| ip.to_string() == peer)
+        });
+        if let Some((_, entry)) = known {
+            let name = entry.name.clone();
+            return Ok((open(config)?, name));
+        }
         if config.bus.is_some() {
             let name = peer.parse().map_err(|error: BadNodeName| {
                 CommandError::usage(error.to_string(), "name a node of the bus: taut vbus list")
@@ -107,15 +116,6 @@ impl NodeArguments {
                 CommandError::usage(format!("`{peer}`: {error}"), "name another peer")
             })?;
             return Ok((open(config)?, peer.to_owned()));
-        }
-        let known = config.neighbours.iter().find(|(_, entry)| {
-            entry.name == peer
-                || entry.mac.to_string() == peer.to_lowercase()
-                || entry.ip.is_some_and(|ip| ip.to_string() == peer)
-        });
-        if let Some((_, entry)) = known {
-            let name = entry.name.clone();
-            return Ok((open(config)?, name));
         }
         if let Some(entry) = entry_of_address(peer, &config) {
             config.neighbours.add(entry).map_err(|error| {
