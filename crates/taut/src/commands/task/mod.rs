@@ -1,6 +1,7 @@
 //! `taut task`: real-time tasks of one CPU, analysed, run and watched.
 
 mod check;
+mod compare;
 mod list;
 mod ports;
 mod run;
@@ -40,6 +41,8 @@ enum Action {
     Check(check::Arguments),
     /// Run a task set: its programs, or a rehearsal of its declared times. Exit status 1 if a deadline was missed.
     Run(run::Arguments),
+    /// Run a task set idle and beside a load, without a partition and in one, and compare the missed deadlines.
+    Compare(compare::Arguments),
     /// Show the tasks that run on this machine: jobs, response times, missed deadlines.
     List(list::Arguments),
     /// Show how busy the tasks are, again and again.
@@ -53,6 +56,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
         Action::Check(arguments) => check::run(&arguments),
         Action::Run(arguments) => run::run(&arguments),
+        Action::Compare(arguments) => compare::run(&arguments),
         Action::List(arguments) => list::run(&arguments),
         Action::Top(arguments) => top::run(&arguments),
         Action::Trace(arguments) => trace::run(&arguments),
