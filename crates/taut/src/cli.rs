@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     bench, completions, demo, doctor, echo, experiment, guest, init, neigh, node, partition, ping,
-    recv, send, status, task, vbus,
+    recv, send, smooth, status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -48,6 +48,8 @@ pub enum Command {
     Node(node::Arguments),
     /// Show and change the neighbour table of a control process.
     Neigh(neigh::Arguments),
+    /// Hold other traffic back, so that real-time messages are not lost in a switch.
+    Smooth(smooth::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
     /// Answer the messages of `taut ping`.
@@ -168,6 +170,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Experiment(arguments) => experiment::run(arguments),
         Command::Node(arguments) => node::run(arguments),
         Command::Neigh(arguments) => neigh::run(arguments),
+        Command::Smooth(arguments) => smooth::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),

@@ -1,5 +1,6 @@
 //! The commands as a user runs them.
 
+use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -246,8 +247,21 @@ fn json_on_standard_output_is_all_there_is() {
     );
 }
 
+/// Files of a node that cannot be smoothed.
+const SMOOTHER_WITHOUT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/taut-smoother-without.toml");
+const SMOOTHER_UNKNOWN: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/taut-smoother-unknown.toml");
+
 #[test]
 fn wrong_usage_says_what_is_possible() {
+    for (file, section) in [
+        (SMOOTHER_WITHOUT, ""),
+        (
+            SMOOTHER_UNKNOWN,
+            "[smoother]\ncapacity_bps = 100_000_000\nneighbours = [\"leg\"]\n",
+        ),
+    ] {
+        fs::write(file, format!("interface = \"lo\"\n{section}")).unwrap();
+    }
     for (arguments, expected) in [
         (
             &["bench", "rtt", "--paths", "carrier-pigeon"][..],
@@ -261,6 +275,14 @@ fn wrong_usage_says_what_is_possible() {
         (&["bench", "send", "--sizes", "65508"], "0 to 65507"),
         (&["bench", "send", "--ways", "flung"], "copied, lent, tap"),
         (&["frobnicate"], "frobnicate"),
+        (&["smooth"], "status"),
+        (&["smooth", "on"], "--config"),
+        (&["smooth", "off"], "INTERFACE"),
+        (
+            &["smooth", "on", "--config", SMOOTHER_WITHOUT],
+            "[smoother]",
+        ),
+        (&["smooth", "on", "--config", SMOOTHER_UNKNOWN], "`leg`"),
         (&[], "Usage"),
     ] {
         let output = run(arguments);
@@ -400,8 +422,10 @@ fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
 #[test]
 fn every_table_has_json() {
     /// Commands that print no result: they serve, write files or send.
-    const WITHOUT: [&str; 9] = [
+    const WITHOUT: [&str; 11] = [
         "run",
+        "on",
+        "off",
         "untune",
         "echo",
         "send",

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 13] = [
+const CRATES: [(&str, &[&str]); 14] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
@@ -30,6 +30,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ),
     ("tautline-testbed", &["tautline-state"]),
     ("tautline-report", &[]),
+    ("tautline-smoother", &["tautline-proto", "tautline-state"]),
     (
         "tautline-lab",
         &[
@@ -61,6 +62,7 @@ const CRATES: [(&str, &[&str]); 13] = [
             "tautline-partition",
             "tautline-proto",
             "tautline-report",
+            "tautline-smoother",
             "tautline-state",
             "tautline-tasks",
             "tautline-testbed",

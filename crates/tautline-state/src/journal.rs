@@ -13,7 +13,7 @@
 //!
 //! A journal is believed only if this user or root owns it and nobody else can write it or its directory. And
 //! whatever it says, no file but a setting of the kernel is written, and no directory is removed but a temporary one
-//! of this user, and groups of processes with a name of ours.
+//! of this user, groups of processes with a name of ours, and queues and filters of interfaces with a name of ours.
 
 mod file;
 
@@ -28,6 +28,7 @@ use serde_json::Value;
 pub use self::file::Look;
 use self::file::{Entries, KEPT, Layer, read, take_out};
 use crate::group::Group;
+use crate::network::NetworkObject;
 use crate::process::start_ticks;
 use crate::setting::{NewValue, Setting};
 use crate::temporary::{remove_left, temporary_name};
@@ -400,6 +401,13 @@ impl Journal {
         self.save()
     }
 
+    /// Notes an object of the network that must be gone afterwards, before it is made.
+    pub fn will_make_network_object(&mut self, object: NetworkObject) -> Result<(), StateError> {
+        let _lock = self.lock()?;
+        self.entries.network.push(object);
+        self.save()
+    }
+
     /// Puts everything back and returns the changes. Later calls do nothing.
     pub fn restore(&mut self) -> Vec<Change> {
         self.put_back();
@@ -440,6 +448,7 @@ impl Journal {
             &mut self.entries.trace_instances,
             remove_trace_instance,
         ));
+        done.extend(remove_network_objects(&mut self.entries.network));
         if self.entries.is_empty() {
             let _ = self.directory.remove(&self.name); // absent if nothing was ever noted
             self.written = false;
@@ -535,6 +544,21 @@ fn take_away(list: &mut Vec<PathBuf>, remove: fn(&Path) -> Result<(), StateError
         Err(StateError::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
         Err(_) => false,
     });
+    done
+}
+
+/// Removes them, the last first, and keeps in the list what a later start may be able to remove.
+fn remove_network_objects(objects: &mut Vec<NetworkObject>) -> Vec<String> {
+    let mut done = Vec::new();
+    let mut left = Vec::new();
+    while let Some(object) = objects.pop() {
+        match object.remove() {
+            Ok(()) => done.push(format!("{object} put back")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => left.insert(0, object),
+        }
+    }
+    *objects = left;
     done
 }
 

@@ -10,6 +10,7 @@
 //! * [`write_whole`]: a file at a path that the user named.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
+//! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
 //! * [`cpus`]: sets of CPUs.
 //! * [`policy`] and [`memory`]: scheduling of threads, and locked memory; [`namespace_cookie`]: network namespaces by
 //!   number.
@@ -24,6 +25,8 @@ pub mod group;
 pub mod journal;
 pub mod memory;
 mod namespace;
+pub mod netlink;
+pub mod network;
 pub mod policy;
 pub mod process;
 mod runtime;

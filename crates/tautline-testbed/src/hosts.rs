@@ -24,6 +24,7 @@ use thiserror::Error;
 use crate::child;
 use crate::interrupt::{self, CleanUp};
 
+pub mod cell;
 mod hardware;
 mod third;
 
@@ -495,7 +496,8 @@ fn owner(name: &str) -> Option<i32> {
     let rest = rest
         .strip_suffix("-a")
         .or_else(|| rest.strip_suffix("-b"))
-        .or_else(|| rest.strip_suffix("-c"))?;
+        .or_else(|| rest.strip_suffix("-c"))
+        .or_else(|| cell::without_node(rest))?;
     let (pid, number) = rest.split_once('.').unwrap_or((rest, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (digits(pid) && digits(number)).then(|| pid.parse().ok())?

@@ -77,6 +77,9 @@
 //! gro_flush_timeout_ns = 200000
 //! busy_poll_us = 50
 //! busy_read_us = 50
+//!
+//! [smoother]                  # for `taut smooth on`
+//! capacity_bps = 100000000    # of the switch's port in front of this node
 //! ```
 
 mod allow;
@@ -84,6 +87,7 @@ mod bus;
 mod port;
 mod rule;
 mod send_pool;
+mod smoother;
 mod tune;
 
 use std::ops::Range;
@@ -99,6 +103,7 @@ use toml::Spanned;
 pub use rule::{
     CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
 };
+pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;
 
 use crate::error::OpenError;
@@ -119,6 +124,8 @@ pub struct ServiceConfig {
     pub tune: Option<TuneConfig>,
     /// Whether `taut node run` gives up the privileges that serving does not need.
     pub confine: bool,
+    /// Smoothing of other traffic on the interface, which `taut smooth on` does.
+    pub smoother: Option<SmootherConfig>,
 }
 
 impl ServiceConfig {
@@ -130,6 +137,7 @@ impl ServiceConfig {
             allow: Vec::new(),
             tune: None,
             confine: true,
+            smoother: None,
         }
     }
 
@@ -225,6 +233,7 @@ struct Document {
     #[serde(default)]
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
+    smoother: Option<smoother::SmootherSection>,
     confine: Option<bool>,
     #[serde(default)]
     udp_port: Vec<port::UdpPortEntry>,
@@ -303,6 +312,7 @@ impl Document {
             allow: rules.collect::<Result<_, _>>()?,
             tune: self.tune.map(tune::tune).transpose()?,
             confine: self.confine.unwrap_or(true),
+            smoother: self.smoother.map(smoother::smoother).transpose()?,
         })
     }
 }
@@ -391,6 +401,7 @@ mod tests {
         assert_eq!(service.allow.len(), 1);
         assert_eq!(service.allow[0].ports, [7..=7, 10..=19]);
         assert_eq!(service.tune.unwrap().priority, Some(10));
+        assert_eq!(service.smoother.unwrap().capacity_bps, 100_000_000);
         let config = service.node;
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));
@@ -417,7 +428,7 @@ mod tests {
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
              `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
              `bus_owner`, `bus_wait_ms`, `bus_allow`, \
-             `gateway`, `neighbour`, `port`, `allow`, `tune`, `confine`, `udp_port`, `send_pool`, \
+             `gateway`, `neighbour`, `port`, `allow`, `tune`, `smoother`, `confine`, `udp_port`, `send_pool`, \
              `publish_status`"
         );
         assert_eq!(

@@ -17,6 +17,7 @@ pub mod peer;
 pub mod ping;
 pub mod recv;
 pub mod send;
+pub mod smooth;
 pub mod status;
 pub mod task;
 pub mod vbus;

@@ -4,8 +4,8 @@
 use core::fmt;
 use core::time::Duration;
 
-/// Port that grants and reports are sent from and to: the highest, so that applications need not work round it.
-pub const PORT: u16 = 4095;
+/// Port that grants and reports are sent from and to. The ports above it are those of `taut ping` and `taut echo`.
+pub const PORT: u16 = 4030;
 
 /// Version of the messages.
 pub const VERSION: u8 = 1;
@@ -185,7 +185,7 @@ fn long<const N: usize>(bytes: &[u8; N], offset: usize) -> u64 {
     u64::from_be_bytes(core::array::from_fn(|index| bytes[offset + index]))
 }
 
-const _: () = assert!(PORT == crate::wire::PortNumber::MAX.get());
+const _: () = assert!(PORT <= crate::wire::PortNumber::MAX.get());
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::group::Group;
+use crate::network::NetworkObject;
 use crate::process::Stat;
 use crate::setting::{NewValue, Setting};
 use crate::{Directory, StateError};
@@ -60,6 +61,9 @@ pub(super) struct Entries {
     pub(super) directories: Vec<PathBuf>,
     /// Trace instances, which the kernel removes with the directory alone.
     pub(super) trace_instances: Vec<PathBuf>,
+    /// Filters and queues of interfaces to remove.
+    #[serde(default)]
+    pub(super) network: Vec<NetworkObject>,
     /// Notes of the holder, which mean nothing here.
     #[serde(default)]
     pub(super) record: Option<Value>,
@@ -85,6 +89,7 @@ impl Entries {
             && self.groups.is_empty()
             && self.directories.is_empty()
             && self.trace_instances.is_empty()
+            && self.network.is_empty()
     }
 
     /// Settings that are changed, each with the value to put back.

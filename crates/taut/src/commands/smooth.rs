@@ -1,0 +1,241 @@
+//! `taut smooth`: other traffic held back, so that real-time messages are not lost in a switch.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tautline::ServiceConfig;
+use tautline_report::table;
+use tautline_smoother::{Node, Setup, Smoother, SmootherError, Status, end};
+use tautline_state::find_runtime_directory;
+
+use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::commands::peer;
+
+/// Arguments of `taut smooth`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Hold other traffic on an interface as its receivers grant, until told to end.
+    On(OnArguments),
+    /// End the smoother of an interface, or put back what a killed one left.
+    Off(OffArguments),
+    /// Show the smoothers of this network namespace: grants, rates, backlogs, waits.
+    Status(StatusArguments),
+}
+
+/// Arguments of `taut smooth on`.
+#[derive(Debug, Args)]
+struct OnArguments {
+    /// Configuration file of the node (TOML), with its interface, neighbours and a [smoother] section.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Arguments of `taut smooth off`.
+#[derive(Debug, Args)]
+struct OffArguments {
+    /// Interface whose smoother ends.
+    #[arg(value_name = "INTERFACE")]
+    interface: String,
+}
+
+/// Arguments of `taut smooth status`.
+#[derive(Debug, Args)]
+struct StatusArguments {
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Runs the action.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Action::On(arguments) => on(&arguments),
+        Action::Off(arguments) => off(&arguments),
+        Action::Status(arguments) => status(&arguments),
+    }
+}
+
+fn failed(error: &SmootherError) -> CommandError {
+    CommandError::failed(error.to_string(), error.remedy())
+}
+
+fn on(arguments: &OnArguments) -> Result<(), CommandError> {
+    let setup = setup(arguments)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| {
+            CommandError::failed(format!("cannot watch for signals: {error}"), "try again")
+        })?;
+    }
+    let mut text = format!(
+        "smoothing {} at {} Mbit/s with {} neighbours; other traffic is held once they grant\n",
+        setup.interface,
+        megabits(setup.capacity_bps),
+        setup.nodes.len()
+    );
+    let mut smoother = Smoother::begin(setup).map_err(|error| failed(&error))?;
+    for line in smoother.recovered() {
+        text += &format!("left by a killed process: {line}\n");
+    }
+    for note in smoother.notes() {
+        text += &format!("limited: {note}\n");
+    }
+    cli::print(&text)?;
+    let ended = smoother.run(&stop).map_err(|error| failed(&error));
+    drop(smoother);
+    ended?;
+    cli::print("everything is as it was before\n")
+}
+
+/// The section of the file, with the addresses of the neighbours that it means.
+fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
+    let config = ServiceConfig::from_file(&arguments.config).map_err(peer::open_error)?;
+    let usage = |what: String, remedy: &str| Err(CommandError::usage(what, remedy));
+    let Some(section) = config.smoother else {
+        return usage(
+            "the configuration has no [smoother] section".to_owned(),
+            "add it, with capacity_bps (docs/smoother.md)",
+        );
+    };
+    let Some(interface) = config.node.interface else {
+        return usage(
+            "the configuration names no interface".to_owned(),
+            "set `interface` in it",
+        );
+    };
+    let is_meant = |name: &str| {
+        section.neighbours.is_empty() || section.neighbours.iter().any(|one| one == name)
+    };
+    let table = &config.node.neighbours;
+    if let Some(unknown) = section
+        .neighbours
+        .iter()
+        .find(|name| table.by_name(name).is_none())
+    {
+        return usage(
+            format!("there is no neighbour `{unknown}`"),
+            "list it as a [[neighbour]]",
+        );
+    }
+    let nodes = table
+        .iter()
+        .map(|(_, neighbour)| neighbour)
+        .filter(|neighbour| is_meant(&neighbour.name))
+        .filter(|neighbour| !neighbour.mac.is_unspecified() && !neighbour.mac.is_group())
+        .map(|neighbour| Node {
+            name: neighbour.name.clone(),
+            mac: neighbour.mac,
+        });
+    Ok(Setup {
+        interface,
+        capacity_bps: section.capacity_bps,
+        nodes: nodes.collect(),
+    })
+}
+
+fn off(arguments: &OffArguments) -> Result<(), CommandError> {
+    let done = end(&arguments.interface).map_err(|error| failed(&error))?;
+    if done.is_empty() {
+        return cli::print(&format!("{} is not smoothed\n", arguments.interface));
+    }
+    done.iter()
+        .try_for_each(|line| cli::print(&format!("{line}\n")))
+}
+
+fn status(arguments: &StatusArguments) -> Result<(), CommandError> {
+    let directory = find_runtime_directory()
+        .map_err(|error| CommandError::failed(error.to_string(), "run as root"))?;
+    let found = match &directory {
+        Some(directory) => Status::all(directory).map_err(|error| failed(&error))?,
+        None => Vec::new(),
+    };
+    arguments.json.print(
+        || {
+            let all = found
+                .iter()
+                .map(|(status, lives)| json!({ "lives": lives, "status": status }));
+            json!({ "smoothers": all.collect::<Vec<_>>() })
+        },
+        || all_text(&found),
+    )
+}
+
+fn all_text(found: &[(Status, bool)]) -> String {
+    if found.is_empty() {
+        return "no interface of this network namespace is smoothed\n".to_owned();
+    }
+    let texts: Vec<String> = found
+        .iter()
+        .map(|(status, lives)| text(status, *lives))
+        .collect();
+    texts.join("\n")
+}
+
+fn megabits(bps: u64) -> String {
+    format!("{:.2}", bps as f64 / 1e6)
+}
+
+fn text(status: &Status, lives: bool) -> String {
+    let mut text = format!(
+        "{}: process {}{}, {} s; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
+         {} sent in real time; {} late intervals, {} strange messages\n",
+        status.interface,
+        status.pid,
+        if lives {
+            ""
+        } else {
+            " (dead: nothing is held)"
+        },
+        status.seconds,
+        megabits(status.believed_bps),
+        megabits(status.capacity_bps),
+        status.corrections,
+        megabits(status.arrived_bps),
+        megabits(status.foreign_bps),
+        megabits(status.real_time_sent_bps),
+        status.late_intervals,
+        status.strange_messages,
+    );
+    let header = [
+        "neighbour",
+        "takes part",
+        "granted",
+        "its other",
+        "its real time",
+        "its backlog B",
+        "wait µs",
+        "we hold to",
+        "our backlog B",
+        "our drops",
+        "refused",
+    ];
+    let rows = status.nodes.iter().map(|node| {
+        vec![
+            node.name.clone(),
+            if node.takes_part { "yes" } else { "no" }.to_owned(),
+            megabits(node.granted_bps),
+            megabits(node.other_bps),
+            megabits(node.real_time_bps),
+            node.backlog_bytes.to_string(),
+            node.wait_us.to_string(),
+            node.held_to_bps
+                .map_or_else(|| "not held".to_owned(), megabits),
+            node.own_backlog_bytes.to_string(),
+            node.own_drops.to_string(),
+            (node.refused + node.grants_refused).to_string(),
+        ]
+    });
+    text += &table::figures(&header, rows);
+    text
+}

@@ -1,0 +1,328 @@
+//! Queues and filters of an interface: made, changed and read by netlink.
+
+use std::io;
+
+use tautline_proto::smoother::WIRE_OVERHEAD_BYTES;
+use tautline_proto::wire::MacAddress;
+use tautline_state::netlink::{CREATE_NEW, ECHO, Request, Route, attribute, long, word};
+use tautline_state::network::{QUEUE_KIND, Side, tc_head};
+
+use crate::program::{CLASS_FIRST, CLASS_HANDLE};
+
+// linux/rtnetlink.h
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_NEWTCLASS: u16 = 40;
+const RTM_GETTCLASS: u16 = 42;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETSTATS: u16 = 94;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TC_H_ROOT: u32 = 0xffff_ffff;
+// linux/if_link.h
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_STATS_LINK_64: u16 = 1;
+// linux/gen_stats.h
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
+// linux/pkt_sched.h
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const LINKLAYER_ETHERNET: u8 = 1;
+/// Nanoseconds in a tick of the packet scheduler are two to this.
+const TICK_SHIFT: u32 = 6;
+// linux/pkt_cls.h, linux/tc_act/tc_mirred.h
+const TCA_BPF_ACT: u16 = 1;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const TCA_MIRRED_PARMS: u16 = 2;
+const TC_ACT_STOLEN: u32 = 4;
+const TCA_EGRESS_REDIR: u32 = 1;
+const ETH_P_ALL: u16 = 3;
+
+/// Place of our filters among those of an interface. Lower, and they would look before filters of others, which then
+/// would not see what is held.
+const FILTER_PRIORITY: u32 = 49_000;
+
+/// Frames that may wait for a receiver. Fewer are dropped sooner; more take memory, and wait for longer.
+const QUEUE_FRAMES: u32 = 1000;
+
+/// Bytes that a class may send before another one's turn: a full frame.
+const QUANTUM_BYTES: u32 = 1600;
+
+/// Shortest frame on the wire.
+const WIRE_BYTES_MIN: u16 = 84;
+
+/// An interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) mac: Option<MacAddress>,
+}
+
+/// The interface of this name. `ErrorKind::NotFound` if there is none.
+pub(crate) fn interface(route: &mut Route, name: &str) -> io::Result<Interface> {
+    let mut found = None;
+    let mut request = Request::new(RTM_GETLINK, 0, &[0; 16]).with_text(IFLA_IFNAME, name);
+    let answer = route.ask(&mut request, |answer| {
+        let address = attribute(answer.get(16..).unwrap_or(&[]), IFLA_ADDRESS);
+        found = word(answer, 4).map(|index| Interface {
+            index,
+            mac: address
+                .and_then(|address| address.try_into().ok())
+                .map(MacAddress),
+        });
+    });
+    match answer.err().map(|error| (error.raw_os_error(), error)) {
+        // A name that is too long is ERANGE.
+        Some((Some(libc::ENODEV | libc::EINVAL | libc::ERANGE), _)) => {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        Some((_, error)) => Err(error),
+        None => found.ok_or_else(|| io::ErrorKind::NotFound.into()),
+    }
+}
+
+/// Makes the interface that holds traffic, up, and returns its index.
+pub(crate) fn make_queue_interface(route: &mut Route, name: &str) -> io::Result<u32> {
+    let mut head = [0; 16];
+    let up = (libc::IFF_UP as u32).to_ne_bytes();
+    head[8..12].copy_from_slice(&up);
+    head[12..16].copy_from_slice(&up);
+    let mut request = Request::new(RTM_NEWLINK, CREATE_NEW, &head)
+        .with_text(IFLA_IFNAME, name)
+        .with(IFLA_TXQLEN, &QUEUE_FRAMES.to_ne_bytes())
+        .nest(IFLA_LINKINFO)
+        .with_text(IFLA_INFO_KIND, QUEUE_KIND)
+        .end();
+    route.tell(&mut request)?;
+    Ok(interface(route, name)?.index)
+}
+
+/// Gives it an HTB without classes.
+pub(crate) fn make_htb(route: &mut Route, queue: u32) -> io::Result<()> {
+    // struct tc_htb_glob: version, rate to quantum, default class, debug, direct packets.
+    let words = [3, 10, 0, 0, 0u32];
+    let mut request = Request::new(
+        RTM_NEWQDISC,
+        CREATE_NEW,
+        &tc_head(queue, CLASS_HANDLE, TC_H_ROOT, 0),
+    )
+    .with_text(TCA_KIND, "htb")
+    .nest(TCA_OPTIONS)
+    .with(TCA_HTB_INIT, &bytes_of(&words))
+    .end();
+    route.tell(&mut request)
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// `struct tc_htb_opt`.
+fn class_options(rate_bps: u64, burst_bytes: u64) -> [u8; 44] {
+    let rate = u32::try_from(rate_bps / 8).unwrap_or(u32::MAX).max(1);
+    let mut spec = [0; 12];
+    spec[1] = LINKLAYER_ETHERNET;
+    spec[2..4].copy_from_slice(&(WIRE_OVERHEAD_BYTES as u16).to_ne_bytes());
+    spec[6..8].copy_from_slice(&WIRE_BYTES_MIN.to_ne_bytes());
+    spec[8..12].copy_from_slice(&rate.to_ne_bytes());
+    let burst_ns = burst_bytes * 1_000_000_000 / u64::from(rate);
+    let ticks = u32::try_from(burst_ns >> TICK_SHIFT).unwrap_or(u32::MAX);
+    let mut options = [0; 44];
+    options[..12].copy_from_slice(&spec);
+    options[12..24].copy_from_slice(&spec);
+    // Buffers of rate and ceiling, quantum, level, priority.
+    for (field, value) in options[24..]
+        .chunks_mut(4)
+        .zip([ticks, ticks, QUANTUM_BYTES, 0, 0])
+    {
+        field.copy_from_slice(&value.to_ne_bytes());
+    }
+    options
+}
+
+/// The class of one receiver. Its requests are written once and sent again with other numbers.
+#[derive(Debug)]
+pub(crate) struct Class {
+    change: Request,
+    options_at: usize,
+    look: Request,
+}
+
+/// Counts of a class.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClassCounts {
+    /// Bytes that left, without what each frame takes beside them.
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+    pub(crate) backlog_bytes: u32,
+    pub(crate) drops: u64,
+}
+
+impl Class {
+    /// Makes it.
+    pub(crate) fn make(
+        route: &mut Route,
+        queue: u32,
+        node: usize,
+        rate_bps: u64,
+    ) -> io::Result<Self> {
+        let handle = CLASS_HANDLE | (CLASS_FIRST + node as u32);
+        let head = tc_head(queue, handle, CLASS_HANDLE, 0);
+        let begin = |flags| {
+            Request::new(RTM_NEWTCLASS, flags, &head)
+                .with_text(TCA_KIND, "htb")
+                .nest(TCA_OPTIONS)
+        };
+        let options = class_options(rate_bps, tautline_proto::smoother::FRAME_BYTES);
+        let mut make = begin(CREATE_NEW).with(TCA_HTB_PARMS, &options).end();
+        route.tell(&mut make)?;
+        let change = begin(0);
+        let options_at = change.len() + 4;
+        Ok(Self {
+            change: change.with(TCA_HTB_PARMS, &options).end(),
+            options_at,
+            look: Request::new(RTM_GETTCLASS, ECHO, &head),
+        })
+    }
+
+    pub(crate) fn set(
+        &mut self,
+        route: &mut Route,
+        rate_bps: u64,
+        burst_bytes: u64,
+    ) -> io::Result<()> {
+        let options = class_options(rate_bps, burst_bytes);
+        self.change.overwrite(self.options_at, &options);
+        route.tell(&mut self.change)
+    }
+
+    pub(crate) fn counts(&mut self, route: &mut Route) -> io::Result<ClassCounts> {
+        let mut counts = ClassCounts::default();
+        route.ask(&mut self.look, |answer| {
+            let attributes = answer.get(20..).unwrap_or(&[]);
+            let Some(stats) = attribute(attributes, TCA_STATS2) else {
+                return;
+            };
+            if let Some(basic) = attribute(stats, TCA_STATS_BASIC) {
+                counts.bytes = long(basic, 0).unwrap_or(0);
+                counts.packets = u64::from(word(basic, 8).unwrap_or(0));
+            }
+            if let Some(queue) = attribute(stats, TCA_STATS_QUEUE) {
+                counts.backlog_bytes = word(queue, 4).unwrap_or(0);
+                counts.drops = u64::from(word(queue, 8).unwrap_or(0));
+            }
+        })?;
+        Ok(counts)
+    }
+}
+
+/// Makes the place for filters on an interface (`clsact`).
+pub(crate) fn make_filter_place(route: &mut Route, interface: u32) -> io::Result<()> {
+    let head = tc_head(interface, 0xffff_0000, 0xffff_fff1, 0);
+    route.tell(&mut Request::new(RTM_NEWQDISC, CREATE_NEW, &head).with_text(TCA_KIND, "clsact"))
+}
+
+/// Adds a BPF filter. What it matches goes to the interface `redirect`, if one is given.
+pub(crate) fn add_filter(
+    route: &mut Route,
+    interface: u32,
+    parent: u32,
+    (name, program): (&str, i32),
+    redirect: Option<u32>,
+) -> io::Result<()> {
+    let info = FILTER_PRIORITY << 16 | u32::from(ETH_P_ALL.to_be());
+    let mut request = Request::new(
+        RTM_NEWTFILTER,
+        CREATE_NEW,
+        &tc_head(interface, 0, parent, info),
+    )
+    .with_text(TCA_KIND, "bpf")
+    .nest(TCA_OPTIONS)
+    .with(TCA_BPF_FD, &program.to_ne_bytes())
+    .with_text(TCA_BPF_NAME, name);
+    if let Some(to) = redirect {
+        // struct tc_mirred: index, capabilities, action, two counts, what to do, where to.
+        let words = [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, to];
+        request = request
+            .nest(TCA_BPF_ACT)
+            .nest(1) // the first action
+            .with_text(TCA_ACT_KIND, "mirred")
+            .nest(TCA_ACT_OPTIONS)
+            .with(TCA_MIRRED_PARMS, &bytes_of(&words))
+            .end()
+            .end()
+            .end();
+    }
+    route.tell(&mut request.end())
+}
+
+/// Parent of filters of an interface's side.
+pub(crate) const fn parent_of(side: Side) -> u32 {
+    side.parent()
+}
+
+/// Counts of an interface.
+#[derive(Debug)]
+pub(crate) struct InterfaceStats {
+    look: Request,
+}
+
+/// Bytes on the wire that an interface has received and sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WireBytes {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+}
+
+impl InterfaceStats {
+    pub(crate) fn of(interface: u32) -> Self {
+        // struct if_stats_msg: family and padding, index, mask of what is wanted.
+        let words = [0, interface, 1 << (IFLA_STATS_LINK_64 - 1)];
+        Self {
+            look: Request::new(RTM_GETSTATS, 0, &bytes_of(&words)),
+        }
+    }
+
+    pub(crate) fn read(&mut self, route: &mut Route) -> io::Result<WireBytes> {
+        let mut bytes = WireBytes::default();
+        route.ask(&mut self.look, |answer| {
+            let attributes = answer.get(12..).unwrap_or(&[]);
+            if let Some(stats) = attribute(attributes, IFLA_STATS_LINK_64) {
+                // struct rtnl_link_stats64: packets received and sent, bytes received and sent.
+                let field = |index: usize| long(stats, 8 * index).unwrap_or(0);
+                bytes.received = field(2) + field(0) * WIRE_OVERHEAD_BYTES;
+                bytes.sent = field(3) + field(1) * WIRE_OVERHEAD_BYTES;
+            }
+        })?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_written_as_the_kernel_reads_it() {
+        let options = class_options(8_000_000, 1538);
+        let field = |at: usize| word(&options, at).unwrap();
+        assert_eq!((field(8), field(20)), (1_000_000, 1_000_000));
+        assert_eq!(options[1], LINKLAYER_ETHERNET);
+        assert_eq!(options[2..4], 24u16.to_ne_bytes());
+        assert_eq!(field(24), 1_538_000 >> TICK_SHIFT);
+        assert_eq!((field(32), field(36), field(40)), (1600, 0, 0));
+        // Nothing overflows, whatever is asked for.
+        class_options(u64::MAX, 1538);
+        assert_eq!(word(&class_options(0, 1538), 8), Some(1));
+    }
+}

@@ -1,0 +1,76 @@
+//! State of a running smoother, in a file of the runtime directory.
+
+use serde::{Deserialize, Serialize};
+use tautline_state::{Directory, StateError};
+
+/// Longest status. A node takes some hundred bytes.
+const STATUS_BYTES_MAX: usize = 64 << 10;
+
+/// State of a smoother, written once a second.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The interface.
+    pub interface: String,
+    /// Process that smooths it.
+    pub pid: u32,
+    /// Seconds since it began.
+    pub seconds: u64,
+    /// Capacity of the port as configured, and as it is believed now, in bits a second.
+    pub capacity_bps: u64,
+    /// Capacity that is believed now.
+    pub believed_bps: u64,
+    /// Times that the belief was lowered because a queue stood.
+    pub corrections: u64,
+    /// Bits a second that arrive, of all kinds.
+    pub arrived_bps: u64,
+    /// Bits a second from nodes that are not listed.
+    pub foreign_bps: u64,
+    /// Real-time bits a second that this node sends.
+    pub real_time_sent_bps: u64,
+    /// Intervals that began more than one interval late.
+    pub late_intervals: u64,
+    /// Messages of nodes that are not listed, and others that could not be read.
+    pub strange_messages: u64,
+    /// The nodes.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// State towards one node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether its reports come.
+    pub takes_part: bool,
+    /// Rate granted to it.
+    pub granted_bps: u64,
+    /// Other traffic that arrives from it.
+    pub other_bps: u64,
+    /// Real-time traffic that it sends.
+    pub real_time_bps: u64,
+    /// Bytes that wait there, as it says.
+    pub backlog_bytes: u32,
+    /// Time of its last report in the queue of the switch, in microseconds.
+    pub wait_us: u64,
+    /// Reports of it that were refused.
+    pub refused: u64,
+    /// Rate to which our other traffic to it is held; none: it leaves at once.
+    pub held_to_bps: Option<u64>,
+    /// Bytes that wait here for it.
+    pub own_backlog_bytes: u32,
+    /// Frames for it that found no room.
+    pub own_drops: u64,
+    /// Grants of it that were refused.
+    pub grants_refused: u64,
+}
+
+/// Reads the status in a directory; `None` if there is none.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read_status(directory: &Directory, name: &str) -> Result<Option<Status>, StateError> {
+    match directory.read(name, STATUS_BYTES_MAX) {
+        Err(error) if error.is_absent() => Ok(None),
+        text => Ok(serde_json::from_slice(&text?).ok()),
+    }
+}

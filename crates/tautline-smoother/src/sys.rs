@@ -1,0 +1,150 @@
+//! System calls that need unsafe code or care: clocks, and the socket of grants and reports.
+#![allow(unsafe_code)] // setsockopt of a packet socket has no safe form
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tautline_proto::smoother::message::PORT;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::ETHERTYPE_DEFAULT;
+
+/// Bytes of the longest frame that matters: a report. The rest of a longer one is not read.
+pub(crate) const FRAME_BYTES: usize = 128;
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Now on `CLOCK_MONOTONIC`, which the programs use too.
+pub(crate) fn now() -> Instant {
+    Instant::from_nanos(nanos(ClockId::Monotonic))
+}
+
+/// A packet socket for grants and reports on one interface, which sends past the queueing discipline.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    socket: OwnedFd,
+}
+
+impl ControlSocket {
+    pub(crate) fn open(interface: u32) -> io::Result<Self> {
+        // Protocol 0: nothing is queued before the filter is in place.
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: a call without pointers; the descriptor that it returns is ours.
+        let socket =
+            unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?) };
+        let filter = port_filter();
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
+        // SAFETY: all bytes zero is a valid sockaddr_ll.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ETHERTYPE_DEFAULT.to_be();
+        address.sll_ifindex = interface as i32;
+        // SAFETY: the address is readable for the size given with it, and lives.
+        check(unsafe {
+            libc::bind(
+                socket.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        })?;
+        Ok(Self { socket })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.socket, frame, rustix::net::SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    /// The next frame and when it arrived; `None` if there is none.
+    pub(crate) fn receive(
+        &self,
+        frame: &mut [u8; FRAME_BYTES],
+    ) -> io::Result<Option<(usize, Instant)>> {
+        use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+        let mut ancillary = nix::cmsg_space!(libc::timespec);
+        let mut parts = [io::IoSliceMut::new(frame)];
+        let received = recvmsg::<()>(
+            self.socket.as_raw_fd(),
+            &mut parts,
+            Some(&mut ancillary),
+            MsgFlags::MSG_DONTWAIT,
+        );
+        let message = match received {
+            Err(nix::errno::Errno::EAGAIN) => return Ok(None),
+            message => message?,
+        };
+        let mut age = Duration::ZERO;
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmTimestampns(stamp) = part {
+                let stamp = stamp.tv_sec() as u64 * 1_000_000_000 + stamp.tv_nsec() as u64;
+                // A stamp is on the clock that is set; a step of it must not make a message old.
+                let nanos = nanos(ClockId::Realtime).saturating_sub(stamp);
+                age = Duration::from_nanos(nanos).min(AGE_MAX);
+            }
+        }
+        let arrival = now().as_nanos().saturating_sub(age.as_nanos() as u64);
+        Ok(Some((message.bytes, Instant::from_nanos(arrival))))
+    }
+}
+
+/// Longest time that a frame is believed to have waited for this process.
+const AGE_MAX: Duration = Duration::from_millis(100);
+
+/// Keeps frames to our port that came to us, and not those that leave or pass by.
+fn port_filter() -> [libc::sock_filter; 6] {
+    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    };
+    let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+    let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    let load_half = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let keep = libc::BPF_RET | libc::BPF_K;
+    [
+        statement(load_byte, 0, 0, packet_type),
+        statement(equal, 0, 3, u32::from(libc::PACKET_HOST)),
+        statement(load_half, 0, 0, 14),
+        statement(equal, 0, 1, u32::from(PORT)),
+        statement(keep, 0, 0, FRAME_BYTES as u32),
+        statement(keep, 0, 0, 0),
+    ]
+}
+
+fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: `value` is readable for its size and lives through the call; for a filter it holds the address of its
+    // instructions, which live as long.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}

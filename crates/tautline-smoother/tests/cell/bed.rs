@@ -1,0 +1,230 @@
+//! A cell with smoothers on its nodes, and traffic between them.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use tautline_proto::wire::MacAddress;
+use tautline_smoother::{Node, Setup, Smoother, Status};
+use tautline_state::runtime_directory;
+use tautline_testbed::hosts::cell::{Cell, INTERFACE, Port};
+use tautline_testbed::hosts::may_create;
+
+pub(crate) const PORT: Port = Port {
+    rate_bps: 89_110_000,
+    queue_frames: 64,
+    priorities: false,
+};
+
+/// UDP port of real-time messages in their UDP form: Tautline port 2.
+const REAL_TIME_PORT: u16 = 21_571;
+const OTHER_PORT: u16 = 5000;
+/// Bytes of each datagram: a full frame.
+const DATAGRAM: usize = 1472;
+const RELAXED: Ordering = Ordering::Relaxed;
+
+/// A cell, or nothing where this process may not make one.
+pub(crate) fn cell(senders: usize) -> Option<Cell> {
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return None;
+    }
+    Some(Cell::create(senders, &PORT).unwrap())
+}
+
+/// The setup of a node that lists some others.
+pub(crate) fn setup(cell: &Cell, capacity_bps: u64, others: &[usize]) -> Setup {
+    let nodes = others.iter().map(|node| Node {
+        name: format!("n{node}"),
+        mac: MacAddress(cell.mac(*node)),
+    });
+    Setup {
+        interface: INTERFACE.to_owned(),
+        capacity_bps,
+        nodes: nodes.collect(),
+    }
+}
+
+/// Runs a smoother at a node, on a thread, until `stop`.
+pub(crate) fn smooth<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    cell: &'env Cell,
+    node: usize,
+    setup: Setup,
+    stop: &'env AtomicBool,
+) -> ScopedJoinHandle<'scope, ()> {
+    scope.spawn(move || {
+        cell.enter(node).unwrap();
+        let mut smoother = Smoother::begin(setup).unwrap();
+        smoother.run(stop).unwrap();
+    })
+}
+
+/// The status of a node's smoother as soon as there is one that `is_wanted`.
+pub(crate) fn status(
+    cell: &Cell,
+    node: usize,
+    is_wanted: impl Fn(&Status) -> bool + Sync,
+) -> Status {
+    let look = || {
+        let directory = runtime_directory().unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            match Status::of(&directory, INTERFACE).unwrap() {
+                Some(status) if is_wanted(&status) => return status,
+                _ => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        panic!("no such status of node {node} within 20 s");
+    };
+    cell.inside(node, look).unwrap()
+}
+
+/// Environment of a child that smooths.
+const CHILD_CAPACITY: &str = "TAUT_TEST_CAPACITY";
+const CHILD_MACS: &str = "TAUT_TEST_MACS";
+
+/// Starts a process that smooths a node; it dies with the calling thread.
+pub(crate) fn child(cell: &Cell, node: usize, capacity_bps: u64, others: &[usize]) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let macs: Vec<String> = others
+        .iter()
+        .map(|other| MacAddress(cell.mac(*other)).to_string())
+        .collect();
+    let mut command: Command = cell.command(node, program.to_str().unwrap());
+    command
+        .args(["child_that_smooths", "--exact", "--ignored", "--nocapture"])
+        .env(CHILD_CAPACITY, capacity_bps.to_string())
+        .env(CHILD_MACS, macs.join(","))
+        .spawn()
+        .unwrap()
+}
+
+/// Work of that process.
+pub(crate) fn run_child() {
+    let Ok(capacity) = std::env::var(CHILD_CAPACITY) else {
+        return; // called as a test
+    };
+    let macs = std::env::var(CHILD_MACS).unwrap();
+    let nodes = macs.split(',').map(|mac| Node {
+        name: mac.to_owned(),
+        mac: mac.parse().unwrap(),
+    });
+    let mut smoother = Smoother::begin(Setup {
+        interface: INTERFACE.to_owned(),
+        capacity_bps: capacity.parse().unwrap(),
+        nodes: nodes.collect(),
+    })
+    .unwrap();
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let (stop, signalled) = std::os::unix::net::UnixStream::pair().unwrap();
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signalled).unwrap();
+    thread::spawn(move || {
+        let mut byte = [0];
+        let _ = std::io::Read::read(&mut &stop, &mut byte);
+        STOP.store(true, RELAXED);
+    });
+    smoother.run(&STOP).unwrap();
+}
+
+/// Counts of traffic through the port.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) real_time_sent: AtomicU64,
+    pub(crate) real_time_received: AtomicU64,
+    pub(crate) other_received_bytes: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Traffic {
+    /// Starts the receiver, and on each sender real-time and other traffic of these rates, datagrams a second.
+    pub(crate) fn start<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        cell: &'env Cell,
+        real_time: f64,
+        other: f64,
+    ) {
+        for (port, count) in [
+            (REAL_TIME_PORT, &self.real_time_received),
+            (OTHER_PORT, &self.other_received_bytes),
+        ] {
+            scope.spawn(move || {
+                cell.enter(cell.receiver()).unwrap();
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
+                let timeout = Some(Duration::from_millis(50));
+                socket.set_read_timeout(timeout).unwrap();
+                let mut datagram = [0; DATAGRAM];
+                while !self.stop.load(RELAXED) {
+                    if let Ok(length) = socket.recv(&mut datagram) {
+                        let amount = if port == REAL_TIME_PORT {
+                            1
+                        } else {
+                            length as u64
+                        };
+                        count.fetch_add(amount, RELAXED);
+                    }
+                }
+            });
+        }
+        let to = cell.address(cell.receiver());
+        for node in 0..cell.senders() {
+            for (port, rate) in [(REAL_TIME_PORT, real_time), (OTHER_PORT, other)] {
+                scope.spawn(move || {
+                    cell.enter(node).unwrap();
+                    self.send(to, port, rate);
+                });
+            }
+        }
+    }
+
+    /// Sends at a steady rate. Datagrams that a full buffer refuses are not sent.
+    fn send(&self, to: Ipv4Addr, port: u16, rate: f64) {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        socket.connect((to, port)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let gap = Duration::from_secs_f64(1.0 / rate);
+        let mut due = Instant::now();
+        while !self.stop.load(RELAXED) {
+            let sent = socket.send(&[0; DATAGRAM]).is_ok();
+            if port == REAL_TIME_PORT {
+                self.real_time_sent.fetch_add(u64::from(sent), RELAXED);
+            }
+            due += gap;
+            let now = Instant::now();
+            match due.checked_duration_since(now) {
+                Some(left) => thread::sleep(left),
+                // A burst does not make up for missed datagrams.
+                None if now - due > Duration::from_millis(20) => due = now,
+                None => {}
+            }
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, RELAXED);
+    }
+
+    /// Share of real-time messages that were lost, and megabits a second of other traffic that arrived, in a time.
+    pub(crate) fn measure(&self, time: Duration) -> (f64, f64) {
+        let counts = || {
+            (
+                self.real_time_sent.load(RELAXED) as f64,
+                self.real_time_received.load(RELAXED) as f64,
+                self.other_received_bytes.load(RELAXED) as f64,
+            )
+        };
+        let before = counts();
+        let begin = Instant::now();
+        thread::sleep(time);
+        let after = counts();
+        let seconds = begin.elapsed().as_secs_f64();
+        let sent = after.0 - before.0;
+        let lost = sent - (after.1 - before.1);
+        let megabits = (after.2 - before.2) * 8.0 / 1e6 / seconds;
+        println!("{lost} of {sent} real-time messages lost, other {megabits:.1} Mbit/s");
+        (lost.max(0.0) / sent.max(1.0), megabits)
+    }
+}

@@ -1,0 +1,399 @@
+//! The smoother in a cell of network namespaces: several senders, one receiver behind a port of 89.11 Mbit/s with a
+//! queue of 64 frames, real UDP and TCP.
+
+mod bed;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bed::{Traffic, cell, child, setup, smooth, status};
+use rustix::process::{Pid, Signal, kill_process};
+use tautline_smoother::{Smoother, SmootherError, Status, end};
+use tautline_testbed::hosts::cell::{Cell, INTERFACE};
+
+const CAPACITY_BPS: u64 = 89_110_000;
+const RELAXED: Ordering = Ordering::Relaxed;
+/// Rates of the paper: 4.85 and 30.32 Mbit/s in full frames.
+const REAL_TIME: f64 = 400.0;
+const OTHER: f64 = 2500.0;
+
+/// Work of the processes that other tests start.
+#[test]
+#[ignore = "started by other tests"]
+fn child_that_smooths() {
+    bed::run_child();
+}
+
+/// Ends the threads of a test, also when it fails: a scope waits for them.
+struct Ends<'a>(&'a AtomicBool, Option<&'a Traffic>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, RELAXED);
+        if let Some(traffic) = self.1 {
+            traffic.stop();
+        }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+fn is_held(status: &Status) -> bool {
+    status.nodes.iter().any(|node| node.held_to_bps.is_some())
+}
+
+/// Everything that `tc` and `ip` show of a node's interface, without counters.
+fn state_of(cell: &Cell, node: usize) -> String {
+    let mut text = String::new();
+    for line in [
+        "tc qdisc show",
+        "tc filter show dev taut0 egress",
+        "tc filter show dev taut0 ingress",
+        "tc class show dev taut0",
+        "ip -details link show",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        text += &cell.run(node, words[0], &words[1..]).unwrap();
+    }
+    text
+}
+
+/// Gives a node a queueing discipline and a filter of its own.
+fn furnish(cell: &Cell, node: usize) {
+    for line in [
+        "qdisc add dev taut0 root handle 8: pfifo limit 777",
+        "qdisc add dev taut0 clsact",
+        "filter add dev taut0 egress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:9",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        cell.run(node, "tc", &words).unwrap();
+    }
+}
+
+#[test]
+fn with_grants_fewer_real_time_messages_are_lost_and_others_keep_the_port() {
+    let Some(cell) = cell(3) else { return };
+    let traffic = Traffic::default();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        thread::sleep(Duration::from_millis(500));
+        let (lost_before, _) = traffic.measure(Duration::from_secs(2));
+        assert!(lost_before > 0.03, "the port is not overloaded");
+        let receiver = cell.receiver();
+        smooth(
+            scope,
+            &cell,
+            receiver,
+            setup(&cell, CAPACITY_BPS, &[0, 1, 2]),
+            &stop,
+        );
+        for node in 0..receiver {
+            smooth(
+                scope,
+                &cell,
+                node,
+                setup(&cell, CAPACITY_BPS, &[receiver]),
+                &stop,
+            );
+        }
+        for node in 0..receiver {
+            status(&cell, node, is_held);
+        }
+        thread::sleep(Duration::from_millis(500));
+        let (lost, megabits) = traffic.measure(Duration::from_secs(3));
+        assert!(lost < lost_before / 5.0, "{lost} after {lost_before}");
+        assert!(megabits > 35.0, "others keep what is left");
+        let status = status(&cell, receiver, |status| {
+            status.nodes.iter().all(|node| node.takes_part)
+        });
+        let granted: u64 = status.nodes.iter().map(|node| node.granted_bps).sum();
+        assert!(
+            granted < CAPACITY_BPS - 10_000_000,
+            "real time is subtracted: {granted}"
+        );
+    });
+}
+
+#[test]
+fn tcp_is_held_and_connections_that_were_open_lose_their_long_segments() {
+    let Some(cell) = cell(1) else { return };
+    let received = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let received_in = |time| {
+        let before = received.load(RELAXED);
+        thread::sleep(time);
+        (received.load(RELAXED) - before) as f64 * 8.0 / 1e6 / time.as_secs_f64()
+    };
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, None);
+        let listener = cell
+            .inside(1, || TcpListener::bind("0.0.0.0:5001").unwrap())
+            .unwrap();
+        let received = &received;
+        let stop = &stop;
+        scope.spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(length) = stream.read(&mut bytes) {
+                if length == 0 {
+                    return;
+                }
+                received.fetch_add(length as u64, RELAXED);
+            }
+        });
+        let stream = cell
+            .inside(0, || TcpStream::connect((cell.address(1), 5001)).unwrap())
+            .unwrap();
+        scope.spawn(move || {
+            let mut stream = &stream;
+            stream
+                .set_write_timeout(Some(Duration::from_millis(100)))
+                .unwrap();
+            while !stop.load(RELAXED) {
+                let _ = stream.write(&[0; 1 << 14]);
+            }
+            stream.shutdown(std::net::Shutdown::Both).unwrap();
+        });
+        assert!(received_in(Duration::from_secs(1)) > 30.0, "not held yet");
+        // The receiver believes in a port of a tenth.
+        let small = CAPACITY_BPS / 10;
+        smooth(scope, &cell, 1, setup(&cell, small, &[0]), stop);
+        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), stop);
+        status(&cell, 0, is_held);
+        thread::sleep(Duration::from_secs(1));
+        let megabits = received_in(Duration::from_secs(2));
+        assert!((1.0..9.5).contains(&megabits), "{megabits} Mbit/s");
+        let link = cell.run(0, "ip", &["-details", "link", "show", INTERFACE]);
+        assert!(link.unwrap().contains("gso_max_segs 1 "));
+    });
+}
+
+#[test]
+fn a_stopped_and_a_killed_smoother_hold_nothing_after_a_second() {
+    let Some(cell) = cell(1) else { return };
+    furnish(&cell, 0);
+    let before = state_of(&cell, 0);
+    let traffic = Traffic::default();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        smooth(scope, &cell, 1, setup(&cell, 10_000_000, &[0]), &stop);
+        let mut smoother = child(&cell, 0, CAPACITY_BPS, &[1]);
+        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        status(&cell, 0, is_held);
+        thread::sleep(Duration::from_secs(1));
+        let (_, held) = traffic.measure(Duration::from_secs(1));
+        assert!(held < 9.0, "{held}");
+        signal(&smoother, Signal::STOP);
+        thread::sleep(Duration::from_secs(1));
+        let (_, stopped) = traffic.measure(Duration::from_secs(1));
+        assert!(stopped > 15.0, "{stopped} while it is stopped");
+        signal(&smoother, Signal::CONT);
+        thread::sleep(Duration::from_secs(2));
+        let (_, again) = traffic.measure(Duration::from_secs(1));
+        assert!(again < 9.0, "{again}");
+        signal(&smoother, Signal::KILL);
+        smoother.wait().unwrap();
+        thread::sleep(Duration::from_secs(1));
+        let (_, killed) = traffic.measure(Duration::from_secs(1));
+        assert!(killed > 15.0, "{killed} after it was killed");
+    });
+    // Its filters are left, and hold nothing. They go with `taut smooth off`, and with the next start.
+    assert!(state_of(&cell, 0).contains("taut-hold"));
+    let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
+    assert!(done.len() >= 4, "{done:?}");
+    assert_eq!(state_of(&cell, 0), before);
+}
+
+#[test]
+fn a_receiver_that_is_killed_holds_nobody_after_a_second() {
+    let Some(cell) = cell(1) else { return };
+    let traffic = Traffic::default();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        let mut receiver = child(&cell, 1, 10_000_000, &[0]);
+        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), &stop);
+        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        status(&cell, 0, is_held);
+        signal(&receiver, Signal::KILL);
+        receiver.wait().unwrap();
+        thread::sleep(Duration::from_secs(1));
+        let status = status(&cell, 0, |status| !is_held(status));
+        assert_eq!(status.nodes[0].held_to_bps, None);
+        let (_, free) = traffic.measure(Duration::from_secs(1));
+        assert!(free > 15.0, "{free}");
+    });
+}
+
+#[test]
+fn the_interface_is_as_it_was_after_the_end() {
+    let Some(cell) = cell(1) else { return };
+    let plain = state_of(&cell, 1);
+    furnish(&cell, 0);
+    let furnished = state_of(&cell, 0);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, None);
+        for (node, other) in [(0, 1), (1, 0)] {
+            smooth(
+                scope,
+                &cell,
+                node,
+                setup(&cell, CAPACITY_BPS, &[other]),
+                &stop,
+            );
+        }
+        status(&cell, 0, is_held);
+        let meanwhile = state_of(&cell, 0);
+        for line in furnished.lines().filter(|line| line.contains("pfifo 8:")) {
+            assert!(meanwhile.contains(line), "{line}");
+        }
+        assert!(meanwhile.contains("taut-hold") && meanwhile.contains("htb 7a75:"));
+    });
+    assert_eq!(state_of(&cell, 0), furnished);
+    assert_eq!(state_of(&cell, 1), plain);
+}
+
+#[test]
+fn a_filter_of_somebody_else_that_came_meanwhile_stays() {
+    let Some(cell) = cell(1) else { return };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, None);
+        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), &stop);
+        status(&cell, 0, |_| true);
+        let line = "filter add dev taut0 ingress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:9";
+        let words: Vec<&str> = line.split(' ').collect();
+        cell.run(0, "tc", &words).unwrap();
+    });
+    let left = state_of(&cell, 0);
+    assert!(left.contains("clsact") && left.contains("pref 7"), "{left}");
+    assert!(
+        !left.contains("taut-count") && !left.contains("taut-hold"),
+        "{left}"
+    );
+}
+
+#[test]
+fn a_second_smoother_is_refused_and_off_ends_the_first() {
+    let Some(cell) = cell(1) else { return };
+    let before = state_of(&cell, 0);
+    let mut first = child(&cell, 0, CAPACITY_BPS, &[1]);
+    status(&cell, 0, |_| true);
+    let second = cell
+        .inside(0, || Smoother::begin(setup(&cell, CAPACITY_BPS, &[1])))
+        .unwrap();
+    let error = second.unwrap_err();
+    assert!(matches!(&error, SmootherError::Journal(_)), "{error}");
+    let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
+    assert!(done[0].contains("ended"), "{done:?}");
+    assert!(first.wait().unwrap().success());
+    assert_eq!(state_of(&cell, 0), before);
+    assert!(
+        cell.inside(0, || end(INTERFACE).unwrap())
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn grants_of_a_node_that_is_no_neighbour_do_not_count() {
+    let Some(cell) = cell(2) else { return };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, None);
+        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[2]), &stop);
+        smooth(scope, &cell, 1, setup(&cell, 1_000_000, &[0]), &stop);
+        let status = status(&cell, 0, |status| status.strange_messages > 3);
+        assert!(!is_held(&status), "{status:?}");
+    });
+}
+
+#[test]
+fn an_interface_that_goes_down_and_is_renamed_is_smoothed_on() {
+    let Some(cell) = cell(1) else { return };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, None);
+        for (node, other) in [(0, 1), (1, 0)] {
+            smooth(
+                scope,
+                &cell,
+                node,
+                setup(&cell, CAPACITY_BPS, &[other]),
+                &stop,
+            );
+        }
+        status(&cell, 0, is_held);
+        for line in [
+            "link set taut0 down",
+            "link set taut0 name other0",
+            "link set other0 up",
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            cell.run(0, "ip", &words).unwrap();
+            thread::sleep(Duration::from_millis(300));
+        }
+        let seconds = status(&cell, 0, |_| true).seconds;
+        status(&cell, 0, |status| {
+            status.seconds > seconds + 2 && is_held(status)
+        });
+    });
+    let left = cell.run(0, "tc", &["filter", "show", "dev", "other0", "egress"]);
+    assert_eq!(left.unwrap(), "");
+}
+
+#[test]
+fn what_cannot_be_smoothed_is_refused_with_a_reason() {
+    let Some(cell) = cell(1) else { return };
+    let before = state_of(&cell, 0);
+    let begin = |change: &(dyn Fn(&mut tautline_smoother::Setup) + Sync)| {
+        let mut setup = setup(&cell, CAPACITY_BPS, &[1]);
+        change(&mut setup);
+        cell.inside(0, || Smoother::begin(setup).unwrap_err())
+            .unwrap()
+    };
+    let error = begin(&|setup| setup.interface = "absent0".to_owned());
+    assert!(matches!(error, SmootherError::NoInterface(_)), "{error}");
+    let error = begin(&|setup| setup.interface = "lo".to_owned());
+    assert!(matches!(error, SmootherError::NoEthernet(_)), "{error}");
+    for change in [
+        |setup: &mut tautline_smoother::Setup| setup.nodes.clear(),
+        |setup: &mut tautline_smoother::Setup| setup.nodes.push(setup.nodes[0].clone()),
+        |setup: &mut tautline_smoother::Setup| setup.capacity_bps = 5,
+    ] {
+        let error = begin(&change);
+        assert!(matches!(error, SmootherError::Setup(_)), "{error}");
+    }
+    // A thread without privilege.
+    let setup = setup(&cell, CAPACITY_BPS, &[1]);
+    let error = cell
+        .inside(0, || {
+            use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+            let none = CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            };
+            set_capabilities(None, none).unwrap();
+            Smoother::begin(setup).unwrap_err()
+        })
+        .unwrap();
+    let is_refused = matches!(
+        error,
+        SmootherError::NotPrivileged { .. } | SmootherError::Program(_)
+    );
+    assert!(is_refused, "{error}");
+    assert!(error.remedy().contains("root"), "{}", error.remedy());
+    assert_eq!(state_of(&cell, 0), before);
+}

@@ -1,0 +1,305 @@
+//! Objects of the network that are made for a time: queues of our own, filters, and a limit of an interface. The
+//! journal removes them when their process has died.
+//!
+//! An interface is meant by its index, since it may be renamed meanwhile. Whatever a journal says, only interfaces of
+//! kind `ifb` and BPF filters are removed, and only with a name that begins with [`PREFIX`]; a limit is put back only
+//! while it is the one that was set.
+
+use std::fmt;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::netlink::{DUMP, Request, Route, attribute, text, word};
+
+/// Beginning of the names of our interfaces and filters.
+pub const PREFIX: &str = "taut";
+
+/// Kind of the interfaces that hold traffic.
+pub const QUEUE_KIND: &str = "ifb";
+
+// linux/rtnetlink.h
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const RTM_DELQDISC: u16 = 37;
+const RTM_GETQDISC: u16 = 38;
+const RTM_DELTFILTER: u16 = 45;
+const RTM_GETTFILTER: u16 = 46;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+// linux/if_link.h
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
+// linux/pkt_cls.h
+const TCA_BPF_NAME: u16 = 7;
+/// Bytes of `struct ifinfomsg` and of `struct tcmsg`.
+const LINK_HEAD_BYTES: usize = 16;
+const TC_HEAD_BYTES: usize = 20;
+/// `clsact`: its handle and the parents of its filters.
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+
+/// Side of an interface on which a filter looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// Frames that arrive.
+    Ingress,
+    /// Frames that leave.
+    Egress,
+}
+
+impl Side {
+    /// Parent of the filters there.
+    #[must_use]
+    pub const fn parent(self) -> u32 {
+        match self {
+            Self::Ingress => 0xffff_fff2,
+            Self::Egress => 0xffff_fff3,
+        }
+    }
+}
+
+/// Something that was made and must be gone afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkObject {
+    /// An interface of kind `ifb`.
+    Queue {
+        /// Its name, which begins with [`PREFIX`].
+        name: String,
+    },
+    /// The place for filters on an interface (`clsact`). It stays if somebody else has a filter there.
+    FilterPlace {
+        /// Index of the interface.
+        interface: u32,
+    },
+    /// A BPF filter on an interface.
+    Filter {
+        /// Index of the interface.
+        interface: u32,
+        /// Side on which it looks.
+        side: Side,
+        /// Its name, which begins with [`PREFIX`].
+        name: String,
+    },
+    /// The most segments that the stack hands to an interface at once.
+    SegmentLimit {
+        /// Index of the interface.
+        interface: u32,
+        /// Value before.
+        before: u32,
+        /// Value meanwhile.
+        after: u32,
+    },
+}
+
+impl fmt::Display for NetworkObject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue { name } => write!(formatter, "interface {name}"),
+            Self::FilterPlace { interface } => write!(formatter, "clsact of interface {interface}"),
+            Self::Filter {
+                interface,
+                side,
+                name,
+            } => write!(
+                formatter,
+                "filter {name} of interface {interface} ({side:?})"
+            ),
+            Self::SegmentLimit { interface, .. } => {
+                write!(formatter, "segment limit of interface {interface}")
+            }
+        }
+    }
+}
+
+impl NetworkObject {
+    /// Removes it, in the calling thread's network namespace. `ErrorKind::NotFound` if it is gone, or not ours.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove(&self) -> io::Result<()> {
+        let mut route = Route::open()?;
+        match self {
+            Self::Queue { name } => remove_queue(&mut route, name),
+            Self::FilterPlace { interface } => remove_filter_place(&mut route, *interface),
+            Self::Filter {
+                interface,
+                side,
+                name,
+            } => remove_filters(&mut route, *interface, *side, name),
+            Self::SegmentLimit {
+                interface,
+                before,
+                after,
+            } => {
+                if segment_limit(&mut route, *interface)? == *after {
+                    set_segment_limit(&mut route, *interface, *before)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// `struct ifinfomsg`.
+fn link_head(interface: u32) -> [u8; LINK_HEAD_BYTES] {
+    let mut head = [0; LINK_HEAD_BYTES];
+    head[4..8].copy_from_slice(&interface.to_ne_bytes());
+    head
+}
+
+/// `struct tcmsg`.
+#[must_use]
+pub fn tc_head(interface: u32, handle: u32, parent: u32, info: u32) -> [u8; TC_HEAD_BYTES] {
+    let mut head = [0; TC_HEAD_BYTES];
+    for (field, value) in head[4..]
+        .chunks_mut(4)
+        .zip([interface, handle, parent, info])
+    {
+        field.copy_from_slice(&value.to_ne_bytes());
+    }
+    head
+}
+
+/// Kernel's answer where something is absent.
+fn absent() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+fn as_absent(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ENODEV | libc::ENOENT | libc::EINVAL) => absent(),
+        _ => error,
+    }
+}
+
+fn remove_queue(route: &mut Route, name: &str) -> io::Result<()> {
+    let mut is_ours = false;
+    let head = link_head(0);
+    let mut request = Request::new(RTM_GETLINK, 0, &head).with_text(IFLA_IFNAME, name);
+    route
+        .ask(&mut request, |answer| {
+            let attributes = answer.get(LINK_HEAD_BYTES..).unwrap_or(&[]);
+            let info = attribute(attributes, IFLA_LINKINFO);
+            let kind = info
+                .and_then(|info| attribute(info, IFLA_INFO_KIND))
+                .and_then(text);
+            is_ours = kind == Some(QUEUE_KIND) && name.starts_with(PREFIX);
+        })
+        .map_err(as_absent)?;
+    if !is_ours {
+        return Err(absent());
+    }
+    let mut request = Request::new(RTM_DELLINK, 0, &head).with_text(IFLA_IFNAME, name);
+    route.tell(&mut request).map_err(as_absent)
+}
+
+/// A filter: what is needed to remove it.
+struct Found {
+    handle: u32,
+    info: u32,
+    kind: String,
+    name: Option<String>,
+}
+
+fn filters(route: &mut Route, interface: u32, side: Side) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let head = tc_head(interface, 0, side.parent(), 0);
+    let mut request = Request::new(RTM_GETTFILTER, DUMP, &head);
+    route.ask(&mut request, |answer| {
+        let attributes = answer.get(TC_HEAD_BYTES..).unwrap_or(&[]);
+        let options = attribute(attributes, TCA_OPTIONS);
+        let name = options.and_then(|options| attribute(options, TCA_BPF_NAME));
+        if let (Some(handle), Some(info)) = (word(answer, 8), word(answer, 16)) {
+            found.push(Found {
+                handle,
+                info,
+                kind: attribute(attributes, TCA_KIND)
+                    .and_then(text)
+                    .unwrap_or_default()
+                    .to_owned(),
+                name: name.and_then(text).map(str::to_owned),
+            });
+        }
+    })?;
+    // The kernel lists a place of filters too, with handle 0.
+    found.retain(|filter| filter.handle != 0);
+    Ok(found)
+}
+
+fn remove_filters(route: &mut Route, interface: u32, side: Side, name: &str) -> io::Result<()> {
+    if !name.starts_with(PREFIX) {
+        return Err(absent());
+    }
+    let mut answer = Err(absent());
+    for filter in filters(route, interface, side).map_err(as_absent)? {
+        if filter.kind == "bpf" && filter.name.as_deref() == Some(name) {
+            let head = tc_head(interface, filter.handle, side.parent(), filter.info);
+            let mut request = Request::new(RTM_DELTFILTER, 0, &head).with_text(TCA_KIND, "bpf");
+            answer = route.tell(&mut request).map_err(as_absent);
+        }
+    }
+    answer
+}
+
+fn remove_filter_place(route: &mut Route, interface: u32) -> io::Result<()> {
+    for side in [Side::Ingress, Side::Egress] {
+        if !filters(route, interface, side)
+            .map_err(as_absent)?
+            .is_empty()
+        {
+            return Err(absent());
+        }
+    }
+    if !has_filter_place(route, interface)? {
+        return Err(absent());
+    }
+    let head = tc_head(interface, CLSACT_HANDLE, CLSACT_PARENT, 0);
+    route
+        .tell(&mut Request::new(RTM_DELQDISC, 0, &head).with_text(TCA_KIND, "clsact"))
+        .map_err(as_absent)
+}
+
+/// Whether an interface has a place for filters.
+///
+/// # Errors
+/// The kernel's.
+pub fn has_filter_place(route: &mut Route, interface: u32) -> io::Result<bool> {
+    let mut is_there = false;
+    let head = tc_head(interface, 0, 0, 0);
+    route.ask(&mut Request::new(RTM_GETQDISC, DUMP, &head), |answer| {
+        let attributes = answer.get(TC_HEAD_BYTES..).unwrap_or(&[]);
+        let kind = attribute(attributes, TCA_KIND).and_then(text);
+        is_there |= kind == Some("clsact") && word(answer, 4) == Some(interface);
+    })?;
+    Ok(is_there)
+}
+
+/// The most segments that the stack hands to an interface at once.
+///
+/// # Errors
+/// The kernel's; `ErrorKind::NotFound` without such an interface.
+pub fn segment_limit(route: &mut Route, interface: u32) -> io::Result<u32> {
+    let mut limit = None;
+    let mut request = Request::new(RTM_GETLINK, 0, &link_head(interface));
+    route
+        .ask(&mut request, |answer| {
+            let attributes = answer.get(LINK_HEAD_BYTES..).unwrap_or(&[]);
+            limit = attribute(attributes, IFLA_GSO_MAX_SEGS).and_then(|value| word(value, 0));
+        })
+        .map_err(as_absent)?;
+    limit.ok_or_else(absent)
+}
+
+/// Sets it.
+///
+/// # Errors
+/// The kernel's; `ErrorKind::NotFound` without such an interface.
+pub fn set_segment_limit(route: &mut Route, interface: u32, limit: u32) -> io::Result<()> {
+    let mut request = Request::new(RTM_NEWLINK, 0, &link_head(interface))
+        .with(IFLA_GSO_MAX_SEGS, &limit.to_ne_bytes());
+    route.tell(&mut request).map_err(as_absent)
+}

@@ -1,0 +1,266 @@
+//! Several senders and one receiver at a switch, whose port towards the receiver has a rate and a queue.
+//!
+//! Every node is a network namespace with one interface, `taut0`, address 10.78.0.N; the switch is a bridge in another
+//! one. The port's rate is kept by a token bucket: its timer is late now and then, so that a queue of a few frames is
+//! seen where a port of hardware would have none.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{process, thread};
+
+use super::{
+    HostsError, add_namespace, clear_stale, disable_ipv6, ip, may_create, remove, run, text_of,
+};
+use crate::child;
+use crate::interrupt::{self, CleanUp};
+
+/// Most senders: an address has one byte for its number.
+pub const SENDERS_MAX: usize = 64;
+
+/// Name of the interface of each node.
+pub const INTERFACE: &str = "taut0";
+
+/// Bytes that the token bucket of the port lets through at once. Fewer, and a timer that is late costs rate; more, and
+/// frames pass that a port would queue.
+const PORT_BURST_BYTES: u32 = 9300;
+
+/// Text before a node's number in the name of its namespace.
+const NODE: &str = "-n";
+
+/// The name of a namespace without its node.
+pub(super) fn without_node(name: &str) -> Option<&str> {
+    let (rest, node) = name.rsplit_once(NODE)?;
+    let digits = !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then_some(rest)
+}
+
+/// The port towards the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Bits a second on the wire.
+    pub rate_bps: u64,
+    /// Frames that can wait.
+    pub queue_frames: u32,
+    /// Whether it honours priorities: tagged frames of priority 4 and above have a queue of their own, which goes
+    /// first.
+    pub priorities: bool,
+}
+
+/// The nodes, and the switch between them. Dropping it removes them; a signal does too.
+#[derive(Debug)]
+pub struct Cell {
+    /// Names of the senders' namespaces, then the receiver's, then the switch's.
+    names: Vec<String>,
+    namespaces: Vec<Arc<File>>,
+    // Withdrawn after `drop` has removed the namespaces.
+    _clean_up: CleanUp,
+}
+
+impl Cell {
+    /// Makes the nodes, up and able to reach each other.
+    ///
+    /// # Errors
+    /// [`HostsError`]. Nothing is left then.
+    pub fn create(senders: usize, port: &Port) -> Result<Cell, HostsError> {
+        assert!((1..=SENDERS_MAX).contains(&senders), "{senders} senders");
+        if !may_create() {
+            return Err(HostsError::NotPrivileged);
+        }
+        interrupt::watch().map_err(HostsError::io("watch for signals"))?;
+        clear_stale()?;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let names: Vec<String> = (0..senders + 2)
+            .map(|node| format!("taut-{}.{number}{NODE}{node}", process::id()))
+            .collect();
+        let clean_up = {
+            let names = names.clone();
+            CleanUp::new(move || names.iter().for_each(|name| remove(name)))
+        };
+        let mut cell = Cell {
+            names,
+            namespaces: Vec::new(),
+            _clean_up: clean_up,
+        };
+        for name in cell.names.clone() {
+            cell.namespaces.push(add_namespace(&name)?);
+        }
+        cell.connect()?;
+        cell.limit(port)?;
+        Ok(cell)
+    }
+
+    /// Number of senders, which is the receiver's number too.
+    #[must_use]
+    pub fn senders(&self) -> usize {
+        self.names.len() - 2
+    }
+
+    /// Number of the receiver.
+    #[must_use]
+    pub fn receiver(&self) -> usize {
+        self.senders()
+    }
+
+    fn switch(&self) -> usize {
+        self.senders() + 1
+    }
+
+    /// MAC address of a node.
+    #[must_use]
+    pub fn mac(&self, node: usize) -> [u8; 6] {
+        [0x02, 0x54, 0x4c, 0x01, 0x00, node as u8 + 1]
+    }
+
+    /// IPv4 address of a node.
+    #[must_use]
+    pub fn address(&self, node: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 78, 0, node as u8 + 1)
+    }
+
+    /// Namespace of a node.
+    #[must_use]
+    pub fn namespace(&self, node: usize) -> Arc<File> {
+        Arc::clone(&self.namespaces[node])
+    }
+
+    /// Moves the calling thread, for the rest of its life, to a node.
+    ///
+    /// # Errors
+    /// [`HostsError::Io`].
+    pub fn enter(&self, node: usize) -> Result<(), HostsError> {
+        child::enter(&self.namespaces[node])
+            .map_err(HostsError::io(format!("enter {}", self.names[node])))
+    }
+
+    /// Runs `work` on a thread at a node and waits for it.
+    ///
+    /// # Errors
+    /// [`HostsError::Io`].
+    pub fn inside<T: Send>(
+        &self,
+        node: usize,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, HostsError> {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter(node)?;
+                Ok(work())
+            });
+            match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Runs a program at a node to its end, and returns its output.
+    ///
+    /// # Errors
+    /// [`HostsError`].
+    pub fn run(
+        &self,
+        node: usize,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<String, HostsError> {
+        run(self.command(node, program).args(arguments))
+    }
+
+    /// A command that will run at a node and die with the calling thread.
+    #[must_use]
+    pub fn command(&self, node: usize, program: &str) -> Command {
+        let mut command = Command::new(program);
+        child::tie(&mut command, Some(self.namespace(node)));
+        command
+    }
+
+    fn connect(&self) -> Result<(), HostsError> {
+        let switch = &self.names[self.switch()];
+        self.inside(self.switch(), disable_ipv6)??;
+        ip(&["-n", switch, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", switch, "link", "set", "br0", "up"])?;
+        for node in 0..=self.receiver() {
+            let name = &self.names[node];
+            self.inside(node, disable_ipv6)??;
+            let (port, mac) = (format!("p{node}"), text_of(self.mac(node)));
+            let address = format!("{}/24", self.address(node));
+            #[rustfmt::skip]
+            ip(&[
+                "-n", name, "link", "add", INTERFACE, "address", &mac, "type", "veth",
+                "peer", "name", &port, "netns", switch,
+            ])?;
+            ip(&["-n", switch, "link", "set", &port, "master", "br0", "up"])?;
+            ip(&["-n", name, "address", "add", &address, "dev", INTERFACE])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            ip(&["-n", name, "link", "set", INTERFACE, "up"])?;
+        }
+        for node in 0..=self.receiver() {
+            for peer in (0..=self.receiver()).filter(|peer| *peer != node) {
+                let (address, mac) = (self.address(peer).to_string(), text_of(self.mac(peer)));
+                #[rustfmt::skip]
+                ip(&[
+                    "-n", &self.names[node], "neighbour", "replace", &address, "lladdr", &mac,
+                    "dev", INTERFACE, "nud", "permanent",
+                ])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the port towards the receiver its rate and queue.
+    fn limit(&self, port: &Port) -> Result<(), HostsError> {
+        let device = format!("p{}", self.receiver());
+        let (rate, frames) = (
+            format!("{}bit", port.rate_bps),
+            port.queue_frames.to_string(),
+        );
+        let burst = PORT_BURST_BYTES.to_string();
+        let tc = |line: &str| {
+            let arguments: Vec<&str> = line.split_whitespace().collect();
+            self.run(self.switch(), "tc", &arguments)
+        };
+        let stab = "stab overhead 24 linklayer ethernet";
+        if !port.priorities {
+            tc(&format!(
+                "qdisc add dev {device} root handle 1: {stab} tbf rate {rate} burst {burst} limit 10000000"
+            ))?;
+            tc(&format!(
+                "qdisc add dev {device} parent 1: handle 2: pfifo limit {frames}"
+            ))?;
+            return Ok(());
+        }
+        tc(&format!(
+            "qdisc add dev {device} root handle 1: {stab} htb default 20"
+        ))?;
+        tc(&format!(
+            "class add dev {device} parent 1: classid 1:1 htb rate {rate} burst {burst} cburst {burst}"
+        ))?;
+        for (class, priority) in [("10", 0), ("20", 1)] {
+            tc(&format!(
+                "class add dev {device} parent 1:1 classid 1:{class} htb rate 1kbit ceil {rate} \
+                 prio {priority} burst 1540 cburst 1540 quantum 1540"
+            ))?;
+            tc(&format!(
+                "qdisc add dev {device} parent 1:{class} handle {class}: pfifo limit {frames}"
+            ))?;
+        }
+        for priority in 4..8 {
+            tc(&format!(
+                "filter add dev {device} parent 1: protocol 802.1Q flower vlan_prio {priority} classid 1:10"
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        for name in &self.names {
+            remove(name);
+        }
+    }
+}

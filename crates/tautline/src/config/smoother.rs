@@ -1,0 +1,38 @@
+//! The `[smoother]` section of a configuration. The library reads it; `taut smooth on` applies it.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Wrong;
+
+/// Lowest and highest capacity of an Ethernet port, in bits a second.
+const CAPACITY_BPS: std::ops::RangeInclusive<u64> = 1_000_000..=400_000_000_000;
+
+/// Smoothing of other traffic on the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmootherConfig {
+    /// Bits a second that the switch's port in front of this node takes, as written on the port.
+    pub capacity_bps: u64,
+    /// Names of the neighbours that may take part; none: all that have a MAC address.
+    pub neighbours: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SmootherSection {
+    capacity_bps: Spanned<u64>,
+    #[serde(default)]
+    neighbours: Vec<String>,
+}
+
+pub(super) fn smoother(section: SmootherSection) -> Result<SmootherConfig, Wrong> {
+    if !CAPACITY_BPS.contains(section.capacity_bps.get_ref()) {
+        let (low, high) = (CAPACITY_BPS.start(), CAPACITY_BPS.end());
+        let message = format!("expected a capacity from {low} to {high} bits a second");
+        return Err((section.capacity_bps.span(), message));
+    }
+    Ok(SmootherConfig {
+        capacity_bps: section.capacity_bps.into_inner(),
+        neighbours: section.neighbours,
+    })
+}
