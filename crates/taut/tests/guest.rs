@@ -526,7 +526,8 @@ fn nothing_is_left_when_its_process_is_killed() {
 
 #[test]
 fn guests_are_killed_and_restarted_at_random() {
-    let count: u32 = std::env::var("TAUTLINE_GUEST_KILLS").map_or(10, |count| count.parse().unwrap());
+    let count: u32 =
+        std::env::var("TAUTLINE_GUEST_KILLS").map_or(10, |count| count.parse().unwrap());
     let maximum = "restarts_max = 4294967295\n[[port]]\nnumber = 4095\n";
     let arguments = ["--restart", "always"];
     let Some(running) = Running::start("random", "echo.elf", Some(maximum), &arguments) else {

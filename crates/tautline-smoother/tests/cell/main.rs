@@ -233,6 +233,8 @@ fn a_receiver_that_is_killed_holds_nobody_after_a_second() {
         let (_, free) = traffic.measure(Duration::from_secs(1));
         assert!(free > 15.0, "{free}");
     });
+    // The killed one has left its journal.
+    cell.inside(1, || end(INTERFACE).unwrap()).unwrap();
 }
 
 #[test]
