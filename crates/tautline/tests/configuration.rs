@@ -41,6 +41,11 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         &["user = \"robot\"", "ports = [7]"],
     ),
     ("## Scheduling of receive processing", "[tune]", &[]),
+    (
+        "## Smoothing of other traffic",
+        "[smoother]",
+        &["capacity_bps = 100000000"],
+    ),
 ];
 
 /// A row of a table of keys.
