@@ -15,7 +15,7 @@ use tautline::{
     Destination, Node, NodeConfig, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
     SamplingOptions, SamplingPort, Source,
 };
-use tautline_shm::vbus::layout::MessageHead;
+use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX};
 use tautline_shm::vbus::wait::{Sleeper, WakeMode};
 use tautline_shm::vbus::window::{ADDRESS_BYTES, Address, Direction, Plan, Receiving, Sending};
 
@@ -402,7 +402,7 @@ impl Port {
             return;
         };
         // As many as can wait: those that come meanwhile are for this guest.
-        for _ in 0..half.message_bytes_max() {
+        for _ in 0..self.config.depth as usize * CLASS_COUNT * PRODUCERS_MAX {
             match half.receive_lent() {
                 Ok(Some(_)) => count(&self.counters.to_guest_dropped),
                 _ => return,
@@ -428,34 +428,25 @@ impl Port {
         let mut moved = false;
         for _ in 0..TURN_MAX {
             let room = &mut way.buffer[ADDRESS_BYTES..];
-            let (length, source, head) = match &mut self.half {
+            let (length, source, arrival, sequence, priority) = match &mut self.half {
                 Half::Queuing(half) => match half.receive(room) {
-                    Ok(Some(found)) => (
-                        found.length,
-                        found.source,
-                        MessageHead {
-                            length: 0,
-                            arrival_ns: found.arrival.as_nanos(),
-                            sequence: found.sequence,
-                            class: found.priority.get().into(),
-                        },
-                    ),
+                    Ok(Some(it)) => (it.length, it.source, it.arrival, it.sequence, it.priority),
+                    _ => break,
+                },
+                Half::Sampling(half) => match half.read(room) {
+                    Ok(Some(it)) if it.new => {
+                        (it.length, it.source, it.arrival, it.sequence, it.priority)
+                    }
                     _ => break,
                 },
                 Half::Closed => break,
-                Half::Sampling(half) => match half.read(room) {
-                    Ok(Some(found)) if found.new => (
-                        found.length,
-                        found.source,
-                        MessageHead {
-                            length: 0,
-                            arrival_ns: found.arrival.as_nanos(),
-                            sequence: found.sequence,
-                            class: found.priority.get().into(),
-                        },
-                    ),
-                    _ => break,
-                },
+            };
+            // The length is filled in with the message.
+            let head = MessageHead {
+                length: 0,
+                arrival_ns: arrival.as_nanos(),
+                sequence,
+                class: priority.get().into(),
             };
             moved = true;
             let address = Address {

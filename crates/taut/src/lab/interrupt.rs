@@ -1,8 +1,6 @@
 //! `taut lab interrupt`: interrupt latency beside the figures of the RTMux paper.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Args, value_parser};
@@ -11,16 +9,15 @@ use tautline_lab::load::{self, Load};
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_report::table;
-use tautline_testbed::interrupt::{CleanUp, interrupted};
+use tautline_testbed::interrupt::{flag as signal_flag, interrupted};
 use tautline_testbed::sys;
 
+use super::kept::KeptJournal;
 use super::run::{host_name, period, remarks};
 use crate::cli::{CommandError, print, write_file};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
 
-/// Distance of looks for ^C. Lower: wake-ups beside the probes for nothing. Higher: ^C seems to do nothing.
-const LOOK: Duration = Duration::from_millis(100);
 /// The load's memory block; the loads of this command write no files unless others are named.
 const SIZE_MIB_MAX: u64 = 256;
 
@@ -60,59 +57,29 @@ pub struct Arguments {
 /// Runs `taut lab interrupt`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
-    let opened = tautline_lab::open_journal()?;
-    for line in opened.recovered {
-        eprintln!("from an earlier run that was killed: {line}");
-    }
-    let journal = Arc::new(Mutex::new(opened.journal));
-    let for_signals = Arc::clone(&journal);
-    let clean_up = CleanUp::new(move || {
-        for_signals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .restore();
-    });
+    let kept = KeptJournal::open()?;
     // Puts the partition back should this process be killed.
     let guard = match arguments.untouched_only {
         true => None,
         false => Some(Guard::start()?),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let looks = look_for_signals(&stop, &is_over);
-    let outcome = interrupt::run(&settings, &journal, &stop, &mut |step| {
+    let stop = signal_flag();
+    let outcome = interrupt::run(&settings, &kept.journal, &stop, &mut |step| {
         eprintln!("measuring {step}");
     });
-    is_over.store(true, Ordering::Relaxed);
-    let _ = looks.join(); // it looks at two flags and cannot panic
     drop(guard);
-    drop(clean_up);
+    let missing = kept.missing.clone();
+    drop(kept);
     if let (Err(_), Some(signal)) = (&outcome, interrupted()) {
         return Err(CommandError::interrupted(signal));
     }
     let mut result = outcome?;
-    result.missing.extend(opened.missing);
+    result.missing.extend(missing);
     publish(arguments, &result)?;
     match interrupted() {
         Some(signal) => Err(CommandError::interrupted(signal)),
         None => Ok(()),
     }
-}
-
-/// Sets `stop` when a signal has come.
-fn look_for_signals(
-    stop: &Arc<AtomicBool>,
-    is_over: &Arc<AtomicBool>,
-) -> std::thread::JoinHandle<()> {
-    let (stop, is_over) = (Arc::clone(stop), Arc::clone(is_over));
-    std::thread::spawn(move || {
-        while !is_over.load(Ordering::Relaxed) {
-            if interrupted().is_some() {
-                stop.store(true, Ordering::Relaxed);
-            }
-            std::thread::sleep(LOOK);
-        }
-    })
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {

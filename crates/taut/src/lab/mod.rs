@@ -5,6 +5,7 @@
 
 pub mod files;
 pub mod interrupt;
+mod kept;
 pub mod kernels;
 pub mod run;
 

@@ -19,11 +19,12 @@ use tautline_state::setting::parse_cpu_list;
 use tautline_testbed::sys;
 
 use super::answer;
+use super::kept::KeptJournal;
 use crate::cli::{CommandError, print, write_file};
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
-use tautline_testbed::interrupt::{self, CleanUp};
+use tautline_testbed::interrupt;
 
 /// Arguments of `taut lab run`.
 #[derive(Debug, Args)]
@@ -87,30 +88,20 @@ pub(super) fn period(text: &str) -> Result<Duration, String> {
 /// Runs `taut lab run`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = settings(arguments)?;
-    let opened = tautline_lab::open_journal()?;
-    for line in opened.recovered {
-        eprintln!("from an earlier run that was killed: {line}");
-    }
-    let journal = Arc::new(Mutex::new(opened.journal));
-    let for_signals = Arc::clone(&journal);
-    let clean_up = CleanUp::new(move || {
-        for_signals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .restore();
-    });
+    let kept = KeptJournal::open()?;
     let stop = Arc::new(AtomicBool::new(false));
     let bar = Bar::new();
-    let outcome = session::run(&settings, &journal, &stop, &mut |progress| {
+    let outcome = session::run(&settings, &kept.journal, &stop, &mut |progress| {
         if interrupt::interrupted().is_some() {
             stop.store(true, Ordering::Relaxed);
         }
         bar.show(progress);
     });
     bar.done();
-    drop(clean_up);
+    let missing = kept.missing.clone();
+    drop(kept);
     let mut result = outcome?;
-    result.missing.extend(opened.missing);
+    result.missing.extend(missing);
     result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
     publish(arguments, &result)?;
     if let Some(signal) = interrupt::interrupted() {
