@@ -31,14 +31,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A place for a bus and the configurations of its nodes, gone when dropped.
-struct Place(PathBuf);
+/// A directory for a bus and the configurations of its nodes, gone when dropped.
+struct BusDirectory(PathBuf);
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl BusDirectory {
+    fn new(name: &str) -> BusDirectory {
         let path = std::env::temp_dir().join(format!("taut-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        Place(path)
+        BusDirectory(path)
     }
 
     fn bus(&self) -> String {
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BusDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -147,12 +147,12 @@ fn json(output: &Output) -> Value {
 
 #[test]
 fn list_shows_a_bus_its_members_and_its_ports() {
-    let place = Place::new("list");
-    let receiver = place.receiver(&["--count", "9"]);
-    let found = json(&run(&["vbus", "list", "--bus", &place.bus(), "--json"]));
+    let directory = BusDirectory::new("list");
+    let receiver = directory.receiver(&["--count", "9"]);
+    let found = json(&run(&["vbus", "list", "--bus", &directory.bus(), "--json"]));
     let bus = &found["buses"][0];
     assert_eq!(bus["name"], "cell");
-    assert_eq!(bus["path"], place.bus());
+    assert_eq!(bus["path"], directory.bus());
     assert_eq!(bus["mode"], "700");
     assert_eq!(bus["members"][0]["node"], "motor");
     assert_eq!(bus["members"][0]["process"], receiver.0.id());
@@ -161,21 +161,21 @@ fn list_shows_a_bus_its_members_and_its_ports() {
     assert_eq!(port["kind"], "queuing");
     assert_eq!(port["process"], receiver.0.id());
     assert_eq!(port["producers"].as_array().unwrap().len(), 0);
-    let table = stdout(&run(&["vbus", "list", "--bus", &place.bus()]));
+    let table = stdout(&run(&["vbus", "list", "--bus", &directory.bus()]));
     assert!(table.contains("motor.7"), "{table}");
     assert!(table.contains("mode 700"), "{table}");
     drop(receiver);
     // Killed: what it left behind is no port any more.
-    let found = json(&run(&["vbus", "list", "--bus", &place.bus(), "--json"]));
+    let found = json(&run(&["vbus", "list", "--bus", &directory.bus(), "--json"]));
     assert_eq!(found["buses"][0]["ports"], Value::Array(Vec::new()));
     assert_eq!(found["buses"][0]["members"], Value::Array(Vec::new()));
 }
 
 #[test]
 fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
-    let place = Place::new("tap");
-    let receiver = place.receiver(&["--count", "3", "--timeout", "30"]);
-    let bus = place.bus();
+    let directory = BusDirectory::new("tap");
+    let receiver = directory.receiver(&["--count", "3", "--timeout", "30"]);
+    let bus = directory.bus();
     let mut tap = Process::start(&[
         "vbus",
         "tap",
@@ -190,7 +190,7 @@ fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
     ]);
     tap.await_said("watching motor.7");
     for (node, text) in [("arm", "one"), ("leg", "two"), ("arm", "three")] {
-        place.send(node, text);
+        directory.send(node, text);
         // `send` leaves again: the tap must have looked at who sends meanwhile.
         thread::sleep(Duration::from_millis(1));
     }
@@ -202,18 +202,18 @@ fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
 
 #[test]
 fn tap_of_a_sender_that_stays_sees_every_message() {
-    let place = Place::new("stays");
-    let receiver = place.receiver(&["--count", "40", "--timeout", "30"]);
-    let sender = c_sender(&place);
+    let directory = BusDirectory::new("stays");
+    let receiver = directory.receiver(&["--count", "40", "--timeout", "30"]);
+    let sender = c_sender(&directory);
     let mut sender = Process::of(
         Command::new(&sender)
-            .args([place.bus().as_str(), "motor", "7", "6"])
+            .args([directory.bus().as_str(), "motor", "7", "6"])
             .stdin(Stdio::piped()),
     );
     let mut input = sender.0.stdin.take().unwrap();
     // The first message is there once the sender has connected.
     input.write_all(b"0\n").unwrap();
-    let bus = place.bus();
+    let bus = directory.bus();
     let connected = || {
         let list = json(&run(&["vbus", "list", "--bus", &bus, "--json"]));
         let port = &list["buses"][0]["ports"][0];
@@ -256,9 +256,9 @@ fn tap_of_a_sender_that_stays_sees_every_message() {
 }
 
 /// The C example, which connects to a port as any program may.
-fn c_sender(place: &Place) -> PathBuf {
+fn c_sender(directory: &BusDirectory) -> PathBuf {
     let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c");
-    let program = place.0.join("vbus_send");
+    let program = directory.0.join("vbus_send");
     let output = Command::new("cc")
         .args([
             "-std=c99",
@@ -282,17 +282,17 @@ fn c_sender(place: &Place) -> PathBuf {
 
 #[test]
 fn top_shows_rates_and_what_waits() {
-    let place = Place::new("top");
-    let receiver = place.receiver(&["--count", "1000", "--timeout", "60"]);
-    let sender = c_sender(&place);
+    let directory = BusDirectory::new("top");
+    let receiver = directory.receiver(&["--count", "1000", "--timeout", "60"]);
+    let sender = c_sender(&directory);
     let mut sender = Process::of(
         Command::new(&sender)
-            .args([place.bus().as_str(), "motor", "7", "6"])
+            .args([directory.bus().as_str(), "motor", "7", "6"])
             .stdin(Stdio::piped()),
     );
     let mut input = sender.0.stdin.take().unwrap();
     input.write_all(b"first\n").unwrap();
-    let bus = place.bus();
+    let bus = directory.bus();
     let top = || {
         json(&run(&[
             "vbus",
@@ -341,10 +341,10 @@ fn top_shows_rates_and_what_waits() {
 
 #[test]
 fn wrong_use_is_answered_with_what_to_do() {
-    let place = Place::new("wrong");
-    let receiver = place.receiver(&[]);
-    let bus = place.bus();
-    let nowhere = place.0.join("nowhere").to_str().unwrap().to_owned();
+    let directory = BusDirectory::new("wrong");
+    let receiver = directory.receiver(&[]);
+    let bus = directory.bus();
+    let nowhere = directory.0.join("nowhere").to_str().unwrap().to_owned();
     let cases: [(&[&str], i32, &str); 7] = [
         (
             &["vbus", "tap", "motor", "--bus", &bus],

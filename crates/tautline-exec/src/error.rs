@@ -1,4 +1,4 @@
-//! Errors of a declaration: the place, the fault, and the remedy.
+//! Errors of a declaration: where, the fault, and the remedy.
 
 use alloc::string::String;
 use core::fmt;
@@ -6,9 +6,9 @@ use core::time::Duration;
 
 use crate::task::{HYPERPERIOD_MAX, JOBS_MAX, NAME_BYTES_MAX};
 
-/// Place of a declaration, with the key of the file format.
+/// Location of a declaration, with the key of the file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A key of the whole set.
     Set(&'static str),
     /// A key of the machine.
@@ -21,16 +21,16 @@ pub enum Place {
     Window(usize, &'static str),
 }
 
-impl Place {
+impl Location {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &'static str {
         match self {
-            Place::Set(key)
-            | Place::Machine(key)
-            | Place::Receive(_, key)
-            | Place::Task(_, key)
-            | Place::Window(_, key) => key,
+            Location::Set(key)
+            | Location::Machine(key)
+            | Location::Receive(_, key)
+            | Location::Task(_, key)
+            | Location::Window(_, key) => key,
         }
     }
 }
@@ -168,21 +168,21 @@ impl fmt::Display for Fault {
 /// A declaration that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetError {
-    /// Place of the fault.
-    pub place: Place,
+    /// Location of the fault.
+    pub location: Location,
     /// The fault.
     pub fault: Fault,
 }
 
 impl SetError {
-    pub(crate) fn new(place: Place, fault: Fault) -> SetError {
-        SetError { place, fault }
+    pub(crate) fn new(location: Location, fault: Fault) -> SetError {
+        SetError { location, fault }
     }
 
     /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
-        match (&self.fault, self.place.key()) {
+        match (&self.fault, self.location.key()) {
             (Fault::Empty, "overrun") => "let it catch up with at least one job",
             (Fault::Empty, "modes") => "give each mode at least one task, or remove the mode",
             (Fault::Empty, _) => "declare at least one task",
@@ -225,7 +225,7 @@ impl SetError {
 
 impl fmt::Display for SetError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.place.key(), self.fault)
+        write!(formatter, "{}: {}", self.location.key(), self.fault)
     }
 }
 

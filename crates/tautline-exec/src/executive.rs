@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::error::{Fault, Place, SetError};
+use crate::error::{Fault, Location, SetError};
 use crate::monitor::{Action, Event, HealthMonitor, HealthRecord};
 use crate::table::table_responses;
 use crate::task::{Activation, OverrunPolicy, Scheduling, TaskSet, ns};
@@ -438,7 +438,7 @@ impl Executive {
         let found = self.modes.iter().position(|one| one == mode);
         let to = found.ok_or_else(|| {
             let mode = mode.to_owned();
-            SetError::new(Place::Set("modes"), Fault::UnknownMode { mode })
+            SetError::new(Location::Set("modes"), Fault::UnknownMode { mode })
         })?;
         self.requested = Some((to, now));
         Ok(())

@@ -62,7 +62,7 @@ pub mod timeline;
 mod windows;
 
 pub use analysis::{Analysis, TaskResponse};
-pub use error::{Fault, Place, SetError};
+pub use error::{Fault, Location, SetError};
 pub use executive::{Executive, Job, Switch};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};
 pub use table::{Table, TablePlan, Window};

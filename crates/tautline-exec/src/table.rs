@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::analysis::TaskResponse;
-use crate::error::{Fault, Place, SetError};
+use crate::error::{Fault, Location, SetError};
 use crate::response::{fixed_point, receive_time};
 use crate::task::{Activation, TaskSet, common_divisor, ns};
 
@@ -114,7 +114,7 @@ fn response(set: &TaskSet, task: usize, need: Option<u64>, end: Option<u64>) -> 
 }
 
 fn minor_frame(set: &TaskSet, mode: &str, major: Duration) -> Result<Duration, SetError> {
-    let at = |fault| SetError::new(Place::Set("minor_frame"), fault);
+    let at = |fault| SetError::new(Location::Set("minor_frame"), fault);
     let frame = set.plan().minor_frame.unwrap_or_else(|| {
         set.members(mode).fold(major, |frame, task| {
             let declared = &set.tasks()[task];
@@ -229,7 +229,7 @@ fn declared(
     let mut windows: Vec<Window> = Vec::new();
     let mut until = Duration::ZERO;
     for (index, window) in set.plan().windows.iter().enumerate() {
-        let at = |key, fault| Err(SetError::new(Place::Window(index, key), fault));
+        let at = |key, fault| Err(SetError::new(Location::Window(index, key), fault));
         let is_member = set.members(mode).any(|task| task == window.task);
         if !is_member {
             continue;
@@ -379,12 +379,12 @@ mod tests {
         };
         let first = window(0, ms(0), ms(1));
         let overlap = fault(vec![first, window(1, us(500), ms(1))]);
-        assert_eq!(overlap.place, Place::Window(1, "offset"));
+        assert_eq!(overlap.location, Location::Window(1, "offset"));
         assert_eq!(overlap.fault, Fault::WindowsOverlap { until: ms(1) });
         let crosses = fault(vec![first, window(1, ms(4), ms(2))]);
         assert_eq!(crosses.fault, Fault::WindowCrossesFrame { minor: ms(5) });
         let beyond = fault(vec![window(0, ms(20), ms(1))]);
-        assert_eq!(beyond.place, Place::Window(0, "offset"));
+        assert_eq!(beyond.location, Location::Window(0, "offset"));
     }
 
     #[test]
@@ -408,7 +408,7 @@ mod tests {
             };
             let set = set_of(Machine::default(), Vec::new(), plan);
             let error = table_responses(&set, "").unwrap_err();
-            assert_eq!(error.place, Place::Set("minor_frame"));
+            assert_eq!(error.location, Location::Set("minor_frame"));
             let uneven = matches!(error.fault, Fault::MinorFrameUneven { .. });
             assert_eq!(uneven, is_uneven, "{error}");
         }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::error::{Fault, Place, SetError};
+use crate::error::{Fault, Location, SetError};
 use crate::table::TablePlan;
 
 /// Most tasks of a set. Lower: 64 tasks at mixed rates on one CPU are a goal of the project. Higher: the priorities
@@ -272,7 +272,7 @@ impl TaskSet {
         };
         for mode in set.mode_names() {
             if set.members(mode).next().is_none() {
-                return Err(SetError::new(Place::Set("modes"), Fault::Empty));
+                return Err(SetError::new(Location::Set("modes"), Fault::Empty));
             }
             set.check_hyperperiod(mode)?;
         }
@@ -287,7 +287,7 @@ impl TaskSet {
         for (index, window) in plan.windows.iter().enumerate() {
             if window.task >= self.tasks.len() {
                 let fault = Fault::UnknownTask;
-                return Err(SetError::new(Place::Window(index, "task"), fault));
+                return Err(SetError::new(Location::Window(index, "task"), fault));
             }
         }
         Ok(TaskSet { plan, ..self })
@@ -301,7 +301,7 @@ impl TaskSet {
         if !self.modes.iter().any(|one| one == mode) {
             let mode = mode.to_owned();
             let fault = Fault::UnknownMode { mode };
-            return Err(SetError::new(Place::Set("safe_mode"), fault));
+            return Err(SetError::new(Location::Set("safe_mode"), fault));
         }
         Ok(TaskSet {
             safe_mode: Some(mode.to_owned()),
@@ -481,7 +481,7 @@ fn priorities(scheduling: Scheduling, tasks: &[Task]) -> Vec<u8> {
 }
 
 fn check_counts(receive: &[Receive], modes: &[String], tasks: &[Task]) -> Result<(), SetError> {
-    let at = |key, fault| Err(SetError::new(Place::Set(key), fault));
+    let at = |key, fault| Err(SetError::new(Location::Set(key), fault));
     let most = |count: usize, max: usize| (count > max).then_some(Fault::TooMany { count, max });
     if tasks.is_empty() {
         return at("task", Fault::Empty);
@@ -513,13 +513,13 @@ fn check_machine(machine: &Machine) -> Result<(), SetError> {
         ("overhead", machine.overhead),
     ] {
         within(value, Duration::ZERO, PERIOD_MAX)
-            .map_err(|fault| SetError::new(Place::Machine(key), fault))?;
+            .map_err(|fault| SetError::new(Location::Machine(key), fault))?;
     }
     Ok(())
 }
 
 fn check_receive(index: usize, one: &Receive) -> Result<(), SetError> {
-    let at = |key, fault| SetError::new(Place::Receive(index, key), fault);
+    let at = |key, fault| SetError::new(Location::Receive(index, key), fault);
     let count = |value: u32, to: u32| {
         let in_range = (1..=to).contains(&value);
         in_range.then_some(()).ok_or(Fault::NumberOutOfRange {
@@ -598,7 +598,7 @@ fn within(value: Duration, from: Duration, to: Duration) -> Result<(), Fault> {
 }
 
 fn at_task(index: usize, key: &'static str, fault: Fault) -> SetError {
-    SetError::new(Place::Task(index, key), fault)
+    SetError::new(Location::Task(index, key), fault)
 }
 
 /// Names end up in tables, file names and threads: no blanks, no control characters.

@@ -275,12 +275,12 @@ struct Event {
     receiver: usize,
     frame: FrameIndex,
     corrupted: bool,
-    place: Place,
+    stage: Stage,
 }
 
 /// Where a frame on the way arrives next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Stage {
     /// At the receiver's switch port, if it has one.
     Port,
     /// At the receiver, having left this class of its switch port.
@@ -479,7 +479,7 @@ impl SimNetwork {
             receiver,
             frame: index,
             corrupted,
-            place: Place::Port,
+            stage: Stage::Port,
         }));
         self.next_event_number += 1;
     }
@@ -538,7 +538,7 @@ impl SimNetwork {
         let Some(port) = &mut self.nodes[event.receiver].port else {
             return false;
         };
-        if let Place::Node(class) = event.place {
+        if let Stage::Node(class) = event.stage {
             // A port that was set meanwhile holds none of the old one's frames.
             port.held[class] = port.held[class].saturating_sub(1);
             return false;
@@ -550,7 +550,7 @@ impl SimNetwork {
                 let class = usize::from(urgent && port.rate.priorities);
                 self.on_the_way.push(Reverse(Event {
                     arrival,
-                    place: Place::Node(class),
+                    stage: Stage::Node(class),
                     ..*event
                 }));
             }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use tautline_exec::{
-    Activation, Machine, OverrunPolicy, Place, Receive, Scheduling, SetError, TablePlan, Task,
+    Activation, Location, Machine, OverrunPolicy, Receive, Scheduling, SetError, TablePlan, Task,
     TaskSet, Window,
 };
 use tautline_partition::{PartitionConfig, memory_from_text};
@@ -35,7 +35,7 @@ const SEE_DOCUMENTATION: &str = "docs/executive.md lists every key with its limi
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
-    /// File, place and mistake.
+    /// File, location and mistake.
     pub message: String,
     /// Remedy, in a sentence.
     pub remedy: String,
@@ -105,7 +105,7 @@ pub fn parse(text: &str, name: &str) -> Result<TaskFile, FileError> {
         remedy: SEE_DOCUMENTATION.to_owned(),
     })?;
     document.declare().map_err(|error| FileError {
-        message: at(text, name, span(text, &error.place), &error.to_string()),
+        message: at(text, name, span(text, &error.location), &error.to_string()),
         remedy: error.remedy,
     })
 }
@@ -120,7 +120,7 @@ fn at(text: &str, name: &str, span: Range<usize>, message: &str) -> String {
 }
 
 /// Range of the value of a key; that of the section if the key is not there.
-fn span(text: &str, place: &Place) -> Range<usize> {
+fn span(text: &str, location: &Location) -> Range<usize> {
     let Ok(document) = DeTable::parse(text) else {
         return 0..0;
     };
@@ -133,22 +133,22 @@ fn span(text: &str, place: &Place) -> Range<usize> {
         let table = entry.get_ref().as_table()?;
         Some(value(table, key).unwrap_or(entry.span()))
     };
-    let found = match *place {
-        Place::Set(key) => value(document.get_ref(), key),
-        Place::Machine(key) => document.get_ref().get("machine").and_then(|machine| {
+    let found = match *location {
+        Location::Set(key) => value(document.get_ref(), key),
+        Location::Machine(key) => document.get_ref().get("machine").and_then(|machine| {
             let table = machine.get_ref().as_table()?;
             Some(value(table, key).unwrap_or(machine.span()))
         }),
-        Place::Receive(index, key) => entry("receive", index, key),
-        Place::Task(index, key) => entry("task", index, key),
-        Place::Window(index, key) => entry("window", index, key),
+        Location::Receive(index, key) => entry("receive", index, key),
+        Location::Task(index, key) => entry("task", index, key),
+        Location::Window(index, key) => entry("window", index, key),
     };
     found.unwrap_or_default()
 }
 
-/// A mistake, before its place in the text is known.
+/// A mistake, before its location in the text is known.
 struct Mistake {
-    place: Place,
+    location: Location,
     subject: String,
     message: String,
     remedy: String,
@@ -156,7 +156,7 @@ struct Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.place.key();
+        let key = self.location.key();
         write!(formatter, "{}`{key}`: {}", self.subject, self.message)
     }
 }
@@ -267,7 +267,7 @@ struct Document {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PartitionSection {
-    /// A configuration without CPUs: the name is checked where its place in the file is known.
+    /// A configuration without CPUs: the name is checked where its location in the file is known.
     #[serde(deserialize_with = "partition_name")]
     name: PartitionConfig,
     #[serde(deserialize_with = "cpu_list")]
@@ -425,7 +425,7 @@ impl Document {
             return Ok(());
         }
         Err(Mistake {
-            place: Place::Set("node"),
+            location: Location::Set("node"),
             subject: String::new(),
             message: "has no effect, because no task has a port".to_owned(),
             remedy: "remove it, or write port = \"NAME\" for a task".to_owned(),
@@ -436,21 +436,21 @@ impl Document {
     fn check_safe_mode(&self) -> Result<(), Mistake> {
         let goes = |task: &TaskEntry| task.overrun == Some(Overrun::SafeMode);
         let first = self.task.iter().position(goes);
-        let (place, message, remedy) = match (first, &self.safe_mode) {
+        let (location, message, remedy) = match (first, &self.safe_mode) {
             (Some(index), None) => (
-                Place::Task(index, "overrun"),
+                Location::Task(index, "overrun"),
                 "the set has no safe mode",
                 "name one of the modes with `safe_mode` at the top of the file",
             ),
             (None, Some(_)) => (
-                Place::Set("safe_mode"),
+                Location::Set("safe_mode"),
                 "has no effect, because no task goes to it",
                 "remove it, or write overrun = \"safe-mode\" for a task",
             ),
             _ => return Ok(()),
         };
         Err(Mistake {
-            place,
+            location,
             subject: String::new(),
             message: message.to_owned(),
             remedy: remedy.to_owned(),
@@ -459,16 +459,16 @@ impl Document {
 
     /// Keys of tables have no meaning elsewhere.
     fn check_table(&self, scheduling: Scheduling) -> Result<(), Mistake> {
-        let place = match (&self.minor_frame, self.window.first()) {
-            (Some(_), _) => Place::Set("minor_frame"),
-            (None, Some(_)) => Place::Window(0, "task"),
+        let location = match (&self.minor_frame, self.window.first()) {
+            (Some(_), _) => Location::Set("minor_frame"),
+            (None, Some(_)) => Location::Window(0, "task"),
             (None, None) => return Ok(()),
         };
         if scheduling == Scheduling::Table {
             return Ok(());
         }
         Err(Mistake {
-            place,
+            location,
             subject: String::new(),
             message: "has no effect without a table".to_owned(),
             remedy: "remove it, or write schedule = \"table\"".to_owned(),
@@ -484,7 +484,7 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
         (Some(port), None) => Activation::Message { port },
         (Some(_), Some(_)) => {
             return Err(Mistake {
-                place: Place::Task(index, "phase"),
+                location: Location::Task(index, "phase"),
                 subject: format!("task `{}`, ", entry.name),
                 message: "a task that messages activate has no phase".to_owned(),
                 remedy: "remove either `phase` or `port`".to_owned(),
@@ -511,7 +511,7 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
 /// Words are parted by spaces; a program with spaces in its name needs a script around it.
 fn program((index, entry): (usize, &TaskEntry)) -> Result<Option<Program>, Mistake> {
     let wrong = |key, message: &str, remedy: &str| Mistake {
-        place: Place::Task(index, key),
+        location: Location::Task(index, key),
         subject: format!("task `{}`, ", entry.name.escape_debug()),
         message: message.to_owned(),
         remedy: remedy.to_owned(),
@@ -554,7 +554,7 @@ fn overrun(
 ) -> Result<OverrunPolicy, Mistake> {
     if jobs_max.is_some() && overrun != Some(Overrun::CatchUp) {
         return Err(Mistake {
-            place: Place::Task(index, "catch_up_max"),
+            location: Location::Task(index, "catch_up_max"),
             subject: format!("task `{}`, ", name.escape_debug()),
             message: "has no effect unless the task catches up".to_owned(),
             remedy: "remove it, or write overrun = \"catch-up\"".to_owned(),
@@ -575,7 +575,7 @@ fn windows(entries: Vec<WindowEntry>, names: &[String]) -> Result<Vec<Window>, M
     let windows = entries.map(|(index, entry)| {
         let found = names.iter().position(|name| *name == entry.task);
         let task = found.ok_or_else(|| Mistake {
-            place: Place::Window(index, "task"),
+            location: Location::Window(index, "task"),
             subject: String::new(),
             message: format!("no task is called `{}`", entry.task.escape_debug()),
             remedy: "name a task of the file".to_owned(),
@@ -590,12 +590,12 @@ fn windows(entries: Vec<WindowEntry>, names: &[String]) -> Result<Vec<Window>, M
 }
 
 fn mistake(error: &SetError, names: &[String]) -> Mistake {
-    let subject = match error.place {
-        Place::Task(index, _) => format!("task `{}`, ", names[index].escape_debug()),
+    let subject = match error.location {
+        Location::Task(index, _) => format!("task `{}`, ", names[index].escape_debug()),
         _ => String::new(),
     };
     Mistake {
-        place: error.place,
+        location: error.location,
         subject,
         message: error.fault.to_string(),
         remedy: error.remedy().to_owned(),
