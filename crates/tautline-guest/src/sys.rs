@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::Signal;
 use tautline_shm::vbus::window::Region;
+use tautline_state::child::end_with_thread;
 
 /// A memory without a name that a virtual machine can map; it keeps its size.
 pub(crate) fn memory_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
@@ -71,14 +72,9 @@ impl Drop for Mapping {
 
 /// Has a command keep these descriptors, and die with the thread that starts it, however that ends.
 pub(crate) fn tie(command: &mut Command, kept: &[BorrowedFd<'_>]) {
-    let parent = getpid();
+    end_with_thread(command, Signal::KILL);
     let kept: Vec<i32> = kept.iter().map(AsRawFd::as_raw_fd).collect();
     let between_fork_and_exec = move || -> io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above; then nobody would send the signal.
-        if getppid() != Some(parent) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
         for number in &kept {
             // SAFETY: open in the parent for as long as the command is being started.
             let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
@@ -86,8 +82,8 @@ pub(crate) fn tie(command: &mut Command, kept: &[BorrowedFd<'_>]) {
         }
         Ok(())
     };
-    // SAFETY: after fork only async-signal-safe calls are allowed: prctl, getppid and fcntl, and the closure neither
-    // allocates nor locks.
+    // SAFETY: after fork only async-signal-safe calls are allowed: the closure calls fcntl, and neither allocates nor
+    // locks.
     unsafe { command.pre_exec(between_fork_and_exec) };
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use tautline_state::child::end_with_thread;
 use tautline_state::journal::Journal;
 use tautline_state::{Directory, StateError, TemporaryDirectory};
 
@@ -244,7 +245,7 @@ impl PartCommand {
             // By descriptor, so that nobody can put another directory in its place.
             files.enter(command);
             // The tools must not outlive a killed lab either.
-            sys::signal_with_parent(command, Signal::TERM);
+            end_with_thread(command, Signal::TERM);
             command.spawn().map_err(|source| LoadError::Start {
                 program: command.get_program().into(),
                 source,

@@ -73,15 +73,6 @@ pub fn die_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL)); // fails for other signals only
 }
 
-/// Has a signal sent to the command's process when the thread that starts it ends, however it ends.
-pub fn signal_with_parent(command: &mut std::process::Command, signal: Signal) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: between fork and exec the closure makes one system call, which is async-signal-safe.
-    unsafe {
-        command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?));
-    }
-}
-
 /// Resources that the calling thread has used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadUsage {

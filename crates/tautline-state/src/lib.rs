@@ -11,12 +11,13 @@
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
-//! * [`cpus`]: sets of CPUs.
+//! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`] and [`memory`]: scheduling of threads, and locked memory; [`namespace_cookie`]: network namespaces by
 //!   number.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
+pub mod child;
 pub mod cpus;
 mod directory;
 mod error;

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tautline_exec::Job;
+use tautline_state::child::end_with_thread;
 
 use crate::figures::ns;
 use crate::sys;
@@ -60,7 +61,7 @@ impl Program {
                 false => &self.directory,
             })
             .process_group(0);
-        sys::die_with_thread(&mut command);
+        end_with_thread(&mut command, Signal::KILL);
         command
     }
 

@@ -7,14 +7,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::process::Signal;
 use rustix::thread::CpuSet;
 use tautline_state::policy::{set_deadline, set_policy};
 
@@ -134,18 +131,6 @@ pub(crate) fn stay_on(cpu: usize) -> bool {
         let mut only = CpuSet::new();
         only.set(cpu);
         rustix::thread::sched_setaffinity(None, &only).is_ok()
-    }
-}
-
-/// Has a command's process killed when the thread that starts it ends, however that happens.
-pub(crate) fn die_with_thread(command: &mut Command) {
-    // SAFETY: the closure makes one system call, which is safe between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            Ok(rustix::process::set_parent_process_death_signal(Some(
-                Signal::KILL,
-            ))?)
-        });
     }
 }
 

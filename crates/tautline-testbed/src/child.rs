@@ -10,30 +10,22 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::Signal;
 use rustix::thread::{
     CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
 };
+use tautline_state::child::end_with_thread;
 
 /// Makes `command` run in `namespace` (if one is given) and die with the thread that starts it,
 /// however that ends: start it from a thread that lives as long as the child is wanted.
 pub fn tie(command: &mut Command, namespace: Option<Arc<File>>) -> &mut Command {
-    let parent = getpid();
-    let between_fork_and_exec = move || -> io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above; then nobody would send the signal.
-        if getppid() != Some(parent) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        if let Some(namespace) = &namespace {
-            enter(namespace)?;
-        }
-        Ok(())
+    end_with_thread(command, Signal::KILL);
+    let Some(namespace) = namespace else {
+        return command;
     };
-    // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system
-    // calls prctl, getppid and setns and neither allocates nor locks: rustix passes arguments
-    // straight through, and an `io::Error` from a kind or an errno is not boxed.
-    unsafe { command.pre_exec(between_fork_and_exec) }
+    // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system call setns and neither
+    // allocates nor locks: rustix passes arguments straight through, and an `io::Error` from an errno is not boxed.
+    unsafe { command.pre_exec(move || enter(&namespace)) }
 }
 
 /// Moves the calling thread, and no other, into a network namespace.
@@ -92,23 +84,6 @@ mod tests {
         })
         .join()
         .unwrap();
-    }
-
-    #[test]
-    fn a_tied_child_runs_and_dies_with_its_thread() {
-        let (send, receive) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut command = Command::new("sleep");
-            let child = tie(command.arg("60"), None).spawn().unwrap();
-            send.send(child).unwrap();
-        })
-        .join()
-        .unwrap();
-        let status = receive.recv().unwrap().wait().unwrap();
-        assert_eq!(
-            std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(Signal::KILL.as_raw())
-        );
     }
 
     #[test]

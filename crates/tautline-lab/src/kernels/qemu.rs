@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tautline_state::child::end_with_thread;
+
 use super::guest::{GuestReport, find_report};
 use super::{Arch, KernelsError};
 use crate::sys;
@@ -190,7 +192,7 @@ impl Guest<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        sys::signal_with_parent(&mut command, rustix::process::Signal::KILL);
+        end_with_thread(&mut command, rustix::process::Signal::KILL);
         if let Some(cpu) = host_cpu {
             sys::pin_command(&mut command, cpu);
         }

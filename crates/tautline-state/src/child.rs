@@ -1,0 +1,49 @@
+//! Child processes that do not outlive the thread that starts them.
+#![allow(unsafe_code)] // pre_exec has no safe form
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Has the kernel send `signal` to the command's process when the thread that starts it ends, however that ends:
+/// start it from a thread that lives as long as the child is wanted. SIGKILL ends it for certain; SIGTERM lets it
+/// clean up.
+pub fn end_with_thread(command: &mut Command, signal: Signal) -> &mut Command {
+    let parent = getpid();
+    let between_fork_and_exec = move || -> io::Result<()> {
+        set_parent_process_death_signal(Some(signal))?;
+        // The parent may have died before the line above; then nobody would send the signal.
+        if getppid() != Some(parent) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(())
+    };
+    // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system calls prctl and
+    // getppid and neither allocates nor locks: rustix passes arguments straight through, and an `io::Error` from a
+    // kind or an errno is not boxed.
+    unsafe { command.pre_exec(between_fork_and_exec) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_runs_and_dies_with_the_thread_that_started_it() {
+        for signal in [Signal::KILL, Signal::TERM] {
+            let (send, receive) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let mut command = Command::new("sleep");
+                let child = end_with_thread(command.arg("60"), signal).spawn();
+                send.send(child.unwrap()).unwrap();
+            })
+            .join()
+            .unwrap();
+            let status = receive.recv().unwrap().wait().unwrap();
+            let ended_by = std::os::unix::process::ExitStatusExt::signal(&status);
+            assert_eq!(ended_by, Some(signal.as_raw()));
+        }
+    }
+}
