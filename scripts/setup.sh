@@ -109,6 +109,8 @@ find_missing() {
     need "iputils-ping" "ping" has_commands ping
     # Ordinary peers of plain UDP.
     need "python3" "python3" has_commands python3
+    # A simulator and a ground station that the flight is held against run in virtual environments.
+    need "python3-venv" "Python's venv" makes_environments
     need "socat" "socat" has_commands socat
     # C programs are compiled as their authors would, and run under valgrind.
     need "pkgconf" "pkg-config" has_commands pkg-config
@@ -168,6 +170,10 @@ has_certificates() {
         [ -z "$file" ] || [ ! -s "$file" ] || return 0
     done
     return 1
+}
+
+makes_environments() {
+    has_commands python3 && python3 -c 'import ensurepip, venv' 2>/dev/null
 }
 
 has_browser() {

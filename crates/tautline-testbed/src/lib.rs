@@ -5,6 +5,7 @@
 //! * [`interrupt`]: ^C and termination, with clean-ups that run whatever the program is doing.
 //! * [`netdev`]: the threads and interrupts that poll an interface.
 //! * [`capability`]: capabilities that this process holds.
+//! * [`python`]: virtual environments with packages, for programs of others that tests compare with.
 //! * [`process_namespace`] and [`settings`]: tests of partitions, and the settings that must come back.
 //! * [`sys`]: system calls behind safe functions.
 //!
@@ -17,5 +18,6 @@ pub mod interface;
 pub mod interrupt;
 pub mod netdev;
 pub mod process_namespace;
+pub mod python;
 pub mod settings;
 pub mod sys;
