@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tautline::{LinkKind, QueuingOptions, SamplingOptions, SamplingPort};
-use tautline_testbed::hosts::Hosts;
+use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use crate::path::nodes::NodePair;
-use crate::path::sides::Sides;
+use crate::path::sides::{self, Sides};
 use crate::path::{BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, tcp, udp};
 
 /// Port numbers, one for each path, since paths share a node.
@@ -142,23 +142,44 @@ impl Ends {
     }
 }
 
-/// Cables that the paths need: the floor has one of its own, the second, and so has xsk, the last.
-pub fn cable_count(paths: &[Path]) -> usize {
-    let own = [Path::Floor, Path::Xsk].iter();
-    1 + own.filter(|path| paths.contains(path)).count()
+/// Paths with a cable of their own: the programs of the floor and of xsk cannot share an interface with the demux, and
+/// a node on link packet has none.
+const OWN_CABLE: [Path; 3] = [Path::Packet, Path::Floor, Path::Xsk];
+
+/// Cables that the paths need.
+fn cable_count(paths: &[Path]) -> usize {
+    let own = OWN_CABLE.iter().filter(|path| paths.contains(path));
+    sides::CABLES + own.count()
 }
 
-/// Opens paths between the hosts, on [`cable_count`] cables. The ends may be used from any thread.
-///
-/// All paths but the floor and xsk, whose programs cannot share an interface with the demux, share the first cable.
-/// If one of them is on the xdp link, the demux is attached to that cable while all of them are measured, the
-/// kernel's too.
+/// Options of the hosts for the paths.
+pub fn hosts_for(paths: &[Path]) -> HostsOptions {
+    HostsOptions {
+        cable_count: cable_count(paths),
+        ..HostsOptions::default()
+    }
+}
+
+/// The cable that a path of these uses.
+pub fn cable_of(path: Path, paths: &[Path]) -> usize {
+    match path {
+        Path::Sampling | Path::Queuing | Path::UdpPort => sides::DEMUX_CABLE,
+        Path::UdpPoll | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => sides::KERNEL_CABLE,
+        Path::Packet | Path::Floor | Path::Xsk => {
+            let own = OWN_CABLE.iter().filter(|path| paths.contains(path));
+            sides::CABLES + own.take_while(|before| **before != path).count()
+        }
+    }
+}
+
+/// Opens paths between the hosts, made with [`hosts_for`]. The ends may be used from any thread.
 pub fn open_paths(
     paths: &[Path],
     hosts: &Hosts,
     options: &PathOptions,
 ) -> Result<Vec<Ends>, (Path, PathError)> {
     let mut opening = Opening {
+        paths,
         hosts,
         options,
         xdp: None,
@@ -169,6 +190,7 @@ pub fn open_paths(
 
 /// Opens paths one after the other, and keeps what several of them use. Ports keep their node open.
 struct Opening<'a> {
+    paths: &'a [Path],
     hosts: &'a Hosts,
     options: &'a PathOptions,
     xdp: Option<NodePair<'a>>,
@@ -176,6 +198,7 @@ struct Opening<'a> {
 
 impl<'a> Opening<'a> {
     fn open(&mut self, path: Path) -> Result<Ends, PathError> {
+        let cable = cable_of(path, self.paths);
         let largest = match path {
             Path::Floor => floor::PAYLOAD_BYTES_MAX,
             Path::Sampling => SamplingPort::VALUE_BYTES_MAX,
@@ -200,31 +223,38 @@ impl<'a> Opening<'a> {
             }
             Path::UdpPort => self.plain_udp(),
             Path::Packet => {
-                let nodes = NodePair::on_cable(self.hosts, 0, LinkKind::Packet, None)?;
+                let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Packet, None)?;
                 queuing(&nodes, PACKET, &self.queuing_options())
             }
             Path::Xsk => {
-                let last = self.hosts.cable_count() - 1;
-                let nodes = NodePair::on_cable(self.hosts, last, LinkKind::Xsk, None)?;
+                let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Xsk, None)?;
                 queuing(&nodes, QUEUING, &self.queuing_options())
             }
             Path::Floor => Ok(Ends::new(
-                floor::pair(self.hosts, 1)?,
-                "BPF copies the frame to mapped memory, packet socket back; no ports, both sides spin; second cable"
+                floor::pair(self.hosts, cable)?,
+                "BPF copies the frame to mapped memory, packet socket back; no ports, both sides spin"
                     .to_owned(),
             )),
         }
     }
 
     fn udp(&self, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
-        let ends = udp::pair(Sides::Hosts(self.hosts, 0), port, waiting)?;
-        Ok(Ends::new(ends, format!("kernel UDP, {}", waiting.text())))
+        let ends = udp::pair(self.kernel_sides(), port, waiting)?;
+        let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
+        Ok(Ends::new(ends, description))
     }
 
     fn tcp(&self, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
-        let ends = tcp::pair(Sides::Hosts(self.hosts, 0), port, waiting)?;
-        let description = format!("kernel TCP without delay, {}", waiting.text());
+        let ends = tcp::pair(self.kernel_sides(), port, waiting)?;
+        let description = format!(
+            "kernel TCP without delay, {}; no demux on its cable",
+            waiting.text()
+        );
         Ok(Ends::new(ends, description))
+    }
+
+    fn kernel_sides(&self) -> Sides<'a> {
+        Sides::Hosts(self.hosts, sides::KERNEL_CABLE)
     }
 
     fn sampling(&mut self) -> Result<Ends, PathError> {
@@ -248,7 +278,7 @@ impl<'a> Opening<'a> {
     fn xdp(&mut self) -> Result<&NodePair<'a>, PathError> {
         let nodes = match self.xdp.take() {
             Some(nodes) => nodes,
-            None => NodePair::on_cable(self.hosts, 0, LinkKind::Xdp, None)?,
+            None => NodePair::on_cable(self.hosts, sides::DEMUX_CABLE, LinkKind::Xdp, None)?,
         };
         Ok(self.xdp.insert(nodes))
     }
@@ -279,6 +309,17 @@ fn spinning(port: &str, nodes: &NodePair<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_whose_programs_would_meet_have_cables_of_their_own() {
+        let all = Path::ALL;
+        let cables = all.map(|path| cable_of(path, &all));
+        assert_eq!(cables, [0, 0, 2, 4, 0, 1, 1, 1, 1, 3]);
+        assert_eq!(cable_count(&all), 5);
+        let few = [Path::Xsk, Path::Queuing];
+        assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
+        assert_eq!(cable_count(&few), 3);
+    }
 
     #[test]
     fn names_are_read_back_and_agree_with_json() {

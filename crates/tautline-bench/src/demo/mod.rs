@@ -27,7 +27,7 @@ use crate::experiment::somebody_else::{self, Beside};
 use crate::load::{Load, LoadError, LoadReport, Pace};
 use crate::path::PathError;
 use crate::path::nodes::NodePair;
-use crate::path::sides::Sides;
+use crate::path::sides::{DEMUX_CABLE, KERNEL_CABLE, Sides};
 
 use channel::Ends;
 pub use channel::Way;
@@ -45,8 +45,6 @@ const TURNS_MIN: u32 = 2;
 /// otherwise, so that they leave the processors to the load. Lower: a late wake-up adds to what is
 /// measured. Higher: less is left to the load.
 const LOOK_AHEAD: Duration = Duration::from_micros(250);
-/// Cable of the kernel's own paths and of the load. Tautline's is the first; none of them is slowed by the other's.
-const KERNEL_CABLE: usize = 1;
 /// Cables that the hosts of the demo have.
 pub const CABLES: usize = somebody_else::CABLES;
 /// Real-time priority of both sides, below that of threaded interrupts (50).
@@ -223,7 +221,7 @@ pub fn run(
     let others = OtherWork::measure();
     let started = Instant::now();
     let on_cable = |cable| hosts.map_or(Sides::Loopback, |hosts| Sides::Hosts(hosts, cable));
-    let (sides, kernel_sides) = (on_cable(0), on_cable(KERNEL_CABLE));
+    let (sides, kernel_sides) = (on_cable(DEMUX_CABLE), on_cable(KERNEL_CABLE));
     let cpus = child::allowed_cpus().unwrap_or_default();
     // The second part needs hosts and two CPUs, and has half of the time then.
     let computes = hosts.filter(|_| cpus.len() > 1);

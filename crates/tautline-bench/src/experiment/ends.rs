@@ -6,7 +6,7 @@ use tautline::QueuingOptions;
 use tautline_testbed::hosts::{Host, Hosts};
 
 use crate::path::nodes::NodePair;
-use crate::path::sides::Sides;
+use crate::path::sides::{DEMUX_CABLE, Sides};
 use crate::path::{End, PathError, Sends, Waiting, udp};
 
 /// Room of a UDP socket: a window of messages of one frame with the kernel's own bytes for each.
@@ -67,7 +67,12 @@ pub(super) fn plain_udp_to_kernel(
     number: u16,
     options: &QueuingOptions,
 ) -> Result<Ends, PathError> {
-    let receiving = udp::end(Sides::Hosts(hosts, 0), Host::B, number, Waiting::Spin)?;
+    let receiving = udp::end(
+        Sides::Hosts(hosts, DEMUX_CABLE),
+        Host::B,
+        number,
+        Waiting::Spin,
+    )?;
     let sending = nodes.plain_udp_end(Host::A, number, options)?;
     Ok([
         Box::new(sending.streaming(Sends::OneByOne)),

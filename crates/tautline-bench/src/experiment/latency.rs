@@ -6,10 +6,10 @@ use tautline_report::LatencyHistogram;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::latency_text;
 use tautline_testbed::child;
-use tautline_testbed::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::Hosts;
 
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request};
-use crate::echo::Path;
+use crate::echo::{self, Path};
 use crate::rtt::{self, Row, RttError, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -51,7 +51,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let remark = settings
         .placement
         .choose_cpus(&child::allowed_cpus().unwrap_or_default());
-    let hosts = Hosts::create(&HostsOptions::default())?;
+    let hosts = Hosts::create(&echo::hosts_for(&PATHS))?;
     let measured = rtt::run(&hosts, &settings, progress).map_err(|error| match error {
         RttError::Interrupted(signal) => ExperimentError::Interrupted(signal),
         other => other.into(),
@@ -59,7 +59,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let mut outcome = Outcome::of(&FIGURES[0]);
     outcome.remarks.extend(remark);
     outcome.remarks.push(
-        "The demux stays attached to the cable while TCP is measured too. A thread that spins would need all of its \
+        "No demux is attached to TCP's cable. A thread that spins would need all of its \
          CPU under SCHED_FIFO: all four paths run under the ordinary policy."
             .to_owned(),
     );

@@ -17,7 +17,7 @@ use tautline_testbed::sys::{frame_sender, monotonic_ns};
 use super::ExperimentError;
 use crate::path::nodes::NodePair;
 use crate::path::port::port_number;
-use crate::path::sides::Sides;
+use crate::path::sides::{self, Sides};
 use crate::path::stamps::{self, StampPoint};
 use crate::path::udp::{self, KernelUdp};
 use crate::path::{Arrival, End, PathError, Stamp, Waiting};
@@ -86,10 +86,10 @@ pub(super) struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Opens them on the first cable.
+    /// Opens them on the cables of [`sides::compared`].
     pub(super) fn open(hosts: &'a Hosts) -> Result<Ends<'a>, ExperimentError> {
         let others: Vec<u32> = demuxes().map(|program| program.id()).collect();
-        let nodes = NodePair::on_cable(hosts, 0, LinkKind::Xdp, None)?;
+        let nodes = NodePair::on_cable(hosts, sides::DEMUX_CABLE, LinkKind::Xdp, None)?;
         let ours = demuxes().map(|program| program.id());
         let ours = ours.filter(|id| !others.contains(id)).collect();
         let kernel = [
@@ -112,7 +112,7 @@ impl<'a> Ends<'a> {
         Ok(Ends {
             pairs,
             // Its other end never reads: nothing is ever sent.
-            calls: udp::end(Sides::Hosts(hosts, 0), Host::A, KERNEL + 9, Waiting::Spin)?,
+            calls: udp::end(kernel_sides(hosts), Host::A, KERNEL + 9, Waiting::Spin)?,
             nodes,
             demuxes: ours,
         })
@@ -173,7 +173,7 @@ impl<'a> Ends<'a> {
     /// Link and mode of each path.
     pub(super) fn describe(&self) -> Vec<(String, String)> {
         let link = self.nodes.describe();
-        let kernel = "kernel UDP, non-blocking sockets, both sides spin; the demux is attached";
+        let kernel = "kernel UDP, non-blocking sockets, both sides spin; no demux on its cable";
         [
             ("udp-poll", kernel.to_owned()),
             (
@@ -204,9 +204,13 @@ fn boxed<E: End + 'static>([sending, receiving]: [E; 2]) -> Pair {
     [Box::new(sending), Box::new(receiving)]
 }
 
+fn kernel_sides(hosts: &Hosts) -> Sides<'_> {
+    Sides::Hosts(hosts, sides::KERNEL_CABLE)
+}
+
 /// Kernel UDP, of which one end asks for stamps if there are to be any.
 fn kernel_udp(hosts: &Hosts, port: u16, stamped: Option<StampPoint>) -> Result<Pair, PathError> {
-    let [sending, receiving] = udp::pair(Sides::Hosts(hosts, 0), port, Waiting::Spin)?;
+    let [sending, receiving] = udp::pair(kernel_sides(hosts), port, Waiting::Spin)?;
     Ok(boxed(match stamped {
         None => [sending, receiving],
         Some(point @ StampPoint::Arrival) => [sending, receiving.with_stamps(point)?],
@@ -221,7 +225,7 @@ fn bare(
     port: u16,
     stamped: Option<StampPoint>,
 ) -> Result<Pair, ExperimentError> {
-    let [a, b] = Host::BOTH.map(|host| hosts.end(host, 0));
+    let [a, b] = Host::BOTH.map(|host| hosts.end(host, sides::DEMUX_CABLE));
     let open = || -> io::Result<OwnedFd> {
         let index = tautline_testbed::interface::index(&a.interface())?;
         let socket = frame_sender(index)?;

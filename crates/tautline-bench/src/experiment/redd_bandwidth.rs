@@ -1,10 +1,10 @@
 //! rtl_redd_udp, the bandwidth test that did not work then: n messages, and the time until all have arrived.
 
-use tautline_testbed::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::Hosts;
 
 use super::volley::{self, VolleyPath, VolleyPaths};
 use super::{Experiment, ExperimentError, Figure, Outcome, Parameter, Progress, Request};
-use crate::path::PAYLOAD_BYTES_MAX;
+use crate::path::{PAYLOAD_BYTES_MAX, sides};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -40,7 +40,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     };
     let count = request.values.or("count", scale.pick(200_000, 20_000, 300));
     let rounds = scale.pick(15, 5, 1);
-    let hosts = Hosts::create(&HostsOptions::default())?;
+    let hosts = Hosts::create(&sides::compared())?;
     let largest = sizes.iter().copied().max().unwrap_or(1);
     let mut ways = VolleyPaths::open(&hosts, largest)?;
     let rows = ways.measure(&sizes, rounds, |_| count, progress)?;

@@ -3,10 +3,10 @@
 use serde_json::json;
 use tautline_report::Summary;
 use tautline_testbed::child;
-use tautline_testbed::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::Hosts;
 
 use super::{Check, ExperimentError, Outcome, Progress, ratio};
-use crate::echo::Path;
+use crate::echo::{self, Path};
 use crate::rtt::{self, Row, RttError, Settings};
 use crate::sides::Placement;
 
@@ -40,7 +40,7 @@ pub(super) fn measure(
     let remark = settings
         .placement
         .choose_cpus(&child::allowed_cpus().unwrap_or_default());
-    let hosts = Hosts::create(&HostsOptions::default())?;
+    let hosts = Hosts::create(&echo::hosts_for(paths))?;
     let measured = rtt::run(&hosts, &settings, progress).map_err(|error| match error {
         RttError::Interrupted(signal) => ExperimentError::Interrupted(signal),
         other => other.into(),
@@ -79,8 +79,7 @@ impl Measured {
             .extend(active.map(|(path, text)| (path.name().to_owned(), text.clone())));
         outcome.remarks.extend(self.remark.clone());
         outcome.remarks.push(
-            "The demux stays attached to the cable while kernel UDP is measured too. Both sides of all paths but udp-block \
-             spin, under the ordinary policy."
+            "No demux is attached to the cable of kernel UDP. Both sides of all paths but udp-block spin, under the ordinary policy."
                 .to_owned(),
         );
     }

@@ -22,7 +22,7 @@ use super::ends;
 use super::side_cpus::{SideCpus, joined};
 use super::{ExperimentError, go_on, receive};
 use crate::path::nodes::NodePair;
-use crate::path::{End, Sends, Waiting};
+use crate::path::{End, Sends, Waiting, sides};
 
 /// Period of the loop, and the deadline of each cycle.
 pub(crate) const PERIOD: Duration = Duration::from_millis(1);
@@ -34,7 +34,7 @@ pub(crate) const MESSAGES_PER_S: u64 = 148_810;
 /// Bytes of such a message: it fits the smallest frame on every path.
 pub(crate) const MESSAGE_BYTES: usize = 16;
 /// Cables that [`run`] needs: Tautline's, the kernel's, and the kernel's with a poll of its own.
-pub(crate) const CABLES: usize = 3;
+pub(crate) const CABLES: usize = sides::CABLES + 1;
 
 /// Cycles of a turn. Fewer: starting the flood takes a larger share. More: a pause of the machine hits one path alone.
 const TURN_CYCLES: u64 = 200;
@@ -85,9 +85,9 @@ impl Beside {
 
     fn cable(self) -> usize {
         match self {
-            Beside::Tautline => 0,
-            Beside::Nothing | Beside::KernelUdp => 1,
-            Beside::KernelUdpInThread => 2,
+            Beside::Tautline => sides::DEMUX_CABLE,
+            Beside::Nothing | Beside::KernelUdp => sides::KERNEL_CABLE,
+            Beside::KernelUdpInThread => sides::CABLES,
         }
     }
 }

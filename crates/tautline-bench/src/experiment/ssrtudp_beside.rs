@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tautline_report::LatencyHistogram;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::{self, latency_text};
-use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
 use super::side_cpus::{SideCpus, joined, settle};
@@ -19,7 +19,7 @@ use super::traffic::{self, Interval};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on, ratio};
 use crate::echo::{self, Ends, Path, PathOptions};
 use crate::load::{Load, LoadReport, Pace};
-use crate::path::sides::Sides;
+use crate::path::sides::{DEMUX_CABLE, KERNEL_CABLE, Sides};
 use crate::path::{End, TAG_BYTES};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -63,11 +63,19 @@ struct Row {
     histogram: LatencyHistogram,
 }
 
+impl Row {
+    /// Whether this is measured beside a stream on that cable, or without a stream.
+    fn is_due(&self, stream: Option<usize>) -> bool {
+        let own = self.beside.then(|| echo::cable_of(self.path, &PATHS));
+        own == stream
+    }
+}
+
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let rounds: u64 = request.scale.pick(20, 4, 1);
     let count: u64 = request.scale.pick(1_000, 400, 20);
     let place = SideCpus::choose()?;
-    let hosts = Hosts::create(&HostsOptions::default())?;
+    let hosts = Hosts::create(&echo::hosts_for(&PATHS))?;
     let options = PathOptions {
         payload_bytes_max: SIZES[1],
         time_limit: TIME_LIMIT,
@@ -78,8 +86,8 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let mut done = 0;
     let mut streams: Vec<Stream> = Vec::new();
     for _ in 0..rounds {
-        for beside in [false, true] {
-            let turn = rows.iter_mut().filter(|row| row.beside == beside);
+        for stream in [None, Some(DEMUX_CABLE), Some(KERNEL_CABLE)] {
+            let turn = rows.iter_mut().filter(|row| row.is_due(stream));
             let measure = || -> Result<(), ExperimentError> {
                 for row in turn {
                     let index = PATHS.iter().position(|path| *path == row.path);
@@ -90,10 +98,9 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
                 }
                 Ok(())
             };
-            if beside {
-                streams.push(beside_stream(&hosts, measure)?);
-            } else {
-                measure()?;
+            match stream {
+                Some(cable) => streams.push(beside_stream(&hosts, cable, measure)?),
+                None => measure()?,
             }
         }
     }
@@ -139,16 +146,17 @@ struct Stream {
     rates: Vec<Interval>,
 }
 
-/// Measures beside a stream, and the stream too.
+/// Measures beside a stream on a cable, and the stream too.
 fn beside_stream(
     hosts: &Hosts,
+    cable: usize,
     measure: impl FnOnce() -> Result<(), ExperimentError>,
 ) -> Result<Stream, ExperimentError> {
-    let load = Load::start(Sides::Hosts(hosts, 0), Pace::Gigabit)?;
+    let load = Load::start(Sides::Hosts(hosts, cable), Pace::Gigabit)?;
     thread::sleep(LEAD);
     let stop = &AtomicBool::new(false);
     let rates = thread::scope(|scope| {
-        let trace = scope.spawn(move || traffic::trace(hosts, Host::A, 0, stop));
+        let trace = scope.spawn(move || traffic::trace(hosts, Host::A, cable, stop));
         let measured = measure();
         // Relaxed: the flag carries nothing else.
         stop.store(true, Ordering::Relaxed);

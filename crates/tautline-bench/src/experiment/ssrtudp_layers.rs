@@ -10,12 +10,13 @@ use std::io;
 use serde_json::{Value, json};
 use tautline_report::bars::{Bar, Bars};
 use tautline_report::plot::latency_text;
-use tautline_testbed::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::Hosts;
 
 use super::layer_ends::{Ends, Kind};
 use super::passage::{From, Passage, Passages, pass};
 use super::side_cpus::SideCpus;
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, go_on};
+use crate::path::sides;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -172,7 +173,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let rounds: u64 = request.scale.pick(20, 6, 1);
     let count: u32 = request.scale.pick(2_000, 500, 40);
     let place = SideCpus::choose()?;
-    let hosts = Hosts::create(&HostsOptions::default())?;
+    let hosts = Hosts::create(&sides::compared())?;
     let mut ends = Ends::open(&hosts)?;
     let mut measured = SIZES.map(|bytes| Measured {
         bytes,

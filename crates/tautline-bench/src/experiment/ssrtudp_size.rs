@@ -2,13 +2,13 @@
 
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::latency_text;
-use tautline_testbed::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::Hosts;
 
 use super::round_trips::{self, Measured};
 use super::volley::{self, VolleyPath, VolleyPaths};
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, ratio};
 use crate::echo::Path;
-use crate::path::PAYLOAD_BYTES_MAX;
+use crate::path::{PAYLOAD_BYTES_MAX, sides};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -67,7 +67,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let mut shown = |done: u64, total: u64| progress(done * 1000 / total.max(1), 2000);
     let latencies = round_trips::measure(&PATHS, sizes, count, &mut shown)?;
     let mut shown = |done: u64, total: u64| progress(1000 + done * 1000 / total.max(1), 2000);
-    let hosts = Hosts::create(&HostsOptions::default())?;
+    let hosts = Hosts::create(&sides::compared())?;
     let mut ways = VolleyPaths::open(&hosts, PAYLOAD_BYTES_MAX)?;
     let (most, bytes_of_a_volley) =
         scale.pick((100_000, 64 << 20), (10_000, 8 << 20), (100, 1 << 20));

@@ -16,7 +16,7 @@ use tautline::LinkKind;
 use tautline::link::XdpMode;
 use tautline_lab::tuning;
 use tautline_report::plot::latency_text;
-use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
 use self::ends::{STATE_BYTES, Sender, open};
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::path::End;
 use crate::path::nodes::NodePair;
+use crate::path::sides::{self, DEMUX_CABLE, KERNEL_CABLE};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -162,11 +163,14 @@ struct PairUpdates([Vec<(u64, u32)>; 2]);
 fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let place = SideCpus::choose()?;
     let plan = Plan::of(request.scale);
-    let hosts = Hosts::create(&HostsOptions::default())?;
-    let nodes = NodePair::on_cable(&hosts, 0, LinkKind::Xdp, Some(XdpMode::Native))?;
+    let hosts = Hosts::create(&sides::compared())?;
+    let nodes = NodePair::on_cable(&hosts, DEMUX_CABLE, LinkKind::Xdp, Some(XdpMode::Native))?;
     // Above the readers, as an interrupt would be: a state that has come is there when they look.
     let above = place.fifo.map(|priority| priority + 1);
-    let processing = receive::in_thread(&hosts, Host::B, 0, place.receiver_cpu, above)?;
+    // No demux makes TCP's dearer.
+    receive::with_poll(&hosts, Host::B, KERNEL_CABLE)?;
+    receive::in_thread(&hosts, Host::B, KERNEL_CABLE, place.receiver_cpu, above)?;
+    let processing = receive::in_thread(&hosts, Host::B, DEMUX_CABLE, place.receiver_cpu, above)?;
     let idle = tuning::hold_off_idle_states();
     let (mut sender, mut readers) = open(&hosts, &nodes)?;
     let clock_ns = clock_cost();
@@ -206,7 +210,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
             );
             let link = format!("link {}", nodes.describe());
             outcome.active = vec![
-                ("tcp".to_owned(), "kernel TCP without delay, non-blocking; reads states one by one until there is none".to_owned()),
+                ("tcp".to_owned(), "kernel TCP without delay, non-blocking, no demux on its cable; reads states one by one until there is none".to_owned()),
                 ("queuing".to_owned(), format!("queuing port, receives until there is nothing; {link}")),
                 ("sampling".to_owned(), format!("sampling port, one read; {link}")),
                 ("receiving".to_owned(), format!("on the reader's CPU for all three: {processing}")),

@@ -21,7 +21,7 @@ use super::side_cpus::{SideCpus, joined};
 use super::window::{Sent, receive_stream, send_stream};
 use super::{Check, ExperimentError, Outcome, Progress, go_on};
 use crate::path::nodes::NodePair;
-use crate::path::{End, Sends, Waiting};
+use crate::path::{End, Sends, Waiting, sides};
 
 /// Frames under way at most. A virtual cable holds 256; more would be dropped while its poll waits for the CPU.
 const FRAMES_UNDER_WAY: u64 = 192;
@@ -169,16 +169,16 @@ pub(super) struct VolleyPaths {
 }
 
 impl VolleyPaths {
-    /// Opens them on the first cable.
+    /// Opens them on the cables of [`sides::compared`].
     pub(super) fn open(hosts: &Hosts, bytes_max: usize) -> Result<VolleyPaths, ExperimentError> {
         const PORT: u16 = 7500;
-        let nodes = NodePair::on_cable(hosts, 0, LinkKind::Xdp, None)?;
+        let nodes = NodePair::on_cable(hosts, sides::DEMUX_CABLE, LinkKind::Xdp, None)?;
         let small = ends::port_options(SPIN, DEPTH);
         let large = QueuingOptions {
             message_bytes_max: bytes_max.max(small.message_bytes_max),
             ..small.clone()
         };
-        let kernel = |port, how| ends::kernel_udp(hosts, 0, port, how);
+        let kernel = |port, how| ends::kernel_udp(hosts, sides::KERNEL_CABLE, port, how);
         let open = |way| -> Result<_, ExperimentError> {
             let number = 10 + way as u16;
             let ends = match way {
@@ -227,7 +227,7 @@ impl VolleyPaths {
             (way.name().to_owned(), format!("{}{link}", way.text()))
         }));
         outcome.remarks.push(
-            "The demux stays attached to the cable while kernel UDP is measured too. A virtual cable does its receive \
+            "No demux is attached to the cable of kernel UDP. A virtual cable does its receive \
              processing on the sender's CPU, inside the call that sends."
                 .to_owned(),
         );

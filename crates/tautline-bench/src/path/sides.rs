@@ -4,7 +4,25 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use tautline_testbed::hosts::{Host, Hosts, HostsError};
+use tautline_testbed::hosts::{Host, Hosts, HostsError, HostsOptions};
+
+/// Cable of Tautline's paths: the demux may be attached to its ends.
+pub const DEMUX_CABLE: usize = 0;
+
+/// Cable of the kernel's paths. Nothing of ours is attached to its ends, as with a user who does not run Tautline: a
+/// demux would make ordinary traffic dearer, above all on a virtual cable.
+pub const KERNEL_CABLE: usize = 1;
+
+/// Cables that a comparison of Tautline with the kernel needs.
+pub const CABLES: usize = 2;
+
+/// Options of the hosts for such a comparison.
+pub fn compared() -> HostsOptions {
+    HostsOptions {
+        cable_count: CABLES,
+        ..HostsOptions::default()
+    }
+}
 
 /// Addresses of the two sides on the loopback interface.
 const LOOPBACK: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];

@@ -74,8 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         } else {
             Offloads::Kernel
         },
-        cable_count: echo::cable_count(&settings.paths),
-        ..HostsOptions::default()
+        ..echo::hosts_for(&settings.paths)
     })
     .map_err(|error| explain(RttError::Hosts(error)))?;
     let outcome = with_progress("round trips", |progress| {

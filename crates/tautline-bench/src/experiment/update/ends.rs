@@ -6,7 +6,7 @@ use tautline::{QueuingOptions, SamplingOptions};
 use tautline_testbed::hosts::Hosts;
 
 use crate::path::nodes::NodePair;
-use crate::path::sides::Sides;
+use crate::path::sides::{KERNEL_CABLE, Sides};
 use crate::path::{End, PathError, Waiting, tcp};
 
 /// Bytes of a state, as in the paper.
@@ -26,7 +26,7 @@ pub(super) struct Sender {
 pub(super) type Readers = [Box<dyn End>; 3];
 
 pub(super) fn open(hosts: &Hosts, nodes: &NodePair<'_>) -> Result<(Sender, Readers), PathError> {
-    let tcp = tcp::pair(Sides::Hosts(hosts, 0), TCP_PORT, Waiting::Spin)?;
+    let tcp = tcp::pair(Sides::Hosts(hosts, KERNEL_CABLE), TCP_PORT, Waiting::Spin)?;
     let queuing = nodes.queuing(QUEUING, &QueuingOptions::default())?;
     let sampling = nodes.sampling(SAMPLING, &SamplingOptions::default())?;
     let ([tcp_a, tcp_b], [queuing_a, queuing_b], [sampling_a, sampling_b]) =
