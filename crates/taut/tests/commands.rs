@@ -220,6 +220,29 @@ fn sending_is_measured_copied_lent_and_through_a_control_process() {
 }
 
 #[test]
+fn a_demux_is_weighed_by_what_it_costs_ordinary_traffic() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let output = run(&["bench", "ordinary", "--turns", "1", "--json", "-"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["round_trips"].as_array().unwrap();
+    assert_eq!(rows.len(), 10);
+    for row in rows {
+        let seen = row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
+        assert_eq!(seen, 1_000, "{row}");
+    }
+    assert_eq!(rows[0]["demux"], "untouched");
+    assert_eq!(rows[0]["p50_of_untouched"], 1.0);
+    assert!(rows[1]["p50_of_untouched"].as_f64().unwrap() > 0.0);
+    let streams = json["streams"].as_array().unwrap();
+    assert_eq!(streams.len(), 10);
+    let moved = |row: &serde_json::Value| row["bits_per_s"].as_f64().unwrap() > 0.0;
+    assert!(streams.iter().all(moved), "{streams:?}");
+}
+
+#[test]
 fn json_on_standard_output_is_all_there_is() {
     if skipped_without_privilege() {
         return;
@@ -271,6 +294,7 @@ fn wrong_usage_says_what_is_possible() {
         (&["bench", "rtt", "--fifo", "100"], "1..=99"),
         (&["bench", "flood", "--period-us", "9"], "10us or more"),
         (&["bench", "rtt", "--time-limit", "-1"], "a time such as 5s"),
+        (&["bench", "ordinary", "--turns", "0"], "1 or more"),
         (&["bench", "send", "--sizes", "1kib"], "64KiB"),
         (&["bench", "send", "--sizes", "65508"], "0 to 65507"),
         (&["bench", "send", "--ways", "flung"], "copied, lent, tap"),

@@ -1,6 +1,7 @@
 //! `taut bench`: measures paths side by side.
 
 mod flood;
+mod ordinary;
 mod rtt;
 mod send;
 mod vbus;
@@ -29,6 +30,8 @@ enum Benchmark {
     Flood(flood::Arguments),
     /// Cost of sending a datagram of plain UDP, from the caller's memory and from a lent buffer.
     Send(send::Arguments),
+    /// Cost of a demux for ordinary traffic: round trips of kernel UDP, the rate of TCP.
+    Ordinary(ordinary::Arguments),
     /// Ports between processes, beside the machine's own floor and iceoryx2.
     Vbus(vbus::Arguments),
 }
@@ -39,6 +42,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Benchmark::Rtt(arguments) => rtt::run(&arguments),
         Benchmark::Flood(arguments) => flood::run(&arguments),
         Benchmark::Send(arguments) => send::run(&arguments),
+        Benchmark::Ordinary(arguments) => ordinary::run(&arguments),
         Benchmark::Vbus(arguments) => vbus::run(&arguments),
     }
 }
