@@ -81,6 +81,7 @@ const FLOORS: [&[&str]; 11] = [
         "error",
         "kernel",
         "kind",
+        "latency",
         "limits",
         "memory",
         "message",

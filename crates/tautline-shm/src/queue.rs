@@ -97,6 +97,20 @@ pub fn room(control: &Control, slots: &[Slot], class: usize) -> usize {
     depth.saturating_sub(head.saturating_sub(taken) as usize)
 }
 
+/// When the message arrived that has waited longest, CLOCK_MONOTONIC nanoseconds. For observers: what is read may be of
+/// a moment later.
+#[must_use]
+pub fn oldest_arrival_ns(control: &Control, slots: &[Slot]) -> Option<u64> {
+    let depth = slots.len() / CLASS_COUNT;
+    let oldest = |class: usize| {
+        let position = control.taken.taken[class].load(Relaxed);
+        let slot = &slots[slot_index(class, position, depth)];
+        // Acquire: partner is the producer's publishing store.
+        (slot.turn.load(Acquire) == position.wrapping_add(1)).then(|| slot.head().arrival_ns)
+    };
+    (0..CLASS_COUNT).filter_map(oldest).min()
+}
+
 /// The consumer's place in the eight rings.
 #[derive(Debug)]
 pub struct Consumer {

@@ -69,6 +69,14 @@ pub fn write(
     Ok(())
 }
 
+/// When the newest value arrived, read or not, CLOCK_MONOTONIC nanoseconds. For observers: what is read may be of a
+/// moment later, or of a value that is being written.
+#[must_use]
+pub fn newest_arrival_ns(cells: &[Slot]) -> Option<u64> {
+    let written = cells.iter().filter(|cell| cell.turn.load(Relaxed) != 0);
+    written.map(|cell| cell.head().arrival_ns).max()
+}
+
 /// The reader's place at one source: the cell that it owns, and the number of the last value that it
 /// handed on.
 #[derive(Debug)]

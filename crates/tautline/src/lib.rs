@@ -51,6 +51,7 @@ pub mod cycle;
 pub mod error;
 pub mod kernel;
 mod kind;
+mod latency;
 mod limits;
 pub mod link;
 mod memory;
@@ -82,9 +83,9 @@ pub use port::{
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{
-    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus,
-    NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus, ReassemblyStatus, RuleStatus,
-    UdpPortStatus,
+    ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus,
+    NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus,
+    ReassemblyStatus, RuleStatus, UdpPortStatus,
 };
 pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};

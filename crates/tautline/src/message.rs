@@ -32,6 +32,11 @@ pub struct Outgoing<'a> {
     pub message: &'a [u8],
 }
 
+/// Bytes of all messages of a batch.
+pub(crate) fn bytes_of(batch: &[Outgoing<'_>]) -> usize {
+    batch.iter().map(|outgoing| outgoing.message.len()).sum()
+}
+
 /// A message that was received; its bytes are in the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {

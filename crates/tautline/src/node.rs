@@ -28,7 +28,7 @@ use crate::port::udp_list::UdpPorts;
 use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
 use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
-use crate::status::{NodeStatus, NotBetter, OpenReport, StatusServer};
+use crate::status::{NodeStatus, NotBetter, OpenReport, StatusServer, Told};
 use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
@@ -202,7 +202,11 @@ impl Node {
     pub fn publish_status(&self) -> std::io::Result<()> {
         if self.inner.status.get().is_none() {
             let node = Arc::downgrade(&self.inner);
-            let server = StatusServer::start(node, NodeInner::status)?;
+            let told = Told {
+                status: NodeInner::status,
+                measure_latency: NodeInner::measure_latency,
+            };
+            let server = StatusServer::start(node, told)?;
             // Two callers at once: one server stays, the other ends here.
             let _ = self.inner.status.set(server);
         }
@@ -338,6 +342,12 @@ pub fn now() -> Instant {
 }
 
 impl NodeInner {
+    /// Switches the measurement of latencies, for all ports that are open.
+    fn measure_latency(&self, is_wanted: bool) {
+        self.ports.measure_latency(is_wanted);
+        self.udp_ports.measure_latency(is_wanted);
+    }
+
     pub(crate) fn status(&self) -> NodeStatus {
         let interface = self.report.interface.as_deref();
         let (neighbours, neighbour_table) = {
@@ -346,6 +356,7 @@ impl NodeInner {
         };
         NodeStatus {
             pid: std::process::id(),
+            now_ns: clock::monotonic().as_nanos(),
             command: std::fs::read_to_string("/proc/self/comm")
                 .ok()
                 .map(|name| name.trim_end().to_owned()),

@@ -8,6 +8,8 @@ pub use node::{
     ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus,
     NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
-pub use port::{PeerCounters, PortStatus, ReassemblyStatus, UdpPortStatus};
-pub(crate) use serve::StatusServer;
-pub use serve::nodes;
+pub use port::{
+    LatencyStatus, PeerCounters, PortStatus, ReassemblyStatus, UdpPortStatus, bucket_quantile,
+};
+pub(crate) use serve::{StatusServer, Told};
+pub use serve::{nodes, nodes_with_latency};

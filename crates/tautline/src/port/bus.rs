@@ -129,7 +129,7 @@ impl QueueCore for Box<BusPort> {
     ) -> Result<Option<Message>, ReceiveError> {
         match self.find(notify) {
             Some(found) => {
-                statistics.received.add(1);
+                count(self, statistics, &found);
                 Ok(Some((**self).take(found, buffer)))
             }
             None => Ok(None),
@@ -144,7 +144,7 @@ impl QueueCore for Box<BusPort> {
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
         match self.find(notify) {
             Some(found) => {
-                statistics.received.add(1);
+                count(self, statistics, &found);
                 Ok(Some(LentMessage::on_bus(self, found)))
             }
             None => Ok(None),
@@ -171,8 +171,17 @@ impl QueueCore for Box<BusPort> {
         statistics: &Statistics,
         found: FoundMessage,
     ) -> Option<LentMessage<'_>> {
-        statistics.received.add(1);
+        count(self, statistics, &found);
         Some(LentMessage::on_bus(self, found))
+    }
+}
+
+/// Counts a message that is handed out.
+#[inline(always)]
+fn count(port: &BusPort, statistics: &Statistics, found: &FoundMessage) {
+    statistics.received.add(1, found.head.length as usize);
+    if statistics.latency.is_measured() {
+        port.measure(statistics, found.head.arrival_ns);
     }
 }
 

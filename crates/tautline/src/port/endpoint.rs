@@ -40,15 +40,31 @@ pub(super) struct Endpoint<R> {
     node: Arc<dyn PortOwner>,
 }
 
+/// Properties of a port that is opened, common to both kinds.
+pub(super) struct Opening<'a> {
+    pub(super) number: PortNumber,
+    pub(super) name: Option<&'a str>,
+    pub(super) shape: Shape,
+    pub(super) message_bytes_max: usize,
+    /// Age up to which a value is valid (sampling).
+    pub(super) refresh_period: Option<Duration>,
+    pub(super) spin: Duration,
+    pub(super) policing: Option<Policing>,
+}
+
 impl<R> Endpoint<R> {
     pub(super) fn open(
         node: &Arc<dyn PortOwner>,
-        (number, name): (PortNumber, Option<&str>),
-        (shape, message_bytes_max): (Shape, usize),
-        spin: Duration,
-        policing: Option<Policing>,
+        opening: &Opening<'_>,
         receiver: impl FnOnce() -> R,
     ) -> Result<Self, PortError> {
+        let &Opening {
+            number,
+            shape,
+            message_bytes_max,
+            policing,
+            ..
+        } = opening;
         let bucket = policing.map(|policing| policing.bucket()).transpose()?;
         node.check_namespace()?;
         let reservation = node
@@ -77,13 +93,15 @@ impl<R> Endpoint<R> {
         let spin = match capabilities.arrival_clock {
             // Spinning does not move virtual time.
             ArrivalClock::Virtual => Duration::ZERO,
-            _ => spin,
+            _ => opening.spin,
         };
         let statistics = Arc::new(Statistics::default());
         node.port_opened(LockedBy::Port(number.get()));
         let memory = with_core!(&half, core => core.open_memory());
         let registration = reservation.fill(OpenPort {
-            name: name.map(str::to_owned),
+            name: opening.name.map(str::to_owned),
+            refresh_period: opening.refresh_period,
+            has_real_time: capabilities.arrival_clock != ArrivalClock::Virtual,
             memory,
             statistics: Arc::clone(&statistics),
         });

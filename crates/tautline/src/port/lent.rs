@@ -114,7 +114,7 @@ impl<'p> Loan<'p> {
             }
         };
         match result {
-            Ok(()) => statistics.sent.add(1),
+            Ok(()) => statistics.sent.add(1, self.length),
             Err(_) => statistics.send_errors.add(1),
         }
         result

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::deliver::{PortRef, frames};
@@ -9,6 +10,7 @@ use tautline_shm::layout::peer_key_parts;
 use tautline_shm::peer::load_loss;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::vbus::shape::Kind;
+use tautline_shm::{queue, sample};
 
 use super::open_list::{OpenList, dropped_full, queued};
 use crate::address::Address;
@@ -17,7 +19,8 @@ use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
-use crate::status::{PeerCounters, PortStatus};
+use crate::status::{LatencyStatus, PeerCounters, PortStatus};
+use crate::sys::clock;
 
 /// The open ports of a node.
 pub(crate) type Ports = OpenList<PortNumber, OpenPort>;
@@ -28,6 +31,10 @@ pub(crate) struct OpenPort {
     pub(super) name: Option<String>,
     pub(super) memory: OpenMemory,
     pub(super) statistics: Arc<Statistics>,
+    /// Age up to which a value is valid (sampling).
+    pub(super) refresh_period: Option<Duration>,
+    /// Whether arrivals are stamped by a clock of this machine: in a simulation they have no age.
+    pub(super) has_real_time: bool,
 }
 
 /// Where what a port receives lies, for the status page.
@@ -41,6 +48,54 @@ impl Ports {
     pub(crate) fn status(&self) -> Vec<PortStatus> {
         self.describe(status)
     }
+
+    /// Switches the measurement of latencies, for all ports that are open.
+    pub(crate) fn measure_latency(&self, is_wanted: bool) {
+        self.describe(|_, port| port.statistics.latency.measure(is_wanted));
+    }
+}
+
+/// Arrivals in a port's memory, for its status.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    /// Of the newest value (sampling).
+    newest_ns: Option<u64>,
+    /// Of the message that has waited longest (queuing).
+    oldest_waiting_ns: Option<u64>,
+}
+
+impl OpenPort {
+    /// The same as ages: of the newest value, and of the message that has waited longest.
+    fn ages(&self, arrivals: Arrivals) -> (Option<u64>, Option<u64>) {
+        if !self.has_real_time {
+            return (None, None);
+        }
+        let now_ns = clock::monotonic().as_nanos();
+        let age = |arrival: Option<u64>| arrival.map(|ns| now_ns.saturating_sub(ns));
+        (age(arrivals.newest_ns), age(arrivals.oldest_waiting_ns))
+    }
+
+    fn refresh_period_ns(&self) -> Option<u64> {
+        let period = self.refresh_period?;
+        Some(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+fn is_valid(age_ns: Option<u64>, period_ns: Option<u64>) -> Option<bool> {
+    period_ns.map(|period| age_ns.is_some_and(|age| age <= period))
+}
+
+fn frame_arrivals(memory: &PortRef<'_>, shape: Shape) -> Arrivals {
+    match shape {
+        Shape::Sampling { .. } => Arrivals {
+            newest_ns: sample::newest_arrival_ns(memory.slots),
+            oldest_waiting_ns: None,
+        },
+        Shape::Queuing { .. } => Arrivals {
+            newest_ns: None,
+            oldest_waiting_ns: queue::oldest_arrival_ns(memory.control, memory.slots),
+        },
+    }
 }
 
 fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
@@ -53,6 +108,12 @@ fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
 fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared) -> PortStatus {
     let figures = bus_receiver.figures();
     let counted = &port.statistics;
+    let (age_ns, oldest_wait_ns) = port.ages(Arrivals {
+        newest_ns: figures
+            .newest_ns
+            .filter(|_| matches!(bus_receiver.shape.kind, Kind::Sampling)),
+        oldest_waiting_ns: figures.oldest_waiting_ns,
+    });
     let dropped = wrapping_sum(&figures.totals.dropped_full);
     let (kind, depth, sources) = match bus_receiver.shape.kind {
         Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
@@ -77,10 +138,17 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         memory_bytes: figures.memory_bytes,
         memory_resident: bus_receiver.is_resident(),
         depth,
-        sent: counted.sent.read(),
+        sent: counted.sent.messages.read(),
+        sent_bytes: counted.sent.bytes.read(),
         send_errors: counted.send_errors.read(),
         frames: figures.totals.published.wrapping_add(dropped),
-        received: counted.received.read(),
+        received: counted.received.messages.read(),
+        received_bytes: counted.received.bytes.read(),
+        age_ns,
+        refresh_period_ns: port.refresh_period_ns(),
+        valid: is_valid(age_ns, port.refresh_period_ns()),
+        oldest_wait_ns,
+        latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: figures.queued,
         dropped_full: figures.totals.dropped_full,
         overwritten: counted.overwritten.read(),
@@ -113,6 +181,7 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         Shape::Sampling { sources } => (PortKind::Sampling, None, Some(sources)),
     };
     let counted = &port.statistics;
+    let (age_ns, oldest_wait_ns) = port.ages(frame_arrivals(&memory, mapped.shape()));
     PortStatus {
         number,
         name: port.name.clone(),
@@ -120,11 +189,18 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         memory_bytes: mapped.shape().bytes(),
         memory_resident: mapped.is_resident(),
         depth,
-        sent: counted.sent.read(),
+        sent: counted.sent.messages.read(),
+        sent_bytes: counted.sent.bytes.read(),
         send_errors: counted.send_errors.read(),
         merged: counted.merged.read(),
         frames: frames(memory),
-        received: counted.received.read(),
+        received: counted.received.messages.read(),
+        received_bytes: counted.received.bytes.read(),
+        age_ns,
+        refresh_period_ns: port.refresh_period_ns(),
+        valid: is_valid(age_ns, port.refresh_period_ns()),
+        oldest_wait_ns,
+        latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: queued(control),
         dropped_full: dropped_full(control),
         overwritten: counted.overwritten.read(),

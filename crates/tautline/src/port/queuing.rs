@@ -10,7 +10,7 @@ use tautline_proto::wire::{
 };
 use tautline_shm::region::Shape;
 
-use super::endpoint::{Endpoint, check_buffer};
+use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::queue::Receiver;
 use super::half::{QueueCore, with_core};
 use super::lent::{LentMessage, Loan};
@@ -100,17 +100,18 @@ impl QueuingPort {
         options: &QueuingOptions,
     ) -> Result<Self, PortError> {
         options.check()?;
-        let shape = Shape::Queuing {
-            depth: options.depth,
+        let opening = Opening {
+            number,
+            name,
+            shape: Shape::Queuing {
+                depth: options.depth,
+            },
+            message_bytes_max: options.message_bytes_max,
+            refresh_period: None,
+            spin: options.spin,
+            policing: options.policing,
         };
-        let endpoint = Endpoint::open(
-            node,
-            (number, name),
-            (shape, options.message_bytes_max),
-            options.spin,
-            options.policing,
-            || Receiver::new(options),
-        )?;
+        let endpoint = Endpoint::open(node, &opening, || Receiver::new(options))?;
         Ok(Self {
             endpoint,
             message_bytes_max: options.message_bytes_max,

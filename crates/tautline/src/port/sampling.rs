@@ -8,12 +8,12 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
-use super::endpoint::{Endpoint, check_buffer};
+use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::values::Readers;
 use super::half::{Order, ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
-use super::waiting::wait_for;
+use super::waiting::{Bell, wait_for};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
@@ -121,17 +121,18 @@ impl SamplingPort {
         options: &SamplingOptions,
     ) -> Result<Self, PortError> {
         options.check()?;
-        let shape = Shape::Sampling {
-            sources: options.sources as u32,
+        let opening = Opening {
+            number,
+            name,
+            shape: Shape::Sampling {
+                sources: options.sources as u32,
+            },
+            message_bytes_max: options.value_bytes_max,
+            refresh_period: Some(options.refresh_period),
+            spin: options.spin,
+            policing: options.policing,
         };
-        let endpoint = Endpoint::open(
-            node,
-            (number, name),
-            (shape, options.value_bytes_max),
-            options.spin,
-            options.policing,
-            || Readers::new(options.sources),
-        )?;
+        let endpoint = Endpoint::open(node, &opening, || Readers::new(options.sources))?;
         Ok(Self {
             endpoint,
             is_single: options.sources == 1,
@@ -244,9 +245,13 @@ impl SamplingPort {
         with_core!(&mut endpoint.half, core => {
             core.bring_in(notify)?;
             let place = core.newest();
+            let now = statistics.latency.is_measured().then(|| core.now());
             let sample = place.and_then(|place| core.lend(statistics, place, bytes_max));
             if let Some(sample) = &sample {
-                count(statistics, sample.new, sample.overwritten);
+                count(statistics, sample.bytes.len(), sample.new, sample.overwritten);
+                if let Some(now) = now.filter(|_| sample.new) {
+                    statistics.latency.record(sample.arrival, now);
+                }
             }
             Ok(sample)
         })
@@ -269,7 +274,7 @@ impl SamplingPort {
             let place = core.newest();
             let sample = place.and_then(|place| core.take(statistics, place, buffer, period));
             if let Some(sample) = &sample {
-                count(statistics, sample.new, sample.overwritten);
+                count_read(statistics, sample);
             }
             Ok(sample)
         })
@@ -403,14 +408,27 @@ impl SamplingPort {
     fn take(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
         let (statistics, period) = (&self.endpoint.statistics, self.refresh_period);
         let sample = with_core!(&mut self.endpoint.half, core => core.take(statistics, place, buffer, period))?;
-        count(statistics, sample.new, sample.overwritten);
+        count_read(statistics, &sample);
         Some(sample)
+    }
+}
+
+/// Counts a value that was read with its age.
+#[inline(always)]
+fn count_read(statistics: &Statistics, sample: &Sample) {
+    count(statistics, sample.length, sample.new, sample.overwritten);
+    if sample.new && statistics.latency.is_measured() {
+        // The age was measured for the reader, at the same moment.
+        statistics
+            .latency
+            .record(sample.arrival, sample.arrival + sample.age);
     }
 }
 
 /// Counts a value that was read.
 #[inline(always)]
-fn count(statistics: &Statistics, is_new: bool, overwritten: u64) {
-    statistics.received.add(u64::from(is_new));
+fn count(statistics: &Statistics, bytes: usize, is_new: bool, overwritten: u64) {
+    let new = usize::from(is_new);
+    statistics.received.add(new, new * bytes);
     statistics.overwritten.add(overwritten);
 }

@@ -29,7 +29,7 @@ use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
 use crate::link::ArrivalClock;
 use crate::link::plain_udp::{UdpPortLink, WholeDatagram};
-use crate::message::{Destination, LentBytes, Outgoing};
+use crate::message::{Destination, LentBytes, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
 use crate::sys::memory::lock_slice;
 use crate::table_state::LockedBy;
@@ -297,7 +297,8 @@ impl UdpPort {
                 none => stopped = Some(none.err().unwrap_or(SendError::TransmitQueueFull)),
             }
         }
-        self.receiver.statistics.sent.add(sent as u64);
+        let statistics = &self.receiver.statistics;
+        statistics.sent.add(sent, bytes_of(&batch[..sent]));
         match stopped {
             Some(error) if sent == 0 => {
                 self.receiver.statistics.send_errors.add(1);
@@ -515,9 +516,12 @@ impl Receiver {
         priority: Priority,
         datagram: Result<OutDatagram<'_>, SendError>,
     ) -> Result<(), SendError> {
+        let bytes = datagram
+            .as_ref()
+            .map_or(0, |datagram| datagram.payload().len());
         let result = datagram.and_then(|datagram| self.link.send(route, priority, datagram));
         match result {
-            Ok(()) => self.statistics.sent.add(1),
+            Ok(()) => self.statistics.sent.add(1, bytes),
             Err(_) => self.statistics.send_errors.add(1),
         }
         result
@@ -621,14 +625,25 @@ impl Receiver {
             }
             Location::Collector => bytes.copy_from_slice(self.assembly.completed()?.payload),
         }
-        self.statistics.received.add(1);
+        self.count(&datagram);
         Some(datagram)
+    }
+
+    /// Counts a datagram that is handed out.
+    #[inline]
+    fn count(&self, datagram: &Datagram) {
+        self.statistics.received.add(1, datagram.length);
+        if self.statistics.latency.is_measured() {
+            let latency = &self.statistics.latency;
+            latency.record(datagram.arrival, self.link.now());
+        }
     }
 
     /// Lends a datagram that was found.
     #[inline]
     fn lend(&mut self, found: Located) -> Option<LentDatagram<'_>> {
         let Located { datagram, place } = found;
+        self.count(&datagram);
         let lent = match place {
             Location::Slot { class } => {
                 let port = self.link.memory().port();
@@ -638,7 +653,6 @@ impl Receiver {
             }
             Location::Collector => Lent::Collector(self.assembly.completed()?.payload),
         };
-        self.statistics.received.add(1);
         Some(LentDatagram { lent, datagram })
     }
 }

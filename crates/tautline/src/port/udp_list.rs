@@ -5,20 +5,24 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tautline_proto::ip::reassembly::Counters;
 use tautline_shm::deliver::frames;
+use tautline_shm::queue;
 use tautline_shm::region::{PortMemory, Shape};
 
 use super::open_list::{OpenList, dropped_full, queued};
+use crate::latency::Latency;
 use crate::memory::MappedPort;
 use crate::policing::Policing;
-use crate::statistics::Counter;
-use crate::status::{ReassemblyStatus, UdpPortStatus};
+use crate::statistics::{Counter, Traffic};
+use crate::status::{LatencyStatus, ReassemblyStatus, UdpPortStatus};
+use crate::sys::clock;
 
 /// Counters of the port's thread.
 #[derive(Debug, Default)]
 pub(crate) struct UdpStatistics {
-    pub(crate) sent: Counter,
+    pub(crate) sent: Traffic,
+    pub(crate) received: Traffic,
+    pub(crate) latency: Latency,
     pub(crate) send_errors: Counter,
-    pub(crate) received: Counter,
     pub(crate) too_large: Counter,
     pub(crate) void: Counter,
     pub(crate) bad_checksum: Counter,
@@ -84,6 +88,11 @@ impl UdpPorts {
     pub(crate) fn status(&self) -> Vec<UdpPortStatus> {
         self.describe(status)
     }
+
+    /// As [`Ports::measure_latency`](super::list::Ports).
+    pub(crate) fn measure_latency(&self, is_wanted: bool) {
+        self.describe(|_, port| port.statistics.latency.measure(is_wanted));
+    }
 }
 
 fn status(number: u16, port: &OpenUdpPort) -> UdpPortStatus {
@@ -94,16 +103,22 @@ fn status(number: u16, port: &OpenUdpPort) -> UdpPortStatus {
         _ => 0,
     };
     let counted = &port.statistics;
+    let now_ns = clock::monotonic().as_nanos();
+    let oldest_ns = queue::oldest_arrival_ns(control, memory.slots);
     UdpPortStatus {
         number,
         name: port.name.clone(),
         memory_bytes: port.memory.shape().bytes(),
         memory_resident: port.memory.is_resident(),
         depth,
-        sent: counted.sent.read(),
+        sent: counted.sent.messages.read(),
+        sent_bytes: counted.sent.bytes.read(),
         send_errors: counted.send_errors.read(),
         frames: frames(memory),
-        received: counted.received.read(),
+        received: counted.received.messages.read(),
+        received_bytes: counted.received.bytes.read(),
+        oldest_wait_ns: oldest_ns.map(|arrival_ns| now_ns.saturating_sub(arrival_ns)),
+        latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: queued(control),
         dropped_full: dropped_full(control),
         contended: control.producer.contended.load(Relaxed),

@@ -90,6 +90,8 @@ pub struct NodeStatus {
     pub pid: u32,
     /// Its command's name.
     pub command: Option<String>,
+    /// CLOCK_MONOTONIC at this moment, in nanoseconds, which rates between two answers are taken over.
+    pub now_ns: u64,
     /// Result of opening it.
     #[serde(flatten)]
     pub report: OpenReport,

@@ -6,6 +6,7 @@ use tautline_shm::layout::CLASS_COUNT;
 
 use crate::address::Address;
 use crate::kind::PortKind;
+use crate::latency::Distribution;
 use crate::policing::Policing;
 
 /// Messages from one peer's port to this port, and losses on the way.
@@ -31,6 +32,62 @@ fn number<S: serde::Serializer>(port: &PortNumber, serializer: S) -> Result<S::O
     serializer.serialize_u16(port.get())
 }
 
+/// Time from the arrival of messages to their read, measured while somebody asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LatencyStatus {
+    /// Whether it is measured at the moment.
+    pub measured: bool,
+    /// Messages that were measured since the first who asked.
+    pub count: u64,
+    /// Half of them were read within this time, in nanoseconds, up to 12.5 % less.
+    pub p50_ns: u64,
+    /// The same of 99 of 100.
+    pub p99_ns: u64,
+    /// Longest time, in nanoseconds.
+    pub max_ns: u64,
+    /// Sum of all times, in nanoseconds.
+    pub sum_ns: u64,
+    /// Longest time in a bucket and the messages in it, for each bucket that is not empty, the shortest times first.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl From<Distribution> for LatencyStatus {
+    fn from(distribution: Distribution) -> Self {
+        let Distribution {
+            is_measured,
+            sum_ns,
+            max_ns,
+            buckets,
+        } = distribution;
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let quantile = |share| bucket_quantile(&buckets, share).unwrap_or(0).min(max_ns);
+        Self {
+            measured: is_measured,
+            count,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            max_ns,
+            sum_ns,
+            buckets,
+        }
+    }
+}
+
+/// Time within which a share of the messages was read, by [`LatencyStatus::buckets`] or the difference of two of them:
+/// the upper bound of its bucket. `None` without messages.
+#[must_use]
+pub fn bucket_quantile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
+    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
+    // The message of this rank, from 1.
+    let rank = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    buckets.iter().find_map(|(upper_ns, count)| {
+        seen += count;
+        (seen >= rank).then_some(*upper_ns)
+    })
+}
+
 /// One open port, at the moment of asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -50,6 +107,8 @@ pub struct PortStatus {
     pub depth: Option<u32>,
     /// Messages sent.
     pub sent: u64,
+    /// Their bytes, without headers.
+    pub sent_bytes: u64,
     /// Sends that failed.
     pub send_errors: u64,
     /// Of the messages sent, those that shared a frame with others.
@@ -58,6 +117,18 @@ pub struct PortStatus {
     pub frames: u64,
     /// Messages handed to the application; values that it saw (sampling).
     pub received: u64,
+    /// Their bytes, without headers.
+    pub received_bytes: u64,
+    /// Time since the newest value came, in nanoseconds, read or not (sampling).
+    pub age_ns: Option<u64>,
+    /// Age up to which a value is valid (sampling).
+    pub refresh_period_ns: Option<u64>,
+    /// Whether the newest value is valid; not while there is none (sampling).
+    pub valid: Option<bool>,
+    /// Time for which the message has waited that waits longest, in nanoseconds (queuing).
+    pub oldest_wait_ns: Option<u64>,
+    /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
+    pub latency: Option<LatencyStatus>,
     /// Frames waiting, per priority 0 to 7 (queuing).
     pub queued: [u64; CLASS_COUNT],
     /// Frames dropped because their class was full, per priority (queuing).
@@ -141,12 +212,20 @@ pub struct UdpPortStatus {
     pub depth: u32,
     /// Datagrams sent.
     pub sent: u64,
+    /// Their bytes, without headers.
+    pub sent_bytes: u64,
     /// Sends that failed.
     pub send_errors: u64,
     /// Datagrams and fragments that were for this port, delivered or dropped.
     pub frames: u64,
     /// Datagrams handed to the application.
     pub received: u64,
+    /// Their bytes, without headers.
+    pub received_bytes: u64,
+    /// Time for which the datagram or fragment has waited that waits longest, in nanoseconds.
+    pub oldest_wait_ns: Option<u64>,
+    /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
+    pub latency: Option<LatencyStatus>,
     /// Datagrams and fragments waiting, per priority 0 to 7.
     pub queued: [u64; CLASS_COUNT],
     /// Datagrams and fragments dropped because their class was full, per priority.

@@ -2,10 +2,12 @@
 //!
 //! Each node listens on a Unix socket in a directory of its user's, writes one JSON document to whoever connects, and
 //! closes. Only the same user and root can connect; a control process tells everybody. The thread that does so sleeps
-//! otherwise, has no real-time priority, and touches nothing of the data path but its counters.
+//! otherwise, has no real-time priority, and touches nothing of the data path but its counters. Whoever writes
+//! [`WATCH`] first has the ports' latencies measured for some seconds.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
@@ -26,14 +28,31 @@ const ASKERS_MAX: i32 = 16;
 /// How long an asker may take to read, or an asked node to answer, in all. Lower: a busy machine's nodes seem dead.
 /// Higher: `taut status` hangs on a stopped process for that long.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
-/// Most bytes of one answer: a node with all ports open and all peers known is below 8 MiB.
-const ANSWER_BYTES_MAX: u64 = 8 << 20;
+/// Most bytes of one answer. Lower: a node with all 4,095 ports open, all peers known and latencies of all lengths,
+/// 50 MB, is not shown. Higher: a hostile one takes more of the asker's memory.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Request of an asker that wants latencies measured, too.
+const WATCH: &[u8] = b"watch";
+/// Time for which latencies are measured after such a request. Lower: a watcher that asks once a second and is late
+/// once misses some. Higher: a port pays for longer after its watcher has gone.
+const WATCH_TIME: Duration = Duration::from_secs(5);
+/// Time that an asker has to say what it wants. Lower: on a busy machine a request is not seen. Higher: one who says
+/// nothing holds the others up for longer.
+const REQUEST_LIMIT: Duration = Duration::from_millis(50);
 /// Pause where there is no descriptor for one who asks.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 
 thread_local! {
     /// Whether this thread answers for a node.
     static IS_STATUS_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Functions of a node that its askers are answered with.
+pub(crate) struct Told<N> {
+    /// Its state.
+    pub(crate) status: fn(&N) -> NodeStatus,
+    /// Switches the measurement of its ports' latencies.
+    pub(crate) measure_latency: fn(&N, bool),
 }
 
 /// Tells the status of one node until dropped.
@@ -48,10 +67,10 @@ pub(crate) struct StatusServer {
 }
 
 impl StatusServer {
-    /// Starts to answer for a node with its status.
+    /// Starts to answer for a node.
     pub(crate) fn start<N: Send + Sync + 'static>(
         node: Weak<N>,
-        status: fn(&N) -> NodeStatus,
+        told: Told<N>,
     ) -> io::Result<Self> {
         let name = own_name();
         let kind = SocketType::STREAM;
@@ -67,7 +86,7 @@ impl StatusServer {
         let listener = ForeignListener::new(listener);
         let thread = std::thread::Builder::new()
             .name("taut-status".to_owned())
-            .spawn(move || serve(&listener, &stop, &node, status))?;
+            .spawn(move || serve(&listener, &stop, &node, &told))?;
         server.thread = Some(thread);
         Ok(server)
     }
@@ -81,30 +100,51 @@ fn own_name() -> String {
     format!("{}-{random:016x}", std::process::id())
 }
 
-fn serve<N>(
-    listener: &ForeignListener,
-    stop: &Event,
-    node: &Weak<N>,
-    status: fn(&N) -> NodeStatus,
-) {
+fn serve<N>(listener: &ForeignListener, stop: &Event, node: &Weak<N>, told: &Told<N>) {
     IS_STATUS_THREAD.set(true);
     // The thread that opened the node may be a real-time one; this one never is.
     let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
     let Ok(either) = wait::either(&[listener.as_fd(), stop.as_fd()]) else {
         return;
     };
-    while wait::readable(either.as_fd(), None).is_ok() {
+    let mut watched_until: Option<Instant> = None;
+    loop {
+        let left = watched_until.map(|until| until.saturating_duration_since(Instant::now()));
+        if wait::readable(either.as_fd(), left).is_err() {
+            return;
+        }
         let accepted = listener.accept();
         let Some(node) = node.upgrade() else {
             return;
         };
+        if watched_until.is_some_and(|until| until <= Instant::now()) {
+            (told.measure_latency)(&node, false);
+            watched_until = None;
+        }
         match accepted {
-            // An asker that went away is its own affair.
-            Ok(Some(asker)) => drop(answer(&asker, &status(&node))),
+            Ok(Some(asker)) => {
+                if wants_latency(&asker) {
+                    // Also those that were opened since the last request.
+                    (told.measure_latency)(&node, true);
+                    watched_until = Some(Instant::now() + WATCH_TIME);
+                }
+                // An asker that went away is its own affair.
+                let _gone = answer(&asker, &(told.status)(&node));
+            }
             Ok(None) => {}
             Err(_) => std::thread::sleep(NO_DESCRIPTOR_PAUSE),
         }
     }
+}
+
+/// Whether an asker wants latencies measured. One who only wants the status shuts down its side at once.
+fn wants_latency(asker: &ForeignSocket) -> bool {
+    if wait::readable(asker.as_fd(), Some(REQUEST_LIMIT)).is_err() {
+        return false;
+    }
+    let mut request = [0; WATCH.len()];
+    let length = asker.receive(&mut request).unwrap_or(0);
+    request[..length] == *WATCH
 }
 
 fn answer(asker: &ForeignSocket, status: &NodeStatus) -> io::Result<()> {
@@ -146,18 +186,36 @@ impl Drop for StatusServer {
 }
 
 /// The states of the nodes in this network namespace that this user may ask, as they describe themselves: its own, and
-/// control processes; for root those of all users in `/run/user` too. A node that does not answer in time is left out
-/// and named in the second list.
+/// control processes; for root those of all users in `/run/user` too. A node that does not answer within a second is
+/// left out and named in the second list.
 ///
 /// # Errors
 /// If the nodes' directory is not this user's own.
 pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
-    let mut states = Vec::new();
+    ask_all(&[])
+}
+
+/// The same, and asks the nodes to measure the latencies of their ports for the next five seconds. That takes each port
+/// a reading of the clock a message; `docs/decisions/0051-latency-is-measured-while-watched.md` has the figures.
+///
+/// # Errors
+/// As [`nodes`].
+pub fn nodes_with_latency() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
+    ask_all(WATCH)
+}
+
+/// Asks all at once, so that one that does not answer holds nobody up.
+fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
+    let mut asked = Vec::new();
     let mut silent = Vec::new();
+    let deadline = Instant::now() + TIME_LIMIT;
     let control = runtime::find(Room::Control);
     let nodes = runtime::find(Room::Nodes).into_iter();
-    let rooms = control.into_iter().chain(nodes);
-    for room in rooms.chain(runtime::find_of_users(Room::Nodes)) {
+    // A control process is asked nothing: its answer comes at once.
+    let control = control.into_iter().map(|room| (room, None));
+    let nodes = nodes.chain(runtime::find_of_users(Room::Nodes));
+    let rooms = control.chain(nodes.map(|room| (room, Some(request))));
+    for (room, request) in rooms {
         for entry in room.entries()? {
             let name = entry.name.to_string_lossy().into_owned();
             let is_status = entry.kind == EntryKind::Socket
@@ -166,10 +224,9 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
             if !is_status {
                 continue;
             }
-            let deadline = Instant::now() + TIME_LIMIT;
             match runtime::connect(&room, &name, SocketType::STREAM, deadline) {
-                Ok(Some(socket)) => match ask(socket, deadline) {
-                    Ok(state) => states.push(state),
+                Ok(Some(socket)) => match Asked::new(name.clone(), socket, request) {
+                    Ok(one) => asked.push(one),
                     Err(_) => silent.push(name),
                 },
                 // Left by a process that was killed.
@@ -180,28 +237,96 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
             }
         }
     }
+    let states = answers(asked, deadline, &mut silent)?;
     Ok((states, silent))
 }
 
 /// How the names of sockets begin that tell no status.
 const CLIENTS: &str = "clients-";
 
-fn ask(socket: OwnedFd, deadline: Instant) -> io::Result<serde_json::Value> {
-    let mut stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    let mut document = Vec::new();
-    let mut part = [0; 65_536];
-    loop {
-        stream.set_read_timeout(Some(left(deadline)?))?;
-        match stream.read(&mut part)? {
-            0 => break,
-            bytes => document.extend_from_slice(&part[..bytes]),
+/// A node that has been asked, and its answer so far.
+struct Asked {
+    name: String,
+    stream: UnixStream,
+    document: Vec<u8>,
+}
+
+impl Asked {
+    fn new(name: String, socket: OwnedFd, request: Option<&[u8]>) -> io::Result<Self> {
+        let mut stream = UnixStream::from(socket);
+        stream.set_nonblocking(true)?;
+        if let Some(request) = request {
+            // One that has gone away shows when its answer is read.
+            let _gone = stream.write(request);
+            let _gone = stream.shutdown(Shutdown::Write);
         }
-        if document.len() as u64 > ANSWER_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
+        Ok(Self {
+            name,
+            stream,
+            document: Vec::new(),
+        })
+    }
+
+    /// Reads what there is; whether that was the end.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut part = [0; 65_536];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Ok(true),
+                Ok(bytes) => self.document.extend_from_slice(&part[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if self.document.len() as u64 > ANSWER_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
         }
     }
-    Ok(printable(serde_json::from_slice(&document)?))
+
+    fn state(&self) -> io::Result<serde_json::Value> {
+        Ok(printable(serde_json::from_slice(&self.document)?))
+    }
+}
+
+/// Answers of nodes, in the order in which they were asked, until the deadline. The names of those that gave none are
+/// added to `silent`.
+fn answers(
+    mut asked: Vec<Asked>,
+    deadline: Instant,
+    silent: &mut Vec<String>,
+) -> io::Result<Vec<serde_json::Value>> {
+    let mut states: Vec<Option<serde_json::Value>> = asked.iter().map(|_| None).collect();
+    let mut open: Vec<usize> = (0..asked.len()).collect();
+    while !open.is_empty() {
+        let Ok(left) = left(deadline) else {
+            break;
+        };
+        let streams: Vec<_> = open
+            .iter()
+            .map(|place| asked[*place].stream.as_fd())
+            .collect();
+        let readable = wait::which_readable(&streams, left)?;
+        let mut is_readable = readable.into_iter();
+        open.retain(|place| {
+            if !is_readable.next().unwrap_or_default() {
+                return true;
+            }
+            let one = &mut asked[*place];
+            match one.read() {
+                Ok(false) => return true,
+                Ok(true) => states[*place] = one.state().ok(),
+                Err(_) => {}
+            }
+            false
+        });
+    }
+    for (one, state) in asked.iter().zip(&states) {
+        if state.is_none() {
+            silent.push(one.name.clone());
+        }
+    }
+    Ok(states.into_iter().flatten().collect())
 }
 
 /// The same without characters that a terminal takes for commands, or that turn the order of what is printed: a node
@@ -254,7 +379,15 @@ mod tests {
                 std::thread::sleep(TIME_LIMIT / 5);
             }
         });
-        assert!(ask(asked.into(), Instant::now() + TIME_LIMIT).is_err());
+        let trickles = Asked::new("trickles".to_owned(), asked.into(), None).unwrap();
+        let (asked, mut telling) = UnixStream::pair().unwrap();
+        let prompt = Asked::new("prompt".to_owned(), asked.into(), None).unwrap();
+        telling.write_all(b"7").unwrap();
+        drop(telling);
+        let (deadline, mut silent) = (Instant::now() + TIME_LIMIT, Vec::new());
+        let states = answers(vec![trickles, prompt], deadline, &mut silent).unwrap();
+        assert_eq!(states, [json!(7)], "the one is not held up by the other");
+        assert_eq!(silent, ["trickles"]);
         told.join().unwrap();
     }
 }

@@ -15,7 +15,7 @@ use crate::node::{Attachment, candidate_name, limits, neighbours_status};
 use crate::status::{
     ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
-use crate::sys::interface;
+use crate::sys::{clock, interface};
 
 /// Most ports that are listed, so that the document fits a socket's buffer.
 const PORTS_LISTED_MAX: usize = 512;
@@ -53,6 +53,7 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
     let own = Holder::of(std::process::id() as i32);
     let status = NodeStatus {
         pid: std::process::id(),
+        now_ns: clock::monotonic().as_nanos(),
         command: own.name,
         report: server.report.clone(),
         interface_up: Some(interface::query(&setup.name).is_ok_and(|found| found.up)),

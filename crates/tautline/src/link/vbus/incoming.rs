@@ -17,6 +17,7 @@ use tautline_shm::vbus::wait;
 
 use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
+use super::stamps::{Stamps, earlier};
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::{Address, NodeName, Source};
 use crate::statistics::Counter;
@@ -328,6 +329,8 @@ impl ReceiverShared {
             queued: [0; CLASS_COUNT],
             refused: control.refused,
             peers: Vec::with_capacity(control.live.len()),
+            newest_ns: None,
+            oldest_waiting_ns: None,
         };
         let entries = self.memory().connections;
         for incoming in &control.live {
@@ -342,6 +345,10 @@ impl ReceiverShared {
                     *queued += u64::from(waiting);
                 }
             }
+            let stamps = Stamps::of(self.shape.kind, memory, &entries[incoming.index]);
+            figures.newest_ns = figures.newest_ns.max(stamps.newest_ns);
+            figures.oldest_waiting_ns =
+                earlier(figures.oldest_waiting_ns, stamps.oldest_waiting_ns);
             let connections = control.connections.iter();
             let mut known = connections
                 .filter(|(node, port, _)| (*node, *port) == (incoming.node, incoming.port));
@@ -365,6 +372,10 @@ pub(crate) struct Figures {
     pub(crate) queued: [u64; CLASS_COUNT],
     pub(crate) refused: u64,
     pub(crate) peers: Vec<PeerFigures>,
+    /// When the newest message or value was published.
+    pub(crate) newest_ns: Option<u64>,
+    /// When the message was published that has waited longest.
+    pub(crate) oldest_waiting_ns: Option<u64>,
 }
 
 /// The same of one peer.

@@ -22,6 +22,7 @@ mod place;
 mod receiver;
 mod sender;
 mod service;
+mod stamps;
 mod view;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -50,7 +51,7 @@ use super::{
 use crate::address::NodeName;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
-use crate::message::{LentSample, Message, Numbering, Outgoing, Sample};
+use crate::message::{LentSample, Message, Numbering, Outgoing, Sample, bytes_of};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
@@ -235,6 +236,14 @@ impl BusPort {
         self.clock.now()
     }
 
+    /// Counts the latency of a message that is read now. Not inlined: see [`Latency`](crate::latency::Latency).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn measure(&self, statistics: &Statistics, arrival_ns: u64) {
+        let arrival = Instant::from_nanos(arrival_ns);
+        statistics.latency.record(arrival, self.now());
+    }
+
     /// As [`super::Inbox::arm`].
     pub(crate) fn arm(&mut self, for_descriptor: bool) {
         self.bus_receiver.arm(for_descriptor);
@@ -320,7 +329,7 @@ impl BusPort {
             .bus_sender
             .send(priority, flow.numbering.take(), message);
         match result {
-            Ok(()) => statistics.sent.add(1),
+            Ok(()) => statistics.sent.add(1, message.len()),
             Err(_) => statistics.send_errors.add(1),
         }
         result
@@ -341,7 +350,7 @@ impl BusPort {
                 flow.bus_sender
                     .send_batch(run[0].priority, &mut flow.numbering, messages);
             sent += count;
-            statistics.sent.add(count as u64);
+            statistics.sent.add(count, bytes_of(&run[..count]));
             match result {
                 Ok(()) => {}
                 Err(error) if sent == 0 => {

@@ -19,14 +19,14 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Step};
 use tautline_shm::vbus::layout::{
-    CELL_COUNT, CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER,
-    ROLE_PRODUCER, Slot,
+    CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER, Slot,
 };
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
 
 use super::ask::ask;
 use super::directory::{bases, connect_in, nodes, open_to_watch, path_of};
+use super::stamps::{Stamps, newest_cell};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
@@ -385,29 +385,18 @@ impl Observer {
             std::array::from_fn(|class| line.count[class].load(Relaxed))
         };
         let published: [u64; CLASS_COUNT] = read(&memory.head.published);
-        let age = |slot: Slot<'_>| now_ns.saturating_sub(slot.message().arrival_ns);
+        let age = |stamp_ns: u64| now_ns.saturating_sub(stamp_ns);
+        let stamps = Stamps::of(self.shape.kind, memory, entry);
         let mut queued = [0; CLASS_COUNT];
-        let mut newest_age_ns = None::<u64>;
-        let mut longest_wait_ns = None::<u64>;
         if let Kind::Queuing { depth } = self.shape.kind {
             for class in 0..CLASS_COUNT {
-                let after = published[class] as u32;
-                if published[class] > 0 {
-                    let newest = age(memory.slots.slot(class, after.wrapping_sub(1)));
-                    newest_age_ns = Some(newest_age_ns.map_or(newest, |other| other.min(newest)));
-                }
                 let taken = entry.taken.taken[class].load(Relaxed);
                 // Either word may be of a moment later, or anything.
-                let waits = after.wrapping_sub(taken);
+                let waits = (published[class] as u32).wrapping_sub(taken);
                 if (1..=depth).contains(&waits) {
                     queued[class] = waits;
-                    let longest = age(memory.slots.slot(class, taken));
-                    longest_wait_ns = longest_wait_ns.max(Some(longest));
                 }
             }
-        } else {
-            let word = memory.head.latest.latest.load(Acquire);
-            newest_age_ns = (word != 0).then(|| age(newest_cell(memory, word)));
         }
         ProducerFigures {
             from: PortName {
@@ -421,8 +410,8 @@ impl Observer {
             queued,
             corrupt: entry.taken.corrupt.load(Relaxed),
             kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
-            newest_age_ns,
-            longest_wait_ns,
+            newest_age_ns: stamps.newest_ns.map(age),
+            longest_wait_ns: stamps.oldest_waiting_ns.map(age),
         }
     }
 }
@@ -432,13 +421,6 @@ fn consumer_at(memory: &PeerMemory) -> ConsumerMemory<'_> {
     // SAFETY: the mapping has the bytes of a consumer's memory, stays as long as what is borrowed, and is read through
     // this alone.
     unsafe { ConsumerMemory::at(memory.base().as_ptr()) }
-}
-
-/// The cell of the newest value, by the writer's word.
-fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
-    let pair = (word & 1) as u32;
-    let index = (word >> (1 + pair)) as u32 & 1;
-    memory.slots.slot(0, (pair * 2 + index) % CELL_COUNT as u32)
 }
 
 /// Memories that a port shows, in the order of its messages.

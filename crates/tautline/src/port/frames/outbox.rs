@@ -9,7 +9,7 @@ use tautline_proto::wire::{
 use crate::error::{PortError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
 use crate::link::{OutFrame, PortLink, Route};
-use crate::message::{Destination, Numbering, Outgoing};
+use crate::message::{Destination, Numbering, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 
@@ -35,7 +35,7 @@ impl Flow {
 struct Pending {
     to: Destination,
     priority: Priority,
-    count: u64,
+    count: usize,
     used: usize,
     payload: Box<[u8; WHOLE_BYTES_MAX_ETHERNET]>,
 }
@@ -148,7 +148,7 @@ impl Outbox {
         self.flush_before(link, statistics, to, priority)?;
         let result = self.send_frames(link, to, priority, message);
         match result {
-            Ok(()) => statistics.sent.add(1),
+            Ok(()) => statistics.sent.add(1, message.len()),
             Err(_) => statistics.send_errors.add(1),
         }
         result
@@ -174,7 +174,7 @@ impl Outbox {
             self.send_frames(link, to, priority, message)
         };
         match result {
-            Ok(()) => statistics.sent.add(1),
+            Ok(()) => statistics.sent.add(1, message.len()),
             Err(_) => statistics.send_errors.add(1),
         }
         result
@@ -233,7 +233,7 @@ impl Outbox {
     ) -> Result<usize, SendError> {
         self.flush(link, statistics)?;
         let Progress { messages, stopped } = self.send_all(link, batch);
-        statistics.sent.add(messages as u64);
+        statistics.sent.add(messages, bytes_of(&batch[..messages]));
         match stopped {
             Some(error) if messages == 0 => {
                 statistics.send_errors.add(1);
@@ -393,9 +393,10 @@ impl Outbox {
             statistics.send_errors.add(1);
             return Err(error);
         }
-        statistics.sent.add(pending.count);
+        let bytes = pending.used - pending.count * bundle::LENGTH_BYTES;
+        statistics.sent.add(pending.count, bytes);
         if flags & FLAG_BUNDLE != 0 {
-            statistics.merged.add(pending.count);
+            statistics.merged.add(pending.count as u64);
         }
         (pending.count, pending.used) = (0, 0);
         Ok(())

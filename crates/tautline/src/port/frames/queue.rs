@@ -118,7 +118,9 @@ impl QueueCore for Frames<Receiver> {
     ) -> Result<Option<Message>, ReceiveError> {
         let found = self.seek(statistics)?;
         let message = found.and_then(|found| self.receiver.take(&self.memory, found, buffer));
-        statistics.received.add(u64::from(message.is_some()));
+        if let Some(message) = &message {
+            self.count(statistics, message);
+        }
         Ok(message)
     }
 
@@ -135,6 +137,7 @@ impl QueueCore for Frames<Receiver> {
         found: LocatedMessage,
     ) -> Option<LentMessage<'_>> {
         let LocatedMessage { message, at } = found;
+        self.count(statistics, &message);
         let lent = match at {
             Location::Slot {
                 class,
@@ -149,8 +152,18 @@ impl QueueCore for Frames<Receiver> {
             }
             Location::Collector => LentMessage::collected(self.receiver.collected()?, &message),
         };
-        statistics.received.add(1);
         Some(lent)
+    }
+}
+
+impl Frames<Receiver> {
+    /// Counts a message that is handed out.
+    #[inline]
+    fn count(&self, statistics: &Statistics, message: &Message) {
+        statistics.received.add(1, message.length);
+        if statistics.latency.is_measured() {
+            statistics.latency.record(message.arrival, self.link.now());
+        }
     }
 }
 
