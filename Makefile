@@ -27,7 +27,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build install-c sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -37,6 +37,11 @@ demo: ## two hosts, a 1 kHz control loop beside a full link: a table and report.
 	@scripts/setup.sh --for demo
 	cargo build --release --locked -p taut
 	$(TAUT) demo $(DEMO_ARGS)
+
+flight: ## root: a quadcopter flies three times beside loads and a runaway: table, verdict, taut-flight/report.html
+	@scripts/setup.sh --for demo
+	cargo build --release --locked -p taut
+	$(TAUT) flight $(FLIGHT_ARGS)
 
 test: ## the whole check, as .ci/run does it
 	@scripts/setup.sh --for test
@@ -115,4 +120,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target bench/iceoryx2/target taut-demo $(EXPERIMENTS_DIR)
+	rm -rf fuzz/target bench/iceoryx2/target taut-demo taut-flight $(EXPERIMENTS_DIR)

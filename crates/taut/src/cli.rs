@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, guest, init, neigh, node, partition, ping,
-    recv, send, smooth, status, task, vbus,
+    bench, completions, demo, doctor, echo, experiment, flight, guest, init, neigh, node,
+    partition, ping, recv, send, smooth, status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -66,6 +66,8 @@ pub enum Command {
     Task(task::Arguments),
     /// Set CPUs and memory aside for real-time work, and give them back.
     Partition(partition::Arguments),
+    /// Fly a quadcopter beside loads and faults, in several ways, and compare them.
+    Flight(flight::Arguments),
     /// Run programs with a machine of their own beside Linux.
     Guest(guest::Arguments),
     /// Write the completions of a shell to standard output.
@@ -179,6 +181,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
+        Command::Flight(arguments) => flight::run(arguments),
         Command::Guest(arguments) => guest::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
     }
@@ -227,6 +230,16 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
     }
     tautline_state::write_whole(path, text.as_bytes())
         .map_err(|error| not_written(path, &error.into()))
+}
+
+/// Makes the directory for results, if it is missing.
+pub fn make_directory(directory: &Path) -> Result<(), CommandError> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        CommandError::failed(
+            format!("cannot make the directory {}: {error}", directory.display()),
+            "name one that you may write to with --out",
+        )
+    })
 }
 
 /// A file that could not be written.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 15] = [
+const CRATES: [(&str, &[&str]); 16] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
@@ -53,11 +53,26 @@ const CRATES: [(&str, &[&str]); 15] = [
         ],
     ),
     (
+        "tautline-flight-runner",
+        &[
+            "tautline",
+            "tautline-exec",
+            "tautline-flight",
+            "tautline-lab",
+            "tautline-partition",
+            "tautline-report",
+            "tautline-state",
+            "tautline-tasks",
+            "tautline-testbed",
+        ],
+    ),
+    (
         "taut",
         &[
             "tautline",
             "tautline-bench",
             "tautline-exec",
+            "tautline-flight-runner",
             "tautline-guest",
             "tautline-lab",
             "tautline-partition",

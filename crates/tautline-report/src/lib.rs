@@ -2,7 +2,7 @@
 //!
 //! * [`histogram`]: many latencies in fixed memory.
 //! * [`table`]: figures in columns; [`text`]: what others wrote, made fit to be shown.
-//! * [`plot`], [`chart`], [`bars`], [`gantt`], [`surface`] and [`timeline`]: drawings as SVG.
+//! * [`plot`], [`chart`], [`bars`], [`gantt`], [`space`], [`strips`], [`surface`] and [`timeline`]: drawings as SVG.
 //! * [`page`]: a self-contained HTML page of them.
 //!
 //! It knows nothing of what was measured.
@@ -14,6 +14,8 @@ pub mod gantt;
 pub mod histogram;
 pub mod page;
 pub mod plot;
+pub mod space;
+pub mod strips;
 pub mod surface;
 pub mod table;
 pub mod text;

@@ -265,6 +265,9 @@ pub(crate) const DRAWING: &str = "\
 .line{fill:none;stroke-width:2;stroke-linejoin:round}\
 .area{stroke:none;opacity:.1}\
 .mark{stroke:none;opacity:.8}\
+.span{fill:var(--limited)}.bad-span{fill:var(--bad)}.miss{stroke:var(--bad);stroke-width:1.2}\
+.place{fill:var(--bg);stroke:var(--soft);stroke-width:2}.missed{fill:none;stroke:var(--bad);stroke-width:1.2}\
+.cross{stroke:var(--bad);stroke-width:3}\
 .surface{fill:var(--s0)}.hole{fill:none;stroke:var(--line)}\
 ";
 

@@ -1,6 +1,6 @@
 //! `taut demo`: see [`tautline_bench::demo`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -36,7 +36,7 @@ pub struct Arguments {
 /// Runs the demo.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     // Before anything is measured, so that nothing is measured in vain.
-    make_directory(&arguments.out)?;
+    cli::make_directory(&arguments.out)?;
     let hosts = if arguments.unprivileged || !may_create() {
         eprintln!(
             "taut: {}: two addresses of loopback stand in for two hosts, and link udp for xdp",
@@ -92,15 +92,6 @@ fn whole_seconds(text: &str) -> Result<u32, String> {
         }
         _ => Err("expected whole seconds, 1s to 1h".to_owned()),
     }
-}
-
-fn make_directory(directory: &Path) -> Result<(), CommandError> {
-    std::fs::create_dir_all(directory).map_err(|error| {
-        CommandError::failed(
-            format!("cannot make the directory {}: {error}", directory.display()),
-            "name one that you may write to with --out",
-        )
-    })
 }
 
 fn explain(error: DemoError) -> CommandError {

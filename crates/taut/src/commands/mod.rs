@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 pub mod echo;
 pub mod experiment;
+pub mod flight;
 pub mod guest;
 pub mod init;
 pub mod live;

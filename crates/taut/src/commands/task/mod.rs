@@ -22,6 +22,8 @@ use crate::cli::{self, CommandError};
 use crate::task::measured::{TracedTask, trace_events};
 use crate::units::ns;
 
+pub(crate) use run::cpu;
+
 /// Width of a picture that goes to no terminal, in columns.
 const COLUMNS_DEFAULT: usize = 100;
 /// Characters of somebody else's names that are shown. Lower: paths are cut. Higher: one name fills a line.

@@ -119,7 +119,7 @@ fn cpu_of(partition: &PartitionConfig, named: Option<usize>) -> Result<usize, Co
 }
 
 /// The CPU that was named, or the last one that this process may use: the first ones have most of the interrupts.
-pub(super) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
+pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
     let allowed = tautline_testbed::child::allowed_cpus().map_err(|error| {
         CommandError::failed(
             format!("cannot ask for the CPUs of this process: {error}"),

@@ -1,0 +1,171 @@
+//! `taut flight`: a quadcopter flown in several ways beside the same loads and faults, compared.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tautline_flight_runner::report::Report;
+use tautline_flight_runner::show::{self, Settings, ShowError};
+use tautline_flight_runner::{Variant, part};
+
+use crate::cli::{self, CommandError};
+use crate::commands::output::JsonArguments;
+use crate::commands::partition::Guard;
+
+/// CPUs that the partition and the rest need together.
+const CPUS_MIN: usize = 2;
+
+/// Arguments of `taut flight`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    show: ShowArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// A part of a flight, in a process of its own. Started by the command itself.
+    #[command(hide = true)]
+    Part {
+        /// Description of the part.
+        word: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// Directory for report.html and report.json; made if it is missing.
+    #[arg(long, value_name = "DIR", default_value = "taut-flight")]
+    out: PathBuf,
+    /// Ways of running the flight controller.
+    #[arg(
+        long = "variants",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "plain,fifo,partition"
+    )]
+    variants: Vec<Chosen>,
+    /// Seed of wind and noise, the same for all variants.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// CPU of the partition [default: the last one that this process may use].
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Chosen {
+    /// Threads, kernel sockets, default priorities.
+    Plain,
+    /// The same with SCHED_FIFO and locked memory.
+    Fifo,
+    /// Tasks of the executive in a partition.
+    Partition,
+}
+
+impl Chosen {
+    fn variant(self) -> Variant {
+        match self {
+            Chosen::Plain => Variant::Plain,
+            Chosen::Fifo => Variant::Fifo,
+            Chosen::Partition => Variant::Partition,
+        }
+    }
+}
+
+/// Flies, and prints a table and a verdict. Exit status 1 if the executive lost its craft.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.action {
+        Some(Action::Part { word }) => part::run(&word).map_err(|error| {
+            CommandError::failed(
+                error.to_string(),
+                "this command is started by taut flight itself",
+            )
+        }),
+        None => fly(&arguments.show),
+    }
+}
+
+fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
+    // Before anything flies, so that nothing is flown in vain.
+    cli::make_directory(&arguments.out)?;
+    let cpu = super::task::cpu(arguments.cpu)?;
+    let mut variants: Vec<Variant> = arguments
+        .variants
+        .iter()
+        .map(|chosen| chosen.variant())
+        .collect();
+    variants.dedup();
+    let mut missing = Vec::new();
+    variants.retain(|variant| match obstacle(*variant) {
+        None => true,
+        Some(reason) => {
+            missing.push((*variant, reason));
+            false
+        }
+    });
+    let program = std::env::current_exe().map_err(|error| {
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
+    })?;
+    let words = |words: [&str; 2]| {
+        std::iter::once(program.clone())
+            .chain(words.map(PathBuf::from))
+            .collect()
+    };
+    let settings = Settings {
+        part_command: words(["flight", "part"]),
+        worker_command: words(["lab", "worker"]),
+        variants,
+        seed: arguments.seed,
+        cpu,
+        is_patient: true,
+    };
+    // Puts the partition back should this process be killed.
+    let guard = Guard::start()?;
+    let records = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
+    drop(guard);
+    let report = Report::new(records, missing, arguments.seed);
+    let page = arguments.out.join("report.html");
+    cli::write_file(&page, &report.page())?;
+    let json = report.json();
+    cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n"))?;
+    let text = || format!("{}report: {}\n", report.text(), page.display());
+    arguments.json.print(|| json, text)?;
+    match report.holds() {
+        true => Ok(()),
+        false => Err(CommandError::answer_is_no()),
+    }
+}
+
+/// Reason why a variant cannot fly on this machine, for this user.
+fn obstacle(variant: Variant) -> Option<String> {
+    let is_root = tautline_testbed::sys::is_root();
+    let cpus = tautline_testbed::child::allowed_cpus().map_or(1, |cpus| cpus.len());
+    match variant {
+        Variant::Plain => None,
+        Variant::Fifo | Variant::Partition if !is_root => {
+            Some("real-time priorities need root".to_owned())
+        }
+        Variant::Partition if cpus < CPUS_MIN => Some("a partition needs a second CPU".to_owned()),
+        _ => None,
+    }
+}
+
+fn explain(error: ShowError) -> CommandError {
+    let what = error.to_string();
+    match error {
+        ShowError::Interrupted(signal) => CommandError::interrupted(signal),
+        ShowError::Partition(error) => CommandError::failed(what, error.remedy()),
+        _ => CommandError::failed(
+            what,
+            "try again; `taut doctor` shows what this machine can do",
+        ),
+    }
+}

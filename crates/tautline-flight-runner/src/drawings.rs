@@ -1,0 +1,152 @@
+//! Drawings and smaller tables of the page.
+
+use tautline_flight::vector::Vector;
+use tautline_report::page::Table;
+use tautline_report::space::{Path, Point, Space};
+use tautline_report::strips::{Span, Strip, Strips};
+
+use crate::record::{FlightRecord, Loop, Phase};
+use crate::report::missed_under_load;
+use crate::show::WAYPOINTS;
+
+/// Error of the attitude at the top of the strips, degrees.
+const TILT_SHOWN: f64 = 30.0;
+
+pub(crate) fn strips(records: &[FlightRecord]) -> Strips {
+    let strip = |record: &FlightRecord| {
+        let world = &record.world;
+        let flying = world.samples.iter().filter(|sample| sample.is_flying);
+        let span = |phase: &Phase| Span {
+            name: phase.name.clone(),
+            from: phase.from,
+            until: phase.until,
+            is_bad: phase.is_fault,
+        };
+        let word = |at: f64, word: &str| Some((at, word.to_owned()));
+        Strip {
+            name: record.variant.text().to_owned(),
+            points: flying
+                .map(|sample| (sample.at, sample.tilt_error))
+                .collect(),
+            spans: record.phases.iter().map(span).collect(),
+            marks: missed_at(record).collect(),
+            end: match (world.crash, world.landed_at) {
+                (Some((at, ..)), _) => word(at, "crashed"),
+                (None, Some(at)) => word(at, "landed"),
+                (None, None) => None,
+            },
+        }
+    };
+    Strips {
+        caption: "Angle between the craft's upward axis and its target; missed deadlines are ticks at the top".to_owned(),
+        label: format!("degrees, cut off at {TILT_SHOWN}"),
+        value_max: TILT_SHOWN,
+        strips: records.iter().map(strip).collect(),
+    }
+}
+
+/// Moments of missed deadlines in flight, seconds from the world's start.
+fn missed_at(record: &FlightRecord) -> impl Iterator<Item = f64> {
+    let end = record
+        .world
+        .crash
+        .map(|(at, ..)| at)
+        .or(record.world.landed_at)
+        .unwrap_or(f64::MAX);
+    let start = record.world.start_ns;
+    let all = record.loops.iter().flat_map(|one| &one.missed_at_ns);
+    all.filter(move |at| **at >= start)
+        .map(move |at| (at - start) as f64 * 1e-9)
+        .filter(move |at| *at < end)
+}
+
+fn point(vector: Vector) -> Point {
+    [vector.x, vector.y, vector.z]
+}
+
+pub(crate) fn space(records: &[FlightRecord]) -> Space {
+    let path = |record: &FlightRecord| {
+        let samples = &record.world.samples;
+        let place = |at: f64| {
+            let index = samples.partition_point(|sample| sample.at < at);
+            samples.get(index).map(|sample| point(sample.position))
+        };
+        Path {
+            name: record.variant.text().to_owned(),
+            points: samples
+                .iter()
+                .map(|sample| point(sample.position))
+                .collect(),
+            marks: missed_at(record).filter_map(place).collect(),
+            crash: record
+                .world
+                .crash
+                .and_then(|_| samples.last().map(|sample| point(sample.position))),
+        }
+    };
+    Space {
+        caption:
+            "Paths of the flights; small circles are missed deadlines, large ones are way-points"
+                .to_owned(),
+        places: WAYPOINTS.iter().map(|place| point(*place)).collect(),
+        paths: records.iter().map(path).collect(),
+    }
+}
+
+pub(crate) fn loops(record: &FlightRecord) -> Table {
+    let mut table = Table::new([
+        "loop",
+        "releases",
+        "missed",
+        "missed under load",
+        "worst response",
+    ]);
+    table.caption(record.variant.text());
+    let under_load = missed_under_load(record);
+    for (which, one) in Loop::ALL.iter().zip(&record.loops) {
+        let (missed, releases) = under_load[*which as usize];
+        table.row([
+            format!("{}, {} Hz", which.name(), 1_000_000_000 / which.period_ns()),
+            one.releases.to_string(),
+            one.missed.to_string(),
+            format!("{missed} of {releases}"),
+            format!("{:.2} ms", one.worst_ns as f64 / 1e6),
+        ]);
+    }
+    table
+}
+
+pub(crate) fn phases(records: &[FlightRecord]) -> Table {
+    let mut table = Table::new(["flight", "beside it", "from", "until", "done"]);
+    table.prose();
+    for record in records {
+        for phase in &record.phases {
+            let done = if phase.name == "combined load" {
+                record.achieved.join("; ")
+            } else {
+                String::new()
+            };
+            table.row([
+                record.variant.text().to_owned(),
+                phase.name.clone(),
+                format!("{:.2} s", phase.from),
+                format!("{:.2} s", phase.until),
+                done,
+            ]);
+        }
+        let world = &record.world;
+        table.row([
+            record.variant.text().to_owned(),
+            format!("the world, by {}", world.policy),
+            String::new(),
+            String::new(),
+            format!(
+                "{} of {} steps over 1 ms late, the latest {:.2} ms",
+                world.steps_late,
+                world.steps,
+                world.late_ns_max as f64 / 1e6
+            ),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,30 @@
+//! Flights on this machine: the same world and the same flight controller, run in several ways beside the same loads.
+//!
+//! [`show::run`] flies each [`Variant`] once: the world is a process of its own that keeps the time of nature, the
+//! controller another one, and this process switches loads and faults on. [`report`] tells how it went.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`show`] | the schedule of a flight: children, loads, faults, results |
+//! | `world` | the process of the world, and the check that its steps were in time |
+//! | `loops` | the controller's loops as jobs, the same for all variants |
+//! | `threads`, `tasks` | jobs as threads with a timer; jobs as tasks of the executive |
+//! | `wire` | values between processes and loops: datagrams of the kernel, or ports on a V-Bus |
+//! | [`part`] | entry of the child processes |
+//! | `reference` | the same flight in virtual time, where nothing is late |
+//! | [`report`] | table, verdict, page |
+
+mod drawings;
+mod faults;
+mod loops;
+pub mod part;
+mod record;
+mod reference;
+pub mod report;
+pub mod show;
+mod tasks;
+mod threads;
+mod wire;
+mod world;
+
+pub use record::{FlightRecord, Loop, LoopRecord, Phase, Sample, Variant, WorldRecord};

@@ -1,0 +1,118 @@
+//! The child processes of a flight: this program, started again with the words of one part.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tautline_flight::message::Mission;
+use tautline_partition::PartitionConfig;
+use tautline_state::cpus::CpuList;
+
+use crate::loops::{Job, Log, jobs};
+use crate::record::{LoopRecord, Variant};
+use crate::wire::{Means, Seat};
+use crate::world::WorldSettings;
+use crate::{faults, show, tasks, threads, world};
+
+/// Patience with the last jobs of the executive.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A part of a flight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// The world.
+    World(WorldSettings),
+    /// The flight controller.
+    Controller(ControllerSettings),
+    /// A task of the highest priority that never sleeps, for so many seconds.
+    Runaway(f64),
+    /// Processes that start and end.
+    Storm(f64),
+    /// Memory that comes and goes.
+    Pressure(f64),
+}
+
+/// Settings of a controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ControllerSettings {
+    pub(crate) variant: Variant,
+    pub(crate) means: Means,
+    /// Name and CPUs of the partition that was made for it.
+    pub(crate) partition: Option<(String, String)>,
+}
+
+/// Report of a controller at its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ControllerReport {
+    pub(crate) loops: Vec<LoopRecord>,
+    pub(crate) stale_inputs: u64,
+    pub(crate) limits: Vec<String>,
+}
+
+/// Runs the part that is described by this word.
+///
+/// # Errors
+/// A word that describes none, and whatever keeps the part from running.
+pub fn run(word: &str) -> io::Result<()> {
+    let part: Part = serde_json::from_str(word).map_err(io::Error::other)?;
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(io::Error::other);
+    match part {
+        Part::World(settings) => {
+            let record = world::run(&settings, |start| say(&start.to_string()))?;
+            say(&serde_json::to_string(&record)?);
+            Ok(())
+        }
+        Part::Controller(settings) => control(&settings),
+        Part::Runaway(length) => faults::run_away(seconds(length)?),
+        Part::Storm(length) => faults::storm(seconds(length)?),
+        Part::Pressure(length) => faults::press(seconds(length)?),
+    }
+}
+
+/// A line for the process that started this one, which may be gone.
+fn say(line: &str) {
+    let mut output = io::stdout().lock();
+    let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+}
+
+fn control(settings: &ControllerSettings) -> io::Result<()> {
+    let wires = settings.means.open(Seat::Controller)?;
+    let jobs: Vec<Job> = jobs(&wires, Mission::new(&show::WAYPOINTS))?;
+    let logs: Vec<Log> = jobs.iter().map(|job| job.log.clone()).collect();
+    let mut limits = Vec::new();
+    match settings.variant {
+        Variant::Plain | Variant::Fifo => {
+            let threads = threads::start(jobs, settings.variant == Variant::Fifo)?;
+            wait_for_end();
+            threads.stop();
+        }
+        Variant::Partition => {
+            let partition = settings.partition.as_ref().map(|(name, cpus)| {
+                let cpus: CpuList = cpus.parse().map_err(io::Error::other)?;
+                PartitionConfig::new(name, cpus).map_err(io::Error::other)
+            });
+            let running = tasks::start(jobs, partition.transpose()?)
+                .map_err(|error| io::Error::other(error.to_string()))?;
+            wait_for_end();
+            limits = running.stop(STOP_PATIENCE).limits;
+        }
+    }
+    let mut report = ControllerReport {
+        limits,
+        ..ControllerReport::default()
+    };
+    for log in logs {
+        let (record, stale_inputs) = log.record();
+        report.loops.push(record);
+        report.stale_inputs += stale_inputs;
+    }
+    say(&serde_json::to_string(&report)?);
+    Ok(())
+}
+
+/// Waits until standard input ends.
+fn wait_for_end() {
+    let mut rest = Vec::new();
+    // An error is an end too.
+    let _ = io::stdin().lock().read_to_end(&mut rest);
+}

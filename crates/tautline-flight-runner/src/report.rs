@@ -1,0 +1,429 @@
+//! Table, verdict and page of a show.
+
+use serde_json::{Value, json};
+use tautline_lab::machine::Machine;
+use tautline_report::page::{self, Level, Page, Table};
+use tautline_report::table;
+
+use crate::drawings::{loops, phases, space, strips};
+use crate::record::{Errors, FlightRecord, Loop, Sample, Variant};
+use crate::reference;
+
+const HEADER: [&str; 8] = [
+    "",
+    "end of the flight",
+    "missed",
+    "worst response",
+    "attitude, calm",
+    "under load",
+    "position",
+    "commands lost",
+];
+/// Seconds after which the take-off is over.
+const CALM_FROM: f64 = 1.5;
+/// Longest reference; a show has its first fault earlier.
+const REFERENCE_SECONDS_MAX: f64 = 60.0;
+/// Name of the flight without a machine.
+const REFERENCE: &str = "virtual time, never late";
+
+/// Flights of a show, and what they are compared with.
+#[derive(Clone, Debug)]
+pub struct Report {
+    records: Vec<FlightRecord>,
+    missing: Vec<(Variant, String)>,
+    machine: Machine,
+    seed: u64,
+    /// The same flight in virtual time.
+    reference: Vec<Sample>,
+}
+
+impl Report {
+    /// Compares flights that had this seed with the flight that is never late. Variants that could not fly come with
+    /// the reason.
+    pub fn new(records: Vec<FlightRecord>, missing: Vec<(Variant, String)>, seed: u64) -> Report {
+        let end = records
+            .iter()
+            .map(FlightRecord::fault_at)
+            .fold(0.0, f64::max);
+        Report {
+            records,
+            missing,
+            machine: Machine::read(),
+            seed,
+            reference: reference::fly(seed, end.min(REFERENCE_SECONDS_MAX)),
+        }
+    }
+
+    /// Whether the executive's craft came down unharmed.
+    pub fn holds(&self) -> bool {
+        holds(&self.records)
+    }
+
+    /// Table and verdict for a terminal.
+    pub fn text(&self) -> String {
+        let rows = table::figures(&HEADER, self.rows());
+        let mut text = format!("{}\n{rows}", self.machine.summary());
+        for line in self.notes() {
+            text += &format!("{line}\n");
+        }
+        let (_, answer, reasons) = verdict(&self.records);
+        text += &format!("{answer}\n");
+        for reason in reasons {
+            text += &format!("  {reason}\n");
+        }
+        text
+    }
+
+    /// The same as JSON, with all samples.
+    pub fn json(&self) -> Value {
+        let missing = self.missing.iter();
+        let missing: Vec<Value> = missing
+            .map(|(variant, reason)| json!({ "variant": variant, "reason": reason }))
+            .collect();
+        let flights: Vec<Value> = self.records.iter().map(flight_json).collect();
+        let (_, answer, _) = verdict(&self.records);
+        let reference = self.reference_errors();
+        json!({
+            "machine": self.machine,
+            "seed": self.seed,
+            "verdict": answer,
+            "flights": flights,
+            "missing": missing,
+            "reference": reference.map(|(calm, loaded)| json!({ "calm": calm, "loaded": loaded })),
+        })
+    }
+
+    /// The page.
+    pub fn page(&self) -> String {
+        let records = &self.records;
+        let mut page = Page::new("A flight beside a busy Linux", self.machine.summary());
+        let (level, answer, reasons) = verdict(records);
+        page.verdict(level, &answer, &reasons);
+        page.section("Error of the attitude", [strips(records).html()]);
+        page.section("Path", [space(records).html()]);
+        let mut rows = Table::new(HEADER);
+        for row in self.rows() {
+            rows.row(row);
+        }
+        let notes = self.notes().into_iter().map(|note| page::paragraph(&note));
+        page.section("Figures", std::iter::once(rows.html()).chain(notes));
+        page.section("Loops", records.iter().map(|record| loops(record).html()));
+        page.section("Loads and faults", [phases(records).html()]);
+        page.section("Machine", [page::key_values(&self.machine.rows())]);
+        page.section("How it flies", [page::paragraph(METHOD)]);
+        page.html()
+    }
+
+    /// Errors of the reference in the stretches of the first flight that has them.
+    fn reference_errors(&self) -> Option<(Option<Errors>, Option<Errors>)> {
+        let like = self
+            .records
+            .iter()
+            .find(|record| !record.phases.is_empty())?;
+        let (from, until) = (load_at(like), like.fault_at());
+        let errors = |from, until| Errors::of(&self.reference, from, until);
+        Some((errors(CALM_FROM, from), errors(from, until)))
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let mut rows: Vec<Vec<String>> = self.records.iter().map(row).collect();
+        if let Some((calm, loaded)) = self.reference_errors() {
+            let none = || "-".to_owned();
+            let errors = [tilt(calm), tilt(loaded), position(loaded)];
+            let mut row = vec![REFERENCE.to_owned(), none(), none(), none()];
+            row.extend(errors);
+            row.push(none());
+            rows.push(row);
+        }
+        rows
+    }
+
+    /// Facts that the table does not say.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "Errors are root mean squares, the largest in brackets: the attitude's before and under load, the position's \
+             under load."
+                .to_owned(),
+        ];
+        if let Some(record) = self.records.first() {
+            let [rate, attitude, navigator] =
+                missed_under_load(record).map(|(_, releases)| releases);
+            notes.push(format!(
+                "Missed: deadlines under load of the rate loop (of {rate}), the attitude loop (of {attitude}) and the \
+                 navigator (of {navigator}), before the fault."
+            ));
+        }
+        for record in &self.records {
+            let name = record.variant.text();
+            for (at, alarm) in &record.world.alarms {
+                notes.push(format!(
+                    "{name}: at {at:.1} s the controller noticed: {alarm}"
+                ));
+            }
+            notes.extend(
+                record
+                    .limits
+                    .iter()
+                    .map(|limit| format!("{name}: limited: {limit}")),
+            );
+        }
+        let missing = self.missing.iter();
+        notes.extend(
+            missing.map(|(variant, reason)| format!("{} did not fly: {reason}", variant.text())),
+        );
+        notes
+    }
+}
+
+fn flight_json(record: &FlightRecord) -> Value {
+    let missed = Loop::ALL.iter().zip(missed_under_load(record));
+    let missed: serde_json::Map<String, Value> = missed
+        .map(|(which, (missed, _))| (which.name().to_owned(), json!(missed)))
+        .collect();
+    json!({
+        "void": record.world.void(),
+        "outcome": outcome(record),
+        "calm": calm(record),
+        "loaded": loaded(record),
+        "missed_under_load": missed,
+        "record": record,
+    })
+}
+
+/// Whether the executive's craft came down unharmed.
+fn holds(records: &[FlightRecord]) -> bool {
+    let mut ours = records
+        .iter()
+        .filter(|record| record.variant == Variant::Partition);
+    ours.all(|record| record.world.crash.is_none() && record.world.void().is_none())
+}
+
+/// Start of the first load.
+fn load_at(record: &FlightRecord) -> f64 {
+    record.phases.first().map_or(f64::MAX, |phase| phase.from)
+}
+
+/// Errors from the second on in which the craft is at its height, before anything runs beside it.
+fn calm(record: &FlightRecord) -> Option<Errors> {
+    record.errors(CALM_FROM, load_at(record))
+}
+
+/// Errors under loads, before the first fault.
+fn loaded(record: &FlightRecord) -> Option<Errors> {
+    record.errors(load_at(record), record.fault_at())
+}
+
+/// Deadlines of each loop that were missed from the first load to the first fault.
+pub(crate) fn missed_under_load(record: &FlightRecord) -> [(u64, u64); 3] {
+    let (from, until) = (load_at(record), record.fault_at().min(1e6));
+    let at = |ns: u64| ns.saturating_sub(record.world.start_ns) as f64 * 1e-9;
+    let seconds =
+        (until.min(record.world.samples.last().map_or(0.0, |one| one.at)) - from).max(0.0);
+    Loop::ALL.map(|which| {
+        let releases = (seconds * 1e9 / which.period_ns() as f64) as u64;
+        let missed = record.loops.get(which as usize).map_or(0, |one| {
+            let times = one.missed_at_ns.iter().map(|ns| at(*ns));
+            times.filter(|at| (from..until).contains(at)).count() as u64
+        });
+        (missed, releases)
+    })
+}
+
+/// How the flight ended, in a few words.
+fn outcome(record: &FlightRecord) -> String {
+    if let Some(reason) = record.world.void() {
+        return format!("void: {reason}");
+    }
+    match (record.world.crash, record.world.landed_at) {
+        (Some((at, speed, _)), _) => format!("crashed at {at:.1} s, {speed:.1} m/s"),
+        (None, Some(at)) => format!("landed at {at:.1} s"),
+        (None, None) => "still flew at the end".to_owned(),
+    }
+}
+
+fn row(record: &FlightRecord) -> Vec<String> {
+    let missed = missed_under_load(record);
+    let missed: Vec<String> = missed
+        .iter()
+        .map(|(missed, _)| missed.to_string())
+        .collect();
+    let worst = record
+        .loops
+        .iter()
+        .map(|one| one.worst_ns)
+        .max()
+        .unwrap_or(0);
+    let lost = record.world.commands_lost;
+    vec![
+        record.variant.text().to_owned(),
+        outcome(record),
+        missed.join(" / "),
+        format!("{:.1} ms", worst as f64 / 1e6),
+        tilt(calm(record)),
+        tilt(loaded(record)),
+        position(loaded(record)),
+        format!("{lost} of {}", record.world.commands + lost),
+    ]
+}
+
+fn tilt(errors: Option<Errors>) -> String {
+    errors.map_or("-".to_owned(), |errors| {
+        format!("{:.2}° ({:.1}°)", errors.tilt_rms, errors.tilt_max)
+    })
+}
+
+fn position(errors: Option<Errors>) -> String {
+    errors.map_or("-".to_owned(), |errors| {
+        format!(
+            "{:.2} m ({:.2} m)",
+            errors.position_rms, errors.position_max
+        )
+    })
+}
+
+/// Verdict: its level, a sentence, and the reasons.
+fn verdict(records: &[FlightRecord]) -> (Level, String, Vec<String>) {
+    let mut reasons: Vec<String> = records
+        .iter()
+        .map(|record| format!("{}: {}", record.variant.text(), outcome(record)))
+        .collect();
+    let Some(ours) = records
+        .iter()
+        .find(|record| record.variant == Variant::Partition)
+    else {
+        return (
+            Level::Note,
+            "The executive did not fly: nothing is compared".to_owned(),
+            reasons,
+        );
+    };
+    let missed: u64 = missed_under_load(ours)
+        .iter()
+        .map(|(missed, _)| missed)
+        .sum();
+    if missed > 0 {
+        reasons.push(format!(
+            "the executive missed {missed} deadlines under load: a virtual machine's host, or what the kernel keeps on the CPU"
+        ));
+    }
+    let others_fell = records
+        .iter()
+        .any(|record| record.variant != Variant::Partition && record.world.crash.is_some());
+    let (level, answer) = match (ours.world.void(), ours.world.crash, missed, others_fell) {
+        (Some(_), ..) => (Level::Note, "No verdict: the world itself was not in time"),
+        (_, Some(_), ..) => (Level::Bad, "The craft was lost in the partition too"),
+        (.., true) if missed == 0 => (
+            Level::Good,
+            "The executive flew on and landed where plain Linux fell, and missed no deadline under load",
+        ),
+        (.., true) => (
+            Level::Limited,
+            "The executive flew on and landed where plain Linux fell, with late jobs",
+        ),
+        _ => (
+            Level::Limited,
+            "The executive flew on and landed; so did the others",
+        ),
+    };
+    (level, answer.to_owned(), reasons)
+}
+
+const METHOD: &str = "Each variant flies the same craft through the same wind, gusts, loads and faults, one after the \
+other. The world is a process of its own, above everything else, and checks that its own steps were in time; a run in \
+which they were not is void. A deadline is missed when a job is not done within its loop's period. The attitude error \
+is the angle between the craft's upward axis and where the controller wants it. The runaway takes every CPU that Linux \
+has; the world takes its time back by SCHED_DEADLINE. The last row is the same flight in virtual time, where no job is \
+ever late: the wind makes these errors, and a variant adds to them what its lateness costs.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{LoopRecord, Phase, WorldRecord};
+    use tautline_flight::vector::Vector;
+
+    fn flight(variant: Variant, crash: Option<(f64, f64, f64)>, missed: u64) -> FlightRecord {
+        let sample = |at: f64| Sample {
+            at,
+            position: Vector {
+                x: at,
+                y: 0.0,
+                z: 2.0,
+            },
+            tilt_error: 1.0,
+            position_error: 0.2,
+            is_flying: true,
+        };
+        let phase = |name: &str, from: f64, is_fault| Phase {
+            name: name.to_owned(),
+            from,
+            until: from + 2.0,
+            is_fault,
+        };
+        FlightRecord {
+            variant,
+            world: WorldRecord {
+                start_ns: 1_000,
+                steps: 40_000,
+                samples: (0..100).map(|at| sample(f64::from(at) / 10.0)).collect(),
+                crash,
+                landed_at: crash.is_none().then_some(9.5),
+                ..WorldRecord::default()
+            },
+            loops: Loop::ALL
+                .map(|_| LoopRecord {
+                    missed,
+                    missed_at_ns: (0..missed).map(|at| 4_000_000_000 + at).collect(),
+                    ..LoopRecord::default()
+                })
+                .to_vec(),
+            stale_inputs: 0,
+            limits: vec![],
+            phases: vec![
+                phase("combined load", 3.0, false),
+                phase("runaway", 7.0, true),
+            ],
+            achieved: vec![],
+        }
+    }
+
+    #[test]
+    fn the_verdict_follows_from_crashes_deadlines_and_the_world() {
+        let fell = flight(Variant::Plain, Some((8.0, 6.0, 90.0)), 50);
+        let level = |ours: FlightRecord| verdict(&[fell.clone(), ours]).0;
+        let ours = flight(Variant::Partition, None, 0);
+        assert_eq!(level(ours.clone()), Level::Good);
+        assert!(holds(std::slice::from_ref(&ours)));
+        assert_eq!(level(flight(Variant::Partition, None, 2)), Level::Limited);
+        let lost = flight(Variant::Partition, Some((8.0, 6.0, 1.0)), 0);
+        assert!(!holds(std::slice::from_ref(&lost)));
+        assert_eq!(level(lost), Level::Bad);
+        let mut late = ours.clone();
+        late.world.late_ns_max = 1_000_000_000;
+        assert_eq!(level(late), Level::Note);
+        assert_eq!(verdict(std::slice::from_ref(&fell)).0, Level::Note);
+        let both = [flight(Variant::Plain, None, 0), ours];
+        assert_eq!(verdict(&both).0, Level::Limited, "nothing was shown");
+    }
+
+    #[test]
+    fn the_page_has_each_flight_and_names_who_did_not_fly() {
+        let records = [
+            flight(Variant::Plain, Some((8.0, 6.0, 90.0)), 50),
+            flight(Variant::Partition, None, 0),
+        ];
+        let missing = [(Variant::Fifo, "<no root>".to_owned())];
+        let report = Report::new(records.to_vec(), missing.to_vec(), 1);
+        let page = report.page();
+        assert!(page.contains("crashed at 8.0 s, 6.0 m/s") && page.contains("landed at 9.5 s"));
+        assert!(page.contains("&lt;no root&gt;") && !page.contains("NaN"));
+        let text = report.text();
+        assert!(
+            text.contains("50 / 50 / 50") && text.contains("did not fly"),
+            "{text}"
+        );
+        assert!(text.contains(REFERENCE), "{text}");
+        let json = report.json();
+        assert_eq!(json["flights"][1]["missed_under_load"]["rate"], 0);
+        assert!(json["reference"]["loaded"]["tilt_rms"].as_f64().unwrap() > 0.1);
+    }
+}

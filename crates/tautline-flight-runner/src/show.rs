@@ -1,0 +1,381 @@
+//! The schedule of the show: one flight for each variant, with loads and faults at the same moments.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tautline_flight::message::Companion;
+use tautline_flight::vector::{Vector, vector};
+use tautline_lab::load::{self, Load, LoadError};
+use tautline_partition::{Partition, PartitionConfig, PartitionError};
+use tautline_state::cpus::CpuList;
+use tautline_state::{StateError, TemporaryDirectory};
+use tautline_testbed::child::{allowed_cpus, tie};
+use tautline_testbed::interrupt::interrupted;
+use tautline_testbed::sys::monotonic_ns;
+
+use crate::part::{ControllerReport, ControllerSettings, Part};
+use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
+use crate::wire::{Means, Seat, Stream};
+use crate::world::WorldSettings;
+
+/// Way-points of the show.
+pub(crate) const WAYPOINTS: [Vector; 6] = [
+    vector(3.0, 0.0, 2.0),
+    vector(3.0, 3.0, 2.5),
+    vector(0.0, 3.0, 2.5),
+    vector(0.0, 0.0, 2.0),
+    vector(3.0, 0.0, 2.0),
+    vector(3.0, 3.0, 2.5),
+];
+/// Moments of the flight, seconds from the world's start. Before the first one nothing runs beside it.
+const LOAD_AT: f64 = 3.5;
+const STORM_AT: f64 = 5.2;
+const RUNAWAY_AT: f64 = 7.0;
+/// Time for which the highest priority computes. Lower: a craft at some height is caught again. Higher: the machine
+/// answers nobody for longer.
+const RUNAWAY_SECONDS: f64 = 2.0;
+/// Longest flight: the fault, the silence after which the craft lands, and the landing.
+const SECONDS_MAX: f64 = 13.0;
+/// Time that a child may take beyond what it should.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Period of the signs of life of Linux.
+const COMPANION_PERIOD: Duration = Duration::from_millis(50);
+/// Distance of looks for ^C.
+const LOOK: Duration = Duration::from_millis(50);
+/// The lab's own sizes: the largest file and memory block.
+const LOAD_MIB_MAX: u64 = 256;
+/// Name of the partition.
+const PARTITION: &str = "flight";
+
+/// Settings of a show.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Words that start a part: this program, and the words before the part's own.
+    pub part_command: Vec<PathBuf>,
+    /// Words that start a worker of the lab.
+    pub worker_command: Vec<PathBuf>,
+    /// Variants, in the order in which they fly.
+    pub variants: Vec<Variant>,
+    /// Seed of wind and noise, the same for all.
+    pub seed: u64,
+    /// CPU of the partition.
+    pub cpu: usize,
+    /// Whether a variant whose world was late may fly once more.
+    pub is_patient: bool,
+}
+
+/// A show could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShowError {
+    /// The partition could not be made.
+    #[error("{0}")]
+    Partition(#[from] PartitionError),
+    /// A load could not be started.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// No directory for the bus.
+    #[error("{0}")]
+    State(#[from] StateError),
+    /// A child could not be started or spoken with.
+    #[error("cannot start or hear a part of the flight: {0}")]
+    Io(#[from] io::Error),
+    /// A child ended without its report.
+    #[error("the {part} ended without a report")]
+    NoReport {
+        /// Part of the flight.
+        part: &'static str,
+    },
+    /// The user ended the show.
+    #[error("interrupted by signal {0}")]
+    Interrupted(i32),
+}
+
+/// Runs the show. `progress` is told what flies.
+///
+/// # Errors
+/// [`ShowError`]; then nothing is left running.
+pub fn run(
+    settings: &Settings,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<FlightRecord>, ShowError> {
+    let mut records = Vec::new();
+    for variant in &settings.variants {
+        progress(variant.text());
+        let mut record = fly(settings, *variant)?;
+        if let Some(reason) = record.world.void().filter(|_| settings.is_patient) {
+            progress(&format!("{}, once more: {reason}", variant.text()));
+            record = fly(settings, *variant)?;
+        }
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// A child and its output.
+struct Started {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Started {
+    fn part(settings: &Settings, part: &Part) -> io::Result<Started> {
+        let word = serde_json::to_string(part)?;
+        let words = &settings.part_command;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(word);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = tie(&mut command, None).spawn()?;
+        let output = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
+        let (tell, lines) = channel();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Started { child, lines })
+    }
+
+    /// A line of the child's, waiting for so long; looks for ^C meanwhile.
+    fn line(&self, patience: Duration) -> Result<Option<String>, ShowError> {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(signal) = interrupted() {
+                return Err(ShowError::Interrupted(signal));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok(line) => return Ok(Some(line)),
+                Err(RecvTimeoutError::Timeout) if left > LOOK => {}
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It has ended in most cases.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Linux beside the controller: a thread that gives signs of life.
+struct Heart {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heart {
+    fn start(means: Means) -> Heart {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let beat = move || {
+            let Ok(wires) = means.open(Seat::Ground) else {
+                return;
+            };
+            let Ok(mut outbox) = wires.outbox(Stream::Companion) else {
+                return;
+            };
+            let mut companion = Companion::default();
+            while !stopped.load(Ordering::Relaxed) {
+                companion.count += 1;
+                outbox.send(&companion);
+                thread::sleep(COMPANION_PERIOD);
+            }
+        };
+        Heart {
+            stop,
+            thread: Some(thread::spawn(beat)),
+        }
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Loads and faults that run beside a flight.
+#[derive(Default)]
+struct Beside {
+    load: Option<load::Running>,
+    parts: Vec<Started>,
+    phases: Vec<Phase>,
+}
+
+impl Beside {
+    /// Switches the next event on.
+    fn advance(&mut self, settings: &Settings, at: f64) -> Result<(), ShowError> {
+        let (name, until) = match self.phases.len() {
+            0 => {
+                self.load = Some(load_everything(settings)?);
+                ("combined load", STORM_AT)
+            }
+            1 => {
+                for part in [
+                    Part::Storm(RUNAWAY_AT - STORM_AT),
+                    Part::Pressure(RUNAWAY_AT - STORM_AT),
+                ] {
+                    self.parts.push(Started::part(settings, &part)?);
+                }
+                ("and fork storm, memory pressure", RUNAWAY_AT)
+            }
+            _ => {
+                self.parts
+                    .push(Started::part(settings, &Part::Runaway(RUNAWAY_SECONDS))?);
+                ("runaway at SCHED_FIFO 99", RUNAWAY_AT + RUNAWAY_SECONDS)
+            }
+        };
+        self.phases.push(Phase {
+            name: name.to_owned(),
+            from: at,
+            until,
+            is_fault: self.phases.len() >= 2,
+        });
+        Ok(())
+    }
+
+    /// Moment of the next event, seconds from the world's start.
+    fn next(&self) -> Option<f64> {
+        [LOAD_AT, STORM_AT, RUNAWAY_AT]
+            .get(self.phases.len())
+            .copied()
+    }
+}
+
+fn load_everything(settings: &Settings) -> Result<load::Running, ShowError> {
+    let settings = load::Settings {
+        worker_command: settings.worker_command.clone(),
+        directory: std::env::temp_dir(),
+        cpu_count: allowed_cpus()?.len(),
+        size_mib_max: LOAD_MIB_MAX,
+        external_tools: true,
+    };
+    let files = load::make_files_unnoted(&settings)?;
+    Ok(load::start(Load::Combined, &settings, files)?)
+}
+
+/// The partition of a variant that has one.
+fn partition(settings: &Settings, variant: Variant) -> Result<Option<Partition>, ShowError> {
+    if variant != Variant::Partition {
+        return Ok(None);
+    }
+    let cpus: CpuList = settings.cpu.to_string().parse().map_err(io::Error::other)?;
+    let config = PartitionConfig::new(PARTITION, cpus)?;
+    Ok(Some(Partition::create(&config)?))
+}
+
+/// One flight.
+fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError> {
+    let directory = TemporaryDirectory::make("taut-flight")?;
+    let means = match variant.has_bus() {
+        true => Means::Bus(directory.path().join("bus")),
+        false => Means::sockets()?,
+    };
+    // First: the world and the loads are to be outside.
+    let partition = partition(settings, variant)?;
+    let world = Started::part(
+        settings,
+        &Part::World(WorldSettings {
+            means: means.clone(),
+            seed: settings.seed,
+            seconds_max: SECONDS_MAX,
+        }),
+    )?;
+    let controller = Part::Controller(ControllerSettings {
+        variant,
+        means: means.clone(),
+        partition: partition
+            .as_ref()
+            .map(|made| (made.name().to_owned(), made.cpus().to_string())),
+    });
+    let mut controller = Started::part(settings, &controller)?;
+    let to_controller = controller.child.stdin.take();
+    let heart = Heart::start(means);
+    let mut beside = Beside::default();
+    let world = watch(settings, &world, &mut beside)?;
+    let report = report(&controller, to_controller)?;
+    drop(heart);
+    beside.parts.clear();
+    let achieved = beside
+        .load
+        .take()
+        .map(load::Running::stop)
+        .unwrap_or_default();
+    if let Some(partition) = partition {
+        partition.put_back()?;
+    }
+    let crash = world.crash.map_or(f64::MAX, |(at, ..)| at);
+    let end = world.samples.last().map_or(crash, |sample| sample.at);
+    let mut phases = beside.phases;
+    phases
+        .iter_mut()
+        .for_each(|phase| phase.until = phase.until.min(end));
+    Ok(FlightRecord {
+        variant,
+        world,
+        loops: report.loops,
+        stale_inputs: report.stale_inputs,
+        limits: report.limits,
+        phases,
+        achieved: achieved
+            .iter()
+            .map(|one| {
+                format!(
+                    "{} by {}: {:.1} {}",
+                    one.part, one.tool, one.amount, one.unit
+                )
+            })
+            .collect(),
+    })
+}
+
+/// Follows the flight, switches loads and faults on, and returns the world's record.
+fn watch(
+    settings: &Settings,
+    world: &Started,
+    beside: &mut Beside,
+) -> Result<WorldRecord, ShowError> {
+    let nothing = || ShowError::NoReport { part: "world" };
+    let start = world
+        .line(PATIENCE)?
+        .and_then(|line| line.parse::<u64>().ok());
+    let start = start.ok_or_else(nothing)?;
+    let now = || monotonic_ns().saturating_sub(start) as f64 * 1e-9;
+    let record = loop {
+        let Some(next) = beside.next() else {
+            break world.line(PATIENCE)?;
+        };
+        let left = Duration::try_from_secs_f64(next - now()).unwrap_or(Duration::ZERO);
+        match world.line(left)? {
+            Some(record) => break Some(record),
+            None => beside.advance(settings, now())?,
+        }
+    };
+    let record = record.ok_or_else(nothing)?;
+    serde_json::from_str(&record).map_err(|_| nothing())
+}
+
+/// Ends the controller and takes its report. One that cannot answer any more has an empty one.
+fn report(controller: &Started, input: Option<ChildStdin>) -> Result<ControllerReport, ShowError> {
+    drop(input);
+    let line = controller.line(PATIENCE)?;
+    let report = line.and_then(|line| serde_json::from_str(&line).ok());
+    report.ok_or(ShowError::NoReport {
+        part: "flight controller",
+    })
+}

@@ -1,0 +1,202 @@
+//! The process of the world: nature does not wait for the controller, so each step happens when its time has come.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use tautline_flight::message::{Imu, Motors, Order, Phase, Sensors, Status};
+use tautline_flight::vector::vector;
+use tautline_flight::world::{Gust, IMU_STEPS, SENSORS_STEPS, STEP_SECONDS, Scene, World};
+use tautline_state::policy::set_deadline;
+use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
+
+use crate::record::{Sample, WorldRecord};
+use crate::wire::{Inbox, Means, Outbox, Seat, Stream};
+
+/// Time of a step.
+const STEP_NS: u64 = (STEP_SECONDS * 1e9) as u64;
+/// Steps between two samples of the record.
+pub(crate) const SAMPLE_STEPS: u64 = 40;
+/// Steps that a step may be late before it is counted.
+const LATE_NS: u64 = 1_000_000;
+/// Share of a CPU that the world may use under SCHED_DEADLINE: it uses a tenth, and catches up with the rest.
+const RUNTIME_NS: u64 = 400_000;
+const RUNTIME_PERIOD_NS: u64 = 500_000;
+/// Without SCHED_DEADLINE.
+const FIFO_PRIORITY: u8 = 99;
+/// Time from a crash or a landing to the end of the record.
+const AFTERMATH_SECONDS: f64 = 0.4;
+/// Time to wait for the controller's first command.
+const PATIENCE_NS: u64 = 20_000_000_000;
+/// Distance of looks for it.
+const LOOK_NS: u64 = 1_000_000;
+
+/// Settings of the world of a flight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WorldSettings {
+    pub(crate) means: Means,
+    pub(crate) seed: u64,
+    /// Longest flight.
+    pub(crate) seconds_max: f64,
+}
+
+/// The day on which all variants fly: pilot, wind and gusts.
+pub(crate) fn scene(seed: u64) -> Scene {
+    let gust = |at, x, y| Gust {
+        at,
+        length: 1.2,
+        peak: vector(x, y, 0.0),
+    };
+    Scene {
+        seed,
+        gusts: vec![
+            gust(2.6, 3.0, -2.0),
+            gust(4.6, -3.0, 3.0),
+            gust(6.4, 4.0, 1.0),
+        ],
+        orders: vec![
+            (0.6, Order::Arm),
+            (0.7, Order::TakeOff),
+            (0.8, Order::Mission),
+        ],
+        ..Scene::default()
+    }
+}
+
+/// Takes the place above everything else: SCHED_DEADLINE, or SCHED_FIFO where the kernel gives no more.
+fn rise() -> String {
+    let locked = match lock_memory() {
+        Ok(()) => String::new(),
+        Err(error) => format!(", memory not locked ({error})"),
+    };
+    let policy = match set_deadline(0, RUNTIME_NS, RUNTIME_PERIOD_NS, RUNTIME_PERIOD_NS) {
+        Ok(()) => "SCHED_DEADLINE".to_owned(),
+        Err(refused) => match set_fifo(FIFO_PRIORITY) {
+            Ok(()) => format!("SCHED_FIFO {FIFO_PRIORITY} (SCHED_DEADLINE: {refused})"),
+            Err(error) => format!("SCHED_OTHER ({error})"),
+        },
+    };
+    policy + &locked
+}
+
+/// The world on its wires.
+struct Nature {
+    world: World,
+    motors: Inbox<Motors>,
+    status: Inbox<Status>,
+    imu: Outbox<Imu>,
+    sensors: Outbox<Sensors>,
+    record: WorldRecord,
+    /// Count of the newest command, and the step in which it came.
+    last: (u32, u64),
+    alarms: Vec<&'static str>,
+    has_flown: bool,
+}
+
+/// Runs the world from the controller's first command to the end of the flight. Calls `started` with the time of the
+/// first step.
+pub(crate) fn run(settings: &WorldSettings, started: impl FnOnce(u64)) -> io::Result<WorldRecord> {
+    let wires = settings.means.open(Seat::World)?;
+    // The reading ends first: the controller waits for them.
+    let motors = wires.inbox(Stream::Motors)?;
+    let status = wires.inbox(Stream::Status)?;
+    let samples_max = (settings.seconds_max * 100.0) as usize + 1;
+    let mut nature = Nature {
+        world: World::new(scene(settings.seed)),
+        motors,
+        status,
+        imu: wires.outbox(Stream::Imu)?,
+        sensors: wires.outbox(Stream::Sensors)?,
+        record: WorldRecord {
+            policy: rise(),
+            samples: Vec::with_capacity(samples_max),
+            ..WorldRecord::default()
+        },
+        last: (0, 0),
+        alarms: Vec::with_capacity(8),
+        has_flown: false,
+    };
+    let give_up = monotonic_ns() + PATIENCE_NS;
+    while nature.motors.newest().count == 0 {
+        if monotonic_ns() > give_up {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no command of the controller came",
+            ));
+        }
+        sleep_until(monotonic_ns() + LOOK_NS);
+    }
+    // Commands from before the world began are not lost.
+    nature.last = (nature.motors.newest().count, 0);
+    let start = monotonic_ns() + STEP_NS;
+    nature.record.start_ns = start;
+    started(start);
+    nature.live(start, settings.seconds_max);
+    Ok(nature.record)
+}
+
+impl Nature {
+    fn live(&mut self, start: u64, seconds_max: f64) {
+        let mut end = seconds_max;
+        while self.world.seconds() < end {
+            let due = start + self.world.steps() * STEP_NS;
+            sleep_until(due);
+            let late = monotonic_ns().saturating_sub(due);
+            self.record.late_ns_max = self.record.late_ns_max.max(late);
+            self.record.steps_late += u64::from(late > LATE_NS);
+            self.step();
+            if self.has_ended() {
+                end = end.min(self.world.seconds() + AFTERMATH_SECONDS);
+            }
+        }
+        self.record.steps = self.world.steps();
+        self.record.crash = self
+            .world
+            .crash()
+            .map(|crash| (crash.at, crash.speed, crash.tilt.to_degrees()));
+    }
+
+    fn step(&mut self) {
+        let motors = *self.motors.newest();
+        self.world.step(&motors);
+        let steps = self.world.steps();
+        let (count, at) = self.last;
+        if motors.count != count {
+            self.record.commands += 1;
+            self.record.commands_lost += u64::from(motors.count.wrapping_sub(count) - 1);
+            self.last = (motors.count, steps);
+        }
+        if self.has_flown && self.record.landed_at.is_none() && self.world.crash().is_none() {
+            self.record.silent_steps_max = self.record.silent_steps_max.max(steps - at);
+        }
+        if steps.is_multiple_of(IMU_STEPS) {
+            self.imu.send(&self.world.imu());
+        }
+        if steps.is_multiple_of(SENSORS_STEPS) {
+            self.sensors.send(&self.world.sensors());
+        }
+        if steps.is_multiple_of(SAMPLE_STEPS) {
+            self.sample(&motors);
+        }
+    }
+
+    fn sample(&mut self, motors: &Motors) {
+        let status = *self.status.newest();
+        let sample = Sample::of(&self.world, motors, &status);
+        let at = sample.at;
+        self.has_flown |= sample.is_flying;
+        self.record.samples.push(sample);
+        for name in status.alarms.names() {
+            if !self.alarms.contains(&name) {
+                self.alarms.push(name);
+                self.record.alarms.push((at, name.to_owned()));
+            }
+        }
+        if self.has_flown && status.phase == Phase::Disarmed && self.record.landed_at.is_none() {
+            self.record.landed_at = Some(at);
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.world.crash().is_some() || self.record.landed_at.is_some()
+    }
+}
