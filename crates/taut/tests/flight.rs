@@ -1,9 +1,15 @@
 //! `taut flight` as a user runs it.
 
 use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tautline_testbed::child::allowed_cpus;
+use tautline_testbed::hosts::may_create;
+use tautline_testbed::process_namespace::is_inside;
+use tautline_testbed::python;
 use tautline_testbed::sys::is_root;
 
 mod common;
@@ -15,36 +21,54 @@ fn flight(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// One variant, with its loads and the fault; the verdict needs the others, and time that tests do not have. Figures
-/// of a shared machine are not judged here: the world's own check may void the flight.
+/// Longest response beside which a craft is certainly not lost: a host that takes the CPU for longer is no fault of the
+/// controller's.
+const HARMLESS_NS: u64 = 40_000_000;
+
+/// One variant, with its loads and the fault; all three take time that tests do not have. Figures of a shared machine
+/// are not judged here: the world's own check may void the flight.
 #[test]
-fn a_flight_ends_with_a_table_a_verdict_and_a_page() {
-    if !is_root() {
-        println!("SKIPPED: real-time priorities and partitions need root");
+fn the_executive_flies_in_a_partition_and_tells() {
+    let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
+    if !is_root() || !may_create() || cpus < 2 {
+        println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if !is_inside("the_executive_flies_in_a_partition_and_tells") {
         return;
     }
     let scratch = Scratch::new("flight");
     let out = scratch.0.join("out");
-    let output = flight(&["--variants", "fifo", "--out", &out.display().to_string()]);
+    let output = flight(&[
+        "--variants",
+        "partition",
+        "--out",
+        &out.display().to_string(),
+    ]);
     let said = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{complaints}");
-    assert!(said.contains("SCHED_FIFO by hand"), "{said}");
-    assert!(said.contains("The executive did not fly"), "{said}");
+    println!("{said}");
+    assert!(
+        said.contains("executive in a partition"),
+        "{said}{complaints}"
+    );
     let json: Value = serde_json::from_slice(&fs::read(out.join("report.json")).unwrap()).unwrap();
     let flight = &json["flights"][0];
     let record = &flight["record"];
-    println!("{said}");
-    assert_eq!(record["loops"].as_array().unwrap().len(), 3);
+    let loops = record["loops"].as_array().unwrap();
+    assert_eq!(loops.len(), 3);
     assert!(record["world"]["steps"].as_u64().unwrap() > 10_000);
     assert!(record["world"]["samples"].as_array().unwrap().len() > 300);
-    if flight["void"].is_null() {
-        // Nobody survives a second without a CPU, at whatever priority below the runaway's.
-        assert!(!record["world"]["crash"].is_null(), "{said}");
-        assert!(
-            flight["calm"]["tilt_rms"].as_f64().unwrap() < 10.0,
-            "{said}"
-        );
+    assert_eq!(record["phases"].as_array().unwrap().len(), 3, "{said}");
+    let worst = loops
+        .iter()
+        .filter_map(|one| one["worst_ns"].as_u64())
+        .max();
+    if flight["void"].is_null() && worst.unwrap() < HARMLESS_NS {
+        assert!(output.status.success(), "{said}{complaints}");
+        assert!(record["world"]["crash"].is_null(), "{said}");
+        assert!(!record["world"]["landed_at"].is_null(), "{said}");
+        assert!(said.contains("Linux silent"), "{said}");
     }
     if let Some(text) = browse(&out.join("report.html"), &scratch.0.join("profile")) {
         assert!(text.contains("A flight beside a busy Linux"));
@@ -58,6 +82,9 @@ fn wrong_usage_says_what_is_possible() {
         (vec!["--seed", "-1"], "-1"),
         (vec!["--cpu", "4000"], "name one of"),
         (vec!["part", "nonsense"], "started by taut flight itself"),
+        (vec!["serve", "--speed", "99"], "0.1 to 20"),
+        (vec!["serve", "--to", "nobody"], "--to"),
+        (vec!["serve", "--address", "192.0.2.1"], "--address"),
     ] {
         let output = flight(&arguments);
         let complaints = String::from_utf8_lossy(&output.stderr);
@@ -75,4 +102,49 @@ fn a_directory_that_cannot_be_made_is_an_error_before_anything_flies() {
         complaints.contains("--out") && !complaints.contains("flying"),
         "{complaints}"
     );
+}
+
+/// Packages of the environment with the ground station.
+const PACKAGES: [&str; 2] = ["pymavlink==2.4.50", "fastcrc==0.5.0"];
+
+#[test]
+fn a_ground_station_flies_a_mission() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let interpreter = match python::environment(directory, &PACKAGES) {
+        Ok(interpreter) => interpreter,
+        Err(reason) => return println!("SKIPPED: pymavlink is not to be had: {reason}"),
+    };
+    // Free at the moment, and of nobody else in this test.
+    let ports = [(); 2].map(|()| {
+        UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port()
+    });
+    let to = format!("127.0.0.1:{}", ports[0]);
+    let own = ports[1].to_string();
+    let mut craft = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args([
+            "flight", "serve", "--to", &to, "--port", &own, "--speed", "6", "--for", "60",
+        ])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flight/station.py");
+    let station = Command::new(interpreter)
+        .arg(script)
+        .arg(&to)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    craft.kill().unwrap();
+    craft.wait().unwrap();
+    let (said, complaints) = (
+        String::from_utf8_lossy(&station.stdout),
+        String::from_utf8_lossy(&station.stderr),
+    );
+    println!("{said}");
+    assert!(station.status.success(), "{said}{complaints}");
+    assert!(said.ends_with("landed\n"), "{said}");
 }

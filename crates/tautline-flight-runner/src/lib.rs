@@ -12,10 +12,12 @@
 //! | `wire` | values between processes and loops: datagrams of the kernel, or ports on a V-Bus |
 //! | [`part`] | entry of the child processes |
 //! | `reference` | the same flight in virtual time, where nothing is late |
+//! | [`ground`] | the craft for ground stations, by MAVLink |
 //! | [`report`] | table, verdict, page |
 
 mod drawings;
 mod faults;
+pub mod ground;
 mod loops;
 pub mod part;
 mod record;

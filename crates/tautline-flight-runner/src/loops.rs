@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tautline_flight::control::{AttitudeLoop, Navigator, RateLoop, Seen};
+use tautline_flight::control::{AttitudeLoop, Navigator, RateLoop, Seen, Tuning};
 use tautline_flight::message::{
     Attitude, AttitudeTarget, Companion, Imu, Mission, Motors, RateTarget, Sensors, Status, Turned,
 };
@@ -155,6 +155,7 @@ pub(crate) fn jobs(wires: &Wires, mission: Mission) -> io::Result<Vec<Job>> {
             attitude: *attitude.newest(),
             companion: *companion.newest(),
             mission,
+            tuning: Tuning::default(),
         };
         let (target, status) = navigator.step(&seen, seconds);
         from_navigator.send(&target);

@@ -320,6 +320,10 @@ fn verdict(records: &[FlightRecord]) -> (Level, String, Vec<String>) {
             Level::Limited,
             "The executive flew on and landed where plain Linux fell, with late jobs",
         ),
+        _ if records.len() == 1 => (
+            Level::Note,
+            "The executive flew on and landed; no other variant flew",
+        ),
         _ => (
             Level::Limited,
             "The executive flew on and landed; so did the others",
@@ -397,6 +401,7 @@ mod tests {
         let lost = flight(Variant::Partition, Some((8.0, 6.0, 1.0)), 0);
         assert!(!holds(std::slice::from_ref(&lost)));
         assert_eq!(level(lost), Level::Bad);
+        assert_eq!(verdict(std::slice::from_ref(&ours)).0, Level::Note);
         let mut late = ours.clone();
         late.world.late_ns_max = 1_000_000_000;
         assert_eq!(level(late), Level::Note);

@@ -62,3 +62,40 @@ impl Threads {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::jobs;
+    use crate::show::WAYPOINTS;
+    use crate::wire::{Means, Seat};
+    use crate::world::{self, WorldSettings};
+    use tautline_flight::message::Mission;
+
+    /// Long enough to arm and to leave the ground.
+    const SECONDS: f64 = 1.6;
+
+    #[test]
+    fn a_craft_takes_off_over_the_kernels_sockets() {
+        let means = Means::sockets().unwrap();
+        let settings = WorldSettings {
+            means: means.clone(),
+            seed: 1,
+            seconds_max: SECONDS,
+        };
+        let world = thread::spawn(move || world::run(&settings, |_| {}).unwrap());
+        let wires = means.open(Seat::Controller).unwrap();
+        let jobs = jobs(&wires, Mission::new(&WAYPOINTS)).unwrap();
+        let log = jobs[0].log.clone();
+        let threads = start(jobs, false).unwrap();
+        let record = world.join().unwrap();
+        threads.stop();
+        println!("{:?}, latest step {} ns", record.policy, record.late_ns_max);
+        assert_eq!(record.steps, 6_400);
+        assert!(log.record().0.releases > 1_000);
+        if record.void().is_none() {
+            let height = record.samples.last().unwrap().position.z;
+            assert!(height > 0.1, "{height}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! A whole flight in one process, in virtual time: world and loops take turns, and every run is the same.
 
-use crate::control::{AttitudeLoop, Navigator, RateLoop, Seen};
+use crate::control::{AttitudeLoop, Navigator, RateLoop, Seen, Tuning};
 use crate::message::{
     Attitude, AttitudeTarget, Companion, Mission, Motors, RateTarget, Status, Turned,
 };
@@ -41,6 +41,8 @@ pub struct Flight {
     pub companion: Companion,
     /// Way-points.
     pub mission: Mission,
+    /// Settings of the navigator.
+    pub tuning: Tuning,
     /// Newest command to the motors.
     pub motors: Motors,
     rate: RateLoop,
@@ -64,6 +66,7 @@ impl Flight {
             status: Status::default(),
             companion: Companion::default(),
             mission,
+            tuning: Tuning::default(),
             rate: RateLoop::new(craft),
             attitude: AttitudeLoop::default(),
             navigator: Navigator::new(craft),
@@ -98,6 +101,7 @@ impl Flight {
                 attitude: self.estimate,
                 companion: self.companion,
                 mission: self.mission,
+                tuning: self.tuning,
             };
             (self.attitude_target, self.status) = self.navigator.step(&seen, seconds);
         }

@@ -26,7 +26,6 @@ use crate::interrupt::{self, CleanUp};
 
 pub mod cell;
 mod hardware;
-mod switch_port;
 mod third;
 
 pub use third::ThirdHost;

@@ -1,15 +1,18 @@
 //! `taut flight`: a quadcopter flown in several ways beside the same loads and faults, compared.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 use tautline_flight_runner::report::Report;
 use tautline_flight_runner::show::{self, Settings, ShowError};
-use tautline_flight_runner::{Variant, part};
+use tautline_flight_runner::{Variant, ground, part};
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
+use crate::units;
 
 /// CPUs that the partition and the rest need together.
 const CPUS_MIN: usize = 2;
@@ -26,12 +29,44 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Fly one craft for a ground station, by MAVLink over UDP, such as QGroundControl.
+    Serve(ServeArguments),
     /// A part of a flight, in a process of its own. Started by the command itself.
     #[command(hide = true)]
     Part {
         /// Description of the part.
         word: String,
     },
+}
+
+#[derive(Debug, Args)]
+struct ServeArguments {
+    /// Address and port of the ground station.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:14550")]
+    to: SocketAddrV4,
+    /// Own address.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    address: Ipv4Addr,
+    /// Own port of UDP.
+    #[arg(long, value_name = "PORT", default_value_t = 14_540, value_parser = value_parser!(u16).range(1..))]
+    port: u16,
+    /// Seed of wind and noise.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Seconds of the flight in a second, 0.1 to 20.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
+    /// Time to fly, 10min or plain seconds; until ^C with 0.
+    #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::seconds)]
+    length: Duration,
+}
+
+/// A speed that an ordinary machine keeps.
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (0.1..=20.0).contains(&factor) => Ok(factor),
+        _ => Err("expected a number from 0.1 to 20".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -86,8 +121,41 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
                 "this command is started by taut flight itself",
             )
         }),
+        Some(Action::Serve(arguments)) => serve(&arguments),
         None => fly(&arguments.show),
     }
+}
+
+fn serve(arguments: &ServeArguments) -> Result<(), CommandError> {
+    let settings = ground::Settings {
+        own: arguments.address,
+        port: arguments.port,
+        station: arguments.to,
+        seed: arguments.seed,
+        speed: arguments.speed,
+        length: arguments.length,
+    };
+    let ready = || {
+        eprintln!(
+            "a craft for {}, from {}:{}",
+            arguments.to, arguments.address, arguments.port
+        )
+    };
+    let served = ground::serve(&settings, ready).map_err(|error| {
+        CommandError::failed(
+            error.to_string(),
+            "name an address of this machine and a free port (--address, --port)",
+        )
+    })?;
+    let end = if served.has_crashed {
+        "crashed"
+    } else {
+        "unharmed"
+    };
+    cli::print(&format!(
+        "{:.1} s, {} messages heard, {end}\n",
+        served.seconds, served.heard
+    ))
 }
 
 fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
-use crate::commands::smooth;
 use tautline_report::table;
 
 /// Arguments of `taut status`.
@@ -26,14 +25,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     for name in &silent {
         eprintln!("taut: the node {name} (process-number) does not answer: it may be stopped");
     }
-    // A user who may not read them sees the nodes all the same.
-    let smoothers = smooth::found().unwrap_or_default();
     arguments.json.print(
-        || {
-            let smoothers = smooth::values(&smoothers);
-            json!({ "nodes": nodes, "silent": silent, "smoothers": smoothers })
-        },
-        || all_text(&nodes) + &smooth::summary(&smoothers),
+        || json!({ "nodes": nodes, "silent": silent }),
+        || all_text(&nodes),
     )
 }
 

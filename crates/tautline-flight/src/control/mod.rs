@@ -25,7 +25,7 @@ mod rate;
 mod track;
 
 pub use attitude::AttitudeLoop;
-pub use navigator::{Navigator, Seen};
+pub use navigator::{Navigator, Seen, Tuning};
 pub use rate::RateLoop;
 
 /// Time since a counted value was new.

@@ -12,8 +12,6 @@ use super::Freshness;
 use super::place::Place;
 use super::track::Track;
 
-/// Height of a take-off, metres.
-const TAKE_OFF_HEIGHT: f64 = 2.0;
 /// Velocity for an error of the position, each second.
 const POSITION: Vector = vector(1.4, 1.4, 2.0);
 /// Acceleration for an error of the velocity, each second.
@@ -57,6 +55,24 @@ const TOUCH_SECONDS: f64 = 0.3;
 const TOUCH_SPEED: f64 = 0.15;
 const TOUCH_LAG: f64 = 0.25;
 
+/// Settings that a ground station may change in flight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tuning {
+    /// Height of a take-off, metres.
+    pub take_off_height: f64,
+    /// Fastest way between way-points, metres a second.
+    pub cruise: f64,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            take_off_height: 2.0,
+            cruise: 2.5,
+        }
+    }
+}
+
 /// Newest values of everything that the navigator reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -68,6 +84,8 @@ pub struct Seen {
     pub companion: Companion,
     /// Way-points.
     pub mission: Mission,
+    /// Settings.
+    pub tuning: Tuning,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -268,7 +286,7 @@ impl Navigator {
         match self.phase {
             Phase::Disarmed | Phase::Armed => self.track.begin(self.place.position),
             Phase::TakeOff => {
-                if self.track.rise(TAKE_OFF_HEIGHT, seconds) {
+                if self.track.rise(seen.tuning.take_off_height, seconds) {
                     match self.is_mission_next {
                         true => self.begin_mission(),
                         false => self.phase = Phase::Hold,
@@ -284,7 +302,7 @@ impl Navigator {
             }
             // Without a remote control it waits: the mission goes on when the pilot is back.
             Phase::Mission if is_waiting => self.track.stop(seconds),
-            Phase::Mission => self.fly_mission(seen.mission.points(), seconds),
+            Phase::Mission => self.fly_mission(seen, seconds),
             Phase::Landing => {
                 self.track.sink(self.place.position.z, seconds);
                 self.feel_ground(seconds);
@@ -292,9 +310,12 @@ impl Navigator {
         }
     }
 
-    fn fly_mission(&mut self, points: &[Vector], seconds: f64) {
-        match points.get(self.waypoint) {
-            Some(place) => self.waypoint += usize::from(self.track.cruise(*place, seconds)),
+    fn fly_mission(&mut self, seen: &Seen, seconds: f64) {
+        match seen.mission.points().get(self.waypoint) {
+            Some(place) => {
+                let is_there = self.track.approach(*place, seen.tuning.cruise, seconds);
+                self.waypoint += usize::from(is_there);
+            }
             None => self.phase = Phase::Hold,
         }
     }

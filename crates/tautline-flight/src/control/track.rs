@@ -4,8 +4,8 @@ use libm::sqrt;
 
 use crate::vector::Vector;
 
-/// Fastest way between way-points, metres a second.
-const CRUISE: f64 = 2.5;
+/// Fastest move by the sticks, metres a second.
+const STICKS: f64 = 2.5;
 /// Largest acceleration of the point, metres per second squared.
 const ACCELERATION: f64 = 2.5;
 /// Distance at which the way to the next way-point begins. Lower: the craft stops at each. Higher: it cuts corners.
@@ -41,11 +41,6 @@ impl Track {
         distance < TURN_DISTANCE
     }
 
-    /// Moves towards a way-point.
-    pub(super) fn cruise(&mut self, place: Vector, seconds: f64) -> bool {
-        self.approach(place, CRUISE, seconds)
-    }
-
     /// Rises to a height.
     pub(super) fn rise(&mut self, height: f64, seconds: f64) -> bool {
         self.approach(self.position.level() + Vector::UP * height, RISE, seconds)
@@ -72,7 +67,7 @@ impl Track {
 
     /// Follows a velocity that the pilot wants.
     pub(super) fn follow(&mut self, wanted: Vector, seconds: f64) {
-        self.velocity += (wanted.limited(CRUISE) - self.velocity).limited(ACCELERATION * seconds);
+        self.velocity += (wanted.limited(STICKS) - self.velocity).limited(ACCELERATION * seconds);
         self.position += self.velocity * seconds;
     }
 }

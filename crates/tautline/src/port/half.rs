@@ -18,7 +18,6 @@ use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::SOURCES_MAX;
-use crate::link::frame::Marking;
 use crate::link::vbus::{BusPort, PRODUCERS_MAX};
 use crate::link::{Link, PortHalf};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
@@ -69,7 +68,7 @@ pub(super) trait Core: Bell {
     /// Adds a peer's port as a destination.
     fn add(
         &mut self,
-        way: (&dyn Link, Marking),
+        link: &dyn Link,
         neighbour: &Neighbour,
         peer_port: (&str, PortNumber),
         statistics: &Arc<Statistics>,

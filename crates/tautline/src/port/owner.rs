@@ -11,7 +11,6 @@ use super::udp_list::UdpPorts;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::link::Link;
-use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
 use crate::table_state::LockedBy;
 
@@ -20,9 +19,6 @@ use crate::table_state::LockedBy;
 pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// The link.
     fn link(&self) -> &dyn Link;
-
-    /// Places that carry the priority of frames, for switches.
-    fn marking(&self) -> Marking;
 
     /// Ports that are open.
     fn ports(&self) -> &Ports;

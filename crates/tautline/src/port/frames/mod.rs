@@ -21,7 +21,6 @@ use super::list::OpenMemory;
 use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::frame::Marking;
 use crate::link::{FramePort, Link, PortLink};
 use crate::memory::MappedPort;
 use crate::message::{Destination, Outgoing};
@@ -83,12 +82,12 @@ impl<R> Core for Frames<R> {
 
     fn add(
         &mut self,
-        (link, marking): (&dyn Link, Marking),
+        link: &dyn Link,
         neighbour: &Neighbour,
         (name, to): (&str, PortNumber),
         _statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError> {
-        let route = link.route(neighbour, to, self.number)?.marked(marking);
+        let route = link.route(neighbour, to, self.number)?;
         self.outbox.add(name.to_owned(), to, route)
     }
 
