@@ -4,9 +4,9 @@
  * each of them, lets through what the port may send and hands it to the driver of the node's interface, past the
  * queueing discipline. The tap lies in a network namespace that holds nothing else, so a frame has no other way.
  *
- * Checked: the sender's MAC and IPv4 address, its port, the priority in our header and in the type of service, the
- * time to live, and that later fragments of plain UDP belong to the datagram that was begun last. Not checked: to
- * whom a frame goes, because no policy says that, and what receivers check themselves (lengths and sums).
+ * Checked: the sender's MAC and IPv4 address, its port, the priority in our header, in a tag and in the type of
+ * service, the time to live, and that later fragments of plain UDP belong to the datagram that was begun last. Not
+ * checked: to whom a frame goes, because no policy says that, and what receivers check themselves (lengths and sums).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -21,6 +21,9 @@
 #define IP_WITHOUT_OPTIONS 0x45
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
+#define TPID_8021Q 0x8100
+#define VLAN_WITHOUT_PRIORITY 0x1fff
+#define VLAN_PRIORITY_SHIFT 13
 #define TIME_TO_LIVE_MAX 64 /* what tautline_proto::ip sends with */
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -114,6 +117,20 @@ static __always_inline bool is_packet_allowed(struct tl_sender *sender, const st
 	return is_udp_allowed(sender, (const void *)(ip + 1), data_end);
 }
 
+/* Our form with a priority tag: no VLAN, not eligible to be dropped, and a priority that the port may use. */
+static __always_inline bool is_tagged_allowed(const struct tl_sender *sender,
+					      const struct ethhdr *ethernet, const void *data_end)
+{
+	const __be16 *tag = (const void *)(ethernet + 1);
+	__u32 control;
+
+	if ((const void *)(tag + 2) > data_end || sender->form != TL_SEND_PORT)
+		return false;
+	control = bpf_ntohs(tag[0]);
+	return !(control & VLAN_WITHOUT_PRIORITY) && may_use(sender, control >> VLAN_PRIORITY_SHIFT) &&
+	       tag[1] == config.ethertype && is_header_allowed(sender, tag + 2, data_end);
+}
+
 static __always_inline bool is_frame_allowed(struct tl_sender *sender, void *data, void *data_end)
 {
 	struct ethhdr *ethernet = data;
@@ -122,6 +139,8 @@ static __always_inline bool is_frame_allowed(struct tl_sender *sender, void *dat
 		return false;
 	if (ethernet->h_proto == bpf_htons(ETH_P_IP))
 		return is_packet_allowed(sender, (void *)(ethernet + 1), data_end);
+	if (ethernet->h_proto == bpf_htons(TPID_8021Q))
+		return is_tagged_allowed(sender, ethernet, data_end);
 	return ethernet->h_proto == config.ethertype && sender->form == TL_SEND_PORT &&
 	       is_header_allowed(sender, ethernet + 1, data_end);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The smoother's view of an interface. `hold` tells which frames that leave are to be held: then the action behind the
- * filter sends them through the queue interface. `class` finds their class there. `count` counts what arrives. None of
+ * The smoother's view of an interface. `sort` finds the class of frames that are to be held, at the root of the
+ * interface. Where the root is the user's own, `hold` tells which frames these are: then the action behind the filter
+ * sends them through the queue interface, and `class` finds their class there. `count` counts what arrives. None of
  * them changes or drops a frame.
  *
  * A frame is held only while the lease of its receiver lasts. A process that is dead or stopped renews no lease, so its
@@ -47,21 +48,20 @@ struct {
 	__type(value, __u64);
 } lease SEC(".maps");
 
-/* Bytes of other traffic from a node, and in the last place from everybody else, on the wire. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, NODES_MAX + 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} received SEC(".maps");
+/* Bytes on the wire. One value, so that all are read at once. */
+struct counts {
+	/* Of other traffic from each node, and in the last place from everybody else. */
+	__u64 received[NODES_MAX + 1];
+	/* Of other traffic that left without being held. */
+	__u64 passed;
+};
 
-/* Bytes of other traffic that left without being held, on the wire. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} passed SEC(".maps");
+	__type(value, struct counts);
+} counts SEC(".maps");
 
 /* Whether a frame is real-time traffic: the Ethernet form, or a datagram to a port of the UDP form. */
 static __always_inline bool is_real_time(struct __sk_buff *skb)
@@ -110,43 +110,63 @@ static __always_inline bool is_held(struct __sk_buff *skb)
 	return until && bpf_ktime_get_ns() < *until;
 }
 
-/* 1: the action behind the filter is taken; 0: the next filter looks. */
-SEC("classifier") int hold(struct __sk_buff *skb)
+static __always_inline void count_passed(struct __sk_buff *skb)
 {
 	__u32 first = 0;
-	__u64 *count;
+	struct counts *all = bpf_map_lookup_elem(&counts, &first);
 
-	if (is_real_time(skb))
-		return 0;
-	if (is_held(skb))
-		return 1;
-	count = bpf_map_lookup_elem(&passed, &first);
-	if (count)
-		__sync_fetch_and_add(count, skb->len + WIRE_OVERHEAD);
-	return 0;
+	if (all)
+		__sync_fetch_and_add(&all->passed, wire_bytes(skb));
 }
 
-/* The class of a held frame; 0: none, it leaves at once. */
-SEC("classifier") int class(struct __sk_buff *skb)
+static __always_inline __u32 class_of(struct __sk_buff *skb)
 {
 	__u32 *node = node_at(skb, 0);
 
 	return node ? CLASS_HANDLE | (CLASS_FIRST + *node) : 0;
 }
 
+/* The class of a frame; 0: none, it leaves at once. */
+SEC("classifier") int sort(struct __sk_buff *skb)
+{
+	if (is_real_time(skb))
+		return 0;
+	if (is_held(skb))
+		return class_of(skb);
+	count_passed(skb);
+	return 0;
+}
+
+/* 1: the action behind the filter is taken; 0: the next filter looks. */
+SEC("classifier") int hold(struct __sk_buff *skb)
+{
+	if (is_real_time(skb))
+		return 0;
+	if (is_held(skb))
+		return 1;
+	count_passed(skb);
+	return 0;
+}
+
+/* The class of a frame that is held. */
+SEC("classifier") int class(struct __sk_buff *skb)
+{
+	return class_of(skb);
+}
+
 /* 0 always: the next filter looks. */
 SEC("classifier") int count(struct __sk_buff *skb)
 {
-	__u32 *node, place = FOREIGN;
-	__u64 *bytes;
+	__u32 *node, first = 0, place = FOREIGN;
+	struct counts *all;
 
 	if (is_real_time(skb))
 		return 0;
 	node = node_at(skb, ETH_ALEN);
 	if (node)
 		place = *node;
-	bytes = bpf_map_lookup_elem(&received, &place);
-	if (bytes)
-		__sync_fetch_and_add(bytes, wire_bytes(skb));
+	all = bpf_map_lookup_elem(&counts, &first);
+	if (all && place <= FOREIGN)
+		__sync_fetch_and_add(&all->received[place], wire_bytes(skb));
 	return 0;
 }

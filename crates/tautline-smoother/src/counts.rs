@@ -9,7 +9,7 @@ use std::io;
 use tautline_proto::smoother::WIRE_OVERHEAD_BYTES;
 use tautline_state::netlink::Route;
 
-use crate::program::Programs;
+use crate::program::{OtherBytes, Programs};
 use crate::queue::{Class, ClassCounts, InterfaceStats, WireBytes};
 
 /// Counts since the beginning of this run.
@@ -20,16 +20,20 @@ pub(crate) struct SendCounts {
     /// Counts of each class when last read.
     pub(crate) of_class: Vec<ClassCounts>,
     first_sent: Option<u64>,
-    /// Highest so far: a count that is read a moment before another must not make this one fall.
+    /// May fall a little, because the counts are not read at one moment. Kept from falling, it would stand still after
+    /// a reading that was interrupted, and the receiver would grant what real time needs.
     real_time_bytes: u64,
     pub(crate) interface: WireBytes,
+    /// Other traffic when last read.
+    pub(crate) other: OtherBytes,
 }
 
 impl SendCounts {
-    pub(crate) fn new(interface: u32, classes: Vec<Class>) -> Self {
+    pub(crate) fn new(interface: u32, classes: Vec<Class>, programs: &Programs) -> Self {
         Self {
             stats: InterfaceStats::of(interface),
             of_class: vec![ClassCounts::default(); classes.len()],
+            other: programs.counts(),
             classes,
             first_sent: None,
             real_time_bytes: 0,
@@ -61,12 +65,14 @@ impl SendCounts {
             }
         }
         // The interface last: what left meanwhile counts as real time for a moment, and not as a negative amount.
-        let passed = programs.passed();
+        self.other = programs.counts();
         self.interface = self.stats.read(route)?;
         let first = *self.first_sent.get_or_insert(self.interface.sent);
         let held: u64 = self.of_class.iter().map(other_bytes).sum();
         let sent = self.interface.sent.saturating_sub(first);
-        let real_time = sent.saturating_sub(held).saturating_sub(passed);
+        let real_time = sent
+            .saturating_sub(held)
+            .saturating_sub(self.other.passed());
         self.real_time_bytes = self.real_time_bytes.max(real_time);
         Ok(())
     }

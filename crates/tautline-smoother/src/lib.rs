@@ -4,24 +4,27 @@
 //! must not be late for anybody's counters, and not a node, which needs no privilege to change queues.
 //!
 //! ```text
-//! other traffic ─► clsact egress: filter `hold` ── lease lasts ──► tautq (ifb): HTB, a class for each ──┐
-//!                        │ no lease, or not for a node                                                 │
-//!                        └──────────────────────────────► the user's own queueing discipline ◄─────────┘
-//! real time ─────────────────────────────────────────────────────────────────────────────────────► driver
+//! other traffic ─► root of the interface, an HTB: filter `sort` ── lease lasts ──► a class for each receiver ─► driver
+//!                                                      │ no lease, or not for a node                        ▲
+//!                                                      └───────────────────────────────────────────────────┤
+//! real time ───────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! Where the user has given the interface a queueing discipline, it stays, and traffic is held before it: a filter
+//! `hold` at egress (clsact) sends it through an interface of kind `ifb` with the same HTB.
 //!
 //! * [`Smoother`] sets this up, runs it, and takes it away. [`Setup`] says for which interface and nodes.
 //! * [`Status`] is what a running smoother tells about itself, in a file of the runtime directory.
 //! * [`end`] ends the smoother of an interface, or removes what a killed one left.
 //!
-//! Everything that is changed is in a journal first (`tautline_state::journal`). The user's own queueing discipline is
-//! not touched.
+//! Everything that is changed is in a journal first (`tautline_state::journal`).
 
 mod control;
 mod counts;
 mod error;
 mod program;
 mod queue;
+mod setting_up;
 mod smoother;
 mod status;
 mod sys;

@@ -12,16 +12,38 @@ use crate::SmootherError;
 
 const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/smoother.bpf.o"));
 
-/// Handle of the queueing discipline, and the class of the first node. The programs have the same numbers.
-pub(crate) const CLASS_HANDLE: u32 = 0x7a75_0000;
+/// Class of the first node. The programs have the same number, and the handle of the queueing discipline.
 pub(crate) const CLASS_FIRST: u32 = 0x10;
 
 /// The loaded programs.
 pub(crate) struct Programs {
     ebpf: Ebpf,
     lease: Array<MapData, u64>,
-    received: Array<MapData, u64>,
-    passed: Array<MapData, u64>,
+    counts: Array<MapData, [u64; COUNTS]>,
+}
+
+/// Counts of the programs: bytes from each node, from others, and bytes that left without being held.
+const COUNTS: usize = NODES_MAX + 2;
+
+/// Bytes of other traffic on the wire, as the programs count them.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherBytes([u64; COUNTS]);
+
+impl OtherBytes {
+    /// From a node.
+    pub(crate) const fn received(&self, node: usize) -> u64 {
+        self.0[node]
+    }
+
+    /// From everybody who is no node.
+    pub(crate) const fn received_from_others(&self) -> u64 {
+        self.0[NODES_MAX]
+    }
+
+    /// That left without being held.
+    pub(crate) const fn passed(&self) -> u64 {
+        self.0[NODES_MAX + 1]
+    }
 }
 
 impl std::fmt::Debug for Programs {
@@ -34,7 +56,7 @@ impl Programs {
     /// Loads them for these nodes, in their order, without attaching them.
     pub(crate) fn load(nodes: &[MacAddress]) -> Result<Self, SmootherError> {
         let mut ebpf = Ebpf::load(OBJECT).map_err(refused)?;
-        for name in ["hold", "class", "count"] {
+        for name in ["hold", "class", "sort", "count"] {
             let program: &mut SchedClassifier = ebpf
                 .program_mut(name)
                 .expect("the object has it")
@@ -55,8 +77,7 @@ impl Programs {
         }
         Ok(Self {
             lease: Array::try_from(take("lease")).map_err(refused)?,
-            received: Array::try_from(take("received")).map_err(refused)?,
-            passed: Array::try_from(take("passed")).map_err(refused)?,
+            counts: Array::try_from(take("counts")).map_err(refused)?,
             ebpf,
         })
     }
@@ -77,19 +98,9 @@ impl Programs {
         self.lease.set(node as u32, nanos, 0)
     }
 
-    /// Bytes of other traffic that came from a node.
-    pub(crate) fn received(&self, node: usize) -> u64 {
-        self.received.get(&(node as u32), 0).unwrap_or(0)
-    }
-
-    /// Bytes of other traffic that came from others.
-    pub(crate) fn received_from_others(&self) -> u64 {
-        self.received(NODES_MAX)
-    }
-
-    /// Bytes of other traffic that left without being held.
-    pub(crate) fn passed(&self) -> u64 {
-        self.passed.get(&0, 0).unwrap_or(0)
+    /// Counts since the programs were loaded.
+    pub(crate) fn counts(&self) -> OtherBytes {
+        OtherBytes(self.counts.get(&0, 0).unwrap_or([0; COUNTS]))
     }
 }
 

@@ -5,9 +5,9 @@ use std::io;
 use tautline_proto::smoother::WIRE_OVERHEAD_BYTES;
 use tautline_proto::wire::MacAddress;
 use tautline_state::netlink::{CREATE_NEW, ECHO, Request, Route, attribute, long, word};
-use tautline_state::network::{QUEUE_KIND, Side, tc_head};
+use tautline_state::network::{QUEUE_HANDLE, QUEUE_KIND, TC_H_ROOT, tc_head};
 
-use crate::program::{CLASS_FIRST, CLASS_HANDLE};
+use crate::program::CLASS_FIRST;
 
 // linux/rtnetlink.h
 const RTM_NEWLINK: u16 = 16;
@@ -20,7 +20,6 @@ const RTM_GETSTATS: u16 = 94;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
-const TC_H_ROOT: u32 = 0xffff_ffff;
 // linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -52,8 +51,9 @@ const ETH_P_ALL: u16 = 3;
 /// would not see what is held.
 const FILTER_PRIORITY: u32 = 49_000;
 
-/// Frames that may wait for a receiver. Fewer are dropped sooner; more take memory, and wait for longer.
-const QUEUE_FRAMES: u32 = 1000;
+/// Frames that may wait for a receiver in a queue interface. Sockets do not see that their frames wait there, so this
+/// is the buffer that TCP fills. Fewer are dropped sooner; more wait for longer: 250 for 0.1 s at 30 Mbit/s.
+const QUEUE_FRAMES: u32 = 250;
 
 /// Bytes that a class may send before another one's turn: a full frame.
 const QUANTUM_BYTES: u32 = 1600;
@@ -107,14 +107,14 @@ pub(crate) fn make_queue_interface(route: &mut Route, name: &str) -> io::Result<
     Ok(interface(route, name)?.index)
 }
 
-/// Gives it an HTB without classes.
-pub(crate) fn make_htb(route: &mut Route, queue: u32) -> io::Result<()> {
+/// Gives an interface an HTB without classes.
+pub(crate) fn make_htb(route: &mut Route, interface: u32) -> io::Result<()> {
     // struct tc_htb_glob: version, rate to quantum, default class, debug, direct packets.
     let words = [3, 10, 0, 0, 0u32];
     let mut request = Request::new(
         RTM_NEWQDISC,
         CREATE_NEW,
-        &tc_head(queue, CLASS_HANDLE, TC_H_ROOT, 0),
+        &tc_head(interface, QUEUE_HANDLE, TC_H_ROOT, 0),
     )
     .with_text(TCA_KIND, "htb")
     .nest(TCA_OPTIONS)
@@ -172,12 +172,12 @@ impl Class {
     /// Makes it.
     pub(crate) fn make(
         route: &mut Route,
-        queue: u32,
+        interface: u32,
         node: usize,
         rate_bps: u64,
     ) -> io::Result<Self> {
-        let handle = CLASS_HANDLE | (CLASS_FIRST + node as u32);
-        let head = tc_head(queue, handle, CLASS_HANDLE, 0);
+        let handle = QUEUE_HANDLE | (CLASS_FIRST + node as u32);
+        let head = tc_head(interface, handle, QUEUE_HANDLE, 0);
         let begin = |flags| {
             Request::new(RTM_NEWTCLASS, flags, &head)
                 .with_text(TCA_KIND, "htb")
@@ -208,7 +208,7 @@ impl Class {
 
     pub(crate) fn counts(&mut self, route: &mut Route) -> io::Result<ClassCounts> {
         let mut counts = ClassCounts::default();
-        route.ask(&mut self.look, |answer| {
+        route.ask_one(&mut self.look, |answer| {
             let attributes = answer.get(20..).unwrap_or(&[]);
             let Some(stats) = attribute(attributes, TCA_STATS2) else {
                 return;
@@ -266,11 +266,6 @@ pub(crate) fn add_filter(
     route.tell(&mut request.end())
 }
 
-/// Parent of filters of an interface's side.
-pub(crate) const fn parent_of(side: Side) -> u32 {
-    side.parent()
-}
-
 /// Counts of an interface.
 #[derive(Debug)]
 pub(crate) struct InterfaceStats {
@@ -295,7 +290,7 @@ impl InterfaceStats {
 
     pub(crate) fn read(&mut self, route: &mut Route) -> io::Result<WireBytes> {
         let mut bytes = WireBytes::default();
-        route.ask(&mut self.look, |answer| {
+        route.ask_one(&mut self.look, |answer| {
             let attributes = answer.get(12..).unwrap_or(&[]);
             if let Some(stats) = attribute(attributes, IFLA_STATS_LINK_64) {
                 // struct rtnl_link_stats64: packets received and sent, bytes received and sent.

@@ -1,7 +1,5 @@
 //! The smoother of an interface: set up, run, and taken away.
 
-use std::fs;
-use std::os::linux::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -17,23 +15,16 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::MacAddress;
 use tautline_state::journal::{Journal, Look};
 use tautline_state::netlink::Route;
-use tautline_state::network::{
-    NetworkObject, PREFIX, Side, has_filter_place, segment_limit, set_segment_limit,
-};
 use tautline_state::{Directory, policy, runtime_directory};
 
 use crate::SmootherError;
 use crate::control::{self, Ends, Frame};
 use crate::counts::{SendCounts, other_bytes};
-use crate::program::{CLASS_HANDLE, Programs};
-use crate::queue::{self, Class};
+use crate::program::Programs;
+use crate::queue;
+use crate::setting_up::{Holding, OPEN_BPS, flush_routes, set_up};
 use crate::status::{NodeStatus, Status};
 use crate::sys::{self, ControlSocket};
-
-/// Names of our filters.
-const HOLD: &str = "taut-hold";
-const CLASS: &str = "taut-class";
-const COUNT: &str = "taut-count";
 
 /// Time for which traffic is held without a renewal. Shorter, and a process that the machine stops for a moment lets
 /// everything go at once; longer, and a dead process holds traffic for as long.
@@ -51,11 +42,12 @@ const STATUS_TIME: Duration = Duration::from_secs(1);
 /// Longest wait at the end for held frames to leave.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Rate at which they leave then, and that a class has before its first grant.
-const OPEN_BPS: u64 = 10_000_000_000;
-
 /// Messages taken in one go. More would delay the grants when somebody floods the port.
 const MESSAGES_MAX: usize = 64;
+
+/// A rate is changed if it differs by more than this part. Lower, and nearly every grant costs a request to the kernel;
+/// higher, and the error eats up the part of the port that is kept free.
+const RATE_STEPS: u64 = 400;
 
 /// Real-time priority of the thread: above ordinary work and tuned interfaces. Higher, and applications would wait for
 /// it.
@@ -64,12 +56,6 @@ const PRIORITY: i32 = 12;
 /// Longest wait for another process to end.
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Capacity for each segment that the stack may hand over at once: a segment then takes half a millisecond at most.
-const SEGMENT_BPS: u64 = 250_000_000;
-
-/// Most segments. More make bursts that fill the queue of a small switch.
-const SEGMENTS_MAX: u64 = 8;
-
 /// A node on the same switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -77,6 +63,8 @@ pub struct Node {
     pub name: String,
     /// Its address.
     pub mac: MacAddress,
+    /// Most bits a second of our other traffic to it, whether it grants or not; `None`: as much as it grants.
+    pub limit_bps: Option<u64>,
 }
 
 /// An interface to be smoothed.
@@ -118,10 +106,6 @@ impl Setup {
         }
         Ok(())
     }
-
-    fn segments(&self) -> u32 {
-        (self.capacity_bps / SEGMENT_BPS).clamp(1, SEGMENTS_MAX) as u32
-    }
 }
 
 /// Name of the journal of an interface in the calling thread's network namespace.
@@ -138,8 +122,7 @@ fn status_name(interface: &str) -> String {
 }
 
 fn file_name(interface: &str) -> String {
-    let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.st_ino());
-    format!("smoother-{namespace}-{interface}")
+    format!("smoother-{}-{interface}", sys::namespace_cookie())
 }
 
 /// A smoother that is set up. Dropped, it lets everything go and puts back what it changed.
@@ -150,6 +133,7 @@ pub struct Smoother {
     journal: Journal,
     recovered: Vec<String>,
     notes: Vec<String>,
+    holding: Holding,
     mac: MacAddress,
     programs: Programs,
     route: Route,
@@ -201,8 +185,9 @@ impl Smoother {
         let (mut journal, recovered) =
             Journal::open_in(directory.try_clone()?, &name, "taut smooth")?;
         let mut notes = Vec::new();
-        let classes = match set_up(&mut route, &mut journal, &setup, interface.index, &programs) {
-            Ok(classes) => classes,
+        let made = set_up(&mut route, &mut journal, &setup, interface.index, &programs);
+        let (holding, classes) = match made {
+            Ok(made) => made,
             Err(error) => {
                 journal.put_back();
                 return Err(error);
@@ -221,11 +206,12 @@ impl Smoother {
             journal,
             recovered,
             notes,
+            holding,
             mac,
+            counts: SendCounts::new(interface.index, classes, &programs),
             programs,
             route,
             socket,
-            counts: SendCounts::new(interface.index, classes),
             receiver: Receiver::new(ReceiverConfig {
                 capacity_bps: setup.capacity_bps,
                 node_count: count,
@@ -279,8 +265,9 @@ impl Smoother {
         let mut slot = 0;
         let mut due = sys::now();
         while !stop.load(Ordering::Relaxed) {
-            self.wait(due)?;
-            self.take_messages()?;
+            if self.wait(due)? {
+                self.take_messages()?;
+            }
             let now = sys::now();
             if now < due {
                 continue;
@@ -299,13 +286,15 @@ impl Smoother {
         Ok(())
     }
 
-    fn wait(&self, due: Instant) -> Result<(), SmootherError> {
+    /// Waits until a message is there, or it is time; whether one is there.
+    fn wait(&self, due: Instant) -> Result<bool, SmootherError> {
         let left = due.saturating_duration_since(sys::now());
         let timeout = Timespec::try_from(left).unwrap_or_default();
         let descriptor = self.socket.descriptor();
         let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
         match poll(&mut polled, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(SmootherError::of("wait for messages")(error.into())),
         }
     }
@@ -337,7 +326,7 @@ impl Smoother {
                     match self.sender.take_grant(arrival, node, &grant) {
                         Ok(()) => {
                             self.apply_releases()?;
-                            self.send_report(node, arrival, (grant.epoch, grant.number))?;
+                            self.send_report(node, arrival, (grant.epoch, grant.number));
                         }
                         Err(_) => self.state.grants_refused[node] += 1,
                     }
@@ -368,16 +357,9 @@ impl Smoother {
         sequence.wrapping_sub(1)
     }
 
-    fn send_report(
-        &mut self,
-        node: usize,
-        arrival: Instant,
-        (epoch, number): (u32, u32),
-    ) -> Result<(), SmootherError> {
-        let class = self
-            .counts
-            .read_class(&mut self.route, node)
-            .map_err(SmootherError::of("read a class"))?;
+    fn send_report(&mut self, node: usize, arrival: Instant, (epoch, number): (u32, u32)) {
+        // As the last interval left it: looking anew for each report would cost a request to the kernel.
+        let class = self.counts.of_class[node];
         let sequence = self.next_sequence(node);
         let report = Report {
             epoch,
@@ -390,7 +372,6 @@ impl Smoother {
         };
         let frame = Frame::report(self.ends(node), sequence, &report);
         self.send(&frame);
-        Ok(())
     }
 
     fn send_grants(&mut self, slot: usize) -> Result<(), SmootherError> {
@@ -417,11 +398,11 @@ impl Smoother {
             .map_err(SmootherError::of("read the counts of the interface"))?;
         let port = PortCounts {
             all_bytes: self.counts.interface.received,
-            foreign_bytes: self.programs.received_from_others(),
+            foreign_bytes: self.counts.other.received_from_others(),
         };
         let counts: Vec<NodeCounts> = (0..self.setup.nodes.len())
             .map(|node| NodeCounts {
-                other_bytes: self.programs.received(node),
+                other_bytes: self.counts.other.received(node),
                 real_time_bytes: self.receiver.reported_real_time_bytes(node),
                 lost_frames: 0,
             })
@@ -443,7 +424,7 @@ impl Smoother {
         let elapsed = now.saturating_duration_since(then);
         if elapsed >= RENEWAL {
             let bytes = self.counts.real_time_bytes();
-            let bits = u128::from(bytes - before) * 8_000_000_000;
+            let bits = u128::from(bytes.saturating_sub(before)) * 8_000_000_000;
             self.state.real_time_bps = u64::try_from(bits / elapsed.as_nanos()).unwrap_or(u64::MAX);
             self.state.real_time = (now, bytes);
         }
@@ -455,8 +436,8 @@ impl Smoother {
         self.sender
             .releases(sys::now(), state.real_time_bps, &mut state.releases);
         for node in 0..state.releases.len() {
-            let release = state.releases[node];
-            if release == state.applied[node] {
+            let release = limited(state.releases[node], self.setup.nodes[node].limit_bps);
+            if is_as_good(release, state.applied[node]) {
                 continue;
             }
             let (rate_bps, burst_bytes) = match release {
@@ -506,6 +487,7 @@ impl Smoother {
         Status {
             interface: self.setup.interface.clone(),
             pid: std::process::id(),
+            holding: self.holding.name().to_owned(),
             seconds: now.saturating_duration_since(self.state.begin).as_secs(),
             capacity_bps: capacity.configured_bps(),
             believed_bps: capacity.bps(),
@@ -579,83 +561,42 @@ impl Drop for Smoother {
     }
 }
 
-/// Makes everything, each part noted before.
-fn set_up(
-    route: &mut Route,
-    journal: &mut Journal,
-    setup: &Setup,
-    interface: u32,
-    programs: &Programs,
-) -> Result<Vec<Class>, SmootherError> {
-    limit_segments(route, journal, setup, interface)?;
-    let queue_name = format!("{PREFIX}q{interface}");
-    journal.will_make_network_object(NetworkObject::Queue {
-        name: queue_name.clone(),
-    })?;
-    let queue = queue::make_queue_interface(route, &queue_name).map_err(SmootherError::of_part(
-        "make a queue interface",
-        "interfaces of kind ifb (CONFIG_IFB)",
-    ))?;
-    queue::make_htb(route, queue).map_err(SmootherError::of_part(
-        "make an HTB",
-        "queueing discipline HTB (CONFIG_NET_SCH_HTB)",
-    ))?;
-    let mut classes = Vec::new();
-    for node in 0..setup.nodes.len() {
-        let class =
-            Class::make(route, queue, node, OPEN_BPS).map_err(SmootherError::of("make a class"))?;
-        classes.push(class);
+/// Whether what is in force differs so little that changing the class is not worth a request to the kernel.
+fn is_as_good(wanted: Release, applied: Release) -> bool {
+    match (wanted, applied) {
+        (
+            Release::AtMost {
+                rate_bps: wanted,
+                burst_bytes,
+            },
+            Release::AtMost {
+                rate_bps: applied,
+                burst_bytes: applied_burst,
+            },
+        ) => burst_bytes == applied_burst && wanted.abs_diff(applied) <= applied / RATE_STEPS,
+        (wanted, applied) => wanted == applied,
     }
-    let bpf = "BPF filters (CONFIG_NET_CLS_BPF) or action mirred (CONFIG_NET_ACT_MIRRED)";
-    let class = (CLASS, programs.descriptor("class")?);
-    queue::add_filter(route, queue, CLASS_HANDLE, class, None)
-        .map_err(SmootherError::of_part("add a filter", bpf))?;
-    if !has_filter_place(route, interface).map_err(SmootherError::of("list queues"))? {
-        journal.will_make_network_object(NetworkObject::FilterPlace { interface })?;
-        queue::make_filter_place(route, interface)
-            .map_err(SmootherError::of_part("make a place for filters", bpf))?;
-    }
-    for (side, name, program, redirect) in [
-        (Side::Ingress, COUNT, "count", None),
-        (Side::Egress, HOLD, "hold", Some(queue)),
-    ] {
-        journal.will_make_network_object(NetworkObject::Filter {
-            interface,
-            side,
-            name: name.to_owned(),
-        })?;
-        let filter = (name, programs.descriptor(program)?);
-        queue::add_filter(route, interface, queue::parent_of(side), filter, redirect)
-            .map_err(SmootherError::of_part("add a filter", bpf))?;
-    }
-    Ok(classes)
 }
 
-/// A segment of TCP is up to 64 KiB, and leaves as one burst of frames.
-fn limit_segments(
-    route: &mut Route,
-    journal: &mut Journal,
-    setup: &Setup,
-    interface: u32,
-) -> Result<(), SmootherError> {
-    let before =
-        segment_limit(route, interface).map_err(SmootherError::of("read the segment limit"))?;
-    let after = setup.segments();
-    if before > after {
-        journal.will_make_network_object(NetworkObject::SegmentLimit {
-            interface,
-            before,
-            after,
-        })?;
-        set_segment_limit(route, interface, after).map_err(SmootherError::of("limit segments"))?;
+/// Treatment of other traffic to a node, within the limit that was set by hand.
+fn limited(release: Release, limit_bps: Option<u64>) -> Release {
+    match (release, limit_bps) {
+        (release, None) => release,
+        (Release::Unshaped, Some(rate_bps)) => Release::AtMost {
+            rate_bps,
+            burst_bytes: FRAME_BYTES,
+        },
+        (
+            Release::AtMost {
+                rate_bps,
+                burst_bytes,
+            },
+            Some(limit_bps),
+        ) => Release::AtMost {
+            rate_bps: rate_bps.min(limit_bps),
+            burst_bytes,
+        },
     }
-    Ok(())
-}
-
-/// Has connections that are open look up their routes, and with them the limit, again. Whether that was possible.
-fn flush_routes() -> bool {
-    let _no_ipv6 = fs::write("/proc/sys/net/ipv6/route/flush", "1");
-    fs::write("/proc/sys/net/ipv4/route/flush", "1").is_ok()
 }
 
 fn raise_priority() -> std::io::Result<()> {

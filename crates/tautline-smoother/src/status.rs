@@ -13,6 +13,8 @@ pub struct Status {
     pub interface: String,
     /// Process that smooths it.
     pub pid: u32,
+    /// Place where other traffic is held: `root` of the interface, or an interface of kind `ifb`.
+    pub holding: String,
     /// Seconds since it began.
     pub seconds: u64,
     /// Capacity of the port as configured, and as it is believed now, in bits a second.

@@ -23,6 +23,14 @@ pub(crate) fn now() -> Instant {
     Instant::from_nanos(nanos(ClockId::Monotonic))
 }
 
+/// Number of the calling thread's network namespace, which no other one has had since the machine started; its inode
+/// may be that of one that is gone. 0 where the kernel does not tell.
+pub(crate) fn namespace_cookie() -> u64 {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0));
+    let cookie = socket.and_then(|socket| tautline_state::namespace_cookie(&socket));
+    cookie.unwrap_or(0)
+}
+
 /// A packet socket for grants and reports on one interface, which sends past the queueing discipline.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {

@@ -2,8 +2,8 @@
 //! journal removes them when their process has died.
 //!
 //! An interface is meant by its index, since it may be renamed meanwhile. Whatever a journal says, only interfaces of
-//! kind `ifb` and BPF filters are removed, and only with a name that begins with [`PREFIX`]; a limit is put back only
-//! while it is the one that was set.
+//! kind `ifb` and BPF filters are removed, and only with a name that begins with [`PREFIX`]; of an interface's root
+//! only an HTB with our handle; a limit is put back only while it is the one that was set.
 
 use std::fmt;
 use std::io;
@@ -14,6 +14,9 @@ use crate::netlink::{DUMP, Request, Route, attribute, text, word};
 
 /// Beginning of the names of our interfaces and filters.
 pub const PREFIX: &str = "taut";
+
+/// Handle of our queueing discipline, by which it is known as ours.
+pub const QUEUE_HANDLE: u32 = 0x7a75_0000;
 
 /// Kind of the interfaces that hold traffic.
 pub const QUEUE_KIND: &str = "ifb";
@@ -38,6 +41,8 @@ const TCA_BPF_NAME: u16 = 7;
 /// Bytes of `struct ifinfomsg` and of `struct tcmsg`.
 const LINK_HEAD_BYTES: usize = 16;
 const TC_HEAD_BYTES: usize = 20;
+/// Parent of an interface's first queueing discipline.
+pub const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `clsact`: its handle and the parents of its filters.
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
@@ -70,6 +75,11 @@ pub enum NetworkObject {
         /// Its name, which begins with [`PREFIX`].
         name: String,
     },
+    /// Our queueing discipline at the root of an interface, where the kernel's default was.
+    Root {
+        /// Index of the interface.
+        interface: u32,
+    },
     /// The place for filters on an interface (`clsact`). It stays if somebody else has a filter there.
     FilterPlace {
         /// Index of the interface.
@@ -99,6 +109,7 @@ impl fmt::Display for NetworkObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Queue { name } => write!(formatter, "interface {name}"),
+            Self::Root { interface } => write!(formatter, "root of interface {interface}"),
             Self::FilterPlace { interface } => write!(formatter, "clsact of interface {interface}"),
             Self::Filter {
                 interface,
@@ -124,6 +135,7 @@ impl NetworkObject {
         let mut route = Route::open()?;
         match self {
             Self::Queue { name } => remove_queue(&mut route, name),
+            Self::Root { interface } => remove_root(&mut route, *interface),
             Self::FilterPlace { interface } => remove_filter_place(&mut route, *interface),
             Self::Filter {
                 interface,
@@ -263,19 +275,65 @@ fn remove_filter_place(route: &mut Route, interface: u32) -> io::Result<()> {
         .map_err(as_absent)
 }
 
+/// A queueing discipline of an interface.
+struct Queue {
+    kind: String,
+    handle: u32,
+    parent: u32,
+}
+
+fn queues(route: &mut Route, interface: u32) -> io::Result<Vec<Queue>> {
+    let mut found = Vec::new();
+    let head = tc_head(interface, 0, 0, 0);
+    route.ask(&mut Request::new(RTM_GETQDISC, DUMP, &head), |answer| {
+        let attributes = answer.get(TC_HEAD_BYTES..).unwrap_or(&[]);
+        let kind = attribute(attributes, TCA_KIND).and_then(text);
+        // Those of all interfaces come.
+        if let (Some(kind), Some(handle), Some(parent)) = (kind, word(answer, 8), word(answer, 12))
+            && word(answer, 4) == Some(interface)
+        {
+            found.push(Queue {
+                kind: kind.to_owned(),
+                handle,
+                parent,
+            });
+        }
+    })?;
+    Ok(found)
+}
+
 /// Whether an interface has a place for filters.
 ///
 /// # Errors
 /// The kernel's.
 pub fn has_filter_place(route: &mut Route, interface: u32) -> io::Result<bool> {
-    let mut is_there = false;
-    let head = tc_head(interface, 0, 0, 0);
-    route.ask(&mut Request::new(RTM_GETQDISC, DUMP, &head), |answer| {
-        let attributes = answer.get(TC_HEAD_BYTES..).unwrap_or(&[]);
-        let kind = attribute(attributes, TCA_KIND).and_then(text);
-        is_there |= kind == Some("clsact") && word(answer, 4) == Some(interface);
-    })?;
-    Ok(is_there)
+    let queues = queues(route, interface)?;
+    Ok(queues.iter().any(|queue| queue.kind == "clsact"))
+}
+
+/// Whether an interface queues by the kernel's default, which comes back by itself when another queueing discipline is
+/// taken away. The kernel's own have handle 0, and everything that somebody has set has another one.
+///
+/// # Errors
+/// The kernel's.
+pub fn has_default_queues(route: &mut Route, interface: u32) -> io::Result<bool> {
+    let queues = queues(route, interface)?;
+    let mut set = queues.iter().filter(|queue| queue.handle != 0);
+    Ok(set.all(|queue| queue.handle == CLSACT_HANDLE))
+}
+
+fn remove_root(route: &mut Route, interface: u32) -> io::Result<()> {
+    let queues = queues(route, interface)?;
+    let is_ours = |queue: &Queue| {
+        queue.parent == TC_H_ROOT && queue.handle == QUEUE_HANDLE && queue.kind == "htb"
+    };
+    if !queues.iter().any(is_ours) {
+        return Err(absent());
+    }
+    let head = tc_head(interface, QUEUE_HANDLE, TC_H_ROOT, 0);
+    route
+        .tell(&mut Request::new(RTM_DELQDISC, 0, &head).with_text(TCA_KIND, "htb"))
+        .map_err(as_absent)
 }
 
 /// The most segments that the stack hands to an interface at once.

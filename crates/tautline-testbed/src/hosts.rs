@@ -26,6 +26,7 @@ use crate::interrupt::{self, CleanUp};
 
 pub mod cell;
 mod hardware;
+mod switch_port;
 mod third;
 
 pub use third::ThirdHost;

@@ -216,6 +216,8 @@ struct Document {
     busy_poll_us: Option<u64>,
     zero_copy: Option<bool>,
     ethertype: Option<Spanned<u16>>,
+    pcp: Option<bool>,
+    dscp: Option<bool>,
     address: Option<Spanned<String>>,
     bus: Option<Spanned<String>>,
     node: Option<Spanned<String>>,
@@ -258,6 +260,8 @@ impl Document {
         config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
         config.busy_poll = self.busy_poll_us.map(Duration::from_micros);
         config.zero_copy = self.zero_copy;
+        config.pcp = self.pcp.unwrap_or(false);
+        config.dscp = self.dscp.unwrap_or(false);
         config.publish_status = self.publish_status.unwrap_or(true);
         if let Some(ethertype) = self.ethertype {
             if !is_usable_ethertype(*ethertype.get_ref()) {
@@ -426,7 +430,7 @@ mod tests {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
             "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
+             `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `pcp`, `dscp`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
              `bus_owner`, `bus_wait_ms`, `bus_allow`, \
              `gateway`, `neighbour`, `port`, `allow`, `tune`, `smoother`, `confine`, `udp_port`, `send_pool`, \
              `publish_status`"

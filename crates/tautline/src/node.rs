@@ -16,6 +16,7 @@ use crate::error::{OpenError, PortError, SendError};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::Link;
 use crate::link::bpf::demux::Setup;
+use crate::link::frame::Marking;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
 use crate::link::vbus::{BusLink, place_of_bus};
@@ -61,6 +62,7 @@ pub struct Node {
 #[derive(Debug)]
 pub(crate) struct NodeInner {
     link: Box<dyn Link>,
+    marking: Marking,
     neighbours: Mutex<Neighbours>,
     ports: Ports,
     udp_ports: UdpPorts,
@@ -160,6 +162,10 @@ impl Node {
         let own = Own::of(attachment.interface.as_ref(), report.ip);
         let inner = Arc::new(NodeInner {
             link,
+            marking: Marking {
+                pcp: config.pcp,
+                dscp: config.dscp,
+            },
             neighbours: Mutex::new(Neighbours::new(config.neighbours, own)),
             ports: Ports::default(),
             udp_ports: UdpPorts::default(),

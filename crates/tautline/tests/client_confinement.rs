@@ -103,6 +103,19 @@ impl Attacker {
             ethernet(0x88cc, "another protocol", own),
             ethernet(0x8100, "a tagged frame", own),
         ];
+        let tagged = |frame: Vec<u8>, control: u16| {
+            let [high, low] = control.to_be_bytes();
+            [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
+        };
+        frames.extend([
+            tagged(ours("a forbidden priority in a tag", own, OWN, 3), 7 << 13),
+            tagged(ours("a frame in a VLAN", own, OWN, 3), 3 << 13 | 5),
+            tagged(
+                ours("a tag on another port's frame", own, FOREIGN, 3),
+                3 << 13,
+            ),
+            tagged(ours("a tag on a forbidden priority", own, OWN, 7), 3 << 13),
+        ]);
         frames.extend(self.hostile_packets());
         frames
     }

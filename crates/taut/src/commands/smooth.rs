@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tautline::ServiceConfig;
 use tautline_report::table;
@@ -118,11 +118,8 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
         section.neighbours.is_empty() || section.neighbours.iter().any(|one| one == name)
     };
     let table = &config.node.neighbours;
-    if let Some(unknown) = section
-        .neighbours
-        .iter()
-        .find(|name| table.by_name(name).is_none())
-    {
+    let mut named = section.neighbours.iter().chain(section.limits.keys());
+    if let Some(unknown) = named.find(|name| table.by_name(name).is_none()) {
         return usage(
             format!("there is no neighbour `{unknown}`"),
             "list it as a [[neighbour]]",
@@ -136,6 +133,7 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
         .map(|neighbour| Node {
             name: neighbour.name.clone(),
             mac: neighbour.mac,
+            limit_bps: section.limits.get(&neighbour.name).copied(),
         });
     Ok(Setup {
         interface,
@@ -153,20 +151,54 @@ fn off(arguments: &OffArguments) -> Result<(), CommandError> {
         .try_for_each(|line| cli::print(&format!("{line}\n")))
 }
 
-fn status(arguments: &StatusArguments) -> Result<(), CommandError> {
+/// Smoothers of this network namespace, and of each whether its process lives.
+pub(super) fn found() -> Result<Vec<(Status, bool)>, CommandError> {
     let directory = find_runtime_directory()
         .map_err(|error| CommandError::failed(error.to_string(), "run as root"))?;
-    let found = match &directory {
-        Some(directory) => Status::all(directory).map_err(|error| failed(&error))?,
-        None => Vec::new(),
+    match &directory {
+        Some(directory) => Status::all(directory).map_err(|error| failed(&error)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The same for JSON.
+pub(super) fn values(found: &[(Status, bool)]) -> Value {
+    let all = found
+        .iter()
+        .map(|(status, lives)| json!({ "lives": lives, "status": status }));
+    all.collect()
+}
+
+/// A line for each, for `taut status`.
+pub(super) fn summary(found: &[(Status, bool)]) -> String {
+    let line = |(status, lives): &(Status, bool)| {
+        let nodes = &status.nodes;
+        let taking_part = nodes.iter().filter(|node| node.takes_part).count();
+        let granted: u64 = nodes.iter().map(|node| node.granted_bps).sum();
+        let drops: u64 = nodes.iter().map(|node| node.own_drops).sum();
+        let refused: u64 = nodes
+            .iter()
+            .map(|node| node.refused + node.grants_refused)
+            .sum();
+        format!(
+            "smoother of {}: process {}{}; {taking_part} of {} neighbours take part, {} Mbit/s granted; dropped: \
+             {drops}, corrections: {}, refused messages: {refused}, late intervals: {}\n",
+            status.interface,
+            status.pid,
+            if *lives { "" } else { " (dead)" },
+            nodes.len(),
+            megabits(granted),
+            status.corrections,
+            status.late_intervals,
+        )
     };
+    found.iter().map(line).collect()
+}
+
+fn status(arguments: &StatusArguments) -> Result<(), CommandError> {
+    let found = found()?;
     arguments.json.print(
-        || {
-            let all = found
-                .iter()
-                .map(|(status, lives)| json!({ "lives": lives, "status": status }));
-            json!({ "smoothers": all.collect::<Vec<_>>() })
-        },
+        || json!({ "smoothers": values(&found) }),
         || all_text(&found),
     )
 }
@@ -188,7 +220,7 @@ fn megabits(bps: u64) -> String {
 
 fn text(status: &Status, lives: bool) -> String {
     let mut text = format!(
-        "{}: process {}{}, {} s; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
+        "{}: process {}{}, {} s, holding at {}; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
          {} sent in real time; {} late intervals, {} strange messages\n",
         status.interface,
         status.pid,
@@ -198,6 +230,10 @@ fn text(status: &Status, lives: bool) -> String {
             " (dead: nothing is held)"
         },
         status.seconds,
+        match status.holding.as_str() {
+            "root" => "the root of the interface",
+            _ => "an ifb before the interface's own queue",
+        },
         megabits(status.believed_bps),
         megabits(status.capacity_bps),
         status.corrections,

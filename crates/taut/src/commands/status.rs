@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
+use crate::commands::smooth;
 use tautline_report::table;
 
 /// Arguments of `taut status`.
@@ -25,9 +26,14 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     for name in &silent {
         eprintln!("taut: the node {name} (process-number) does not answer: it may be stopped");
     }
+    // A user who may not read them sees the nodes all the same.
+    let smoothers = smooth::found().unwrap_or_default();
     arguments.json.print(
-        || json!({ "nodes": nodes, "silent": silent }),
-        || all_text(&nodes),
+        || {
+            let smoothers = smooth::values(&smoothers);
+            json!({ "nodes": nodes, "silent": silent, "smoothers": smoothers })
+        },
+        || all_text(&nodes) + &smooth::summary(&smoothers),
     )
 }
 

@@ -39,7 +39,7 @@ const NATIVE_DRIVERS: &[&str] = &[
     "virtio_net",
 ];
 
-/// One or two lines for each interface but loopback.
+/// One to three lines for each interface but loopback.
 pub(super) fn lines() -> Vec<Line> {
     const AREA: &str = "Interfaces";
     let output = Command::new("ip")
@@ -72,7 +72,8 @@ pub(super) fn lines() -> Vec<Line> {
                     "Tautline will not replace it: stop its owner, or use another interface",
                 )
             });
-            [Some(mode_line(AREA, interface, netdev.as_ref())), attached]
+            let mode = mode_line(AREA, interface, netdev.as_ref());
+            [Some(mode), attached, switch_line(AREA, &interface.name)]
         })
         .flatten()
         .collect()
@@ -169,6 +170,46 @@ fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>)
     }
 }
 
+/// Speed of a link below which a full frame of other traffic holds a real-time one up for longer than 12 µs.
+const GIGABIT: u64 = 1000;
+
+/// The way to a switch: for interfaces of hardware, which may have one behind them.
+fn switch_line(area: &'static str, name: &str) -> Option<Line> {
+    let directory = Path::new("/sys/class/net").join(name);
+    if !directory.join("device").exists() {
+        return None;
+    }
+    let speed = fs::read_to_string(directory.join("speed")).ok();
+    Some(speed_line(
+        area,
+        name,
+        speed.and_then(|text| text.trim().parse().ok()),
+    ))
+}
+
+fn speed_line(area: &'static str, name: &str, megabits: Option<u64>) -> Line {
+    const MARK: &str =
+        "`pcp = true` marks frames; set the switch to strict priority by PCP (docs/smoother.md)";
+    const HIDDEN: &str = "whether the switch honours priorities cannot be seen from here";
+    match megabits {
+        Some(megabits) if megabits < GIGABIT && megabits > 0 => Line::limited(
+            area,
+            name,
+            format!(
+                "{megabits} Mbit/s: a full frame takes {} µs in each port; {HIDDEN}",
+                1538 * 8 / megabits
+            ),
+            format!("a gigabit shortens every queue; {MARK}"),
+        ),
+        _ => Line::limited(
+            area,
+            name,
+            format!("sends frames with a priority tag; {HIDDEN}"),
+            MARK,
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Grade;
@@ -185,6 +226,14 @@ mod tests {
             let is_early = native_since.is_some_and(|since| ["≤ 5.10", "6.1"].contains(&since));
             assert!(is_early, "{driver}: {native_since:?}");
         }
+    }
+
+    #[test]
+    fn a_slow_link_is_told_with_the_time_of_a_frame() {
+        let found = |megabits| speed_line("Interfaces", "eth0", megabits).found;
+        assert!(found(Some(100)).contains("123 µs"));
+        assert!(!found(Some(1000)).contains("µs"));
+        assert!(found(None).contains("cannot be seen"));
     }
 
     #[test]

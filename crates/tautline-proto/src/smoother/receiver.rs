@@ -27,9 +27,9 @@ const FLOOR_PPM: u64 = 25_000;
 /// nonsense could stop everybody else.
 const OTHER_PPM_MIN: u64 = 10_000;
 
-/// Waiting frames that show that a node wants more than it has. Lower, and the frames that a shaper holds between two
-/// of its turns look like a demand.
-const BACKLOG_FRAMES: u64 = 2;
+/// Waiting frames above which a node wants more than it has. Lower, and the frame that a shaper holds between two of
+/// its turns looks like a demand; higher, and TCP does not show one, which lets no more than two frames wait.
+const BACKLOG_FRAMES: u64 = 1;
 
 /// Use of a grant that shows the same.
 const USED_PPM: u64 = 900_000;

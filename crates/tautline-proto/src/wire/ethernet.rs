@@ -11,7 +11,8 @@
 //! skipped. Frames in a VLAN, or with more than one tag, are not ours.
 
 use super::{
-    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Rejected, read_mac, read_u16,
+    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Priority, Rejected, read_mac,
+    read_u16,
 };
 
 /// Bytes in an untagged Ethernet header.
@@ -30,6 +31,8 @@ pub const FRAME_BYTES_MIN: usize = 60;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Bytes of an 802.1Q tag.
 const VLAN_TAG_BYTES: usize = 4;
+/// Place of a tag: after both addresses.
+const TAG_OFFSET: usize = 12;
 /// The VLAN identifier's bits in the tag; the others are priority and drop eligibility.
 const VLAN_IDENTIFIER_MASK: u16 = 0x0FFF;
 
@@ -103,6 +106,35 @@ pub fn emit_header(
     if let Some(ours) = ours.first_chunk_mut() {
         header.emit(ours);
     }
+}
+
+/// Bytes before the payload in a frame with a priority tag.
+pub const TAGGED_HEADERS_BYTES: usize = HEADERS_BYTES + VLAN_TAG_BYTES;
+
+/// Puts an 802.1Q tag with VLAN identifier 0 between source and EtherType. It carries no priority yet:
+/// [`set_tag_priority`].
+#[must_use]
+pub fn with_tag(headers: &[u8; HEADERS_BYTES]) -> [u8; TAGGED_HEADERS_BYTES] {
+    let mut tagged = [0; TAGGED_HEADERS_BYTES];
+    let (addresses, rest) = headers.split_at(TAG_OFFSET);
+    tagged[..TAG_OFFSET].copy_from_slice(addresses);
+    tagged[TAG_OFFSET..TAG_OFFSET + 2].copy_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+    tagged[TAG_OFFSET + VLAN_TAG_BYTES..].copy_from_slice(rest);
+    tagged
+}
+
+/// Writes the priority into the tag of headers of [`with_tag`].
+///
+/// ```
+/// use tautline_proto::wire::{Priority, ethernet};
+///
+/// let mut tagged = ethernet::with_tag(&[0xAA; ethernet::HEADERS_BYTES]);
+/// ethernet::set_tag_priority(&mut tagged, Priority::HIGHEST);
+/// assert_eq!(tagged[11..17], [0xAA, 0x81, 0, 0xE0, 0, 0xAA]);
+/// ```
+#[inline]
+pub fn set_tag_priority(headers: &mut [u8; TAGGED_HEADERS_BYTES], priority: Priority) {
+    headers[TAG_OFFSET + 2] = priority.get() << 5;
 }
 
 /// Whether an EtherType can be configured for the Ethernet form: a type and not a length, and none

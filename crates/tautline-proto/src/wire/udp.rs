@@ -190,7 +190,7 @@ pub struct Endpoints {
 pub struct UdpTemplate {
     /// The headers, ready to be sent in front of the payload.
     pub bytes: [u8; HEADERS_BYTES],
-    /// Folded sum of the IPv4 header without total length and checksum.
+    /// Folded sum of the IPv4 header, its type of service included, without total length and checksum.
     constant_sum: u16,
 }
 
@@ -251,6 +251,14 @@ impl UdpTemplate {
         if let Some(ours) = self.bytes.last_chunk_mut() {
             header.emit(ours);
         }
+    }
+
+    /// Sets the type of service of the frames from now on (RFC 2474); 0 unless set.
+    pub fn set_type_of_service(&mut self, type_of_service: u8) {
+        let word = |service: u8| u16::from_be_bytes([0, service]);
+        let others = u32::from(self.constant_sum) + u32::from(!word(self.bytes[15]));
+        self.bytes[15] = type_of_service;
+        self.constant_sum = fold(others + u32::from(word(type_of_service)));
     }
 
     /// Patches the IPv4 total length and checksum and the UDP length for a UDP payload of
@@ -483,6 +491,13 @@ mod tests {
             let frame = [&template.bytes[..], &[0x5A; 1440][..length.into()]].concat();
             assert_eq!(parse(&frame).unwrap().header, header);
             assert_eq!(internet_checksum(&frame[14..34]), 0);
+        }
+        assert_eq!(template.bytes, FRAME[..HEADERS_BYTES]);
+        for service in [0xE0, 0x20, 0] {
+            template.set_type_of_service(service);
+            template.patch(18);
+            assert_eq!(template.bytes[15], service);
+            assert_eq!(internet_checksum(&template.bytes[14..34]), 0);
         }
         assert_eq!(template.bytes, FRAME[..HEADERS_BYTES]);
     }

@@ -39,6 +39,7 @@ pub(crate) fn setup(cell: &Cell, capacity_bps: u64, others: &[usize]) -> Setup {
     let nodes = others.iter().map(|node| Node {
         name: format!("n{node}"),
         mac: MacAddress(cell.mac(*node)),
+        limit_bps: None,
     });
     Setup {
         interface: INTERFACE.to_owned(),
@@ -111,6 +112,7 @@ pub(crate) fn run_child() {
     let nodes = macs.split(',').map(|mac| Node {
         name: mac.to_owned(),
         mac: mac.parse().unwrap(),
+        limit_bps: None,
     });
     let mut smoother = Smoother::begin(Setup {
         interface: INTERFACE.to_owned(),

@@ -49,7 +49,7 @@ fn is_held(status: &Status) -> bool {
     status.nodes.iter().any(|node| node.held_to_bps.is_some())
 }
 
-/// Everything that `tc` and `ip` show of a node's interface, without counters.
+/// Everything that `tc` and `ip` show of a node, without counters.
 fn state_of(cell: &Cell, node: usize) -> String {
     let mut text = String::new();
     for line in [
@@ -115,6 +115,14 @@ fn with_grants_fewer_real_time_messages_are_lost_and_others_keep_the_port() {
         let status = status(&cell, receiver, |status| {
             status.nodes.iter().all(|node| node.takes_part)
         });
+        for node in 0..receiver {
+            let own = bed::status(&cell, node, is_held).nodes.remove(0);
+            // Sockets see what waits: they hold at most 0.2 MB each.
+            assert!(
+                own.own_drops == 0 && own.own_backlog_bytes < 400_000,
+                "{own:?}"
+            );
+        }
         let granted: u64 = status.nodes.iter().map(|node| node.granted_bps).sum();
         assert!(
             granted < CAPACITY_BPS - 10_000_000,
@@ -179,17 +187,26 @@ fn tcp_is_held_and_connections_that_were_open_lose_their_long_segments() {
 
 #[test]
 fn a_stopped_and_a_killed_smoother_hold_nothing_after_a_second() {
-    let Some(cell) = cell(1) else { return };
-    furnish(&cell, 0);
-    let before = state_of(&cell, 0);
+    for is_furnished in [false, true] {
+        let Some(cell) = cell(1) else { return };
+        if is_furnished {
+            furnish(&cell, 0);
+        }
+        assert_stopped_and_killed_hold_nothing(&cell, if is_furnished { "ifb" } else { "root" });
+    }
+}
+
+fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
+    let before = state_of(cell, 0);
     let traffic = Traffic::default();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let _ends = Ends(&stop, Some(&traffic));
-        smooth(scope, &cell, 1, setup(&cell, 10_000_000, &[0]), &stop);
-        let mut smoother = child(&cell, 0, CAPACITY_BPS, &[1]);
-        traffic.start(scope, &cell, REAL_TIME, OTHER);
-        status(&cell, 0, is_held);
+        smooth(scope, cell, 1, setup(cell, 10_000_000, &[0]), &stop);
+        let mut smoother = child(cell, 0, CAPACITY_BPS, &[1]);
+        traffic.start(scope, cell, REAL_TIME, OTHER);
+        let status = status(cell, 0, is_held);
+        assert_eq!(status.holding, holding);
         thread::sleep(Duration::from_secs(1));
         let (_, held) = traffic.measure(Duration::from_secs(1));
         assert!(held < 9.0, "{held}");
@@ -208,14 +225,18 @@ fn a_stopped_and_a_killed_smoother_hold_nothing_after_a_second() {
         assert!(killed > 15.0, "{killed} after it was killed");
     });
     // Its filters are left, and hold nothing. They go with `taut smooth off`, and with the next start.
-    assert!(state_of(&cell, 0).contains("taut-hold"));
+    let left = state_of(cell, 0);
+    assert!(
+        left.contains("taut-count") && left.contains("htb 7a75:"),
+        "{left}"
+    );
     let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
     assert!(done.len() >= 4, "{done:?}");
-    assert_eq!(state_of(&cell, 0), before);
+    assert_eq!(state_of(cell, 0), before);
 }
 
 #[test]
-fn a_receiver_that_is_killed_holds_nobody_after_a_second() {
+fn a_receiver_that_is_stopped_or_killed_holds_nobody_after_a_second() {
     let Some(cell) = cell(1) else { return };
     let traffic = Traffic::default();
     let stop = AtomicBool::new(false);
@@ -224,6 +245,11 @@ fn a_receiver_that_is_killed_holds_nobody_after_a_second() {
         let mut receiver = child(&cell, 1, 10_000_000, &[0]);
         smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), &stop);
         traffic.start(scope, &cell, REAL_TIME, OTHER);
+        status(&cell, 0, is_held);
+        signal(&receiver, Signal::STOP);
+        thread::sleep(Duration::from_secs(1));
+        status(&cell, 0, |status| !is_held(status));
+        signal(&receiver, Signal::CONT);
         status(&cell, 0, is_held);
         signal(&receiver, Signal::KILL);
         receiver.wait().unwrap();
@@ -261,9 +287,63 @@ fn the_interface_is_as_it_was_after_the_end() {
             assert!(meanwhile.contains(line), "{line}");
         }
         assert!(meanwhile.contains("taut-hold") && meanwhile.contains("htb 7a75:"));
+        let at_root = state_of(&cell, 1);
+        assert!(
+            at_root.contains("qdisc htb 7a75: dev taut0 root"),
+            "{at_root}"
+        );
+        assert!(!at_root.contains("tautq"), "{at_root}");
     });
     assert_eq!(state_of(&cell, 0), furnished);
     assert_eq!(state_of(&cell, 1), plain);
+}
+
+#[test]
+fn a_sender_alone_keeps_to_the_limit_that_was_set_by_hand() {
+    let Some(cell) = cell(1) else { return };
+    let traffic = Traffic::default();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        let mut setup = setup(&cell, CAPACITY_BPS, &[1]);
+        setup.nodes[0].limit_bps = Some(5_000_000);
+        smooth(scope, &cell, 0, setup, &stop);
+        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        status(&cell, 0, is_held);
+        thread::sleep(Duration::from_secs(1));
+        let (lost, megabits) = traffic.measure(Duration::from_secs(2));
+        assert!((3.0..5.5).contains(&megabits), "{megabits} Mbit/s");
+        assert_eq!(lost, 0.0);
+    });
+}
+
+#[test]
+fn several_transmit_queues_are_held_as_one() {
+    let Some(cell) = cell(2) else { return };
+    let run = |node, line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        cell.run(node, words[0], &words[1..]).unwrap()
+    };
+    for node in 0..2 {
+        run(node, "ethtool -L taut0 tx 2");
+    }
+    run(1, "tc qdisc add dev taut0 root handle 1: mq");
+    let before = [0, 1].map(|node| state_of(&cell, node));
+    let traffic = Traffic::default();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        smooth(scope, &cell, 2, setup(&cell, 10_000_000, &[0, 1]), &stop);
+        traffic.start(scope, &cell, REAL_TIME / 10.0, OTHER);
+        for (node, holding) in [(0, "root"), (1, "ifb")] {
+            smooth(scope, &cell, node, setup(&cell, CAPACITY_BPS, &[2]), &stop);
+            assert_eq!(status(&cell, node, is_held).holding, holding);
+        }
+        thread::sleep(Duration::from_secs(1));
+        let (_, megabits) = traffic.measure(Duration::from_secs(2));
+        assert!((4.0..10.0).contains(&megabits), "{megabits} Mbit/s");
+    });
+    assert_eq!([0, 1].map(|node| state_of(&cell, node)), before);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Several senders and one receiver at a switch, whose port towards the receiver has a rate and a queue.
 //!
 //! Every node is a network namespace with one interface, `taut0`, address 10.78.0.N; the switch is a bridge in another
-//! one. The port's rate is kept by a token bucket: its timer is late now and then, so that a queue of a few frames is
-//! seen where a port of hardware would have none.
+//! one. A program at the egress of the port decides about each frame as a port of hardware would, by the time at which
+//! the frame comes: the frame is lost, or it waits so long. A queueing discipline then keeps it for about as long, and
+//! drops nothing. Its timer is late at times, so frames arrive later than they would; losses and counted waits are
+//! those of the port.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -11,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{process, thread};
 
+use super::switch_port::SwitchPort;
+pub use super::switch_port::{Kind, KindCounts, PortCounts};
 use super::{
     HostsError, add_namespace, clear_stale, disable_ipv6, ip, may_create, remove, run, text_of,
 };
@@ -20,12 +24,18 @@ use crate::interrupt::{self, CleanUp};
 /// Most senders: an address has one byte for its number.
 pub const SENDERS_MAX: usize = 64;
 
+/// Bytes of a full frame on the wire.
+pub const WIRE_BYTES: u64 = 1538;
+
 /// Name of the interface of each node.
 pub const INTERFACE: &str = "taut0";
 
-/// Bytes that the token bucket of the port lets through at once. Fewer, and a timer that is late costs rate; more, and
-/// frames pass that a port would queue.
-const PORT_BURST_BYTES: u32 = 9300;
+/// Time for which the delay of the port may catch up when its timer was late. Shorter, and a timer that is late for
+/// longer makes a queue that the port would not have.
+const CATCH_UP_MS: u64 = 3;
+
+/// Frames that the delay may keep: more than ever wait in the port.
+const DELAY_FRAMES: u32 = 10_000;
 
 /// Text before a node's number in the name of its namespace.
 const NODE: &str = "-n";
@@ -44,8 +54,8 @@ pub struct Port {
     pub rate_bps: u64,
     /// Frames that can wait.
     pub queue_frames: u32,
-    /// Whether it honours priorities: tagged frames of priority 4 and above have a queue of their own, which goes
-    /// first.
+    /// Whether it honours priorities: frames of priority 4 and above, by their tag or type of service, have a queue of
+    /// their own, which goes first.
     pub priorities: bool,
 }
 
@@ -55,6 +65,7 @@ pub struct Cell {
     /// Names of the senders' namespaces, then the receiver's, then the switch's.
     names: Vec<String>,
     namespaces: Vec<Arc<File>>,
+    port: Option<SwitchPort>,
     // Withdrawn after `drop` has removed the namespaces.
     _clean_up: CleanUp,
 }
@@ -83,6 +94,7 @@ impl Cell {
         let mut cell = Cell {
             names,
             namespaces: Vec::new(),
+            port: None,
             _clean_up: clean_up,
         };
         for name in cell.names.clone() {
@@ -195,6 +207,8 @@ impl Cell {
             ])?;
             ip(&["-n", switch, "link", "set", &port, "master", "br0", "up"])?;
             ip(&["-n", name, "address", "add", &address, "dev", INTERFACE])?;
+            // Segments of TCP are cut where they leave a node, as by a network card.
+            self.run(node, "ethtool", &["-K", INTERFACE, "tso", "off"])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
             ip(&["-n", name, "link", "set", INTERFACE, "up"])?;
         }
@@ -212,48 +226,44 @@ impl Cell {
     }
 
     /// Gives the port towards the receiver its rate and queue.
-    fn limit(&self, port: &Port) -> Result<(), HostsError> {
+    fn limit(&mut self, port: &Port) -> Result<(), HostsError> {
         let device = format!("p{}", self.receiver());
-        let (rate, frames) = (
-            format!("{}bit", port.rate_bps),
-            port.queue_frames.to_string(),
-        );
-        let burst = PORT_BURST_BYTES.to_string();
-        let tc = |line: &str| {
-            let arguments: Vec<&str> = line.split_whitespace().collect();
-            self.run(self.switch(), "tc", &arguments)
-        };
-        let stab = "stab overhead 24 linklayer ethernet";
-        if !port.priorities {
-            tc(&format!(
-                "qdisc add dev {device} root handle 1: {stab} tbf rate {rate} burst {burst} limit 10000000"
-            ))?;
-            tc(&format!(
-                "qdisc add dev {device} parent 1: handle 2: pfifo limit {frames}"
-            ))?;
-            return Ok(());
+        let rate = format!("{}bit", port.rate_bps);
+        let burst = (port.rate_bps * CATCH_UP_MS / 8000).max(2 * WIRE_BYTES);
+        for line in [
+            format!(
+                "qdisc add dev {device} root handle 1: stab overhead 24 linklayer ethernet htb default 20"
+            ),
+            format!(
+                "class add dev {device} parent 1: classid 1:1 htb rate {rate} burst {burst} cburst {burst}"
+            ),
+            // The program tells the class. Of each class only the ceiling counts.
+            format!(
+                "class add dev {device} parent 1:1 classid 1:10 htb rate 1kbit ceil {rate} prio 0 burst 1540 cburst {burst} quantum 1540"
+            ),
+            format!(
+                "class add dev {device} parent 1:1 classid 1:20 htb rate 1kbit ceil {rate} prio 1 burst 1540 cburst {burst} quantum 1540"
+            ),
+            format!("qdisc add dev {device} parent 1:10 handle 10: pfifo limit {DELAY_FRAMES}"),
+            format!("qdisc add dev {device} parent 1:20 handle 20: pfifo limit {DELAY_FRAMES}"),
+        ] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            self.run(self.switch(), "tc", &words)?;
         }
-        tc(&format!(
-            "qdisc add dev {device} root handle 1: {stab} htb default 20"
-        ))?;
-        tc(&format!(
-            "class add dev {device} parent 1: classid 1:1 htb rate {rate} burst {burst} cburst {burst}"
-        ))?;
-        for (class, priority) in [("10", 0), ("20", 1)] {
-            tc(&format!(
-                "class add dev {device} parent 1:1 classid 1:{class} htb rate 1kbit ceil {rate} \
-                 prio {priority} burst 1540 cburst 1540 quantum 1540"
-            ))?;
-            tc(&format!(
-                "qdisc add dev {device} parent 1:{class} handle {class}: pfifo limit {frames}"
-            ))?;
-        }
-        for priority in 4..8 {
-            tc(&format!(
-                "filter add dev {device} parent 1: protocol 802.1Q flower vlan_prio {priority} classid 1:10"
-            ))?;
-        }
+        self.port = Some(self.inside(self.switch(), || SwitchPort::attach(&device, port))??);
         Ok(())
+    }
+
+    /// Counts of the port towards the receiver.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port_counts(&self) -> Result<PortCounts, HostsError> {
+        let port = self
+            .port
+            .as_ref()
+            .expect("a cell that is made has its port");
+        port.counts()
     }
 }
 

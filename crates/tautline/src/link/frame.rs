@@ -3,6 +3,7 @@
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
+use tautline_proto::ip::type_of_service;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
@@ -36,10 +37,17 @@ pub(crate) enum Route {
         /// Ethernet header, and room for ours.
         headers: [u8; ethernet::HEADERS_BYTES],
     },
+    /// The Ethernet form with a priority tag.
+    Tagged {
+        /// Ethernet header with the tag, and room for ours.
+        headers: [u8; ethernet::TAGGED_HEADERS_BYTES],
+    },
     /// The UDP form, on a raw link: all headers are ours to write.
     UdpRaw {
         /// Ethernet, IPv4 and UDP headers, and room for ours.
         template: udp::UdpTemplate,
+        /// Whether the type of service carries the priority.
+        marks: bool,
     },
     /// The UDP form, through a socket.
     Udp {
@@ -53,7 +61,7 @@ impl Route {
     #[must_use]
     pub(crate) const fn whole_bytes_max(&self) -> usize {
         match self {
-            Self::Ethernet { .. } => WHOLE_BYTES_MAX_ETHERNET,
+            Self::Ethernet { .. } | Self::Tagged { .. } => WHOLE_BYTES_MAX_ETHERNET,
             Self::UdpRaw { .. } | Self::Udp { .. } => WHOLE_BYTES_MAX_UDP,
         }
     }
@@ -63,9 +71,13 @@ impl Route {
         let mut ours = [0; HEADER_BYTES];
         let outer: &[u8] = match self {
             Self::Ethernet { headers } => &headers[..headers.len() - HEADER_BYTES],
-            Self::UdpRaw { template } => {
+            Self::Tagged { headers } => {
+                into[..headers.len()].copy_from_slice(&tagged(headers, header));
+                return headers.len();
+            }
+            Self::UdpRaw { template, marks } => {
                 let mut template = template.clone();
-                template.set_header(header);
+                set_header(&mut template, *marks, header);
                 into[..template.bytes.len()].copy_from_slice(&template.bytes);
                 return template.bytes.len();
             }
@@ -75,6 +87,21 @@ impl Route {
         into[..outer.len()].copy_from_slice(outer);
         into[outer.len()..][..HEADER_BYTES].copy_from_slice(&ours);
         outer.len() + HEADER_BYTES
+    }
+
+    /// The same way, with the priority where switches see it.
+    #[must_use]
+    pub(crate) fn marked(self, marking: Marking) -> Self {
+        match self {
+            Self::Ethernet { headers } if marking.pcp => Self::Tagged {
+                headers: ethernet::with_tag(&headers),
+            },
+            Self::UdpRaw { template, .. } => Self::UdpRaw {
+                template,
+                marks: marking.dscp,
+            },
+            other => other,
+        }
     }
 
     /// The address of a datagram's receiver, on a way through an ordinary socket.
@@ -128,6 +155,7 @@ impl Route {
         };
         Ok(Self::UdpRaw {
             template: udp::UdpTemplate::new(&endpoints, to, from),
+            marks: false,
         })
     }
 
@@ -141,6 +169,37 @@ impl Route {
             address: SocketAddrV4::new(ip_of(link, neighbour)?, to.udp_port()),
         })
     }
+}
+
+/// Places outside our header that carry the priority of a frame, for switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marking {
+    /// An 802.1Q tag, in the Ethernet form.
+    pub(crate) pcp: bool,
+    /// The type of service, in the UDP form on a raw link.
+    pub(crate) dscp: bool,
+}
+
+/// Headers with a tag, complete for a frame.
+#[inline]
+fn tagged(
+    headers: &[u8; ethernet::TAGGED_HEADERS_BYTES],
+    header: &Header,
+) -> [u8; ethernet::TAGGED_HEADERS_BYTES] {
+    let mut headers = *headers;
+    ethernet::set_tag_priority(&mut headers, header.priority);
+    if let Some(ours) = headers.last_chunk_mut() {
+        header.emit(ours);
+    }
+    headers
+}
+
+#[inline]
+fn set_header(template: &mut udp::UdpTemplate, marks: bool, header: &Header) {
+    if marks {
+        template.set_type_of_service(type_of_service(header.priority));
+    }
+    template.set_header(header);
 }
 
 /// Where frames of a raw link come from.
@@ -192,8 +251,9 @@ impl FrameBuffer {
                 }
                 self.join(headers, payload)
             }
-            Route::UdpRaw { template } => {
-                template.set_header(header);
+            Route::Tagged { headers } => self.join(&tagged(headers, header), payload),
+            Route::UdpRaw { template, marks } => {
+                set_header(template, *marks, header);
                 self.join(&template.bytes, payload)
             }
             Route::Udp { .. } => {
@@ -326,4 +386,78 @@ pub(crate) fn deliver_frame(
         source_port: header.source.get(),
     };
     deliver(memory.port(), arriving, &head, payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_proto::wire::Priority;
+
+    use super::*;
+
+    fn neighbour(form: Form) -> Neighbour {
+        Neighbour {
+            name: "peer".to_owned(),
+            mac: MacAddress([2, 0, 0, 0, 0, 2]),
+            ip: Some([10, 0, 0, 2].into()),
+            form,
+        }
+    }
+
+    fn header(priority: Priority) -> Header {
+        Header::whole(PortNumber::MIN, PortNumber::MIN, priority, 4, 9)
+    }
+
+    #[test]
+    fn a_marked_frame_carries_its_priority_in_a_tag_and_is_otherwise_the_same() {
+        let own = MacAddress([2, 0, 0, 0, 0, 1]);
+        let mut plain = Route::ethernet(own, &neighbour(Form::Ethernet), 0x88B5);
+        let marking = Marking {
+            pcp: true,
+            dscp: false,
+        };
+        let mut marked = plain.clone().marked(marking);
+        for priority in Priority::ALL {
+            let header = header(priority);
+            let plain = FrameBuffer::new()
+                .build(&mut plain, &header, b"data")
+                .to_vec();
+            let tag = [0x81, 0, priority.get() << 5, 0];
+            let expected = [&plain[..12], &tag, &plain[12..]].concat();
+            let frame = FrameBuffer::new()
+                .build(&mut marked, &header, b"data")
+                .to_vec();
+            assert_eq!(frame, expected);
+            let mut head = [0; HEAD_BYTES_MAX];
+            let bytes = marked.head(&header, &mut head);
+            assert_eq!(head[..bytes], expected[..expected.len() - 4]);
+            let parsed = ethernet::parse(&frame, 0x88B5).unwrap();
+            assert_eq!((parsed.header, parsed.payload), (header, &b"data"[..]));
+        }
+    }
+
+    #[test]
+    fn a_marked_datagram_carries_its_priority_in_the_type_of_service() {
+        let endpoints = udp::Endpoints {
+            destination: MacAddress([2, 0, 0, 0, 0, 2]),
+            source: MacAddress([2, 0, 0, 0, 0, 1]),
+            destination_ip: [10, 0, 0, 2].into(),
+            source_ip: [10, 0, 0, 1].into(),
+        };
+        let template = udp::UdpTemplate::new(&endpoints, PortNumber::MIN, PortNumber::MIN);
+        for dscp in [false, true] {
+            let route = Route::UdpRaw {
+                template: template.clone(),
+                marks: false,
+            };
+            let mut route = route.marked(Marking { pcp: true, dscp });
+            for priority in Priority::ALL {
+                let header = header(priority);
+                let frame = FrameBuffer::new()
+                    .build(&mut route, &header, b"data")
+                    .to_vec();
+                assert_eq!(frame[15], if dscp { priority.get() << 5 } else { 0 });
+                assert_eq!(udp::parse(&frame).unwrap().header, header);
+            }
+        }
+    }
 }

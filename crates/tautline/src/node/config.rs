@@ -28,6 +28,11 @@ pub struct NodeConfig {
     pub zero_copy: Option<bool>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,
+    /// Whether frames of the Ethernet form carry their priority in an 802.1Q tag with VLAN identifier 0, for switches
+    /// that honour it.
+    pub pcp: bool,
+    /// Whether the UDP form on a raw link carries it in its type of service (a class selector of RFC 2474).
+    pub dscp: bool,
     /// This node's IPv4 address; `None` takes the interface's first.
     pub address: Option<Ipv4Addr>,
     /// The bus, for link `vbus`.
@@ -97,6 +102,8 @@ impl NodeConfig {
             busy_poll: None,
             zero_copy: None,
             ethertype: ETHERTYPE_DEFAULT,
+            pcp: false,
+            dscp: false,
             address: None,
             bus: None,
             neighbours: NeighbourTable::new(),

@@ -9,6 +9,7 @@ use tautline_proto::wire::MacAddress;
 use super::NodeInner;
 use crate::address::Address;
 use crate::error::PortError;
+use crate::link::frame::Marking;
 use crate::link::{Link, frame};
 use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
@@ -20,6 +21,10 @@ use crate::table_state::LockedBy;
 impl PortOwner for NodeInner {
     fn link(&self) -> &dyn Link {
         self.link.as_ref()
+    }
+
+    fn marking(&self) -> Marking {
+        self.marking
     }
 
     fn ports(&self) -> &Ports {

@@ -16,6 +16,7 @@ use super::waiting::Bell;
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Link;
+use crate::link::frame::Marking;
 use crate::link::vbus::{BusPort, FoundMessage};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
 use crate::send_pool::SendPool;
@@ -54,7 +55,7 @@ impl Core for Box<BusPort> {
 
     fn add(
         &mut self,
-        _link: &dyn Link,
+        _way: (&dyn Link, Marking),
         _neighbour: &Neighbour,
         (name, to): (&str, PortNumber),
         statistics: &Arc<Statistics>,

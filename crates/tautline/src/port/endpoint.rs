@@ -213,8 +213,8 @@ impl<R> Endpoint<R> {
         name: &str,
         to: PortNumber,
     ) -> Result<Destination, PortError> {
-        let link = self.node.link();
-        with_core!(&mut self.half, core => core.add(link, neighbour, (name, to), &self.statistics))
+        let way = (self.node.link(), self.node.marking());
+        with_core!(&mut self.half, core => core.add(way, neighbour, (name, to), &self.statistics))
     }
 
     #[inline]

@@ -18,6 +18,7 @@ use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::SOURCES_MAX;
+use crate::link::frame::Marking;
 use crate::link::vbus::{BusPort, PRODUCERS_MAX};
 use crate::link::{Link, PortHalf};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
@@ -68,7 +69,7 @@ pub(super) trait Core: Bell {
     /// Adds a peer's port as a destination.
     fn add(
         &mut self,
-        link: &dyn Link,
+        way: (&dyn Link, Marking),
         neighbour: &Neighbour,
         peer_port: (&str, PortNumber),
         statistics: &Arc<Statistics>,

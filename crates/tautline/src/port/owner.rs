@@ -11,6 +11,7 @@ use super::udp_list::UdpPorts;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::link::Link;
+use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
 use crate::table_state::LockedBy;
 
@@ -19,6 +20,9 @@ use crate::table_state::LockedBy;
 pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// The link.
     fn link(&self) -> &dyn Link;
+
+    /// Places that carry the priority of frames, for switches.
+    fn marking(&self) -> Marking;
 
     /// Ports that are open.
     fn ports(&self) -> &Ports;

@@ -116,12 +116,15 @@ pub struct Side {
     pub mode: Option<XdpMode>,
     /// The form in which the other side is to be sent to.
     pub form: Form,
+    /// Whether frames carry their priority for switches.
+    pub is_marked: bool,
 }
 
 pub const XDP: Side = Side {
     link: LinkKind::Xdp,
     mode: Some(XdpMode::Native),
     form: Form::Ethernet,
+    is_marked: false,
 };
 pub const XDP_GENERIC: Side = Side {
     mode: Some(XdpMode::Generic),
@@ -139,14 +142,24 @@ pub const PACKET: Side = Side {
     link: LinkKind::Packet,
     mode: None,
     form: Form::Ethernet,
+    is_marked: false,
 };
 pub const UDP: Side = Side {
     link: LinkKind::Udp,
     mode: None,
     form: Form::Udp,
+    is_marked: false,
 };
 
 impl Side {
+    /// The same with marks.
+    pub const fn marked(self) -> Self {
+        Self {
+            is_marked: true,
+            ..self
+        }
+    }
+
     pub const fn speaking_udp(self) -> Self {
         Self {
             form: Form::Udp,
@@ -166,6 +179,8 @@ pub fn config(hosts: &Hosts, host: Host, side: Side) -> NodeConfig {
     };
     let mut config = NodeConfig::on(&hosts.end(host, 0).interface()).with_link(side.link);
     config.xdp_mode = side.mode;
+    config.pcp = side.is_marked;
+    config.dscp = side.is_marked;
     // On borrowed interfaces: what their driver is to be held to.
     let is_native_xsk = side.link == LinkKind::Xsk && side.mode == Some(XdpMode::Native);
     config.zero_copy = (is_native_xsk && zero_copy_demanded()).then_some(true);

@@ -64,13 +64,18 @@ suite! {
     xdp: pair(XDP, XDP);
     xdp_generic: pair(XDP_GENERIC, XDP_GENERIC);
     xdp_through_control: controlled_pair(XDP, XDP);
+    xdp_marked: pair(XDP.marked(), XDP.marked());
+    xdp_marked_through_control: controlled_pair(XDP.marked(), XDP.marked());
     xsk: pair(XSK, XSK);
     xsk_generic: pair(XSK_GENERIC, XSK_GENERIC);
     packet: pair(PACKET, PACKET);
+    packet_marked: pair(PACKET.marked(), PACKET.marked());
     udp: pair(UDP, UDP);
     sim: Some(sim_pair());
     vbus: Some(bus_pair());
     packet_to_xdp: pair(PACKET, XDP);
+    xsk_marked_to_xdp: pair(XSK.marked(), XDP);
+    xdp_marked_to_udp: pair(XDP.speaking_udp().marked(), UDP);
     xdp_to_packet: pair(XDP, PACKET);
     udp_to_xdp: pair(UDP, XDP.speaking_udp());
     xdp_to_udp: pair(XDP.speaking_udp(), UDP);

@@ -21,6 +21,7 @@ use super::list::OpenMemory;
 use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::frame::Marking;
 use crate::link::{FramePort, Link, PortLink};
 use crate::memory::MappedPort;
 use crate::message::{Destination, Outgoing};
@@ -82,12 +83,12 @@ impl<R> Core for Frames<R> {
 
     fn add(
         &mut self,
-        link: &dyn Link,
+        (link, marking): (&dyn Link, Marking),
         neighbour: &Neighbour,
         (name, to): (&str, PortNumber),
         _statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError> {
-        let route = link.route(neighbour, to, self.number)?;
+        let route = link.route(neighbour, to, self.number)?.marked(marking);
         self.outbox.add(name.to_owned(), to, route)
     }
 
