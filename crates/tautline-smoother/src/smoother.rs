@@ -134,6 +134,7 @@ pub struct Smoother {
     recovered: Vec<String>,
     notes: Vec<String>,
     holding: Holding,
+    interface: u32,
     mac: MacAddress,
     programs: Programs,
     route: Route,
@@ -207,6 +208,7 @@ impl Smoother {
             recovered,
             notes,
             holding,
+            interface: interface.index,
             mac,
             counts: SendCounts::new(interface.index, classes, &programs),
             programs,
@@ -413,6 +415,10 @@ impl Smoother {
         self.renew_leases(now)?;
         if now.saturating_duration_since(self.state.written) >= STATUS_TIME {
             self.state.written = now;
+            // The port of the switch has the speed of the link.
+            let speed_bps = sys::link_speed_bps(self.interface).unwrap_or(u64::MAX);
+            self.receiver
+                .set_capacity(self.setup.capacity_bps.min(speed_bps));
             self.write_status()?;
         }
         Ok(())

@@ -31,6 +31,49 @@ pub(crate) fn namespace_cookie() -> u64 {
     cookie.unwrap_or(0)
 }
 
+/// `struct ethtool_cmd` (linux/ethtool.h), as far as its second half of the speed.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolCommand {
+    command: u32,
+    modes: [u32; 2],
+    speed_low: u16,
+    ports: [u8; 6],
+    packets: [u32; 2],
+    speed_high: u16,
+    wiring: [u8; 2],
+    rest: [u32; 3],
+}
+
+const _: () = assert!(size_of::<EthtoolCommand>() == 44);
+
+const ETHTOOL_GSET: u32 = 1;
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+/// Speed of an interface's link in bits a second; `None` if it has none, or has no link.
+pub(crate) fn link_speed_bps(interface: u32) -> Option<u64> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    let name = rustix::net::netdevice::index_to_name(&socket, interface).ok()?;
+    let mut command = EthtoolCommand {
+        command: ETHTOOL_GSET,
+        ..EthtoolCommand::default()
+    };
+    // SAFETY: all bytes zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let places = request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1);
+    for (place, byte) in places.zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut command).cast();
+    // SAFETY: the request holds the address of `command`, which the kernel fills with its 44 bytes; both live through
+    // the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).ok()?;
+    let megabits = u32::from(command.speed_high) << 16 | u32::from(command.speed_low);
+    // 65,535 in the lower half, or in both: unknown.
+    let is_known = megabits != 0 && megabits & 0xffff != 0xffff;
+    is_known.then(|| u64::from(megabits) * 1_000_000)
+}
+
 /// A packet socket for grants and reports on one interface, which sends past the queueing discipline.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {

@@ -85,6 +85,14 @@ impl Capacity {
         }
     }
 
+    /// Takes another configured capacity: the link has another speed now.
+    pub(super) const fn configure(&mut self, configured_bps: u64) {
+        if configured_bps != self.configured_bps {
+            self.configured_bps = configured_bps;
+            self.believed_bps = configured_bps;
+        }
+    }
+
     /// Capacity that is believed now.
     #[must_use]
     pub const fn bps(&self) -> u64 {

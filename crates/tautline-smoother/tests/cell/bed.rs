@@ -69,11 +69,21 @@ pub(crate) fn status(
     node: usize,
     is_wanted: impl Fn(&Status) -> bool + Sync,
 ) -> Status {
+    status_of(cell, node, INTERFACE, is_wanted)
+}
+
+/// The same of an interface.
+pub(crate) fn status_of(
+    cell: &Cell,
+    node: usize,
+    interface: &str,
+    is_wanted: impl Fn(&Status) -> bool + Sync,
+) -> Status {
     let look = || {
         let directory = runtime_directory().unwrap();
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
-            match Status::of(&directory, INTERFACE).unwrap() {
+            match Status::of(&directory, interface).unwrap() {
                 Some(status) if is_wanted(&status) => return status,
                 _ => thread::sleep(Duration::from_millis(20)),
             }

@@ -436,6 +436,33 @@ fn an_interface_that_goes_down_and_is_renamed_is_smoothed_on() {
 }
 
 #[test]
+fn a_link_of_another_speed_is_noticed() {
+    let Some(cell) = cell(1) else { return };
+    // A veth has one speed; a tap has the one that it is given.
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        cell.run(0, words[0], &words[1..])
+    };
+    if run("ip tuntap add taut1 mode tap").is_err() {
+        println!("SKIPPED: a tap needs /dev/net/tun");
+        return;
+    }
+    run("ip link set taut1 up").unwrap();
+    run("ethtool -s taut1 speed 100 duplex full").unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, None);
+        let mut setup = setup(&cell, CAPACITY_BPS, &[1]);
+        setup.interface = "taut1".to_owned();
+        smooth(scope, &cell, 0, setup, &stop);
+        for (speed, expected) in [(100, CAPACITY_BPS), (10, 10_000_000), (1000, CAPACITY_BPS)] {
+            run(&format!("ethtool -s taut1 speed {speed} duplex full")).unwrap();
+            bed::status_of(&cell, 0, "taut1", |status| status.capacity_bps == expected);
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_smoothed_is_refused_with_a_reason() {
     let Some(cell) = cell(1) else { return };
     let before = state_of(&cell, 0);
