@@ -175,6 +175,7 @@ fn udp_experiments_measure_what_is_set() {
         "ssrtudp-fig7-fig8",
         "ssrtudp-fig9",
         "ssrtudp-table1",
+        "ssrtudp-fig10-table4",
     ];
     let mut arguments = vec!["run"];
     arguments.extend(names);

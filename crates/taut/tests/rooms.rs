@@ -48,6 +48,7 @@ const CRATES: [(&str, &[&str]); 16] = [
             "tautline-lab",
             "tautline-proto",
             "tautline-report",
+            "tautline-smoother",
             "tautline-state",
             "tautline-testbed",
         ],

@@ -1,7 +1,7 @@
 //! Benchmarks of Tautline: paths measured side by side, in short slices that take turns.
 //!
-//! * [`rtt`], [`flood`], [`send`], [`ordinary`] and [`vbus`]: round trips, a flooded neighbour, the cost of sending, that
-//!   of a demux for other traffic, the bus.
+//! * [`rtt`], [`flood`], [`send`], [`ordinary`] and [`vbus`]: round trips, a flooded neighbour, the cost of sending,
+//!   that of a demux for other traffic, the bus.
 //! * [`experiment`]: figures of papers, measured again.
 //! * [`demo`]: a control loop beside a busy network.
 //! * [`path`]: the paths that all of them compare, each implemented once; [`echo`]: those of `taut bench rtt` by name.

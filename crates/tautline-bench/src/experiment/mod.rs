@@ -22,6 +22,7 @@ pub mod somebody_else;
 mod ssrtudp_beside;
 mod ssrtudp_layers;
 mod ssrtudp_size;
+mod ssrtudp_smoother;
 mod stream;
 mod traffic;
 mod update;
@@ -48,7 +49,7 @@ use crate::path::PathError;
 use crate::rtt::RttError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 10] = [
+pub const ALL: [&Experiment; 11] = [
     &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
@@ -59,6 +60,7 @@ pub const ALL: [&Experiment; 10] = [
     &ssrtudp_size::EXPERIMENT,
     &ssrtudp_beside::EXPERIMENT,
     &ssrtudp_layers::EXPERIMENT,
+    &ssrtudp_smoother::EXPERIMENT,
 ];
 
 /// One figure of a paper.
