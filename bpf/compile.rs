@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Headers beside the programs.
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 7] = [
     "tautline.h",
     "fragment.bpf.h",
     "ip.bpf.h",
     "load.bpf.h",
     "node.bpf.h",
+    "tap.bpf.h",
     "udp.bpf.h",
 ];
 

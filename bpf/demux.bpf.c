@@ -22,6 +22,7 @@
 #include <bpf/bpf_endian.h>
 #include "tautline.h"
 #include "node.bpf.h"
+#include "tap.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -627,11 +628,21 @@ static __always_inline int demux(struct xdp_md *ctx)
 	return accept_udp(ctx, data, data_end, ethernet, offset);
 }
 
+/* Frames that go on to Linux are seen there by whoever captures. */
+static __always_inline int demux_and_copy(struct xdp_md *ctx)
+{
+	int verdict = demux(ctx);
+
+	if (verdict != XDP_PASS)
+		copy_if_wanted(ctx, TL_TAP_RECEIVED);
+	return verdict;
+}
+
 /* For native mode: drivers with a large MTU hand over frames in parts. */
 SEC("xdp.frags")
 int tautline_demux(struct xdp_md *ctx)
 {
-	return demux(ctx);
+	return demux_and_copy(ctx);
 }
 
 /* For generic mode, where the kernel makes the frame one piece for a program that asks for that, and
@@ -640,5 +651,5 @@ int tautline_demux(struct xdp_md *ctx)
 SEC("xdp")
 int tautline_linear(struct xdp_md *ctx)
 {
-	return demux(ctx);
+	return demux_and_copy(ctx);
 }

@@ -17,6 +17,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "tautline.h"
+#include "tap.bpf.h"
 
 #define IP_WITHOUT_OPTIONS 0x45
 #define IP_MORE_FRAGMENTS 0x2000
@@ -153,8 +154,10 @@ int tautline_send(struct xdp_md *ctx)
 
 	if (!sender)
 		return XDP_DROP;
-	if (is_frame_allowed(sender, (void *)(long)ctx->data, (void *)(long)ctx->data_end))
+	if (is_frame_allowed(sender, (void *)(long)ctx->data, (void *)(long)ctx->data_end)) {
+		copy_if_wanted(ctx, TL_TAP_SENT);
 		return bpf_redirect_map(&way_out, 0, XDP_DROP);
+	}
 	__sync_fetch_and_add(&sender->refused, 1);
 	return XDP_DROP;
 }

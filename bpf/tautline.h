@@ -263,6 +263,35 @@ struct tl_out_of_order {
 	__u64 last_ns;
 };
 
+/* Ring of copies of frames: slots, and the bytes that each keeps of a frame, which are enough for every frame of ours
+ * with a tag. Lower: a reader that looks every half millisecond loses frames below two million a second. Higher: more
+ * locked memory for each demux, 1.5 MiB now. The first element of the array is no slot but the control.
+ */
+#define TL_TAP_SLOTS 1024
+#define TL_TAP_BYTES 1528
+#define TL_TAP_BUSY 0x8000000000000000ULL
+#define TL_TAP_RECEIVED 1
+#define TL_TAP_SENT 2
+
+/* `turn`: position + 1 of the frame that is in it, or TL_TAP_BUSY. */
+struct tl_tap_slot {
+	__u64 turn;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u32 length;  /* of the frame */
+	__u16 kept;    /* bytes of it */
+	__u16 way;
+	__u8 bytes[TL_TAP_BYTES];
+};
+
+/* `until_ns`: frames are copied up to then; 0: nobody captures. `head`: frames so far. */
+struct tl_tap_control {
+	__u64 until_ns TL_LINE;
+	__u64 head TL_LINE;
+};
+
+_Static_assert(sizeof(struct tl_tap_slot) == 1552, "slot of a copy");
+_Static_assert(__builtin_offsetof(struct tl_tap_control, head) == 64, "head of the ring of copies");
+
 /* Which UDP ports are this node's, for plain UDP. */
 struct tl_udp_table {
 	__u64 open; /* how many */

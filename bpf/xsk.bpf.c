@@ -18,6 +18,7 @@
 #include <bpf/bpf_endian.h>
 #include "tautline.h"
 #include "node.bpf.h"
+#include "tap.bpf.h"
 
 /* A frame of an MTU of 1,500 bytes with a tag, and some to spare. */
 #define NEWS_BYTES 1532
@@ -198,6 +199,7 @@ int tautline_xsk(struct xdp_md *ctx)
 		if (whose == TL_NOT_OURS)
 			return XDP_PASS;
 	}
+	copy_if_wanted(ctx, TL_TAP_RECEIVED);
 	/* Before the frame, where the process finds it. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*note)))
 		return XDP_PASS;

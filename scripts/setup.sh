@@ -118,6 +118,8 @@ find_missing() {
     need "binutils" "nm" has_commands nm
     # The unit of the control process is read by it.
     need "systemd" "systemd-analyze" has_commands systemd-analyze
+    # Captured files are read by it, with our dissector.
+    need "tshark" "tshark" has_commands tshark
     # The pages are looked at in a real browser, kernels are booted, the probe is held against another.
     need "chromium" "a headless browser (chromium)" has_browser
     need "qemu-system-x86" "qemu-system-x86_64" has_commands qemu-system-x86_64

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, demo, doctor, echo, experiment, flight, guest, init, neigh, node,
+    bench, capture, completions, demo, doctor, echo, experiment, flight, guest, init, neigh, node,
     partition, ping, recv, send, smooth, status, task, vbus,
 };
 use crate::lab;
@@ -60,6 +60,8 @@ pub enum Command {
     Send(send::Arguments),
     /// Wait for messages and write them to standard output.
     Recv(recv::Arguments),
+    /// Capture what ports send and receive, for the screen or for Wireshark.
+    Capture(capture::Arguments),
     /// Show the buses of this machine: ports between its processes.
     Vbus(vbus::Arguments),
     /// Analyse, run and watch real-time tasks.
@@ -178,6 +180,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Ping(arguments) => ping::run(arguments),
         Command::Send(arguments) => send::run(arguments),
         Command::Recv(arguments) => recv::run(arguments),
+        Command::Capture(arguments) => capture::run(arguments),
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),

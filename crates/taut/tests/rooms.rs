@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 16] = [
+const CRATES: [(&str, &[&str]); 17] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
@@ -68,10 +68,20 @@ const CRATES: [(&str, &[&str]); 16] = [
         ],
     ),
     (
+        "tautline-capture",
+        &[
+            "tautline",
+            "tautline-proto",
+            "tautline-shm",
+            "tautline-state",
+        ],
+    ),
+    (
         "taut",
         &[
             "tautline",
             "tautline-bench",
+            "tautline-capture",
             "tautline-exec",
             "tautline-flight-runner",
             "tautline-guest",

@@ -41,4 +41,5 @@ pub mod queue;
 pub mod region;
 pub mod sample;
 mod sync;
+pub mod tap;
 pub mod vbus;

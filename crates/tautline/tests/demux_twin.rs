@@ -19,7 +19,7 @@ use tautline_proto::wire::{
     MESSAGE_BYTES_MAX, PORT_MAX, ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
-use tautline_shm::{layout, out_of_order, peer, police, queue, sample};
+use tautline_shm::{layout, out_of_order, peer, police, queue, sample, tap};
 use tautline_testbed::hosts::Host;
 
 const ROUNDS: usize = 600;
@@ -298,7 +298,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 46] = [
+    let same: [(&str, u64); 50] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -349,6 +349,10 @@ fn constants_are_the_same() {
         ("TL_CLAIM_ATTEMPTS", queue::CLAIM_ATTEMPTS as u64),
         ("TL_SAMPLE_FRESH", sample::FRESH.into()),
         ("TL_SAMPLE_INDEX", sample::INDEX.into()),
+        ("TL_TAP_SLOTS", tap::SLOTS),
+        ("TL_TAP_BYTES", tap::FRAME_BYTES as u64),
+        ("TL_TAP_RECEIVED", tap::WAY_RECEIVED.into()),
+        ("TL_TAP_SENT", tap::WAY_SENT.into()),
     ];
     assert_eq!(FLAGS_KNOWN, FLAG_BUNDLE, "the kernel side knows this one");
     let mut defines = defines();

@@ -1,6 +1,7 @@
 //! The subcommands, each with its arguments and `run`.
 
 pub mod bench;
+pub mod capture;
 pub mod completions;
 pub mod demo;
 pub mod doctor;
@@ -19,6 +20,7 @@ pub mod ping;
 pub mod recv;
 pub mod send;
 pub mod smooth;
+pub mod sources;
 pub mod status;
 pub mod task;
 pub mod vbus;

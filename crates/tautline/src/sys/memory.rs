@@ -106,6 +106,46 @@ impl Mapping {
         self.word(word).store(value, order);
     }
 
+    /// Adds to it; the value before.
+    ///
+    /// # Panics
+    /// As [`store`](Self::store).
+    pub(crate) fn add(&self, word: usize, value: u64, order: Ordering) -> u64 {
+        assert!(self.writable, "this mapping is to be looked at only");
+        self.word(word).fetch_add(value, order)
+    }
+
+    /// Writes it if it is as expected; whether it was.
+    ///
+    /// # Panics
+    /// As [`store`](Self::store).
+    pub(crate) fn exchange_if(&self, word: usize, expected: u64, value: u64) -> bool {
+        assert!(self.writable, "this mapping is to be looked at only");
+        let orders = (Ordering::AcqRel, Ordering::Relaxed);
+        let exchanged = self
+            .word(word)
+            .compare_exchange(expected, value, orders.0, orders.1);
+        exchanged.is_ok()
+    }
+
+    /// Copies bytes to an offset. Others may read them meanwhile: they learn from a word whether they are whole.
+    ///
+    /// # Panics
+    /// As [`store`](Self::store).
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        assert!(self.writable, "this mapping is to be looked at only");
+        assert!(
+            offset <= self.bytes && bytes.len() <= self.bytes - offset,
+            "bytes outside the mapping"
+        );
+        // SAFETY: the range is within the mapping, as was just checked, and writable; `bytes` is not part of it,
+        // because nobody has a reference into a mapping.
+        unsafe {
+            let to = self.base.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(

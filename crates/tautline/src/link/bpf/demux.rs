@@ -21,6 +21,7 @@ use super::counters::Counters;
 use super::entry::ENTRY_BYTES;
 use super::out_of_order::OutOfOrderFragments;
 use super::sender::Sender;
+use super::tap::TapRing;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders, verifier};
 use crate::error::{OpenError, PortError, Priorities};
@@ -259,7 +260,7 @@ impl Demux {
     fn sender(&self) -> Result<Sender, PortError> {
         let sender = packet::sender(self.setup.interface.index)
             .map_err(|error| PortError::refused("opening the port's packet socket", error))?;
-        Ok(Sender::Packet(sender))
+        Ok(Sender::Packet(sender, Arc::clone(&self.maps.tap)))
     }
 
     /// The ports that the demux delivers to, with the bytes of their memory.
@@ -567,6 +568,7 @@ struct Maps {
     out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
     counters_id: u32,
+    tap: Arc<TapRing>,
 }
 
 impl Maps {
@@ -583,7 +585,11 @@ impl Maps {
         let Map::Array(ring_debts) = map("ring_debts")? else {
             return Err("the debts of doorbells are no array".into());
         };
+        let Map::Array(tap) = map("tap")? else {
+            return Err("the ring of copies is no array".into());
+        };
         Ok(Self {
+            tap: Arc::new(TapRing::map(tap.fd().as_fd())?),
             ring_debts: ring_debts.fd().as_fd().try_clone_to_owned()?,
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,

@@ -12,6 +12,7 @@ mod holders;
 pub(super) mod out_of_order;
 mod running;
 pub(crate) mod sender;
+pub(super) mod tap;
 pub(crate) mod taps;
 pub(super) mod udp_table;
 mod verifier;

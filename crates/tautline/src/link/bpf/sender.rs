@@ -3,7 +3,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
+use super::tap::TapRing;
 use crate::error::SendError;
 use crate::link::OutFrame;
 use crate::link::frame::with_pieces;
@@ -13,8 +15,8 @@ use crate::sys::{socket, tap};
 /// Descriptor that takes whole frames.
 #[derive(Debug)]
 pub(crate) enum Sender {
-    /// Sends any frame.
-    Packet(OwnedFd),
+    /// Sends any frame. The ring is for whoever captures.
+    Packet(OwnedFd, Arc<TapRing>),
     /// Sends what the control process allows; another frame disappears, counted there.
     Tap(OwnedFd),
 }
@@ -24,7 +26,11 @@ impl Sender {
     #[inline]
     pub(in crate::link) fn send(&self, frame: &[u8]) -> io::Result<()> {
         match self {
-            Self::Packet(sender) => socket::send(sender.as_fd(), frame),
+            Self::Packet(sender, ring) => {
+                socket::send(sender.as_fd(), frame)?;
+                ring.sent(&[frame]);
+                Ok(())
+            }
             Self::Tap(sender) => tap::send(sender.as_fd(), frame),
         }
     }
@@ -32,7 +38,13 @@ impl Sender {
     /// Sends frames in two pieces each; how many, from the first on: at least one. Never waits.
     pub(in crate::link) fn send_many(&self, frames: &[Pieces<'_>]) -> io::Result<usize> {
         match self {
-            Self::Packet(sender) => socket::send_many(sender.as_fd(), frames),
+            Self::Packet(sender, ring) => {
+                let count = socket::send_many(sender.as_fd(), frames)?;
+                for frame in frames.iter().take(count) {
+                    ring.sent(&[frame.head, frame.rest]);
+                }
+                Ok(count)
+            }
             Self::Tap(sender) => tap::send_many(sender.as_fd(), frames),
         }
     }

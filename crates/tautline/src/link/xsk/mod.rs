@@ -31,6 +31,7 @@ use self::udp::XskUdpPort;
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
 use super::bpf::out_of_order::OutOfOrderFragments;
+use super::bpf::tap::TapRing;
 use super::bpf::udp_table::{PLACES, UdpTable};
 use super::frame::RawAddress;
 use super::packet::claim;
@@ -122,6 +123,7 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
         udp_ports: UdpTable::map(array(ebpf, "udp_ports")?)?,
         out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
+        tap: TapRing::map(array(ebpf, "tap")?)?,
         news: RingBuf::try_from(ebpf.take_map("news").ok_or("the program has no news")?)?,
     })
 }

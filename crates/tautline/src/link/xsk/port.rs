@@ -153,13 +153,18 @@ impl PortLink for XskPort {
 
     /// All go into the transmit ring, and one call has the kernel send them.
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        let queued = self.receiver.shared().send(|queue| {
+        let shared = self.receiver.shared();
+        let queued = shared.send(|queue| {
             let mut queued = 0;
             for frame in frames {
                 let mut head = [0; HEAD_BYTES_MAX];
                 let bytes = frame.route.head(&frame.header, &mut head);
-                match queue.queue([&head[..bytes], frame.payload]) {
-                    Ok(()) => queued += 1,
+                let parts = [&head[..bytes], frame.payload];
+                match queue.queue(parts) {
+                    Ok(()) => {
+                        queued += 1;
+                        shared.tap().sent(&parts);
+                    }
                     Err(error) if queued == 0 => return Err(error),
                     Err(_) => break,
                 }

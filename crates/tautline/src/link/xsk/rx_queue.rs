@@ -23,6 +23,7 @@ use crate::address::{Address, ipv4_word};
 use crate::link::NodeCounters;
 use crate::link::bpf;
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
+use crate::link::bpf::tap::TapRing;
 use crate::link::bpf::udp_table::{PLACES, UdpTable};
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
@@ -44,6 +45,8 @@ pub(super) struct Maps {
     pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
+    /// Copies for whoever captures.
+    pub(super) tap: TapRing,
     /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
     pub(super) news: RingBuf<MapData>,
 }
@@ -59,6 +62,7 @@ pub(super) struct Shared {
     open_ports: Mapping,
     udp_ports: UdpTable,
     out_of_order: OutOfOrderFragments,
+    tap: TapRing,
     ethertype: u16,
     own: Option<Own>,
     /// Detaches the program when dropped, and then lets go of its maps.
@@ -135,6 +139,7 @@ impl Shared {
             open_ports: maps.open_ports,
             udp_ports: maps.udp_ports,
             out_of_order: maps.out_of_order,
+            tap: maps.tap,
             ethertype,
             own,
             _attached: Attached(link, Mutex::new(ebpf)),
@@ -143,6 +148,10 @@ impl Shared {
 
     pub(super) fn out_of_order(&self) -> &OutOfOrderFragments {
         &self.out_of_order
+    }
+
+    pub(super) fn tap(&self) -> &TapRing {
+        &self.tap
     }
 
     pub(super) fn arrivals(&self) -> BorrowedFd<'_> {

@@ -100,10 +100,12 @@ impl UdpPortLink for XskUdpPort {
             false => 0,
         };
         let mut frames = datagram.frames(route, priority, identification);
-        let sent = self.receiver.shared().send(|queue| {
+        let shared = self.receiver.shared();
+        let sent = shared.send(|queue| {
             queue.reserve(frames.left())?;
             while let Some(frame) = frames.next_frame() {
                 queue.queue([frame, &[]])?;
+                shared.tap().sent(&[frame]);
             }
             Ok(())
         });
@@ -112,14 +114,19 @@ impl UdpPortLink for XskUdpPort {
 
     /// All go into the transmit ring, as the fragments of a long one do.
     fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError> {
-        let queued = self.receiver.shared().send(|queue| {
+        let shared = self.receiver.shared();
+        let queued = shared.send(|queue| {
             let mut queued = 0;
             for datagram in datagrams {
                 let Ok(headers) = datagram.headers() else {
                     break;
                 };
-                match queue.queue([&headers, datagram.payload]) {
-                    Ok(()) => queued += 1,
+                let parts = [&headers[..], datagram.payload];
+                match queue.queue(parts) {
+                    Ok(()) => {
+                        queued += 1;
+                        shared.tap().sent(&parts);
+                    }
                     Err(error) if queued == 0 => return Err(error),
                     Err(_) => break,
                 }

@@ -1,0 +1,285 @@
+//! `taut capture`: what the ports of this machine send and receive, on the screen or for Wireshark.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+use tautline_capture::frame;
+use tautline_capture::sink::Sink;
+use tautline_capture::{Batch, CaptureError, Item, Way, bus_message, pcapng};
+
+use crate::cli::{self, CommandError};
+use crate::commands::live::pause;
+use crate::commands::output::{JsonArguments, JsonLines};
+use crate::commands::sources::{self, SourceArguments, Tap, failed};
+use crate::units;
+
+/// Arguments of `taut capture`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    sources: SourceArguments,
+    /// Write a file for Wireshark (pcapng); - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// End after this many frames and messages [default: never].
+    #[arg(long, value_name = "N", value_parser = units::count)]
+    count: Option<u64>,
+    /// End after this time, 500ms or plain seconds [default: never].
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Copies until it is ended. Fewer than `--count` came in time: exit status 1.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let mut taps = arguments.sources.open()?;
+    eprintln!("capturing on {}", sources::names(&taps));
+    let mut output = Output::open(&arguments, &taps)?;
+    let result = copy(&arguments, &mut taps, &mut output);
+    let seen = output.seen;
+    // An error of the copying is worth more than one of the end.
+    let ended = result.and(output.end(&mut taps));
+    let lost: u64 = taps.iter_mut().map(Tap::lost).sum();
+    eprintln!("{seen} captured, {lost} lost");
+    ended?;
+    match arguments.count.filter(|count| seen < *count) {
+        Some(count) if arguments.timeout.is_some() => Err(CommandError::failed(
+            format!("only {seen} of {count} came in time"),
+            "wait longer with --timeout; `taut status` shows which ports are busy",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn copy(
+    arguments: &Arguments,
+    taps: &mut [Tap],
+    output: &mut Output<'_>,
+) -> Result<(), CommandError> {
+    let deadline = arguments
+        .timeout
+        .and_then(|timeout| Instant::now().checked_add(timeout));
+    sources::stand_back();
+    let mut batch = Batch::default();
+    loop {
+        // Read before the last look, so that everything up to the deadline is seen.
+        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        for (tap, origin) in taps.iter_mut().zip(0..) {
+            tap.look(origin, &mut batch)
+                .map_err(|error| failed(&error))?;
+        }
+        let rest = sources::pause_after(&*taps, batch.len());
+        let written = output.write(&mut batch, taps);
+        match written {
+            // Wireshark was closed, or `head` has enough.
+            Err(error) if Sink::is_reader_gone(&error) => return Ok(()),
+            written => written.map_err(|error| failed(&error))?,
+        }
+        if is_over || output.is_full() || pause(rest).is_some() {
+            return Ok(());
+        }
+    }
+}
+
+/// Where copies go.
+struct Output<'a> {
+    arguments: &'a Arguments,
+    file: Option<Sink>,
+    lines: JsonLines,
+    seen: u64,
+}
+
+impl<'a> Output<'a> {
+    fn open(arguments: &'a Arguments, taps: &[Tap]) -> Result<Output<'a>, CommandError> {
+        let mut file = None;
+        if let Some(path) = &arguments.write {
+            let mut sink = Sink::create(path).map_err(|error| cli::not_written(path, &error))?;
+            sink.block(pcapng::section);
+            for tap in taps {
+                let (link, about) = match tap.is_bus() {
+                    true => (pcapng::LINK_BUS, "messages of a bus"),
+                    false => (pcapng::LINK_ETHERNET, "frames of Tautline"),
+                };
+                sink.block(|buffer| pcapng::interface(buffer, link, &tap.name, about));
+            }
+            sink.flush().map_err(|error| failed(&error))?;
+            file = Some(sink);
+        }
+        Ok(Output {
+            arguments,
+            file,
+            lines: arguments.json.lines()?,
+            seen: 0,
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.arguments.count.is_some_and(|count| self.seen >= count)
+    }
+
+    /// Writes what was copied.
+    fn write(&mut self, batch: &mut Batch, taps: &mut [Tap]) -> Result<(), CaptureError> {
+        let mut text = String::new();
+        batch.drain(|item, bytes| {
+            let tap = &mut taps[item.origin as usize];
+            if self.is_full() || !self.arguments.sources.wants(tap, bytes) {
+                return Ok(());
+            }
+            self.seen += 1;
+            tap.seen += 1;
+            if let Some(file) = &mut self.file {
+                file.block(|buffer| pcapng::packet(buffer, &packet(item, bytes)));
+            }
+            if self.is_shown() {
+                let line = line(self.arguments.sources.ethertype, tap, item, bytes);
+                let _ = writeln!(text, "{}", line.text);
+                let written = self.lines.write(&line.json);
+                written.map_err(|_| CaptureError::Write {
+                    source: std::io::ErrorKind::BrokenPipe.into(),
+                })?;
+            }
+            Ok(())
+        })?;
+        if let Some(file) = &mut self.file {
+            file.flush()?;
+        } else if !self.lines.has_stdout() {
+            // Its errors are those of a reader that has gone.
+            let _ = cli::print(&text);
+        }
+        Ok(())
+    }
+
+    /// Whether lines are written besides, or in place of a file.
+    fn is_shown(&self) -> bool {
+        self.file.is_none() || self.arguments.json.path().is_some()
+    }
+
+    /// Ends the file with the figures of each source.
+    fn end(mut self, taps: &mut [Tap]) -> Result<(), CommandError> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let now_ns = units::ns(
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap_or_default(),
+        );
+        for (tap, number) in taps.iter_mut().zip(0..) {
+            let (seen, lost) = (tap.seen, tap.lost());
+            file.block(|buffer| pcapng::statistics(buffer, number, now_ns, seen, lost));
+        }
+        match file.flush() {
+            Err(error) if !Sink::is_reader_gone(&error) => Err(failed(&error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn packet<'b>(item: &Item, bytes: &'b [u8]) -> pcapng::Packet<'b> {
+    pcapng::Packet {
+        interface: item.origin,
+        time_ns: item.time_ns,
+        way: item.way,
+        length: item.length,
+        bytes,
+        lost: item.lost,
+        comment: "",
+    }
+}
+
+/// A copy for the screen and as JSON.
+struct Line {
+    text: String,
+    json: serde_json::Value,
+}
+
+fn line(ethertype: u16, tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
+    let way = match item.way {
+        Way::Received => "in ",
+        Way::Sent => "out",
+    };
+    let mut json = json!({
+        "time_ns": item.time_ns,
+        "on": tap.name,
+        "way": way.trim(),
+        "lost_before": item.lost,
+    });
+    let said = match tap.is_bus() {
+        true => bus_line(bytes, &mut json),
+        false => frame_line(ethertype, item, bytes, &mut json),
+    };
+    let (seconds, rest) = (item.time_ns / 1_000_000_000, item.time_ns % 1_000_000_000);
+    let lost = match item.lost {
+        0 => String::new(),
+        lost => format!(" ({lost} lost before)"),
+    };
+    Line {
+        text: format!("{seconds}.{rest:09} {} {way} {said}{lost}", tap.name),
+        json,
+    }
+}
+
+fn bus_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
+    let Some((message, payload)) = bus_message(bytes) else {
+        return "not a message".to_owned();
+    };
+    json["from"] = message.from.to_string().into();
+    json["to"] = message.to.to_string().into();
+    json["priority"] = message.priority.into();
+    json["sequence"] = message.sequence.into();
+    json["bytes"] = payload.len().into();
+    format!(
+        "{} > {} priority {} sequence {} {} B",
+        message.from,
+        message.to,
+        message.priority,
+        message.sequence,
+        payload.len()
+    )
+}
+
+fn frame_line(ethertype: u16, item: &Item, bytes: &[u8], json: &mut serde_json::Value) -> String {
+    let frame = match frame::frame(bytes, ethertype) {
+        Ok(Some(frame)) => frame,
+        Ok(None) => {
+            json["bytes"] = item.length.into();
+            return format!("another frame, {} B", item.length);
+        }
+        Err(error) => {
+            json["error"] = error.name().into();
+            return format!("malformed: {}", error.name());
+        }
+    };
+    let header = frame.header;
+    json["from"] = json!({ "address": frame.from.to_string(), "port": header.source.get() });
+    json["to"] = json!({ "address": frame.to.to_string(), "port": header.destination.get() });
+    json["priority"] = header.priority.get().into();
+    json["sequence"] = header.sequence.into();
+    json["bytes"] = frame.payload.len().into();
+    json["fragment_index"] = header.fragment_index.into();
+    json["fragment_count"] = header.fragment_count.into();
+    json["bundle"] = header.is_bundle().into();
+    let part = match (header.is_whole(), header.is_bundle()) {
+        (false, _) => format!(
+            " part {} of {}",
+            header.fragment_index + 1,
+            header.fragment_count
+        ),
+        (true, true) => " bundle".to_owned(),
+        (true, false) => String::new(),
+    };
+    format!(
+        "{} port {} > {} port {} priority {} sequence {} {} B{part}",
+        frame.from,
+        header.source,
+        frame.to,
+        header.destination,
+        header.priority,
+        header.sequence,
+        frame.payload.len()
+    )
+}

@@ -1,0 +1,251 @@
+//! Sources of copies for `taut capture` and `taut record`: interfaces and buses.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tautline::PortNumber;
+use tautline::vbus::{self, PortName};
+use tautline_capture::frame::{self, Frame};
+use tautline_capture::{Batch, BusTap, CaptureError, NetworkTap, up_interfaces};
+use tautline_proto::wire::ETHERTYPE_DEFAULT;
+use tautline_proto::wire::ethernet::is_usable_ethertype;
+use tautline_state::policy;
+
+use crate::cli::CommandError;
+
+/// Longest pause between two looks at frames. Lower takes processor time from whoever is watched; higher loses frames
+/// when a flow of more than 256,000 frames a second begins, because the ring has room for 1,024.
+const PAUSE_MAX: Duration = Duration::from_millis(4);
+/// Pause while many frames pass. Lower would look in vain; higher loses frames above two million a second.
+const PAUSE_MIN: Duration = Duration::from_micros(500);
+/// Frames of one look from which the next pause is short: an eighth of the ring.
+const MANY: usize = 128;
+/// Pause where a bus is watched, whose ports keep few messages.
+const PAUSE_BUS: Duration = Duration::from_micros(200);
+
+/// Interfaces, buses and ports that are watched. The same options for every such command.
+#[derive(Debug, Args)]
+pub struct SourceArguments {
+    /// Interface whose frames are copied; may be given several times [default: all that are up, and all buses].
+    #[arg(long, short, value_name = "IF")]
+    interface: Vec<String>,
+    /// Bus whose messages are copied, its name or the path of its directory; may be given several times.
+    #[arg(long, value_name = "BUS")]
+    bus: Vec<String>,
+    /// Only what goes to or comes from this port: a number on a network, NODE.NUMBER for the port that receives on a
+    /// bus.
+    #[arg(long, value_name = "PORT", value_parser = wanted_port)]
+    port: Option<WantedPort>,
+    /// EtherType of the nodes, if the configuration has another one.
+    #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value_t = ETHERTYPE_DEFAULT)]
+    pub ethertype: u16,
+}
+
+/// Port that is wanted alone.
+#[derive(Clone, Copy, Debug)]
+enum WantedPort {
+    Network(PortNumber),
+    Bus(PortName),
+}
+
+fn wanted_port(text: &str) -> Result<WantedPort, String> {
+    if let Ok(name) = text.parse() {
+        return Ok(WantedPort::Bus(name));
+    }
+    let number = text.parse().ok().and_then(PortNumber::new);
+    number
+        .map(WantedPort::Network)
+        .ok_or_else(|| "expected a port number from 1 to 4095, or NODE.NUMBER on a bus".to_owned())
+}
+
+fn ethertype(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number
+        .filter(|number| is_usable_ethertype(*number))
+        .ok_or_else(|| "expected an EtherType such as 0x88b5".to_owned())
+}
+
+/// A source of copies.
+pub struct Tap {
+    /// Interface or bus.
+    pub name: String,
+    kind: Kind,
+    /// Copies that were used.
+    pub seen: u64,
+}
+
+enum Kind {
+    Network(Box<NetworkTap>),
+    Bus(BusTap),
+}
+
+impl Tap {
+    fn network(name: &str, ethertype: u16) -> Result<Tap, CaptureError> {
+        Ok(Tap {
+            name: name.to_owned(),
+            kind: Kind::Network(Box::new(NetworkTap::open(name, ethertype)?)),
+            seen: 0,
+        })
+    }
+
+    fn bus(path: &Path, only: Option<PortName>) -> Tap {
+        let path = path.to_string_lossy();
+        Tap {
+            name: format!("bus {path}"),
+            kind: Kind::Bus(BusTap::open(&path, only)),
+            seen: 0,
+        }
+    }
+
+    /// Copies what has passed since the last look, and says on standard error what cannot be seen.
+    pub fn look(&mut self, origin: u32, batch: &mut Batch) -> Result<(), CaptureError> {
+        let notes = match &mut self.kind {
+            Kind::Network(tap) => {
+                tap.look(origin, batch)?;
+                tap.take_notes()
+            }
+            Kind::Bus(tap) => {
+                tap.look(origin, batch);
+                tap.take_notes()
+            }
+        };
+        for note in notes {
+            eprintln!("{note}");
+        }
+        Ok(())
+    }
+
+    /// Copies that were lost so far.
+    pub fn lost(&mut self) -> u64 {
+        match &mut self.kind {
+            Kind::Network(tap) => tap.lost(),
+            Kind::Bus(tap) => tap.lost(),
+        }
+    }
+
+    /// Whether it copies messages of a bus.
+    pub fn is_bus(&self) -> bool {
+        matches!(self.kind, Kind::Bus(_))
+    }
+}
+
+impl SourceArguments {
+    /// Opens the sources that were named; without a name, all that this user may watch.
+    pub fn open(&self) -> Result<Vec<Tap>, CommandError> {
+        open(self)
+    }
+
+    /// Whether a copy is of the port that is wanted.
+    pub fn wants(&self, tap: &Tap, bytes: &[u8]) -> bool {
+        match self.port {
+            Some(WantedPort::Network(port)) if !tap.is_bus() => {
+                let frame = frame::frame(bytes, self.ethertype);
+                matches!(frame, Ok(Some(Frame { header, .. }))
+                    if header.destination == port || header.source == port)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Time until the next look at these sources, after one that copied so much.
+pub fn pause_after<'t>(taps: impl IntoIterator<Item = &'t Tap>, copied: usize) -> Duration {
+    match taps.into_iter().any(Tap::is_bus) {
+        true => PAUSE_BUS,
+        false if copied >= MANY => PAUSE_MIN,
+        false => PAUSE_MAX,
+    }
+}
+
+/// Lets this thread run where it preempts nobody by waking up. Without the right, it does.
+pub fn stand_back() {
+    let _ = policy::set_policy(0, libc::SCHED_BATCH, 0);
+}
+
+/// Names of the sources, for a sentence.
+pub fn names(taps: &[Tap]) -> String {
+    let names: Vec<&str> = taps.iter().map(|tap| tap.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn open(arguments: &SourceArguments) -> Result<Vec<Tap>, CommandError> {
+    let only = match arguments.port {
+        Some(WantedPort::Bus(name)) => Some(name),
+        _ => None,
+    };
+    if only.is_some() && !arguments.interface.is_empty() {
+        return Err(CommandError::usage(
+            "NODE.NUMBER is a port of a bus, and --interface names a network",
+            "give --port a number, or name a bus with --bus",
+        ));
+    }
+    if matches!(arguments.port, Some(WantedPort::Network(_))) && !arguments.bus.is_empty() {
+        return Err(CommandError::usage(
+            "on a bus, a port has the name of its node too",
+            "give --port NODE.NUMBER; `taut vbus list` shows the ports that there are",
+        ));
+    }
+    let mut taps = Vec::new();
+    for name in &arguments.interface {
+        taps.push(Tap::network(name, arguments.ethertype).map_err(|error| failed(&error))?);
+    }
+    for bus in &arguments.bus {
+        taps.push(Tap::bus(&named_bus(bus)?, only));
+    }
+    if taps.is_empty() {
+        taps = open_all(arguments, only)?;
+    }
+    Ok(taps)
+}
+
+fn open_all(arguments: &SourceArguments, only: Option<PortName>) -> Result<Vec<Tap>, CommandError> {
+    let buses = vbus::buses(None).unwrap_or_default();
+    let wants_buses = !matches!(arguments.port, Some(WantedPort::Network(_)));
+    let mut taps: Vec<Tap> = buses
+        .iter()
+        .filter(|_| wants_buses)
+        .map(|bus| Tap::bus(&bus.path, only))
+        .collect();
+    let mut refused = None;
+    if only.is_none() {
+        for name in up_interfaces().unwrap_or_default() {
+            match Tap::network(&name, arguments.ethertype) {
+                Ok(tap) => taps.push(tap),
+                Err(error) => {
+                    eprintln!("{name} is not captured: {error}");
+                    refused = Some(error);
+                }
+            }
+        }
+    }
+    match refused {
+        Some(error) if taps.is_empty() => Err(failed(&error)),
+        _ if taps.is_empty() => Err(CommandError::failed(
+            "there is no interface that is up, and no bus",
+            "name one with --interface or --bus; `taut status` shows the open nodes",
+        )),
+        _ => Ok(taps),
+    }
+}
+
+/// The path of a bus that there is.
+fn named_bus(name: &str) -> Result<PathBuf, CommandError> {
+    let path = vbus::path(name);
+    let buses = vbus::buses(Some(&path)).unwrap_or_default();
+    if buses.iter().any(|bus| bus.path == path) {
+        return Ok(path);
+    }
+    Err(CommandError::failed(
+        format!("there is no bus {}, or not for this user", path.display()),
+        "`taut vbus list` shows those that there are; a node makes its bus when it opens",
+    ))
+}
+
+/// A source that cannot be watched.
+pub fn failed(error: &CaptureError) -> CommandError {
+    CommandError::failed(error.to_string(), error.remedy())
+}

@@ -1,0 +1,488 @@
+//! `taut capture` on flows between hosts and on a bus, its files read by tshark with our dissector.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::Signal;
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::sys;
+
+mod common;
+use common::{Scratch, skipped_without_privilege};
+
+const TAUT: &str = env!("CARGO_BIN_EXE_taut");
+const NOBODY: u32 = 65_534;
+
+/// A command that runs beside, killed when dropped.
+struct Running {
+    child: Child,
+    said: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    /// Starts it and waits for a line with these words on standard error.
+    fn start(command: &mut Command, words: &str) -> Running {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut text = String::new();
+        while !text.contains(words) {
+            assert!(
+                said.read_line(&mut text).unwrap() > 0,
+                "it ended with: {text}"
+            );
+        }
+        Running { child, said }
+    }
+
+    /// Ends it in order: exit status, and its last words.
+    fn end(mut self) -> (Option<i32>, String) {
+        sys::signal_process(self.child.id(), Signal::INT);
+        self.ended()
+    }
+
+    /// Waits for its end.
+    fn ended(&mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().unwrap();
+        let mut text = String::new();
+        self.said.read_to_string(&mut text).unwrap();
+        (status.code(), text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command whose standard output says when it is ready.
+struct Server(Child);
+
+impl Server {
+    fn start(command: &mut Command, words: &str) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line.contains(words));
+        assert!(ready, "it ended before it said {words}");
+        // Its later output must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Server(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn taut(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
+    let mut command = hosts.command(host, TAUT);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn hosts() -> Option<Hosts> {
+    (!skipped_without_privilege()).then(|| Hosts::create(&HostsOptions::default()).unwrap())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Sends `count` messages to the other host's echo and gets them back.
+fn ping(hosts: &Hosts, from: Host, node: &[&str], to: &str, size: &str, count: &str) {
+    let mut arguments = vec!["ping", to, "--size", size, "--count", count];
+    arguments.extend(["--interval", "1ms", "--timeout", "10s"]);
+    arguments.extend(node);
+    let output: Output = taut(hosts, from, &arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+/// Fields of the packets of a file, by tshark with our dissector. Nothing where it is not installed.
+fn tshark(file: &Path, fields: &[&str]) -> Option<Vec<BTreeMap<String, String>>> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/wireshark/tautline.lua");
+    let mut command = Command::new("tshark");
+    command
+        .arg("-X")
+        .arg(format!("lua_script:{}", script.display()))
+        .arg("-r")
+        .arg(file)
+        .args(["-T", "fields", "-E", "separator=|"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let Ok(output) = command.output() else {
+        println!("SKIPPED: tshark is not installed");
+        return None;
+    };
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("Lua"), "{said}");
+    let rows = text(&output.stdout);
+    let row = |line: &str| {
+        let values = line.split('|').map(str::to_owned);
+        fields
+            .iter()
+            .map(|field| (*field).to_owned())
+            .zip(values)
+            .collect()
+    };
+    Some(rows.lines().map(row).collect())
+}
+
+fn number(row: &BTreeMap<String, String>, field: &str) -> u64 {
+    let digits = row[field].trim_start_matches("0x");
+    let radix = if digits == row[field] { 10 } else { 16 };
+    u64::from_str_radix(digits, radix).unwrap_or_else(|_| panic!("{field}: {row:?}"))
+}
+
+/// Sent and received packets of a file, told by their flags.
+fn ways(rows: &[BTreeMap<String, String>]) -> (usize, usize) {
+    let way = |wanted| {
+        let is_that =
+            |row: &&BTreeMap<String, String>| number(row, "frame.packet_flags") & 3 == wanted;
+        rows.iter().filter(is_that).count()
+    };
+    (way(2), way(1))
+}
+
+const FIELDS: [&str; 7] = [
+    "frame.packet_flags",
+    "tautline.source",
+    "tautline.destination",
+    "tautline.sequence",
+    "tautline.loss.lost",
+    "tautline.whole_length",
+    "_ws.expert.message",
+];
+
+/// MAC address of a host.
+fn mac(hosts: &Hosts, host: Host) -> String {
+    let bytes = hosts.end(host, 0).mac();
+    bytes.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Frames of one message of 64 bytes, twenty times, and of one of 3,000 bytes, five times.
+const FRAMES: usize = 20 + 5 * 3;
+
+#[test]
+fn both_ways_of_a_flow_are_captured_on_every_link() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture");
+    for link in ["xdp", "xsk", "packet", "udp"] {
+        let node = match link {
+            "udp" => ["--address", "10.77.0.1"].to_vec(),
+            _ => ["--link", link, "--interface", "taut0"].to_vec(),
+        };
+        let echo = [&["echo"], &node[..]].concat();
+        let _echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
+        let file = scratch.0.join(format!("{link}.pcapng"));
+        let capture = [
+            "capture",
+            "--interface",
+            "taut0",
+            "--write",
+            file.to_str().unwrap(),
+        ];
+        let capture = Running::start(&mut taut(&hosts, Host::A, &capture), "capturing on taut0");
+        let mut forms = vec!["10.77.0.1".to_owned()];
+        if link != "udp" {
+            forms.push(mac(&hosts, Host::A));
+        }
+        for to in &forms {
+            for (size, count) in [("64", "20"), ("3000", "5")] {
+                ping(&hosts, Host::B, &["--interface", "taut0"], to, size, count);
+            }
+        }
+        let (status, said) = capture.end();
+        assert_eq!(status, Some(0), "{link}: {said}");
+        let expected = forms.len() * FRAMES;
+        let Some(rows) = tshark(&file, &FIELDS) else {
+            return;
+        };
+        // Link `packet` sends the Ethernet form where nobody sees it.
+        let sent = if link == "packet" { FRAMES } else { expected };
+        assert_eq!(ways(&rows), (sent, expected), "{link}: {said}");
+        assert!(
+            said.contains(&format!("{} captured, 0 lost", sent + expected)),
+            "{link}: {said}"
+        );
+        let whole = rows
+            .iter()
+            .filter(|row| row["tautline.whole_length"] == "3000")
+            .count();
+        assert_eq!(whole, 5 * (sent + expected) / FRAMES, "{link}");
+        for row in &rows {
+            assert_eq!(number(row, "tautline.loss.lost"), 0, "{link}: {row:?}");
+            assert!(
+                !row["_ws.expert.message"].contains("malformed"),
+                "{link}: {row:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn clients_of_a_control_process_are_captured_and_a_demux_that_begins_later() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-clients");
+    let config = scratch.0.join("node.toml");
+    fs::write(&config, "interface = \"taut0\"\n").unwrap();
+    let file = scratch.0.join("f.pcapng");
+    let capture = [
+        "capture",
+        "--interface",
+        "taut0",
+        "--write",
+        file.to_str().unwrap(),
+    ];
+    let capture = Running::start(&mut taut(&hosts, Host::A, &capture), "capturing on taut0");
+    let run = ["node", "run", "--config", config.to_str().unwrap()];
+    let _control = Server::start(&mut taut(&hosts, Host::A, &run), "serving clients");
+    let echo = ["echo", "--interface", "taut0"];
+    let _echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
+    // Far longer than the time between two looks at which programs there are.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    ping(
+        &hosts,
+        Host::B,
+        &["--interface", "taut0"],
+        &mac(&hosts, Host::A),
+        "64",
+        "20",
+    );
+    let (status, said) = capture.end();
+    assert_eq!(status, Some(0), "{said}");
+    let Some(rows) = tshark(&file, &FIELDS) else {
+        return;
+    };
+    assert_eq!(ways(&rows), (20, 20), "{said} {rows:?}");
+}
+
+#[test]
+fn lines_name_the_ports_and_a_port_is_watched_alone() {
+    let Some(hosts) = hosts() else { return };
+    let echo = |port| {
+        let echo = ["echo", "--interface", "taut0", "--port", port];
+        taut(&hosts, Host::A, &echo)
+    };
+    let _echo = Server::start(&mut echo("70"), "answering on port");
+    let capture = [
+        "capture",
+        "--interface",
+        "taut0",
+        "--port",
+        "70",
+        "--json",
+        "--count",
+        "4",
+    ];
+    let mut capture = taut(&hosts, Host::A, &capture);
+    let mut capture = Running::start(capture.stdout(Stdio::piped()), "capturing on taut0");
+    let to = mac(&hosts, Host::A);
+    ping(
+        &hosts,
+        Host::B,
+        &["--interface", "taut0", "--port", "70"],
+        &to,
+        "9",
+        "2",
+    );
+    let (status, said) = capture.ended();
+    assert_eq!(status, Some(0), "{said}");
+    let mut lines = String::new();
+    capture
+        .child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut lines)
+        .unwrap();
+    let lines: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    for (line, way) in lines.iter().zip(["in", "out", "in", "out"]) {
+        let own = if way == "in" { "to" } else { "from" };
+        assert_eq!(
+            (&line["way"], &line[own]["port"]),
+            (&way.into(), &70.into()),
+            "{line}"
+        );
+        assert_eq!(line[own]["address"], to.as_str());
+        assert_eq!(
+            (&line["bytes"], &line["on"]),
+            (&9.into(), &"taut0".into()),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn messages_of_a_bus_are_captured_without_privilege() {
+    let scratch = Scratch::new("capture-bus");
+    let bus = scratch.0.join("bus");
+    let bus = bus.to_str().unwrap();
+    let file = scratch.0.join("f.pcapng");
+    let config = scratch.0.join("motor.toml");
+    fs::write(
+        &config,
+        format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"motor\"\n"),
+    )
+    .unwrap();
+    let mut echo = Command::new(TAUT);
+    let _echo = Server::start(
+        echo.args(["echo", "--config", config.to_str().unwrap()]),
+        "answering on port",
+    );
+    let mut capture = Command::new(TAUT);
+    capture.args(["capture", "--bus", bus, "--port", "motor.4095"]);
+    capture.args(["-w", file.to_str().unwrap()]);
+    let capture = Running::start(&mut capture, "capturing on bus");
+    // Long enough that who sends is found.
+    let ping = Command::new(TAUT)
+        .args([
+            "ping",
+            "motor",
+            "--bus",
+            bus,
+            "--count",
+            "400",
+            "--interval",
+            "2ms",
+        ])
+        .output()
+        .unwrap();
+    assert!(ping.status.success(), "{}", text(&ping.stderr));
+    let (status, said) = capture.end();
+    assert_eq!(status, Some(0), "{said}");
+    let fields = [
+        "tautline_bus.to",
+        "tautline_bus.destination",
+        "tautline_bus.sequence",
+    ];
+    let Some(rows) = tshark(&file, &fields) else {
+        return;
+    };
+    assert!(rows.len() >= 300, "{} of 400: {said}", rows.len());
+    for row in &rows {
+        assert_eq!(
+            (
+                row["tautline_bus.to"].as_str(),
+                row["tautline_bus.destination"].as_str()
+            ),
+            ("motor", "4095")
+        );
+    }
+    let sequences: Vec<u64> = rows
+        .iter()
+        .map(|row| number(row, "tautline_bus.sequence"))
+        .collect();
+    assert!(sequences.is_sorted(), "{sequences:?}");
+}
+
+#[test]
+fn a_full_disk_ends_the_capture_with_a_whole_file() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-full");
+    let (small, kept) = (scratch.0.join("small"), scratch.0.join("kept.pcapng"));
+    fs::create_dir(&small).unwrap();
+    // The file system goes with the mount namespace.
+    let script = "mount -t tmpfs -o size=64k none $1 && { \
+        $2 capture -i taut0 -w $1/f; status=$?; cp $1/f $3; exit $status; }";
+    let mut capture = hosts.command(Host::A, "unshare");
+    capture.args(["-m", "sh", "-c", script, "sh"]);
+    capture.args([small.as_os_str(), TAUT.as_ref(), kept.as_os_str()]);
+    let echo = ["echo", "--interface", "taut0"];
+    let _echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
+    let mut capture = Running::start(&mut capture, "capturing on taut0");
+    ping(
+        &hosts,
+        Host::B,
+        &["--interface", "taut0"],
+        &mac(&hosts, Host::A),
+        "1400",
+        "60",
+    );
+    let (status, said) = capture.ended();
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("No space left") && said.contains("what to do"),
+        "{said}"
+    );
+    assert!(fs::metadata(&kept).unwrap().len() > 32 << 10, "{said}");
+    let Some(rows) = tshark(&kept, &FIELDS) else {
+        return;
+    };
+    assert!(rows.len() > 20, "{}", rows.len());
+    assert!(rows.iter().all(|row| !row["tautline.sequence"].is_empty()));
+}
+
+#[test]
+fn wrong_use_and_missing_rights_are_told_with_a_remedy() {
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["-i", "nosuch0"], 1, "no interface `nosuch0`"),
+        (&["-i", "a name that is longer than any"], 1, "no interface"),
+        (&["--bus", "/nowhere/bus"], 1, "there is no bus"),
+        (
+            &["--port", "4096"],
+            2,
+            "expected a port number from 1 to 4095",
+        ),
+        (&["--port", "motor.7", "-i", "lo"], 2, "a port of a bus"),
+        (
+            &["--port", "7", "--bus", "motor"],
+            2,
+            "has the name of its node too",
+        ),
+        (&["--ethertype", "0x88"], 2, "expected an EtherType"),
+        (&["--count", "0"], 2, "expected a whole number"),
+    ];
+    for (arguments, status, words) in cases {
+        if status == 1 && arguments[0] == "-i" && skipped_without_privilege() {
+            continue;
+        }
+        let output = Command::new(TAUT)
+            .arg("capture")
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+    if skipped_without_privilege() {
+        return;
+    }
+    let mut stranger = Command::new(TAUT);
+    stranger
+        .args(["capture", "-i", "lo"])
+        .uid(NOBODY)
+        .gid(NOBODY);
+    let output = stranger.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("does not let this process") && said.contains("run as root"),
+        "{said}"
+    );
+}

@@ -1,0 +1,24 @@
+//! Frames and messages of this machine, copied while they pass, as files. Whoever is watched does nothing for it.
+//!
+//! * [`NetworkTap`] copies the frames of one interface: those that the demux takes before Linux sees them, those that
+//!   are sent past the queueing discipline, and ours among those that Linux handles.
+//! * [`BusTap`] copies the messages of buses.
+//! * Both fill a [`Batch`], which puts them in the order of time.
+//! * [`pcapng`] writes them for Wireshark.
+//!
+//! Nothing is taken from anybody, and nobody waits: what comes faster than it is copied is counted as lost.
+
+mod batch;
+mod bus;
+mod error;
+pub mod frame;
+mod network;
+pub mod pcapng;
+mod ring;
+pub mod sink;
+mod sys;
+
+pub use batch::{Batch, Item, Origin, Way};
+pub use bus::{BUS_HEAD_BYTES, BusMessage, BusTap, bus_message};
+pub use error::CaptureError;
+pub use network::{NetworkTap, up_interfaces};

@@ -1,0 +1,358 @@
+//! System calls and shared memory: the ring of copies, a packet socket, clocks.
+#![allow(unsafe_code)] // Memory that others write, and the control messages of a packet socket, have no safe form.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
+
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use tautline_shm::tap::{HEAD_WORD, LENGTH_WORD, TIME_WORD, UNTIL_WORD};
+
+use crate::batch::Way;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+/// The memory of a ring of copies, which demux, senders and readers share.
+#[derive(Debug)]
+pub(crate) struct SharedWords {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is plain memory that stays where it is until dropped, and is accessed by atomics and by copies.
+unsafe impl Send for SharedWords {}
+
+impl SharedWords {
+    pub(crate) fn map(array: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                array,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;
+        Ok(Self { base, bytes })
+    }
+
+    /// Zeroed memory of this process alone.
+    #[cfg(test)]
+    pub(crate) fn anonymous(bytes: usize) -> Self {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE)
+        };
+        let base = NonNull::new(base.unwrap().cast()).unwrap();
+        Self { base, bytes }
+    }
+
+    /// Writes as a sender does.
+    #[cfg(test)]
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.bytes);
+        // SAFETY: the range is within the mapping, which only this thread uses.
+        unsafe {
+            let to = self.base.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.bytes,
+            "word outside the ring"
+        );
+        // SAFETY: within the mapping and aligned, as was just checked; any bits are a valid integer, and whoever
+        // writes it does so atomically.
+        unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Asks for copies up to a time, unless somebody has asked for longer.
+    pub(crate) fn ask_until(&self, until_ns: u64) {
+        // Pairs with nothing: whoever writes frames sees it in time, since it is said again and again.
+        self.word(UNTIL_WORD * 8).fetch_max(until_ns, Relaxed);
+    }
+
+    /// Positions taken so far. Pairs with the addition by which a writer takes one.
+    pub(crate) fn head(&self) -> u64 {
+        self.word(HEAD_WORD * 8).load(Acquire)
+    }
+
+    /// Turn of a slot. Pairs with the store by which its writer releases it.
+    pub(crate) fn turn(&self, slot: usize) -> u64 {
+        self.word(slot).load(Acquire)
+    }
+
+    /// The same after its bytes were copied, which must not move behind this.
+    pub(crate) fn turn_after_copy(&self, slot: usize) -> u64 {
+        fence(Acquire);
+        self.word(slot).load(Relaxed)
+    }
+
+    /// Time and lengths of a slot.
+    pub(crate) fn slot_head(&self, slot: usize) -> (u64, [u32; 2]) {
+        let time_ns = self.word(slot + TIME_WORD * 8).load(Relaxed);
+        let bytes = self
+            .word(slot + LENGTH_WORD * 8)
+            .load(Relaxed)
+            .to_ne_bytes();
+        let half = |at: usize| {
+            u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        // The second holds two numbers of 16 bits, in the machine's order.
+        let (kept, way) = (
+            u16::from_ne_bytes([bytes[4], bytes[5]]),
+            u16::from_ne_bytes([bytes[6], bytes[7]]),
+        );
+        (time_ns, [half(0), u32::from(kept) | u32::from(way) << 16])
+    }
+
+    /// Copies bytes that may change meanwhile; the turn says whether they are whole.
+    pub(crate) fn copy_out(&self, offset: usize, buffer: &mut [u8]) {
+        assert!(
+            offset <= self.bytes && buffer.len() <= self.bytes - offset,
+            "bytes outside the ring"
+        );
+        // SAFETY: the range is within the mapping, as was just checked; the buffer is not part of it.
+        unsafe {
+            let from = self.base.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len());
+        }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever uses it borrows `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Now on `CLOCK_MONOTONIC`.
+pub(crate) fn monotonic() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+/// Nanoseconds of a clock.
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Nanoseconds between the beginning of `CLOCK_MONOTONIC` and 1970. The best of a few attempts: between two readings
+/// of clocks anything may run.
+pub(crate) fn epoch_offset() -> u64 {
+    const ATTEMPTS: usize = 8;
+    let attempt = |_| {
+        let before = nanos(ClockId::Monotonic);
+        let real = nanos(ClockId::Realtime);
+        let after = nanos(ClockId::Monotonic);
+        (
+            after - before,
+            real.saturating_sub(before + (after - before) / 2),
+        )
+    };
+    let best = (0..ATTEMPTS).map(attempt).min();
+    best.map_or(0, |(_, offset)| offset)
+}
+
+/// A frame that a packet socket saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Bytes of the frame; as many as the buffer takes are in it.
+    pub(crate) length: usize,
+    pub(crate) time_ns: u64,
+    pub(crate) way: Way,
+}
+
+/// A packet socket that sees our frames among those that Linux handles on one interface.
+#[derive(Debug)]
+pub(crate) struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    pub(crate) fn open(interface: u32, ethertype: u16) -> io::Result<Self> {
+        // Protocol 0: nothing is queued before the filter is in place.
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: a call without pointers; the descriptor that it returns is ours.
+        let socket =
+            unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?) };
+        let filter = our_frames(ethertype);
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
+        // Refused above the limit of the machine; then there is what there is.
+        let _ = set(
+            &socket,
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            &SOCKET_BYTES,
+        );
+        // SAFETY: all bytes zero is a valid sockaddr_ll.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = interface as i32;
+        // SAFETY: the address is readable for the size given with it, and lives.
+        check(unsafe {
+            libc::bind(
+                socket.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        })?;
+        Ok(Self(socket))
+    }
+
+    /// The next frame, if there is one.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Seen>> {
+        // SAFETY: all bytes zero is a valid address and a valid head of a message.
+        let (mut from, mut head): (libc::sockaddr_ll, libc::msghdr) = unsafe { std::mem::zeroed() };
+        let mut part = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        let mut control = [0u64; 8];
+        head.msg_name = (&raw mut from).cast();
+        head.msg_namelen = size_of_val(&from) as libc::socklen_t;
+        head.msg_iov = &raw mut part;
+        head.msg_iovlen = 1;
+        head.msg_control = control.as_mut_ptr().cast();
+        head.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: every address in the head is writable for the size that stands beside it, and lives.
+        let length = unsafe {
+            libc::recvmsg(
+                self.0.as_raw_fd(),
+                &raw mut head,
+                libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+            )
+        };
+        if length < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        Ok(Some(Seen {
+            length: length as usize,
+            time_ns: stamp(&head).unwrap_or_else(|| nanos(ClockId::Realtime)),
+            way: match from.sll_pkttype {
+                libc::PACKET_OUTGOING => Way::Sent,
+                _ => Way::Received,
+            },
+        }))
+    }
+
+    /// Frames that found no room since the last call.
+    pub(crate) fn lost(&self) -> u64 {
+        let mut statistics = [0u32; 2];
+        let mut bytes = size_of_val(&statistics) as libc::socklen_t;
+        // SAFETY: the answer, `struct tpacket_stats`, is two words, and there is room for them.
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                statistics.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        if result == 0 { statistics[1].into() } else { 0 }
+    }
+}
+
+/// Bytes that wait for the reader. Lower loses frames while it sleeps; higher keeps memory of the kernel.
+const SOCKET_BYTES: libc::c_int = 4 << 20;
+
+/// The kernel's time of arrival.
+fn stamp(head: &libc::msghdr) -> Option<u64> {
+    // SAFETY: the kernel has filled the head; the macros stay within the bytes of control messages that it names.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(head);
+        while !message.is_null() {
+            if (*message).cmsg_level == libc::SOL_SOCKET
+                && (*message).cmsg_type == libc::SCM_TIMESTAMPNS
+            {
+                let time: libc::timespec = libc::CMSG_DATA(message)
+                    .cast::<libc::timespec>()
+                    .read_unaligned();
+                return Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
+            }
+            message = libc::CMSG_NXTHDR(head, message);
+        }
+    }
+    None
+}
+
+fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: `value` is readable for its size and lives through the call; for a filter it holds the address of its
+    // instructions, which live as long.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Keeps our frames: our EtherType, and UDP over IPv4 from or to one of our UDP ports. A tag is not in the bytes here.
+fn our_frames(ethertype: u16) -> [libc::sock_filter; 16] {
+    use tautline_proto::wire::{PORT_MAX, UDP_PORT_BASE};
+    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    };
+    let load = |size: u32, mode: u32, at: u32| statement(libc::BPF_LD | size | mode, 0, 0, at);
+    let jump = |test: u32, value: u32, yes: u8, no: u8| {
+        statement(libc::BPF_JMP | test | libc::BPF_K, yes, no, value)
+    };
+    let give = |bytes: u32| statement(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    let first = u32::from(UDP_PORT_BASE) + 1;
+    let last = u32::from(UDP_PORT_BASE + PORT_MAX);
+    const KEEP: u8 = 14;
+    const DROP: u8 = 15;
+    // Jumps count from the instruction after them.
+    let to = |from: u8, place: u8| place - from - 1;
+    [
+        load(libc::BPF_H, libc::BPF_ABS, 12),
+        jump(libc::BPF_JEQ, ethertype.into(), to(1, KEEP), 0),
+        jump(libc::BPF_JEQ, libc::ETH_P_IP as u32, 0, to(2, DROP)),
+        load(libc::BPF_B, libc::BPF_ABS, 23),
+        jump(libc::BPF_JEQ, libc::IPPROTO_UDP as u32, 0, to(4, DROP)),
+        load(libc::BPF_H, libc::BPF_ABS, 20),
+        jump(libc::BPF_JSET, 0x1fff, to(6, DROP), 0), // a later fragment has no ports
+        statement(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 14),
+        load(libc::BPF_H, libc::BPF_IND, 14),
+        jump(libc::BPF_JGE, first, 0, to(9, 11)),
+        jump(libc::BPF_JGT, last, 0, to(10, KEEP)),
+        load(libc::BPF_H, libc::BPF_IND, 16),
+        jump(libc::BPF_JGE, first, 0, to(12, DROP)),
+        jump(libc::BPF_JGT, last, to(13, DROP), to(13, KEEP)),
+        give(u32::MAX),
+        give(0),
+    ]
+}
