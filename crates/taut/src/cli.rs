@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     bench, capture, completions, demo, doctor, echo, experiment, flight, guest, init, neigh, node,
-    partition, ping, recv, send, smooth, status, task, vbus,
+    partition, ping, record, recv, replay, send, smooth, status, task, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -62,6 +62,10 @@ pub enum Command {
     Recv(recv::Arguments),
     /// Capture what ports send and receive, for the screen or for Wireshark.
     Capture(capture::Arguments),
+    /// Record the messages of ports in a file (MCAP).
+    Record(record::Arguments),
+    /// Send the messages of a recording again.
+    Replay(replay::Arguments),
     /// Show the buses of this machine: ports between its processes.
     Vbus(vbus::Arguments),
     /// Analyse, run and watch real-time tasks.
@@ -181,6 +185,8 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Send(arguments) => send::run(arguments),
         Command::Recv(arguments) => recv::run(arguments),
         Command::Capture(arguments) => capture::run(arguments),
+        Command::Record(arguments) => record::run(arguments),
+        Command::Replay(arguments) => replay::run(arguments),
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),

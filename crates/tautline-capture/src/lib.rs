@@ -4,7 +4,7 @@
 //!   are sent past the queueing discipline, and ours among those that Linux handles.
 //! * [`BusTap`] copies the messages of buses.
 //! * Both fill a [`Batch`], which puts them in the order of time.
-//! * [`pcapng`] writes them for Wireshark.
+//! * [`pcapng`] writes them for Wireshark, [`recording`] the messages in them as MCAP.
 //!
 //! Nothing is taken from anybody, and nobody waits: what comes faster than it is copied is counted as lost.
 
@@ -12,8 +12,10 @@ mod batch;
 mod bus;
 mod error;
 pub mod frame;
+pub mod message;
 mod network;
 pub mod pcapng;
+pub mod recording;
 mod ring;
 pub mod sink;
 mod sys;

@@ -1,0 +1,163 @@
+//! `taut record`: the messages of ports in an MCAP file.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tautline_capture::message::Messages;
+use tautline_capture::recording::{Recorder, RecordingError};
+use tautline_capture::{Batch, CaptureError};
+
+use crate::cli::CommandError;
+use crate::commands::live::pause;
+use crate::commands::sources::{self, SourceArguments, Tap, failed};
+use crate::units;
+
+/// Arguments of `taut record`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// File to write (MCAP).
+    file: PathBuf,
+    #[command(flatten)]
+    sources: SourceArguments,
+    /// End after this many messages [default: never].
+    #[arg(long, value_name = "N", value_parser = units::count)]
+    count: Option<u64>,
+    /// End after this time, 500ms or plain seconds [default: never].
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+}
+
+/// Records until it is ended. Fewer than `--count` came in time: exit status 1.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let taps = arguments.sources.open()?;
+    let recorder =
+        Recorder::create(&arguments.file).map_err(|error| explain(&arguments, &error))?;
+    eprintln!("recording {}", sources::names(&taps));
+    let mut recording = Running {
+        arguments: &arguments,
+        recorder,
+        sources: taps
+            .into_iter()
+            .map(|tap| Source::new(tap, &arguments))
+            .collect(),
+        seen: 0,
+    };
+    let copied = recording.copy();
+    let (seen, ended) = recording.end();
+    copied.and(ended)?;
+    match arguments.count.filter(|count| seen < *count) {
+        Some(count) if arguments.timeout.is_some() => Err(CommandError::failed(
+            format!("only {seen} of {count} came in time"),
+            "wait longer with --timeout; `taut status` shows which ports are busy",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// An interface or a bus with what is under way there.
+struct Source {
+    tap: Tap,
+    messages: Messages,
+}
+
+impl Source {
+    fn new(tap: Tap, arguments: &Arguments) -> Source {
+        let messages = Messages::new(&tap.name, tap.is_bus(), arguments.sources.ethertype);
+        Source { tap, messages }
+    }
+}
+
+/// A recording that is being made.
+struct Running<'a> {
+    arguments: &'a Arguments,
+    recorder: Recorder,
+    sources: Vec<Source>,
+    seen: u64,
+}
+
+impl Running<'_> {
+    fn copy(&mut self) -> Result<(), CommandError> {
+        let timeout = self.arguments.timeout;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        sources::stand_back();
+        let mut batch = Batch::default();
+        loop {
+            // Read before the last look, so that everything up to the deadline is seen.
+            let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            for (source, origin) in self.sources.iter_mut().zip(0..) {
+                let looked = source.tap.look(origin, &mut batch);
+                looked.map_err(|error: CaptureError| failed(&error))?;
+            }
+            let taps = self.sources.iter().map(|source| &source.tap);
+            let rest = sources::pause_after(taps, batch.len());
+            self.write(&mut batch)
+                .map_err(|error| explain(self.arguments, &error))?;
+            if is_over || self.is_full() || pause(rest).is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.arguments.count.is_some_and(|count| self.seen >= count)
+    }
+
+    fn write(&mut self, batch: &mut Batch) -> Result<(), RecordingError> {
+        let Self {
+            arguments,
+            recorder,
+            sources,
+            seen,
+        } = self;
+        let count = arguments.count.unwrap_or(u64::MAX);
+        batch.drain(|item, bytes| {
+            let Source { tap, messages } = &mut sources[item.origin as usize];
+            if !arguments.sources.wants(tap, bytes) {
+                return Ok(());
+            }
+            messages.take(item, bytes, |message| {
+                if *seen < count {
+                    recorder.write(&message)?;
+                    *seen += 1;
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Ends the file, with what was captured and missed in it.
+    fn end(mut self) -> (u64, Result<(), CommandError>) {
+        let lost: u64 = self
+            .sources
+            .iter_mut()
+            .map(|source| source.tap.lost())
+            .sum();
+        let incomplete: u64 = self
+            .sources
+            .iter()
+            .map(|source| source.messages.incomplete())
+            .sum();
+        let figures = [
+            ("messages", self.seen),
+            ("lost", lost),
+            ("incomplete", incomplete),
+        ];
+        let ended = self.recorder.finish(&figures);
+        eprintln!(
+            "{} recorded, {lost} lost, {incomplete} incomplete",
+            self.seen
+        );
+        (
+            self.seen,
+            ended.map_err(|error| explain(self.arguments, &error)),
+        )
+    }
+}
+
+fn explain(arguments: &Arguments, error: &RecordingError) -> CommandError {
+    CommandError::failed(
+        format!("{}: {error}", arguments.file.display()),
+        error.remedy(),
+    )
+}
