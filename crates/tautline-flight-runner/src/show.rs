@@ -1,11 +1,11 @@
 //! The schedule of the show: one flight for each variant, with loads and faults at the same moments.
 
 use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use tautline_partition::{Partition, PartitionConfig, PartitionError};
 use tautline_state::cpus::CpuList;
 use tautline_state::{StateError, TemporaryDirectory};
 use tautline_testbed::child::{allowed_cpus, tie};
-use tautline_testbed::interrupt::interrupted;
+use tautline_testbed::interrupt::{CleanUp, interrupted};
 use tautline_testbed::sys::monotonic_ns;
 
 use crate::part::{ControllerReport, ControllerSettings, Part};
@@ -209,9 +209,33 @@ impl Drop for Heart {
     }
 }
 
+/// Directory of a flight, for its bus and the loads' files. Removed when a signal ends the process too: stopping a
+/// load's disk may take longer than a signal gives.
+struct Home {
+    path: PathBuf,
+    _clean_up: CleanUp,
+    _directory: Arc<Mutex<Option<TemporaryDirectory>>>,
+}
+
+impl Home {
+    fn make() -> Result<Home, StateError> {
+        let directory = TemporaryDirectory::make("taut-flight")?;
+        let path = directory.path().to_owned();
+        let directory = Arc::new(Mutex::new(Some(directory)));
+        let shared = directory.clone();
+        let remove = move || drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
+        Ok(Home {
+            path,
+            _clean_up: CleanUp::new(remove),
+            _directory: directory,
+        })
+    }
+}
+
 /// Loads and faults that run beside a flight.
-#[derive(Default)]
 struct Beside {
+    /// Directory for the loads' files.
+    directory: PathBuf,
     load: Option<load::Running>,
     parts: Vec<Started>,
     phases: Vec<Phase>,
@@ -222,7 +246,7 @@ impl Beside {
     fn advance(&mut self, settings: &Settings, at: f64) -> Result<(), ShowError> {
         let (name, until) = match self.phases.len() {
             0 => {
-                self.load = Some(load_everything(settings)?);
+                self.load = Some(load_everything(settings, &self.directory)?);
                 ("combined load", STORM_AT)
             }
             1 => {
@@ -257,10 +281,10 @@ impl Beside {
     }
 }
 
-fn load_everything(settings: &Settings) -> Result<load::Running, ShowError> {
+fn load_everything(settings: &Settings, directory: &Path) -> Result<load::Running, ShowError> {
     let settings = load::Settings {
         worker_command: settings.worker_command.clone(),
-        directory: std::env::temp_dir(),
+        directory: directory.to_owned(),
         cpu_count: allowed_cpus()?.len(),
         size_mib_max: LOAD_MIB_MAX,
         external_tools: true,
@@ -281,9 +305,9 @@ fn partition(settings: &Settings, variant: Variant) -> Result<Option<Partition>,
 
 /// One flight.
 fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError> {
-    let directory = TemporaryDirectory::make("taut-flight")?;
+    let home = Home::make()?;
     let means = match variant.has_bus() {
-        true => Means::Bus(directory.path().join("bus")),
+        true => Means::Bus(home.path.join("bus")),
         false => Means::sockets()?,
     };
     // First: the world and the loads are to be outside.
@@ -306,7 +330,12 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
     let mut controller = Started::part(settings, &controller)?;
     let to_controller = controller.child.stdin.take();
     let heart = Heart::start(means);
-    let mut beside = Beside::default();
+    let mut beside = Beside {
+        directory: home.path.clone(),
+        load: None,
+        parts: Vec::new(),
+        phases: Vec::new(),
+    };
     let world = watch(settings, &world, &mut beside)?;
     let report = report(&controller, to_controller)?;
     drop(heart);
