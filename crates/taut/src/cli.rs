@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     bench, capture, completions, demo, doctor, echo, experiment, flight, guest, init, neigh, node,
-    partition, ping, record, recv, replay, send, smooth, status, task, vbus,
+    partition, ping, record, recv, replay, send, serve, smooth, status, task, top, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -52,6 +52,10 @@ pub enum Command {
     Smooth(smooth::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
+    /// Show nodes, ports, tasks and everything else that runs here, again and again.
+    Top(top::Arguments),
+    /// Show the same as a page that updates by itself, and as metrics for Prometheus.
+    Serve(serve::Arguments),
     /// Answer the messages of `taut ping`.
     Echo(echo::Arguments),
     /// Measure round trips to a node that runs `taut echo`.
@@ -180,6 +184,8 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Neigh(arguments) => neigh::run(arguments),
         Command::Smooth(arguments) => smooth::run(arguments),
         Command::Status(arguments) => status::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),
         Command::Send(arguments) => send::run(arguments),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 17] = [
+const CRATES: [(&str, &[&str]); 18] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
@@ -38,6 +38,20 @@ const CRATES: [(&str, &[&str]); 17] = [
             "tautline-partition",
             "tautline-report",
             "tautline-state",
+            "tautline-testbed",
+        ],
+    ),
+    (
+        "tautline-watch",
+        &[
+            "tautline",
+            "tautline-guest",
+            "tautline-lab",
+            "tautline-partition",
+            "tautline-report",
+            "tautline-smoother",
+            "tautline-state",
+            "tautline-tasks",
             "tautline-testbed",
         ],
     ),
@@ -93,6 +107,7 @@ const CRATES: [(&str, &[&str]); 17] = [
             "tautline-state",
             "tautline-tasks",
             "tautline-testbed",
+            "tautline-watch",
         ],
     ),
 ];

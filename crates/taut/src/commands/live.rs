@@ -29,6 +29,23 @@ pub struct LiveArguments {
 }
 
 impl LiveArguments {
+    /// Whether somebody sits before it: a terminal on both sides, and no other wish.
+    pub fn is_interactive(&self) -> bool {
+        let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        has_terminal && !self.once && self.json.path().is_none()
+    }
+
+    /// Time between two looks.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// The same, printed once where no terminal shows it and nobody asks for lines of JSON.
+    pub fn once_if_piped(mut self) -> Self {
+        self.once |= !io::stdout().is_terminal() && self.json.path().is_none();
+        self
+    }
+
     /// Prints what `look` returns after each interval, as a line of JSON and as text, until it is ended.
     pub fn run(
         &self,

@@ -42,6 +42,11 @@ pub(crate) fn browse(page: &Path, profile: &Path) -> Option<String> {
 
 /// The same, with options of the browser's.
 pub(crate) fn browse_with(options: &[&str], page: &Path, profile: &Path) -> Option<String> {
+    browse_url(options, &format!("file://{}", page.display()), profile)
+}
+
+/// The same, of a page by its address.
+pub(crate) fn browse_url(options: &[&str], url: &str, profile: &Path) -> Option<String> {
     let browser = Command::new("chromium")
         .args(options)
         .args([
@@ -52,7 +57,7 @@ pub(crate) fn browse_with(options: &[&str], page: &Path, profile: &Path) -> Opti
             "--dump-dom",
         ])
         .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}", page.display()))
+        .arg(url)
         .stdin(Stdio::null())
         .output();
     let Ok(output) = browser else {

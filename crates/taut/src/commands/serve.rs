@@ -1,0 +1,94 @@
+//! `taut serve`: the live view as a page, and metrics for Prometheus.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tautline_watch::serve::{self, Options};
+
+use crate::cli::{self, CommandError};
+
+/// Bytes of a token that is made here; twice as many characters.
+const TOKEN_BYTES: usize = 16;
+/// Least characters of a token from a file. Lower: it can be guessed over a network. Higher: none.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// Arguments of `taut serve`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where to listen; beyond loopback, requests need a token.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// File whose first line is the token that requests need [default: none on loopback, else one is made and printed].
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Name by which browsers may call this server, beside its addresses and localhost; may be given again.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Result of `taut lab run --json=FILE` whose verdict is shown.
+    #[arg(long, value_name = "FILE")]
+    lab: Option<PathBuf>,
+}
+
+/// Serves until it is ended.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let token = match &arguments.token_file {
+        Some(path) => Some(token_of(path)?),
+        None if arguments.listen.ip().is_loopback() => None,
+        None => Some(new_token()?),
+    };
+    let is_printed = arguments.token_file.is_none();
+    let shown = token.clone().filter(|_| is_printed);
+    let options = Options {
+        listen: arguments.listen,
+        names: arguments.hosts,
+        token,
+        lab: arguments.lab,
+    };
+    let ready = |address: SocketAddr| {
+        let query = shown.map_or_else(String::new, |token| format!("?token={token}"));
+        // A reader that has gone away is no reason to end.
+        let _ = cli::print(&format!("http://{address}/{query}\n"));
+    };
+    let listen = options.listen;
+    serve::run(options, ready).map_err(|error| {
+        CommandError::failed(
+            format!("cannot serve on {listen}: {error}"),
+            "choose another port with --listen 127.0.0.1:PORT, or 0 for a free one",
+        )
+    })
+}
+
+fn token_of(path: &std::path::Path) -> Result<String, CommandError> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        CommandError::failed(
+            format!("cannot read {}: {error}", path.display()),
+            "name a file with a token in its first line",
+        )
+    })?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if token.len() < TOKEN_CHARS_MIN || !token.bytes().all(is_token) {
+        return Err(CommandError::usage(
+            format!("{} has no token in its first line", path.display()),
+            format!(
+                "write {TOKEN_CHARS_MIN} letters or digits or more: openssl rand -hex 16 > {}",
+                path.display()
+            ),
+        ));
+    }
+    Ok(token.to_owned())
+}
+
+fn new_token() -> Result<String, CommandError> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match filled {
+        Ok(TOKEN_BYTES) => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        _ => Err(CommandError::failed(
+            "the kernel gives no random bytes",
+            "name a token with --token-file",
+        )),
+    }
+}

@@ -1,0 +1,19 @@
+//! Live view of a machine: its nodes and ports, tasks, partitions, smoother, buses and guests, from counters that they
+//! keep anyway.
+//!
+//! A [`Look`] is everything that a user may see at one moment; [`rows`] makes lines of two looks, with rates between
+//! them. [`top`] shows the lines in a terminal, [`serve`] as a page and as metrics.
+//!
+//! It is not `taut status`, which shows all that one node says, and it keeps nothing: what was before the first look is
+//! not known.
+
+mod column;
+mod look;
+mod other_rows;
+mod peers;
+mod row;
+pub mod serve;
+pub mod top;
+
+pub use look::{Look, Node, NodeFigures, Peer, Port, Run, Wishes};
+pub use row::{Key, Kind, Row, Spread, rows};

@@ -1,0 +1,102 @@
+//! One line looked into: its latencies, its peers, and every counter that the node tells.
+
+use serde_json::Value;
+use tautline_report::text::plain;
+
+use crate::column::{short, time};
+use crate::look::{Look, NodeFigures, Peer};
+use crate::peers::peer_name;
+use crate::row::{Kind, NAME_CHARS_MAX, Row, Spread, all_ports, node_place};
+
+/// Lines about a row.
+pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
+    let mut lines = vec![format!("{} {}", row.key.kind.name(), row.name)];
+    if let Some(process) = row.process {
+        lines[0] += &format!(", process {process}");
+    }
+    lines.extend(row.state.clone());
+    if let Some(per_second) = row.per_second {
+        let bytes = short(row.bytes_per_second.unwrap_or(0.0));
+        lines.push(format!("{} messages/s, {bytes} B/s", short(per_second)));
+    }
+    if row.age_ns.is_some() || row.valid.is_some() {
+        let valid = match row.valid {
+            Some(true) => ", valid",
+            Some(false) => ", not valid",
+            None => "",
+        };
+        lines.push(format!("age {}{valid}", time(row.age_ns)));
+    }
+    lines.push(spread_line("last interval", row.recent));
+    lines.push(spread_line("since start ", row.ever));
+    let counts = [row.lost, row.full, row.refused].map(|count| short(count as f64));
+    lines.push(format!(
+        "lost {}, full {}, refused {}",
+        counts[0], counts[1], counts[2]
+    ));
+    let node = look
+        .nodes
+        .iter()
+        .find(|node| node_place(&node.status) == row.key.place);
+    if let Some(node) = node {
+        let said = match row.key.kind {
+            Kind::Port | Kind::UdpPort => {
+                lines.extend(peers(&node.status, row));
+                let list = if row.key.kind == Kind::Port {
+                    "ports"
+                } else {
+                    "udp_ports"
+                };
+                let ports = node.said[list].as_array().into_iter().flatten();
+                ports
+                    .into_iter()
+                    .find(|port| port["number"] == row.key.number)
+            }
+            _ => Some(&node.said),
+        };
+        lines.push(String::new());
+        lines.extend(said.into_iter().flat_map(counters));
+    }
+    lines
+}
+
+fn spread_line(when: &str, spread: Spread) -> String {
+    let [p50, p99, max] = [spread.p50_ns, spread.p99_ns, spread.max_ns].map(time);
+    format!("{when}: p50 {p50}, p99 {p99}, max {max}")
+}
+
+fn peers(node: &NodeFigures, row: &Row) -> Vec<String> {
+    let is_meant = |number: u16| u32::from(number) == row.key.number;
+    let mut ports = all_ports(node);
+    let port = ports.find(|(kind, port)| *kind == row.key.kind && is_meant(port.number));
+    let line = |peer: &Peer| {
+        let name = plain(peer_name(node, &peer.address), NAME_CHARS_MAX);
+        format!(
+            "from {name} port {}: {} received, {} lost, {} twice, {} restarts",
+            peer.port, peer.received, peer.lost, peer.duplicates, peer.restarts
+        )
+    };
+    port.map(|(_, port)| port.peers.iter().map(line).collect())
+        .unwrap_or_default()
+}
+
+/// Words of a node about itself or a port, a line for each figure that is not a list of things with lines of their
+/// own.
+fn counters(said: &Value) -> Vec<String> {
+    let told = said.as_object().into_iter().flatten();
+    let told = told.filter(|(key, _)| {
+        !matches!(
+            key.as_str(),
+            "ports" | "udp_ports" | "peers" | "latency" | "number"
+        )
+    });
+    let line = |(key, value): (&String, &Value)| {
+        let value = match value {
+            Value::String(text) => text.clone(),
+            Value::Null => "–".to_owned(),
+            other => other.to_string(),
+        };
+        format!("{}: {value}", plain(key, NAME_CHARS_MAX))
+    };
+    told.map(line).collect()
+}
