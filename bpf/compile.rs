@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Headers beside the programs.
-const HEADERS: [&str; 7] = [
+const HEADERS: [&str; 9] = [
     "tautline.h",
+    // Included by the demux for traffic control.
+    "demux.bpf.c",
     "fragment.bpf.h",
+    "hook.bpf.h",
     "ip.bpf.h",
     "load.bpf.h",
     "node.bpf.h",

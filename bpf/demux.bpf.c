@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The demux: decides whose frame this is and puts it there, no more. It runs in the driver's poll
- * (XDP), copies once, into the memory of the port's own process, and stamps the arrival. Everything
+ * (XDP) or at traffic control (hook.bpf.h), copies once, into the memory of the port's own process, and stamps the arrival. Everything
  * that is not ours passes to Linux untouched.
  *
  * It is not a protocol stack: no reassembly, no reply, no waiting. Work per frame is bounded by the
@@ -327,7 +327,7 @@ static __always_inline bool is_policed(struct tl_control *control, __u64 now)
 }
 
 /* Copies header and payload into the slot: the one copy of a receive. */
-static __always_inline void fill(struct xdp_md *ctx, struct tl_slot *slot, const struct frame *frame,
+static __always_inline void fill(struct tl_context *ctx, struct tl_slot *slot, const struct frame *frame,
 				 __u32 length, __u64 now)
 {
 	slot->arrival_ns = now;
@@ -344,7 +344,7 @@ static __always_inline void fill(struct xdp_md *ctx, struct tl_slot *slot, const
 		slot->source = TL_SOURCE_VOID; /* the consumer skips it */
 }
 
-static __always_inline void push(struct xdp_md *ctx, void *memory, struct tl_control *control,
+static __always_inline void push(struct tl_context *ctx, void *memory, struct tl_control *control,
 				 const struct frame *frame, __u32 class, __u32 length, __u64 now)
 {
 	__u32 depth = control->identity.depth;
@@ -381,7 +381,7 @@ static __always_inline void push(struct xdp_md *ctx, void *memory, struct tl_con
 	__sync_fetch_and_add(&control->producer.contended, 1);
 }
 
-static __always_inline void write(struct xdp_md *ctx, void *memory, struct tl_control *control,
+static __always_inline void write(struct tl_context *ctx, void *memory, struct tl_control *control,
 				  struct tl_peer *peer, __u32 source, const struct frame *frame,
 				  __u32 length, __u64 now)
 {
@@ -455,7 +455,7 @@ static __always_inline void ring_if_wanted(struct tl_control *control, __u32 por
 		ring(control, port);
 }
 
-static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame)
+static __always_inline int deliver(struct tl_context *ctx, const struct frame *frame)
 {
 	const struct tl_header *header = frame->header;
 	__u32 port = bpf_ntohs(header->destination_port);
@@ -475,18 +475,18 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 	memory = bpf_map_lookup_elem(&ports, &port);
 	if (!memory)
 		/* Perhaps another process of this host has it, on a packet socket. */
-		return count(TL_NO_PORT, XDP_PASS);
+		return count(TL_NO_PORT, TL_PASS);
 	control = bpf_map_lookup_elem(memory, &element);
 	if (!control)
-		return count(TL_NO_PORT, XDP_PASS);
+		return count(TL_NO_PORT, TL_PASS);
 	now = bpf_ktime_get_ns();
 	if (is_policed(control, now))
-		return XDP_DROP;
+		return TL_TAKEN;
 	sources = control->identity.sources;
 	if (sources > 1)
 		cells = source_place(control, frame->source, source_port, sources);
 	if (cells < 0)
-		return XDP_DROP;
+		return TL_TAKEN;
 	if (control->identity.kind == TL_KIND_QUEUING) {
 		push(ctx, memory, control, frame, class, length, now);
 	} else if (unfit) {
@@ -501,30 +501,30 @@ static __always_inline int deliver(struct xdp_md *ctx, const struct frame *frame
 			     tracked_peer(memory, control, frame->source, source_port);
 	if (peer)
 		record_loss(peer, sequence);
-	return XDP_DROP;
+	return TL_TAKEN;
 }
 
 /* Ours from here on: checked, then delivered or counted. `available`: bytes after the outer headers
  * that belong to us, padding not among them in the UDP form.
  */
-static __always_inline int accept(struct xdp_md *ctx, void *data, void *data_end, struct frame *frame,
+static __always_inline int accept(struct tl_context *ctx, void *data, void *data_end, struct frame *frame,
 				  __u32 available, __u32 udp_port)
 {
 	struct tl_header *header = data + frame->header_offset;
 	int wrong;
 
 	if (available < TL_HEADER_BYTES || (void *)(header + 1) > data_end)
-		return count(TL_TRUNCATED, XDP_DROP);
+		return count(TL_TRUNCATED, TL_TAKEN);
 	wrong = check_header(header, available - TL_HEADER_BYTES);
 	if (wrong >= 0)
-		return count(wrong, XDP_DROP);
+		return count(wrong, TL_TAKEN);
 	if (udp_port && udp_port != bpf_ntohs(header->destination_port))
-		return count(TL_PORT_MISMATCH, XDP_DROP);
+		return count(TL_PORT_MISMATCH, TL_TAKEN);
 	frame->header = header;
 	return deliver(ctx, frame);
 }
 
-static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void *data_end,
+static __always_inline int accept_ethernet(struct tl_context *ctx, void *data, void *data_end,
 					   const struct ethhdr *ethernet, __u32 offset)
 {
 	struct frame frame = {
@@ -536,10 +536,10 @@ static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void 
 	__u32 bytes = first_bytes(data, data_end);
 
 	if (ethernet->h_source[0] & 1)
-		return count(TL_INVALID_SOURCE, XDP_DROP);
+		return count(TL_INVALID_SOURCE, TL_TAKEN);
 	if ((void *)(header + 1) <= data_end &&
 	    bytes < offset + TL_HEADER_BYTES + bpf_ntohs(header->length))
-		bytes = bpf_xdp_get_buff_len(ctx);
+		bytes = frame_bytes(ctx);
 	return accept(ctx, data, data_end, &frame, bytes - offset, 0);
 }
 
@@ -549,7 +549,7 @@ static __always_inline int accept_ethernet(struct xdp_md *ctx, void *data, void 
 /* The UDP checksum is not verified: a frame from the other end of a virtual link may carry only the
  * pseudo-header's sum, and summing a full frame here would cost more than all the rest.
  */
-static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data_end,
+static __always_inline int accept_udp(struct tl_context *ctx, void *data, void *data_end,
 				      const struct ethhdr *ethernet, __u32 offset)
 {
 	struct frame frame = {};
@@ -563,35 +563,35 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 		return plain;
 	if ((void *)(ip + 1) > data_end || ip->protocol != IPPROTO_UDP || ip->version != 4 ||
 	    ip->daddr != config.ip || ip_fragment(ip))
-		return XDP_PASS;
+		return TL_PASS;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
 	if (header_bytes < sizeof(*ip) || packet_bytes < header_bytes + 2 * sizeof(udp->dest))
-		return XDP_PASS;
+		return TL_PASS;
 	/* Asking for the length of a frame in several buffers is a call, seldom needed. */
 	if (offset + packet_bytes > first_bytes(data, data_end) &&
-	    offset + packet_bytes > bpf_xdp_get_buff_len(ctx))
-		return XDP_PASS;
+	    offset + packet_bytes > frame_bytes(ctx))
+		return TL_PASS;
 	packet_bytes -= header_bytes;
 	udp = (void *)ip + header_bytes;
 	if ((void *)&udp->len > data_end)
-		return XDP_PASS;
+		return TL_PASS;
 	port = bpf_ntohs(udp->dest);
 	if (port <= TL_UDP_PORT_BASE || port > TL_UDP_PORT_BASE + TL_PORT_MAX)
-		return XDP_PASS;
+		return TL_PASS;
 	port -= TL_UDP_PORT_BASE;
 	/* A port that this node has not opened stays with Linux, whatever the datagram holds. */
 	if (!bpf_map_lookup_elem(&ports, &port) || !is_undamaged(ip, ip->ihl, data_end))
-		return XDP_PASS;
+		return TL_PASS;
 	if (ethernet->h_source[0] & 1)
-		return count(TL_INVALID_SOURCE, XDP_DROP);
+		return count(TL_INVALID_SOURCE, TL_TAKEN);
 	if (packet_bytes < 6 || (void *)&udp->check > data_end)
-		return count(TL_TRUNCATED, XDP_DROP);
+		return count(TL_TRUNCATED, TL_TAKEN);
 	udp_bytes = bpf_ntohs(udp->len);
 	if (udp_bytes > packet_bytes)
-		return count(TL_LENGTH_BEYOND_FRAME, XDP_DROP);
+		return count(TL_LENGTH_BEYOND_FRAME, TL_TAKEN);
 	if (udp_bytes < sizeof(*udp))
-		return count(TL_TRUNCATED, XDP_DROP);
+		return count(TL_TRUNCATED, TL_TAKEN);
 	__builtin_memcpy(address, &ip->saddr, 4);
 	__builtin_memcpy(address + 4, &udp->source, 2);
 	frame.source = source_word(address, TL_SOURCE_UDP);
@@ -599,7 +599,7 @@ static __always_inline int accept_udp(struct xdp_md *ctx, void *data, void *data
 	return accept(ctx, data, data_end, &frame, udp_bytes - sizeof(*udp), port);
 }
 
-static __always_inline int demux(struct xdp_md *ctx)
+static __always_inline int demux(struct tl_context *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -608,39 +608,97 @@ static __always_inline int demux(struct xdp_md *ctx)
 	__be16 type;
 
 	if ((void *)(ethernet + 1) > data_end)
-		return XDP_PASS;
+		return TL_PASS;
 	type = ethernet->h_proto;
 	if (type == bpf_htons(TPID_8021Q)) {
 		__be16 *tag = data + offset;
 
 		/* VLAN 0 is a priority tag on untagged traffic; any other VLAN is not this node's. */
 		if ((void *)(tag + 2) > data_end || tag[0] & bpf_htons(0x0fff))
-			return XDP_PASS;
+			return TL_PASS;
 		type = tag[1];
 		offset += 4;
 	}
 	if (type != config.ethertype && (type != bpf_htons(ETH_P_IP) || !config.ip))
-		return XDP_PASS;
+		return TL_PASS;
 	if (!is_for_us(ethernet->h_dest))
-		return XDP_PASS;
+		return TL_PASS;
 	if (type == config.ethertype)
 		return accept_ethernet(ctx, data, data_end, ethernet, offset);
 	return accept_udp(ctx, data, data_end, ethernet, offset);
 }
 
 /* Frames that go on to Linux are seen there by whoever captures. */
-static __always_inline int demux_and_copy(struct xdp_md *ctx)
+static __always_inline int demux_and_copy(struct tl_context *ctx)
 {
 	int verdict = demux(ctx);
 
-	if (verdict != XDP_PASS)
+	if (verdict != TL_PASS)
 		copy_if_wanted(ctx, TL_TAP_RECEIVED);
 	return verdict;
 }
 
+#ifdef TL_AT_TRAFFIC_CONTROL
+
+/* Bytes that the demux reads in place: Ethernet with a tag, IPv4 with options, UDP, our header. */
+#define TL_HEADERS_BYTES_MAX (sizeof(struct ethhdr) + 4 + 60 + sizeof(struct udphdr) + TL_HEADER_BYTES)
+
+/* Whether a frame, of which the Ethernet and IPv4 headers can be read, may be ours. */
+static __always_inline bool may_be_ours(const struct ethhdr *ethernet)
+{
+	const struct iphdr *ip = (void *)(ethernet + 1);
+
+	if (ethernet->h_proto == config.ethertype)
+		return true;
+	return ethernet->h_proto == bpf_htons(ETH_P_IP) && config.ip && ip->protocol == IPPROTO_UDP;
+}
+
+/* Has the headers in one piece. Drivers may leave them in parts of a packet buffer; joining costs a copy, so it is not
+ * done to frames that cannot be ours.
+ */
+static __always_inline void join_headers(struct tl_context *ctx)
+{
+	const __u32 readable = sizeof(struct ethhdr) + sizeof(struct iphdr);
+	__u32 wanted = ctx->len < TL_HEADERS_BYTES_MAX ? ctx->len : TL_HEADERS_BYTES_MAX;
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+
+	if (first_bytes(data, data_end) >= wanted)
+		return;
+	if (data + readable <= data_end && !may_be_ours(data))
+		return;
+	bpf_skb_pull_data(ctx, wanted);
+}
+
+/* Whether the tag that the kernel has taken out of the frame makes it somebody else's: as in demux(), one priority tag
+ * is all that a frame of ours may have.
+ */
+static __always_inline bool has_foreign_tag(const struct tl_context *ctx)
+{
+	const __be16 tag = bpf_htons(TPID_8021Q);
+
+	if (!ctx->vlan_present)
+		return false;
+	return ctx->vlan_proto != tag || ctx->vlan_tci & 0x0fff || ctx->protocol == tag;
+}
+
+/* For traffic control, where virtual interfaces have a packet buffer anyway. Several frames in one buffer are passed
+ * on: they are TCP's, or from a sender who let the kernel cut a datagram into several (UDP_SEGMENT).
+ */
+SEC("classifier")
+int tautline_tc(struct tl_context *ctx)
+{
+	if (ctx->gso_size || has_foreign_tag(ctx))
+		return TL_PASS;
+	join_headers(ctx);
+	return demux_and_copy(ctx);
+}
+
+#else
+
 /* For native mode: drivers with a large MTU hand over frames in parts. */
 SEC("xdp.frags")
-int tautline_demux(struct xdp_md *ctx)
+int tautline_demux(struct tl_context *ctx)
 {
 	return demux_and_copy(ctx);
 }
@@ -649,7 +707,9 @@ int tautline_demux(struct xdp_md *ctx)
  * does so faster than it makes a frame in parts.
  */
 SEC("xdp")
-int tautline_linear(struct xdp_md *ctx)
+int tautline_linear(struct tl_context *ctx)
 {
 	return demux_and_copy(ctx);
 }
+
+#endif

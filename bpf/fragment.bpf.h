@@ -134,7 +134,7 @@ static __always_inline bool note_flow(struct tl_flow_set *set, __u64 key, __u64 
 }
 
 /* A copy for the case that the first is ours. */
-static __always_inline void hold_out_of_order(struct xdp_md *ctx, const struct tl_udp_head *head, __u64 source,
+static __always_inline void hold_out_of_order(struct tl_context *ctx, const struct tl_udp_head *head, __u64 source,
 				       __u32 offset, __u64 now)
 {
 	/* The address is the first half of the word, whatever the order of bytes. */
@@ -187,7 +187,7 @@ static __always_inline bool has_out_of_order(__be32 source, __u64 now)
  *
  * Not static, so that the verifier looks at it once and not on every way to it, and away from whole datagrams.
  */
-__noinline int place_fragment(struct xdp_md *ctx, __u64 source, __u64 fragment, __u32 offset,
+__noinline int place_fragment(struct tl_context *ctx, __u64 source, __u64 fragment, __u32 offset,
 			      int port_place)
 {
 	struct tl_udp_head head = {
@@ -225,7 +225,7 @@ __noinline int place_fragment(struct xdp_md *ctx, __u64 source, __u64 fragment, 
 /* The same for a packet whose first bytes are there, with `bytes` after its header, from `offset` on. `fragment`: as
  * ip_fragment says. `place`: of the port that a first one names, 0 for Linux's.
  */
-static __always_inline int whose_fragment(struct xdp_md *ctx, const struct iphdr *ip, __u32 bytes,
+static __always_inline int whose_fragment(struct tl_context *ctx, const struct iphdr *ip, __u32 bytes,
 					  __u16 fragment, __u32 offset, __u32 place)
 {
 	__u64 packed = (__u64)bpf_htons(bytes) << 48 | (__u64)(ip->tos >> 5) << 32 |

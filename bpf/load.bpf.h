@@ -8,6 +8,7 @@
 #include <linux/bpf.h>
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
+#include "hook.bpf.h"
 
 /* Bytes of the frame that are in its first buffer. The asm line keeps clang from subtracting halves of the
  * addresses, which the verifier refuses.
@@ -26,7 +27,7 @@ static __always_inline __u32 first_bytes(const void *data, const void *data_end)
  * does not raise a lower bound there, so the bounds of `length - 1` are tested; the asm lines keep clang from
  * folding that back into `length`.
  */
-static __always_inline bool load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 length,
+static __always_inline bool load_bytes(struct tl_context *ctx, __u32 offset, void *to, __u32 length,
 				       __u32 max)
 {
 	__u32 last = length - 1;
@@ -35,7 +36,7 @@ static __always_inline bool load_bytes(struct xdp_md *ctx, __u32 offset, void *t
 	if (last >= max)
 		return false;
 	asm volatile("" : "+r"(last));
-	return bpf_xdp_load_bytes(ctx, offset, to, last + 1) == 0;
+	return copy_from_frame(ctx, offset, to, last + 1) == 0;
 }
 
 #endif

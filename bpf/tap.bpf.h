@@ -22,7 +22,7 @@ struct {
 } tap SEC(".maps");
 
 /* Copies a frame into the ring. Not static, so that the verifier looks at it once. */
-__noinline int copy_to_tap(struct xdp_md *ctx, __u32 way)
+__noinline int copy_to_tap(struct tl_context *ctx, __u32 way)
 {
 	struct tl_tap_control *control;
 	struct tl_tap_slot *slot;
@@ -46,7 +46,7 @@ __noinline int copy_to_tap(struct xdp_md *ctx, __u32 way)
 	/* Another writer is in there, a whole round behind. The reader sees that this frame is missing. */
 	if (turn & TL_TAP_BUSY || __sync_val_compare_and_swap(&slot->turn, turn, TL_TAP_BUSY) != turn)
 		return 0;
-	length = bpf_xdp_get_buff_len(ctx);
+	length = frame_bytes(ctx);
 	kept = length < TL_TAP_BYTES ? length : TL_TAP_BYTES;
 	slot->time_ns = now;
 	slot->length = length;
@@ -59,7 +59,7 @@ __noinline int copy_to_tap(struct xdp_md *ctx, __u32 way)
 }
 
 /* After everything else has been done with a frame: nobody waits for the copy. */
-static __always_inline void copy_if_wanted(struct xdp_md *ctx, __u32 way)
+static __always_inline void copy_if_wanted(struct tl_context *ctx, __u32 way)
 {
 	__u32 zero = 0;
 	struct tl_tap_control *control = bpf_map_lookup_elem(&tap, &zero);

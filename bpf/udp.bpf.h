@@ -12,10 +12,10 @@
 
 #include "fragment.bpf.h"
 
-#define TL_NOT_PLAIN (-1)
+#define TL_NOT_PLAIN (-2)
 #define TL_DELIVER (-2)
 
-static __always_inline int deliver_plain(struct xdp_md *ctx, __u32 place, const struct frame *frame)
+static __always_inline int deliver_plain(struct tl_context *ctx, __u32 place, const struct frame *frame)
 {
 	__u32 length = bpf_ntohs(frame->plain->length);
 	__u32 element = 0;
@@ -25,19 +25,19 @@ static __always_inline int deliver_plain(struct xdp_md *ctx, __u32 place, const 
 
 	/* Closed a moment ago. */
 	if (!memory)
-		return XDP_PASS;
+		return TL_PASS;
 	control = bpf_map_lookup_elem(memory, &element);
 	if (!control)
-		return XDP_PASS;
+		return TL_PASS;
 	now = bpf_ktime_get_ns();
 	if (is_policed(control, now))
-		return XDP_DROP;
+		return TL_TAKEN;
 	if (length > TL_SLOT_PAYLOAD_BYTES)
 		__sync_fetch_and_add(&control->producer.unfit, 1);
 	else
 		push(ctx, memory, control, frame, frame->plain->priority, length, now);
 	ring_if_wanted(control, place);
-	return XDP_DROP;
+	return TL_TAKEN;
 }
 
 /* RFC 768. `bytes`: of the IP packet after its header. */
@@ -48,12 +48,12 @@ static __always_inline int check_datagram(void *data_end, const struct iphdr *ip
 	__u32 udp_bytes;
 
 	if (bytes < sizeof(*udp) || (const void *)(udp + 1) > data_end)
-		return count(TL_TRUNCATED, XDP_DROP);
+		return count(TL_TRUNCATED, TL_TAKEN);
 	udp_bytes = bpf_ntohs(udp->len);
 	if (udp_bytes < sizeof(*udp))
-		return count(TL_TRUNCATED, XDP_DROP);
+		return count(TL_TRUNCATED, TL_TAKEN);
 	if (udp_bytes > bytes)
-		return count(TL_LENGTH_BEYOND_FRAME, XDP_DROP);
+		return count(TL_LENGTH_BEYOND_FRAME, TL_TAKEN);
 	head->length = bpf_htons(udp_bytes - sizeof(*udp));
 	head->checksum = udp->check;
 	frame->header_offset += sizeof(*udp);
@@ -62,7 +62,7 @@ static __always_inline int check_datagram(void *data_end, const struct iphdr *ip
 }
 
 /* RFC 791. The place of the port that a fragment belongs to, or 0. Of a first one, `place` is its port's. */
-static __always_inline __u32 check_fragment(struct xdp_md *ctx, const struct iphdr *ip, __u32 bytes,
+static __always_inline __u32 check_fragment(struct tl_context *ctx, const struct iphdr *ip, __u32 bytes,
 					    __u16 fragment, struct tl_udp_head *head,
 					    struct frame *frame, __u32 place)
 {
@@ -135,7 +135,7 @@ static __always_inline void read_news(const struct tl_udp_table *table, void *da
 }
 
 /* The verdict, or TL_NOT_PLAIN for what the rest of the demux may look at. */
-static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *data_end,
+static __always_inline int accept_plain(struct tl_context *ctx, void *data, void *data_end,
 					const struct ethhdr *ethernet, __u32 offset)
 {
 	const struct tl_udp_table *table = udp_table();
@@ -158,7 +158,7 @@ static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *da
 		return TL_NOT_PLAIN;
 	/* Asking for the length of a frame in several buffers is a call, seldom needed. */
 	if (offset + packet_bytes > first_bytes(data, data_end) &&
-	    offset + packet_bytes > bpf_xdp_get_buff_len(ctx))
+	    offset + packet_bytes > frame_bytes(ctx))
 		return TL_NOT_PLAIN;
 	packet_bytes -= header_bytes;
 	offset += header_bytes;
@@ -183,7 +183,7 @@ static __always_inline int accept_plain(struct xdp_md *ctx, void *data, void *da
 	if (!is_undamaged(ip, ip->ihl, data_end))
 		return TL_NOT_PLAIN;
 	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
-		return place ? count(TL_INVALID_SOURCE, XDP_DROP) : TL_NOT_PLAIN;
+		return place ? count(TL_INVALID_SOURCE, TL_TAKEN) : TL_NOT_PLAIN;
 	if (fragment) {
 		place = check_fragment(ctx, ip, packet_bytes, fragment, &head, &frame, place);
 		if (!place)

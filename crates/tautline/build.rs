@@ -4,5 +4,5 @@
 mod bpf;
 
 fn main() {
-    bpf::compile_all(&["demux", "send", "xsk"]);
+    bpf::compile_all(&["demux", "demux_tc", "send", "xsk"]);
 }

@@ -350,9 +350,12 @@ fn xdp_mode(text: Spanned<String>) -> Result<XdpMode, Wrong> {
     match text.get_ref().as_str() {
         "native" => Ok(XdpMode::Native),
         "generic" => Ok(XdpMode::Generic),
+        "tc" => Ok(XdpMode::Tc),
         other => Err((
             text.span(),
-            format!("`{other}` is not a mode of link xdp; expected \"native\" or \"generic\""),
+            format!(
+                "`{other}` is not a mode of link xdp; expected \"native\", \"generic\" or \"tc\""
+            ),
         )),
     }
 }

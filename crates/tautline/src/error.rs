@@ -209,7 +209,7 @@ impl OpenError {
                 "end that process, or have several share the interface through a control process (taut node run)"
             }
             Self::XdpTaken { .. } => {
-                "detach that program (ip link set dev INTERFACE xdp off), or use link = \"packet\""
+                "detach that program (ip link set dev INTERFACE xdp off), or run beside it with xdp_mode = \"tc\" (Linux 6.6) or link = \"packet\""
             }
             Self::ControlRefused { .. } => {
                 "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or ask for link = \"udp\" by name"

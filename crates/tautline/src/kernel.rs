@@ -41,10 +41,11 @@ impl Feature {
 }
 
 const PACKET: &str = "link `packet`";
+const TCX: &str = "BPF links at traffic control (tcx)";
 
 /// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
 /// the release that has all.
-pub const FEATURES: [Feature; 11] = [
+pub const FEATURES: [Feature; 12] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
@@ -86,6 +87,13 @@ pub const FEATURES: [Feature; 11] = [
         used_by: "link `xdp`: waking a receiver; link `xsk`: news of datagrams",
         instead: PACKET,
         probe: || is_map_supported(MapType::RingBuf).map_err(|error| error.io_error),
+    },
+    Feature {
+        name: TCX,
+        since: "6.6",
+        used_by: "mode `tc` of link `xdp`",
+        instead: "native or generic mode",
+        probe: || tried(bpf::tcx_programs(1)), // loopback, the first interface of every namespace
     },
     Feature {
         name: "maps bound to a program",
@@ -130,6 +138,13 @@ pub(crate) fn missing_for_xdp() -> Option<&'static Feature> {
         .iter()
         .filter(|feature| feature.is_needed_by_xdp())
         .find(|feature| matches!(feature.is_there(), Ok(false)))
+}
+
+/// The same for its mode `tc`.
+pub(crate) fn missing_for_tc() -> Option<&'static Feature> {
+    let is_missing =
+        |feature: &&Feature| feature.name == TCX && matches!(feature.is_there(), Ok(false));
+    FEATURES.iter().find(is_missing)
 }
 
 fn helper(helper: BpfHelper) -> io::Result<bool> {

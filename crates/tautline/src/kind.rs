@@ -42,7 +42,7 @@ impl std::fmt::Display for LinkKind {
     }
 }
 
-/// Where in the driver the demux runs.
+/// Hook that the demux runs at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum XdpMode {
@@ -50,15 +50,22 @@ pub enum XdpMode {
     Native,
     /// After that: works with every driver, costs the allocation of a packet.
     Generic,
+    /// After that, at traffic control (tcx): leaves ordinary traffic its offloads, and programs of others their place.
+    /// Needs Linux 6.6.
+    Tc,
 }
 
 impl XdpMode {
+    /// All of them, in the order in which a node tries them.
+    pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Tc];
+
     /// The name in configuration and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
             Self::Generic => "generic",
+            Self::Tc => "tc",
         }
     }
 }

@@ -423,6 +423,7 @@ fn candidates(config: &NodeConfig, attachment: &Attachment) -> Vec<(LinkKind, Xd
     let mut candidates = vec![
         (LinkKind::Xdp, XdpMode::Native),
         (LinkKind::Xdp, XdpMode::Generic),
+        (LinkKind::Xdp, XdpMode::Tc),
         (LinkKind::Packet, XdpMode::Native),
         (LinkKind::Udp, XdpMode::Native),
     ];
@@ -450,10 +451,7 @@ fn candidates(config: &NodeConfig, attachment: &Attachment) -> Vec<(LinkKind, Xd
 
 pub(crate) fn candidate_name(kind: LinkKind, mode: XdpMode) -> String {
     match (kind, mode) {
-        (LinkKind::Xdp, XdpMode::Native) => "xdp (native)".to_owned(),
-        (LinkKind::Xdp, XdpMode::Generic) => "xdp (generic)".to_owned(),
-        (LinkKind::Xsk, XdpMode::Native) => "xsk (native)".to_owned(),
-        (LinkKind::Xsk, XdpMode::Generic) => "xsk (generic)".to_owned(),
+        (LinkKind::Xdp | LinkKind::Xsk, mode) => format!("{kind} ({})", mode.name()),
         (other, _) => other.name().to_owned(),
     }
 }

@@ -24,10 +24,14 @@ use aya::{Ebpf, EbpfLoader};
 const LOG_LINES: usize = 12;
 
 /// Objects of this build.
-const BUILT_IN: [(&str, &[u8]); 3] = [
+const BUILT_IN: [(&str, &[u8]); 4] = [
     (
         "demux",
         aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o")),
+    ),
+    (
+        "demux_tc",
+        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux_tc.bpf.o")),
     ),
     (
         "send",
@@ -87,11 +91,13 @@ fn load(object: &[u8], config: &[u8; 20]) -> Result<Vec<Load>, Box<dyn std::erro
 }
 
 fn load_program(ebpf: &mut Ebpf, name: String) -> Load {
-    let Some(Program::Xdp(program)) = ebpf.program_mut(&name) else {
-        panic!("`{name}` is no XDP program");
-    };
+    let program = ebpf.program_mut(&name).unwrap();
     let begin = Instant::now();
-    let result = program.load();
+    let result = match program {
+        Program::Xdp(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
+        _ => panic!("`{name}` is for no hook of an interface"),
+    };
     let took = begin.elapsed();
     let info = program.info().ok();
     Load {

@@ -8,8 +8,8 @@ use common::control::{
     NOBODY, STRANGER, allow, answers, client_node, control_status, echo_for_ever, eventually,
     ports_given, served, start_client, start_control,
 };
-use common::{XDP, hosts, open, port};
-use tautline::{Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
+use common::{XDP, XDP_TC, hosts, is_here, open, port};
+use tautline::{Node, Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
 use tautline_shm::region::Shape;
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -202,6 +202,40 @@ fn open_ports_outlive_the_control_process_and_its_successor_takes_them_over() {
     assert!(answers(&hosts, &node, 60));
     last.kill();
     eventually("the demux is detached", || !attached(&hosts));
+}
+
+#[test]
+fn a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over() {
+    const TEST: &str = "a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let node = client_node(NOBODY).unwrap();
+        return echo_for_ever(&node, role.parse().unwrap());
+    }
+    if !is_here(XDP_TC) {
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let node = open(&hosts, Host::A, XDP);
+    let settings = format!("xdp_mode = \"tc\"\n{}", allow("\"60-69\"", ""));
+    let control = start_control(&hosts, TEST, &settings);
+    let client = start_client(&hosts, TEST, "60");
+    assert!(answers(&hosts, &node, 60));
+    assert!(!attached(&hosts), "the hook of XDP is free");
+    control.kill();
+    assert!(answers(&hosts, &node, 60), "the client holds the demux");
+
+    let control = start_control(&hosts, TEST, &settings);
+    assert_eq!(ports_given(&hosts), [60]);
+    assert!(answers(&hosts, &node, 60));
+    client.kill();
+    control.kill();
+    eventually("nobody has the interface", || {
+        let own = common::config(&hosts, Host::B, XDP_TC);
+        hosts.inside(Host::B, || Node::open(own)).unwrap().is_ok()
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use common::control::{
     udp_ports_given,
 };
 use common::udp::{Meeting, PORT, bytes, ip, set};
-use common::{PATIENCE, XDP, XDP_GENERIC, hosts};
+use common::{PATIENCE, XDP, XDP_GENERIC, XDP_TC, here, hosts};
 use tautline::link::PlainUdp;
 use tautline::{
     Node, PortError, Priority, QueuingOptions, Reason, ReceiveError, SendError, UdpPort,
@@ -21,7 +21,7 @@ use tautline_testbed::hosts::{Host, Hosts};
 
 #[test]
 fn datagrams_of_a_client_pass_the_stack_by() {
-    for side in [XDP, XDP_GENERIC] {
+    for side in here([XDP, XDP_GENERIC, XDP_TC]) {
         let Some((mut meeting, _control)) = Meeting::controlled(side, &any_size()) else {
             return;
         };

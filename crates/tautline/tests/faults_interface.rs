@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use common::wire::{Wire, frame};
 use common::{
-    PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, child, config, hosts, pair, port,
+    PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, child, config, here, hosts,
+    is_here, pair, port,
 };
+use tautline::link::XdpMode;
 use tautline::{
     LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
     SendError,
@@ -39,9 +41,12 @@ fn without_privilege_it_is_udp_and_says_why() {
     let report = node.report();
     assert_eq!(report.link, LinkKind::Udp);
     let tried: Vec<_> = report.not_better.iter().map(|tried| &tried.link).collect();
-    assert_eq!(tried, ["xdp (native)", "xdp (generic)", "packet"]);
+    assert_eq!(
+        tried,
+        ["xdp (native)", "xdp (generic)", "xdp (tc)", "packet"]
+    );
     assert!(report.not_better[0].why.contains("CAP_BPF"), "{report}");
-    assert!(report.not_better[2].why.contains("CAP_NET_RAW"), "{report}");
+    assert!(report.not_better[3].why.contains("CAP_NET_RAW"), "{report}");
     for link in [LinkKind::Xdp, LinkKind::Packet] {
         let refused = Node::open(NodeConfig::on("lo").with_link(link)).unwrap_err();
         assert!(
@@ -152,6 +157,13 @@ fn xdp_generic_survives_down_and_up() {
 }
 
 #[test]
+fn xdp_tc_survives_down_and_up() {
+    if is_here(XDP_TC) {
+        down_and_up_again(XDP_TC);
+    }
+}
+
+#[test]
 fn packet_survives_down_and_up() {
     down_and_up_again(PACKET);
 }
@@ -163,7 +175,7 @@ fn udp_survives_down_and_up() {
 
 #[test]
 fn a_deleted_interface_is_an_error_and_no_more() {
-    for side in [XDP, XDP_GENERIC, PACKET, UDP] {
+    for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, UDP]) {
         let Some(pair) = pair(side, side) else { return };
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
         sender.send(to, Priority::NORMAL, b"before").unwrap();
@@ -222,9 +234,16 @@ fn another_program_is_named_and_left_alone() {
     }
     let node = open(NodeConfig::on("taut0")).unwrap();
     let report = node.report();
-    assert_eq!(report.link, LinkKind::Packet);
     let tried: Vec<_> = report.not_better.iter().map(|tried| &tried.link).collect();
-    assert_eq!(tried, ["xdp (native)", "xdp (generic)"]);
+    // At traffic control there is room beside it.
+    if is_here(XDP_TC) {
+        assert_eq!(report.link, LinkKind::Xdp);
+        assert_eq!(report.capabilities.xdp_mode, Some(XdpMode::Tc));
+        assert_eq!(tried, ["xdp (native)", "xdp (generic)"]);
+    } else {
+        assert_eq!(report.link, LinkKind::Packet);
+        assert_eq!(tried, ["xdp (native)", "xdp (generic)", "xdp (tc)"]);
+    }
     assert!(report.not_better[0].why.contains(FOREIGN_NAME), "{report}");
 }
 
@@ -399,4 +418,11 @@ fn ordinary_traffic_beside_xdp() {
 #[test]
 fn ordinary_traffic_beside_xdp_generic() {
     ordinary_traffic_is_untouched(XDP_GENERIC);
+}
+
+#[test]
+fn ordinary_traffic_beside_xdp_tc() {
+    if is_here(XDP_TC) {
+        ordinary_traffic_is_untouched(XDP_TC);
+    }
 }

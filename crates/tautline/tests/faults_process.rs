@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 
 use common::child::{self, Helper};
 use common::stranger;
-use common::{PACKET, PATIENCE, Side, UDP, XDP, config, hosts, open, pair, port};
+use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_TC, config, hosts, is_here, open, pair, port};
 use tautline::link::XdpMode;
 use tautline::{
     LinkKind, Node, NodeConfig, PortError, Priority, QueuingOptions, SamplingOptions, status,
@@ -18,11 +18,15 @@ use tautline_testbed::hosts::{Host, Hosts};
 fn hold_ports(role: &str) {
     let mut config = NodeConfig::on("taut0");
     config.link = Some(match role {
-        "xdp" => LinkKind::Xdp,
+        "xdp" | "tc" => LinkKind::Xdp,
         "packet" => LinkKind::Packet,
         _ => LinkKind::Udp,
     });
-    config.xdp_mode = (role == "xdp").then_some(XdpMode::Native);
+    config.xdp_mode = match role {
+        "xdp" => Some(XdpMode::Native),
+        "tc" => Some(XdpMode::Tc),
+        _ => None,
+    };
     let node = Node::open(config).unwrap();
     let first = if role == "other ports" { 62 } else { 60 };
     let options = QueuingOptions::default();
@@ -121,6 +125,17 @@ fn a_killed_node_leaves_nothing_behind() {
         assert!(xdp_program(&hosts).is_some(), "round {round}");
         node.kill();
         assert_eq!(xdp_program(&hosts), None, "round {round}");
+        tcp_flows(&hosts);
+    }
+    if is_here(XDP_TC) {
+        // A demux at traffic control is one of a kind on its interface, until its process is killed.
+        let node = start(&hosts, TEST, "tc");
+        let second = config(&hosts, Host::B, XDP_TC);
+        let refused = hosts.inside(Host::B, || Node::open(second)).unwrap();
+        let holder = format!("process {}", node.pid());
+        assert!(refused.unwrap_err().to_string().contains(&holder));
+        node.kill();
+        drop(open(&hosts, Host::B, XDP_TC));
         tcp_flows(&hosts);
     }
     // In this process too, at once, with the port that was the killed node's.

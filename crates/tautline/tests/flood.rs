@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use common::{PACKET, Pair, Side, XDP, XDP_GENERIC, config, open, port};
+use common::{PACKET, Pair, Side, XDP, XDP_GENERIC, XDP_TC, config, is_here, open, port};
 use tautline::{
     LinkKind, Node, Outgoing, Policing, Priority, QueuingOptions, QueuingPort, SamplingOptions,
     SamplingPort, SendError,
@@ -145,6 +145,13 @@ fn a_flood_on_xdp() {
 #[test]
 fn a_flood_on_xdp_generic() {
     a_flood_takes_nothing_from_others(XDP_GENERIC, Some(STRICT));
+}
+
+#[test]
+fn a_flood_on_xdp_tc() {
+    if is_here(XDP_TC) {
+        a_flood_takes_nothing_from_others(XDP_TC, Some(STRICT));
+    }
 }
 
 /// A pair whose cable has a queue for each of two CPUs.

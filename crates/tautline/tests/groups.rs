@@ -4,7 +4,9 @@
 mod common;
 
 use common::wire::{Wire, frame};
-use common::{PACKET, Side, XDP, XDP_GENERIC, XSK, config, hosts, open, port};
+use common::{
+    PACKET, Side, XDP, XDP_GENERIC, XDP_TC, XSK, config, here, hosts, is_here, open, port,
+};
 use tautline::{Address, Form, MacAddress, Neighbour, Node, Priority, QueuingOptions};
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -34,7 +36,16 @@ fn open_with_groups(hosts: &Hosts, host: Host, side: Side) -> Node {
 fn every_link_sends_to_groups_and_receives_from_them() {
     let Some(hosts) = hosts() else { return };
     let options = QueuingOptions::default();
-    for (from, to) in [(XDP, XDP_GENERIC), (PACKET, XDP), (XSK, PACKET), (XDP, XSK)] {
+    for (from, to) in [
+        (XDP, XDP_GENERIC),
+        (PACKET, XDP),
+        (PACKET, XDP_TC),
+        (XSK, PACKET),
+        (XDP, XSK),
+    ] {
+        if !is_here(to) {
+            continue;
+        }
         let sender = open_with_groups(&hosts, Host::A, from);
         let receiver = open(&hosts, Host::B, to);
         let queue = |node: &Node, number| node.queuing_port(port(number), &options).unwrap();
@@ -62,7 +73,7 @@ fn every_link_sends_to_groups_and_receives_from_them() {
 #[test]
 fn a_group_is_no_sender() {
     let Some(hosts) = hosts() else { return };
-    for side in [XDP, XDP_GENERIC, PACKET, XSK] {
+    for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, XSK]) {
         let node = open(&hosts, Host::B, side);
         let open = || node.queuing_port(port(12), &QueuingOptions::default());
         let mut queue = hosts.inside(Host::B, open).unwrap().unwrap();

@@ -6,7 +6,7 @@ mod common;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, config, hosts};
+use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, config, here, hosts};
 use tautline::link::PlainUdp;
 use tautline::{
     LentBuffer, Node, NodeConfig, Priority, QueuingOptions, SendError, SendPoolConfig, UdpPort,
@@ -159,7 +159,7 @@ fn a_buffer_is_filled_in_another_thread_and_outlives_its_node() {
 
 #[test]
 fn datagrams_are_looked_at_where_they_lie() {
-    for side in [XDP, XDP_GENERIC, PACKET, UDP] {
+    for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, UDP]) {
         let options = QueuingOptions {
             depth: 4,
             ..QueuingOptions::default()

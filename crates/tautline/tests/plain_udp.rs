@@ -9,7 +9,8 @@ use std::process::Command;
 use common::udp::{Meeting, PORT, bytes, changed, frame, ip, set};
 use common::wire::Wire;
 use common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, hosts, open, sim_pair,
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts, open,
+    sim_pair,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -24,9 +25,9 @@ use tautline_proto::ip::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET};
 use tautline_proto::wire::{ParseError, Rejected};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads};
 
-const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
+const SIDES: [Side; 7] = [XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, PACKET, UDP];
 /// Those that have their own way past the kernel's stack.
-const PAST_THE_STACK: [Side; 4] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC];
+const PAST_THE_STACK: [Side; 5] = [XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC];
 
 fn is_past_the_stack(side: Side) -> bool {
     matches!(side.link, LinkKind::Xdp | LinkKind::Xsk)
@@ -34,7 +35,7 @@ fn is_past_the_stack(side: Side) -> bool {
 
 #[test]
 fn datagrams_pass_both_ways() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -73,7 +74,7 @@ fn datagrams_pass_both_ways() {
 
 #[test]
 fn long_datagrams_leave_in_fragments_that_the_kernel_puts_together() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -152,7 +153,7 @@ fn checksums_are_judged() {
 
 #[test]
 fn wrong_datagrams_are_dropped_and_counted() {
-    for side in PAST_THE_STACK {
+    for side in here(PAST_THE_STACK) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -217,7 +218,7 @@ fn wrong_datagrams_are_dropped_and_counted() {
 
 #[test]
 fn options_in_the_ip_header_are_passed_over() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -242,7 +243,7 @@ fn options_in_the_ip_header_are_passed_over() {
 
 #[test]
 fn the_most_urgent_comes_first() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -272,7 +273,7 @@ fn the_most_urgent_comes_first() {
 
 #[test]
 fn other_udp_ports_stay_with_linux() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -310,7 +311,7 @@ fn bind_patiently(address: std::net::IpAddr) -> UdpSocket {
 
 #[test]
 fn a_taken_port_names_its_holder() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(hosts) = hosts() else { return };
         let node = open(&hosts, Host::B, side);
         let own = ip(&hosts, Host::B);
@@ -358,7 +359,7 @@ fn a_taken_port_names_its_holder() {
 
 #[test]
 fn nobody_there_is_reported_to_the_sender() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -434,7 +435,7 @@ impl Far {
 
 #[test]
 fn a_router_is_crossed_both_ways() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(hosts) = hosts() else { return };
         let far = Far::behind(&hosts, 1500);
         let mut config = common::config(&hosts, Host::B, side);
@@ -478,7 +479,7 @@ fn a_router_is_crossed_both_ways() {
 
 #[test]
 fn what_is_too_long_for_the_path_is_reported() {
-    for side in PAST_THE_STACK {
+    for side in here(PAST_THE_STACK) {
         let Some(hosts) = hosts() else { return };
         let far = Far::behind(&hosts, 1000);
         let mut config = common::config(&hosts, Host::B, side);
@@ -514,7 +515,7 @@ fn what_is_too_long_for_the_path_is_reported() {
 
 #[test]
 fn a_sleeper_is_woken_and_epoll_too() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -594,7 +595,7 @@ fn links_say_what_they_can() {
         pair.a.udp_port(PORT, &QueuingOptions::default()),
         Err(PortError::NotOffered { link: "sim", .. })
     ));
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(hosts) = hosts() else { return };
         let node = open(&hosts, Host::B, side);
         let expected = match side.link {
@@ -632,7 +633,7 @@ fn forty_ports_and_more_are_open_at_once() {
 /// somewhere.
 #[test]
 fn kernel_and_twin_agree() {
-    for side in PAST_THE_STACK {
+    for side in here(PAST_THE_STACK) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };

@@ -9,7 +9,8 @@ use std::thread;
 use common::control;
 use common::udp::{Meeting, PORT, bytes, ip};
 use common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, config, hosts, pair,
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config, here, hosts,
+    pair,
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -23,7 +24,7 @@ use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::interface::Polls;
 
-const SIDES: [Side; 6] = [XDP, XDP_GENERIC, XSK, XSK_GENERIC, PACKET, UDP];
+const SIDES: [Side; 7] = [XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, PACKET, UDP];
 
 fn outgoing(to: Destination, message: &[u8]) -> Outgoing<'_> {
     Outgoing {
@@ -76,7 +77,7 @@ fn arrives_whole_and_in_order(mut meeting: Meeting) {
 
 #[test]
 fn a_batch_reaches_each_peer_whole_and_in_order() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(meeting) = Meeting::of(side) else {
             return;
         };
@@ -97,7 +98,7 @@ fn a_batch_leaves_a_node_of_a_control_process() {
 
 #[test]
 fn each_datagram_of_a_batch_has_its_own_priority() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(pair) = pair(side, side) else { return };
         let options = QueuingOptions::default();
         let mut sender = pair.on_a(|node| node.udp_port(5001, &options)).unwrap();
@@ -132,7 +133,7 @@ fn each_datagram_of_a_batch_has_its_own_priority() {
 
 #[test]
 fn what_cannot_be_sent_ends_a_batch() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
@@ -160,7 +161,7 @@ fn what_cannot_be_sent_ends_a_batch() {
 /// what did not arrive comes in the midst of the next batches.
 #[test]
 fn who_is_not_there_holds_up_nobody() {
-    for side in SIDES {
+    for side in here(SIDES) {
         let Some(hosts) = hosts() else { return };
         let ghost = Neighbour {
             name: "ghost".to_owned(),

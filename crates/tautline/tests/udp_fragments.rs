@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 
 use common::udp::{Meeting, PORT, bytes, changed, frames, ip, set};
 use common::wire::Wire;
-use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, hosts};
+use common::{
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, hosts, is_here,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
@@ -64,6 +66,7 @@ macro_rules! suite {
 suite! {
     xdp: XDP, past_the_stack;
     xdp_generic: XDP_GENERIC, past_the_stack;
+    xdp_tc: XDP_TC, past_the_stack;
     xsk: XSK, past_the_stack;
     xsk_generic: XSK_GENERIC, past_the_stack;
     packet: PACKET, through_sockets;
@@ -94,6 +97,7 @@ fn longest() -> QueuingOptions {
 }
 
 fn meeting(side: Side) -> Option<Meeting> {
+    is_here(side).then_some(())?;
     Some(Meeting::with(hosts()?, side, &longest()))
 }
 

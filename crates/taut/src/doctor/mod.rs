@@ -144,7 +144,7 @@ impl Examination {
     /// Examines the machine, kernel and privileges of this process.
     pub fn of_this_machine() -> Examination {
         let machine = Machine::read();
-        let demux = [XdpMode::Native, XdpMode::Generic].map(|mode| (mode, try_demux(mode)));
+        let demux = XdpMode::ALL.map(|mode| (mode, try_demux(mode)));
         let links = links(&demux);
         let mut lines = Vec::new();
         lines.extend(link_lines(links));

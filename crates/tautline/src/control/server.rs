@@ -628,7 +628,7 @@ fn find_or_attach(
         return Ok((demux, Vec::new()));
     }
     let mut not_better = Vec::new();
-    let modes = [XdpMode::Native, XdpMode::Generic].into_iter();
+    let modes = XdpMode::ALL.into_iter();
     for mode in modes.filter(|mode| asked.is_none_or(|asked| asked == *mode)) {
         let setup = Setup {
             mode,

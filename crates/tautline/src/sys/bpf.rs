@@ -15,6 +15,7 @@ const PROGRAM_LOAD: libc::c_long = 5;
 const OBJECT_PIN: libc::c_long = 6;
 const OBJECT_GET: libc::c_long = 7;
 const OBJECT_INFO: libc::c_long = 15;
+const PROGRAM_QUERY: libc::c_long = 16;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_BY_ID: libc::c_long = 30;
 const LINK_NEXT_ID: libc::c_long = 31;
@@ -35,8 +36,13 @@ const ATTACH_XDP: u32 = 37;
 /// `XDP_FLAGS_SKB_MODE`: generic mode, which every interface has.
 const XDP_GENERIC: u32 = 1 << 1;
 
-/// `BPF_LINK_TYPE_XDP`.
-const LINK_TYPE_XDP: u32 = 6;
+/// `BPF_TCX_INGRESS`, a kind of attachment.
+const ATTACH_TCX_INGRESS: u32 = 46;
+/// Programs of one hook at traffic control (`BPF_MPROG_MAX`); the kernel takes no more.
+const TCX_PROGRAMS_MAX: usize = 64;
+
+/// `BPF_LINK_TYPE_XDP`, `BPF_LINK_TYPE_TCX`: links that hold a program on an interface.
+const LINK_TYPES: [u32; 2] = [6, 11];
 
 /// The parts of `union bpf_attr` (`linux/bpf.h`) that are used here.
 #[repr(C, align(8))]
@@ -85,6 +91,18 @@ struct LinkAttributes {
     interface_index: u32,
     attach_type: u32,
     flags: u32,
+}
+
+/// Up to the count; the kernel takes what follows for zero.
+#[repr(C, align(8))]
+struct QueryAttributes {
+    interface_index: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    program_ids: u64,
+    count: u32,
+    _padding: u32,
 }
 
 /// Up to the flags; the kernel takes what follows for zero.
@@ -360,6 +378,29 @@ pub(crate) fn program_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(link_info(link)?.program_id)
 }
 
+/// Programs at traffic control on the way in to an interface, the first that sees a frame first. Those of `tc` filters
+/// are not among them.
+///
+/// # Errors
+/// The kernel's: EINVAL where it has no such hook (before Linux 6.6).
+pub(crate) fn tcx_programs(interface_index: u32) -> io::Result<Vec<u32>> {
+    let mut ids = vec![0u32; TCX_PROGRAMS_MAX];
+    let mut attributes = QueryAttributes {
+        interface_index,
+        attach_type: ATTACH_TCX_INGRESS,
+        query_flags: 0,
+        attach_flags: 0,
+        program_ids: ids.as_mut_ptr() as u64,
+        count: TCX_PROGRAMS_MAX as u32,
+        _padding: 0,
+    };
+    // SAFETY: the layout is that of the command; `ids` has room for as many as are asked for and lives through the
+    // call, which writes the count of those that there are.
+    unsafe { call(PROGRAM_QUERY, &mut attributes) }?;
+    ids.truncate(attributes.count as usize);
+    Ok(ids)
+}
+
 /// The link that holds a program on its interface, if a link does.
 pub(crate) fn link_of_program(program_id: u32) -> io::Result<Option<OwnedFd>> {
     let mut id = 0;
@@ -372,7 +413,7 @@ pub(crate) fn link_of_program(program_id: u32) -> io::Result<Option<OwnedFd>> {
             Err(error) => return Err(error),
         };
         let info = link_info(link.as_fd())?;
-        if info.kind == LINK_TYPE_XDP && info.program_id == program_id {
+        if LINK_TYPES.contains(&info.kind) && info.program_id == program_id {
             return Ok(Some(link));
         }
     }

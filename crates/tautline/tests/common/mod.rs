@@ -130,6 +130,10 @@ pub const XDP_GENERIC: Side = Side {
     mode: Some(XdpMode::Generic),
     ..XDP
 };
+pub const XDP_TC: Side = Side {
+    mode: Some(XdpMode::Tc),
+    ..XDP
+};
 pub const XSK: Side = Side {
     link: LinkKind::Xsk,
     ..XDP
@@ -150,6 +154,23 @@ pub const UDP: Side = Side {
     form: Form::Udp,
     is_marked: false,
 };
+
+/// Those of the sides whose hook this kernel has; says which one it has not.
+pub fn here<const N: usize>(sides: [Side; N]) -> impl Iterator<Item = Side> {
+    sides.into_iter().filter(|side| is_here(*side))
+}
+
+/// Whether this kernel has the hook of a side; else the test is skipped.
+pub fn is_here(side: Side) -> bool {
+    let mut features = tautline::kernel::FEATURES.iter();
+    let tcx = features.find(|feature| feature.used_by.contains("`tc`"));
+    let lacks = side.mode == Some(XdpMode::Tc)
+        && tcx.is_some_and(|tcx| matches!(tcx.is_there(), Ok(false)));
+    if lacks {
+        println!("SKIPPED: traffic control without BPF links (before Linux 6.6)");
+    }
+    !lacks
+}
 
 impl Side {
     /// The same with marks.
@@ -199,6 +220,9 @@ pub fn open(hosts: &Hosts, host: Host, side: Side) -> Node {
 
 /// Two nodes in two hosts; `None` where hosts cannot be made.
 pub fn pair(a: Side, b: Side) -> Option<Pair> {
+    if !is_here(a) || !is_here(b) {
+        return None;
+    }
     let hosts = hosts()?;
     Some(Pair {
         a: open(&hosts, Host::A, a),
@@ -211,6 +235,9 @@ pub fn pair(a: Side, b: Side) -> Option<Pair> {
 
 /// The same, the second node through a control process.
 pub fn controlled_pair(a: Side, b: Side) -> Option<Pair> {
+    if !is_here(a) || !is_here(b) {
+        return None;
+    }
     let hosts = hosts()?;
     let control = control::Thread::start(&hosts, b);
     let pair = Pair {

@@ -9,8 +9,8 @@ mod values;
 use std::time::Duration;
 
 use common::{
-    PACKET, Pair, UDP, XDP, XDP_GENERIC, XSK, XSK_GENERIC, bus_pair, controlled_pair, pair, port,
-    sim_pair, slowness, zero_copy_demanded,
+    PACKET, Pair, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair, controlled_pair, pair,
+    port, sim_pair, slowness, zero_copy_demanded,
 };
 use lent::what_is_lent_stays;
 use tautline::link::{ArrivalClock, Copies, XdpMode};
@@ -63,9 +63,11 @@ macro_rules! suite {
 suite! {
     xdp: pair(XDP, XDP);
     xdp_generic: pair(XDP_GENERIC, XDP_GENERIC);
+    xdp_tc: pair(XDP_TC, XDP_TC);
     xdp_through_control: controlled_pair(XDP, XDP);
     xdp_marked: pair(XDP.marked(), XDP.marked());
     xdp_marked_through_control: controlled_pair(XDP.marked(), XDP.marked());
+    xdp_tc_through_control: controlled_pair(XDP_TC, XDP_TC);
     xsk: pair(XSK, XSK);
     xsk_generic: pair(XSK_GENERIC, XSK_GENERIC);
     packet: pair(PACKET, PACKET);
@@ -78,6 +80,8 @@ suite! {
     xdp_marked_to_udp: pair(XDP.speaking_udp().marked(), UDP);
     xdp_to_packet: pair(XDP, PACKET);
     udp_to_xdp: pair(UDP, XDP.speaking_udp());
+    xdp_marked_to_xdp_tc: pair(XDP.marked(), XDP_TC);
+    udp_to_xdp_tc: pair(UDP, XDP_TC.speaking_udp());
     xdp_to_udp: pair(XDP.speaking_udp(), UDP);
     xsk_to_xdp: pair(XSK, XDP);
     xdp_to_xsk: pair(XDP, XSK);

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{ArrayOfMaps, Map, MapData, MapError, MapInfo};
 use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, Xdp};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
@@ -34,6 +35,7 @@ use crate::sys::interface::{self, Interface};
 use crate::sys::{bpf, packet};
 
 const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o"));
+const DEMUX_TC: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux_tc.bpf.o"));
 
 /// Flags of a port's map: `BPF_F_MMAPABLE`, so that the process reads it without system calls, and
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
@@ -75,7 +77,10 @@ impl Setup {
 
     /// Loads the demux without attaching it.
     pub(super) fn load(&self) -> Result<Ebpf, OpenError> {
-        self.load_object(DEMUX)
+        self.load_object(match self.mode {
+            XdpMode::Native | XdpMode::Generic => DEMUX,
+            XdpMode::Tc => DEMUX_TC,
+        })
     }
 
     /// Loads an object that takes the demux's configuration.
@@ -125,6 +130,9 @@ impl Demux {
     /// # Errors
     /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
     pub(crate) fn attach(setup: Setup) -> Result<Self, OpenError> {
+        if setup.mode == XdpMode::Tc {
+            check_tc(&setup)?;
+        }
         let mut ebpf = setup.load()?;
         let link = attach(&mut ebpf, program_of(setup.mode), &setup)?;
         let attached = if setup.shared {
@@ -371,22 +379,47 @@ pub(in crate::link) fn attach(
     setup: &Setup,
 ) -> Result<FdLink, OpenError> {
     let program = program(ebpf, name)?;
-    program.load().map_err(|error| not_loaded(error.into()))?;
-    let flags = match setup.mode {
-        XdpMode::Native => aya::programs::XdpMode::Driver,
-        XdpMode::Generic => aya::programs::XdpMode::Skb,
+    load(program).map_err(|error| not_loaded(error.into()))?;
+    let link = match (program, setup.mode) {
+        (Program::Xdp(program), XdpMode::Native) => {
+            attach_xdp(program, setup, aya::programs::XdpMode::Driver)
+        }
+        (Program::Xdp(program), XdpMode::Generic) => {
+            attach_xdp(program, setup, aya::programs::XdpMode::Skb)
+        }
+        (Program::SchedClassifier(program), XdpMode::Tc) => attach_tc(program, setup),
+        _ => Err(ProgramError::UnexpectedProgramType),
     };
-    let attached = program
-        .attach_to_if_index(setup.interface.index, flags)
-        .map_err(|error| not_attached(error, setup))?;
-    let link = program
-        .take_link(attached)
-        .map_err(|error| not_loaded(error.into()))?;
-    // Where the kernel has no BPF links the loader attaches in a way that outlives the process.
-    // That would leave a demux on the interface after a crash, so it is not accepted; dropping
-    // the link detaches it.
-    FdLink::try_from(link)
-        .map_err(|_| not_loaded("this kernel has no BPF links for XDP (needs Linux 5.9)".into()))
+    link.map_err(|error| not_attached(error, setup))?
+        .ok_or_else(|| not_loaded("this kernel has no BPF links for interfaces".into()))
+}
+
+/// Loads a program into the kernel.
+pub(super) fn load(program: &mut Program) -> Result<(), ProgramError> {
+    match program {
+        Program::Xdp(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
+}
+
+/// The link that holds a program on the interface. Where the kernel has none the loader attaches in a way that outlives
+/// the process. That would leave a demux on the interface after a crash, so it is not accepted: dropping the link
+/// detaches it.
+fn attach_xdp(
+    program: &mut Xdp,
+    setup: &Setup,
+    flags: aya::programs::XdpMode,
+) -> Result<Option<FdLink>, ProgramError> {
+    let attached = program.attach_to_if_index(setup.interface.index, flags)?;
+    Ok(FdLink::try_from(program.take_link(attached)?).ok())
+}
+
+/// The same at traffic control, before the programs of others, so that they see what is not Tautline's.
+fn attach_tc(program: &mut SchedClassifier, setup: &Setup) -> Result<Option<FdLink>, ProgramError> {
+    let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+    let attached = program.attach_with_options(&setup.name, TcAttachType::Ingress, first)?;
+    Ok(FdLink::try_from(program.take_link(attached)?).ok())
 }
 
 /// A program that the kernel's verifier took.
@@ -422,7 +455,7 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
     let begin = Instant::now();
     let mut ebpf = setup.load()?;
     let program = program(&mut ebpf, program_of(mode))?;
-    program.load().map_err(|error| not_loaded(error.into()))?;
+    load(program).map_err(|error| not_loaded(error.into()))?;
     let took = begin.elapsed();
     let info = program.info().map_err(|error| not_loaded(error.into()))?;
     Ok(Verified {
@@ -433,7 +466,7 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
 
 /// Makes a map that lives as long as the program, which does not look into it: nothing else of a control process
 /// is there when its successor comes. Needs Linux 5.10.
-fn bind_neighbours(program: &Xdp) -> Result<OwnedFd, Error> {
+fn bind_neighbours(program: &Program) -> Result<OwnedFd, Error> {
     let map = aya_obj::Map::new_from_params(
         BPF_MAP_TYPE_ARRAY as u32,
         4,
@@ -446,15 +479,13 @@ fn bind_neighbours(program: &Xdp) -> Result<OwnedFd, Error> {
     Ok(map.fd().as_fd().try_clone_to_owned()?)
 }
 
-fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Xdp, OpenError> {
+pub(super) fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Program, OpenError> {
     ebpf.program_mut(name)
-        .ok_or_else(|| not_loaded(format!("`{name}` is not in its object").into()))?
-        .try_into()
-        .map_err(|error: ProgramError| not_loaded(error.into()))
+        .ok_or_else(|| not_loaded(format!("`{name}` is not in its object").into()))
 }
 
 /// A descriptor of the link by which a program is attached, which can be handed on.
-fn link_of(program: &Xdp) -> Result<OwnedFd, OpenError> {
+fn link_of(program: &Program) -> Result<OwnedFd, OpenError> {
     let id = program
         .info()
         .map_err(|error| not_loaded(error.into()))?
@@ -472,21 +503,18 @@ fn link_of(program: &Xdp) -> Result<OwnedFd, OpenError> {
     }
 }
 
-/// The demux for a mode. The same, but for what it says of frames in parts.
+/// The demux for a mode. The same, but for the hook, and for what it says of frames in parts.
 pub(super) fn program_of(mode: XdpMode) -> &'static str {
     match mode {
         XdpMode::Native => "tautline_demux",
         XdpMode::Generic => "tautline_linear",
+        XdpMode::Tc => "tautline_tc",
     }
 }
 
 pub(super) fn not_loaded(source: Error) -> OpenError {
     if let Some(feature) = kernel::missing_for_xdp() {
-        return OpenError::KernelLacks {
-            link: "xdp",
-            lacks: feature.name,
-            since: feature.since,
-        };
+        return lacks(feature);
     }
     if let Some(ProgramError::LoadError { verifier_log, .. }) = source.downcast_ref() {
         return OpenError::ProgramRefused {
@@ -505,6 +533,14 @@ pub(super) fn not_loaded(source: Error) -> OpenError {
     }
 }
 
+fn lacks(feature: &kernel::Feature) -> OpenError {
+    OpenError::KernelLacks {
+        link: "xdp",
+        lacks: feature.name,
+        since: feature.since,
+    }
+}
+
 fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
     match errno_of(&error) {
         Some(libc::EBUSY | libc::EEXIST) => taken(setup),
@@ -515,21 +551,66 @@ fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
         },
         _ => OpenError::Refused {
             doing: format!(
-                "attaching the demux to `{}` in {:?} mode",
-                setup.name, setup.mode
+                "attaching the demux to `{}` in {} mode",
+                setup.name,
+                setup.mode.name()
             ),
             source: error.into(),
         },
     }
 }
 
+/// Whether the kernel has the hook at traffic control, and no demux is on the interface yet: the kernel itself would
+/// let several be there.
+fn check_tc(setup: &Setup) -> Result<(), OpenError> {
+    if let Some(feature) = kernel::missing_for_tc() {
+        return Err(lacks(feature));
+    }
+    match on_interface(setup.interface.index) {
+        Ok(Some(found)) if found.mode.is_some() => Err(taken(setup)),
+        Ok(_) => Ok(()),
+        Err(error) => Err(not_loaded(error.into())),
+    }
+}
+
+/// A program on an interface that is a demux, or stands in its way.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) id: u32,
+    pub(super) name: Option<String>,
+    /// Mode of the demux that it is.
+    pub(super) mode: Option<XdpMode>,
+}
+
+/// The demux on an interface, at whichever hook; else somebody's XDP program. Programs of others at traffic control
+/// stand in nobody's way.
+pub(super) fn on_interface(index: u32) -> io::Result<Option<Found>> {
+    let xdp = interface::xdp_program(index)?.map(found);
+    if xdp.as_ref().is_some_and(|found| found.mode.is_some()) {
+        return Ok(xdp);
+    }
+    let at_tc = match bpf::tcx_programs(index) {
+        // Not a hook of this kernel.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Vec::new(),
+        programs => programs?,
+    };
+    let mut at_tc = at_tc.into_iter().map(found);
+    Ok(at_tc.find(|found| found.mode.is_some()).or(xdp))
+}
+
+fn found(id: u32) -> Found {
+    let name = program_name(id);
+    let mode = XdpMode::ALL
+        .into_iter()
+        .find(|mode| name.as_deref() == Some(program_of(*mode)));
+    Found { id, name, mode }
+}
+
 /// Another program is on the interface.
 pub(super) fn taken(setup: &Setup) -> OpenError {
-    let id = interface::xdp_program(setup.interface.index).ok().flatten();
-    let name = id.and_then(program_name);
-    let of_node = [XdpMode::Native, XdpMode::Generic]
-        .into_iter()
-        .any(|mode| name.as_deref() == Some(program_of(mode)));
+    let found = on_interface(setup.interface.index).ok().flatten();
+    let of_node = found.as_ref().is_some_and(|found| found.mode.is_some());
+    let (id, name) = found.map_or((None, None), |found| (Some(found.id), found.name));
     let holders = id.filter(|_| of_node).map(holders::of_program);
     OpenError::XdpTaken {
         interface: setup.name.clone(),

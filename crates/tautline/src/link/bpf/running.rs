@@ -4,13 +4,15 @@
 use std::os::fd::AsFd;
 
 use aya::maps::{Map, MapData, MapInfo};
-use aya::programs::{ProgramInfo, Xdp};
+use aya::programs::ProgramInfo;
 
-use super::demux::{Demux, Setup, not_loaded, program_of, taken};
+use super::demux::{
+    Demux, Found, Setup, load, not_loaded, on_interface, program, program_of, taken,
+};
 use super::holders;
 use crate::error::OpenError;
 use crate::link::XdpMode;
-use crate::sys::{bpf, interface};
+use crate::sys::bpf;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -20,27 +22,26 @@ const CONSTANTS: &str = ".rodata";
 /// [`Demux::take_over`].
 pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>, OpenError> {
     let interface = setup.interface.index;
-    let on_interface =
-        || interface::xdp_program(interface).map_err(|error| not_loaded(error.into()));
-    let Some(id) = on_interface()? else {
-        return Ok(None);
+    let look = || on_interface(interface).map_err(|error| not_loaded(error.into()));
+    let found = match look()? {
+        None => return Ok(None),
+        // Beside somebody else's program there is room at traffic control.
+        Some(found) if found.mode.is_none() && asked.is_none_or(|asked| asked == XdpMode::Tc) => {
+            return Ok(None);
+        }
+        Some(found) => found,
     };
-    match take(setup, asked, id) {
+    match take(setup, asked, &found) {
         // The last holder has just died, and the kernel has removed the demux during the look.
-        Err(_) if on_interface()?.is_none() => Ok(None),
+        Err(_) if look()?.is_none() => Ok(None),
         result => result.map(Some),
     }
 }
 
 /// Takes the program with this number, if it is what would be attached.
-fn take(setup: Setup, asked: Option<XdpMode>, id: u32) -> Result<Demux, OpenError> {
-    let Some(running) = program(id) else {
-        return Err(taken(&setup));
-    };
-    let mode = [XdpMode::Native, XdpMode::Generic]
-        .into_iter()
-        .find(|mode| running.name_as_str() == Some(program_of(*mode)));
-    let Some(mode) = mode else {
+fn take(setup: Setup, asked: Option<XdpMode>, found: &Found) -> Result<Demux, OpenError> {
+    let id = found.id;
+    let (Some(running), Some(mode)) = (running(id), found.mode) else {
         return Err(taken(&setup));
     };
     let setup = Setup { mode, ..setup };
@@ -51,7 +52,7 @@ fn take(setup: Setup, asked: Option<XdpMode>, id: u32) -> Result<Demux, OpenErro
         refused(format!("{why}; end the processes that use it: {holders}").into())
     };
     if asked.is_some_and(|asked| asked != mode) {
-        let mode = format!("{mode:?}").to_lowercase();
+        let mode = mode.name();
         return Err(refused(format!("it runs in {mode} mode").into()));
     }
     let maps = maps_of(&running).map_err(not_loaded)?;
@@ -63,7 +64,7 @@ fn take(setup: Setup, asked: Option<XdpMode>, id: u32) -> Result<Demux, OpenErro
     Demux::from_running(setup, link, |name| map(&maps, name))
 }
 
-fn program(id: u32) -> Option<ProgramInfo> {
+fn running(id: u32) -> Option<ProgramInfo> {
     aya::programs::loaded_programs()
         .filter_map(Result::ok)
         .find(|program| program.id() == id)
@@ -94,11 +95,8 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
         Ok(bpf::lookup(data.fd().as_fd(), 0)?)
     };
     let ours = constants(own.map(CONSTANTS).ok_or("the demux has no constants")?)?;
-    let program: &mut Xdp = own
-        .program_mut(program_of(setup.mode))
-        .ok_or("the demux is not in its object")?
-        .try_into()?;
-    program.load()?;
+    let program = program(&mut own, program_of(setup.mode))?;
+    load(program)?;
     if program.info()?.tag() != running.tag() {
         return Err("it is of another version of Tautline".into());
     }
