@@ -228,7 +228,7 @@ fn a_demux_is_weighed_by_what_it_costs_ordinary_traffic() {
     assert!(output.status.success(), "{}", stderr(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = json["round_trips"].as_array().unwrap();
-    assert_eq!(rows.len(), 10);
+    assert_eq!(rows.len(), 14);
     for row in rows {
         let seen = row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
         assert_eq!(seen, 1_000, "{row}");
@@ -237,7 +237,7 @@ fn a_demux_is_weighed_by_what_it_costs_ordinary_traffic() {
     assert_eq!(rows[0]["p50_of_untouched"], 1.0);
     assert!(rows[1]["p50_of_untouched"].as_f64().unwrap() > 0.0);
     let streams = json["streams"].as_array().unwrap();
-    assert_eq!(streams.len(), 10);
+    assert_eq!(streams.len(), 14);
     let moved = |row: &serde_json::Value| row["bits_per_s"].as_f64().unwrap() > 0.0;
     assert!(streams.iter().all(moved), "{streams:?}");
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tautline::link::XdpMode;
 use tautline::{LinkKind, QueuingOptions, SamplingOptions, SamplingPort};
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
@@ -43,6 +44,10 @@ pub enum Path {
     Sampling,
     /// Tautline queuing port on an xdp link.
     Queuing,
+    /// Tautline sampling port on an xdp link whose demux is at traffic control.
+    SamplingTc,
+    /// Tautline queuing port on an xdp link whose demux is at traffic control.
+    QueuingTc,
     /// Tautline queuing port on a packet link.
     Packet,
     /// Tautline queuing port on an xsk link (AF_XDP).
@@ -63,9 +68,11 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 10] = [
+    pub const ALL: [Path; 12] = [
         Path::Sampling,
         Path::Queuing,
+        Path::SamplingTc,
+        Path::QueuingTc,
         Path::Packet,
         Path::Xsk,
         Path::UdpPort,
@@ -81,6 +88,8 @@ impl Path {
         match self {
             Path::Sampling => "sampling",
             Path::Queuing => "queuing",
+            Path::SamplingTc => "sampling-tc",
+            Path::QueuingTc => "queuing-tc",
             Path::Packet => "packet",
             Path::Xsk => "xsk",
             Path::UdpPort => "udp-port",
@@ -142,14 +151,24 @@ impl Ends {
     }
 }
 
-/// Paths with a cable of their own: the programs of the floor and of xsk cannot share an interface with the demux, and
-/// a node on link packet has none.
-const OWN_CABLE: [Path; 3] = [Path::Packet, Path::Floor, Path::Xsk];
+/// Paths with a cable of their own, where one of them is measured: a demux at traffic control, the programs of the floor
+/// and of xsk cannot share an interface with the demux, and a node on link packet has none.
+const OWN_CABLES: [&[Path]; 4] = [
+    &[Path::SamplingTc, Path::QueuingTc],
+    &[Path::Packet],
+    &[Path::Floor],
+    &[Path::Xsk],
+];
+
+/// Those of the groups of which one is measured.
+fn own_cables(paths: &[Path]) -> impl Iterator<Item = &'static [Path]> {
+    let is_used = |group: &&[Path]| group.iter().any(|path| paths.contains(path));
+    OWN_CABLES.into_iter().filter(is_used)
+}
 
 /// Cables that the paths need.
 fn cable_count(paths: &[Path]) -> usize {
-    let own = OWN_CABLE.iter().filter(|path| paths.contains(path));
-    sides::CABLES + own.count()
+    sides::CABLES + own_cables(paths).count()
 }
 
 /// Options of the hosts for the paths.
@@ -165,9 +184,9 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
     match path {
         Path::Sampling | Path::Queuing | Path::UdpPort => sides::DEMUX_CABLE,
         Path::UdpPoll | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => sides::KERNEL_CABLE,
-        Path::Packet | Path::Floor | Path::Xsk => {
-            let own = OWN_CABLE.iter().filter(|path| paths.contains(path));
-            sides::CABLES + own.take_while(|before| **before != path).count()
+        Path::SamplingTc | Path::QueuingTc | Path::Packet | Path::Floor | Path::Xsk => {
+            let before = own_cables(paths).take_while(|group| !group.contains(&path));
+            sides::CABLES + before.count()
         }
     }
 }
@@ -183,6 +202,7 @@ pub fn open_paths(
         hosts,
         options,
         xdp: None,
+        tc: None,
     };
     let open = |path: &Path| opening.open(*path).map_err(|error| (*path, error));
     paths.iter().map(open).collect()
@@ -194,6 +214,7 @@ struct Opening<'a> {
     hosts: &'a Hosts,
     options: &'a PathOptions,
     xdp: Option<NodePair<'a>>,
+    tc: Option<NodePair<'a>>,
 }
 
 impl<'a> Opening<'a> {
@@ -201,7 +222,7 @@ impl<'a> Opening<'a> {
         let cable = cable_of(path, self.paths);
         let largest = match path {
             Path::Floor => floor::PAYLOAD_BYTES_MAX,
-            Path::Sampling => SamplingPort::VALUE_BYTES_MAX,
+            Path::Sampling | Path::SamplingTc => SamplingPort::VALUE_BYTES_MAX,
             _ => PAYLOAD_BYTES_MAX,
         };
         let bytes = self.options.payload_bytes_max;
@@ -216,10 +237,21 @@ impl<'a> Opening<'a> {
             Path::UdpBlock => self.udp(UDP_BLOCK, Waiting::Block),
             Path::TcpPoll => self.tcp(TCP_SPIN, Waiting::Spin),
             Path::TcpBlock => self.tcp(TCP_BLOCK, Waiting::Block),
-            Path::Sampling => self.sampling(),
+            Path::Sampling => {
+                let options = self.sampling_options();
+                sampling(self.xdp()?, &options)
+            }
+            Path::SamplingTc => {
+                let options = self.sampling_options();
+                sampling(self.tc(cable)?, &options)
+            }
             Path::Queuing => {
                 let options = self.queuing_options();
                 queuing(self.xdp()?, QUEUING, &options)
+            }
+            Path::QueuingTc => {
+                let options = self.queuing_options();
+                queuing(self.tc(cable)?, QUEUING, &options)
             }
             Path::UdpPort => self.plain_udp(),
             Path::Packet => {
@@ -257,16 +289,6 @@ impl<'a> Opening<'a> {
         Sides::Hosts(self.hosts, sides::KERNEL_CABLE)
     }
 
-    fn sampling(&mut self) -> Result<Ends, PathError> {
-        let options = SamplingOptions {
-            spin: self.spin(),
-            ..SamplingOptions::default()
-        };
-        let nodes = self.xdp()?;
-        let ends = nodes.sampling(SAMPLING, &options)?;
-        Ok(Ends::new(ends, spinning("sampling port", nodes)))
-    }
-
     fn plain_udp(&mut self) -> Result<Ends, PathError> {
         let options = self.queuing_options();
         let nodes = self.xdp()?;
@@ -283,6 +305,22 @@ impl<'a> Opening<'a> {
         Ok(self.xdp.insert(nodes))
     }
 
+    /// The same with the demux at traffic control.
+    fn tc(&mut self, cable: usize) -> Result<&NodePair<'a>, PathError> {
+        let nodes = match self.tc.take() {
+            Some(nodes) => nodes,
+            None => NodePair::on_cable(self.hosts, cable, LinkKind::Xdp, Some(XdpMode::Tc))?,
+        };
+        Ok(self.tc.insert(nodes))
+    }
+
+    fn sampling_options(&self) -> SamplingOptions {
+        SamplingOptions {
+            spin: self.spin(),
+            ..SamplingOptions::default()
+        }
+    }
+
     fn queuing_options(&self) -> QueuingOptions {
         QueuingOptions {
             message_bytes_max: self.options.payload_bytes_max.max(1484),
@@ -295,6 +333,11 @@ impl<'a> Opening<'a> {
     fn spin(&self) -> Duration {
         self.options.time_limit.max(BLOCKED_LOOK)
     }
+}
+
+fn sampling(nodes: &NodePair<'_>, options: &SamplingOptions) -> Result<Ends, PathError> {
+    let ends = nodes.sampling(SAMPLING, options)?;
+    Ok(Ends::new(ends, spinning("sampling port", nodes)))
 }
 
 fn queuing(nodes: &NodePair<'_>, number: u16, options: &QueuingOptions) -> Result<Ends, PathError> {
@@ -314,8 +357,8 @@ mod tests {
     fn paths_whose_programs_would_meet_have_cables_of_their_own() {
         let all = Path::ALL;
         let cables = all.map(|path| cable_of(path, &all));
-        assert_eq!(cables, [0, 0, 2, 4, 0, 1, 1, 1, 1, 3]);
-        assert_eq!(cable_count(&all), 5);
+        assert_eq!(cables, [0, 0, 2, 2, 3, 5, 0, 1, 1, 1, 1, 4]);
+        assert_eq!(cable_count(&all), 6);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
         assert_eq!(cable_count(&few), 3);

@@ -54,16 +54,22 @@ pub enum Attached {
     Generic,
     /// At host B's end only, after the driver.
     GenericAtOne,
+    /// At both ends, at traffic control.
+    Tc,
+    /// At host B's end only, at traffic control.
+    TcAtOne,
 }
 
 impl Attached {
     /// All of them, in the order of the table.
-    pub const ALL: [Attached; 5] = [
+    pub const ALL: [Attached; 7] = [
         Attached::Untouched,
         Attached::Native,
         Attached::NativeAtOne,
         Attached::Generic,
         Attached::GenericAtOne,
+        Attached::Tc,
+        Attached::TcAtOne,
     ];
 
     /// For tables.
@@ -74,6 +80,8 @@ impl Attached {
             Attached::NativeAtOne => "native, at B only",
             Attached::Generic => "generic",
             Attached::GenericAtOne => "generic, at B only",
+            Attached::Tc => "tc",
+            Attached::TcAtOne => "tc, at B only",
         }
     }
 
@@ -82,14 +90,15 @@ impl Attached {
             Attached::Untouched => None,
             Attached::Native | Attached::NativeAtOne => Some(XdpMode::Native),
             Attached::Generic | Attached::GenericAtOne => Some(XdpMode::Generic),
+            Attached::Tc | Attached::TcAtOne => Some(XdpMode::Tc),
         }
     }
 
     fn hosts(self) -> &'static [Host] {
         match self {
             Attached::Untouched => &[],
-            Attached::NativeAtOne | Attached::GenericAtOne => &[Host::B],
-            Attached::Native | Attached::Generic => &Host::BOTH,
+            Attached::NativeAtOne | Attached::GenericAtOne | Attached::TcAtOne => &[Host::B],
+            Attached::Native | Attached::Generic | Attached::Tc => &Host::BOTH,
         }
     }
 }

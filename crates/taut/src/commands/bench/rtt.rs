@@ -25,7 +25,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "sampling,queuing,packet,xsk,udp-port,udp-poll,udp-block,tcp-poll,tcp-block,floor"
+        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,udp-poll,udp-block,tcp-poll,tcp-block,floor"
     )]
     paths: Vec<Path>,
     /// Payload sizes in bytes or such as 1KiB, comma-separated.
@@ -139,7 +139,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         outcome
             .active
             .iter()
-            .map(|(path, text)| format!("  {path:<9}  {text}")),
+            .map(|(path, text)| format!("  {path:<11}  {text}")),
     );
     let header = [
         "path",
