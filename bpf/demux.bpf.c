@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The demux: decides whose frame this is and puts it there, no more. It runs in the driver's poll
- * (XDP) or at traffic control (hook.bpf.h), copies once, into the memory of the port's own process, and stamps the arrival. Everything
+ * The demux: decides whose frame this is and puts it there, no more. It runs in the driver's poll (XDP) or at traffic
+ * control (hook.bpf.h), copies once, into the memory of the port's own process, and stamps the arrival. Everything
  * that is not ours passes to Linux untouched.
  *
  * It is not a protocol stack: no reassembly, no reply, no waiting. Work per frame is bounded by the

@@ -151,8 +151,8 @@ impl Ends {
     }
 }
 
-/// Paths with a cable of their own, where one of them is measured: a demux at traffic control, the programs of the floor
-/// and of xsk cannot share an interface with the demux, and a node on link packet has none.
+/// Paths with a cable of their own, where one of them is measured: a demux at traffic control, the programs of the
+/// floor and of xsk cannot share an interface with the demux, and a node on link packet has none.
 const OWN_CABLES: [&[Path]; 4] = [
     &[Path::SamplingTc, Path::QueuingTc],
     &[Path::Packet],
