@@ -19,7 +19,7 @@ readonly all_stages=(format lints supply docs tests kernels loom fuzz leftovers)
 readonly testing_stages=(tests loom sim)
 # A stage that takes longer than this hangs. Lower: a slow or busy machine is failed unjustly.
 # Higher: whoever waits for a hanging run waits for longer.
-readonly stage_seconds_max=${TAUTLINE_STAGE_SECONDS_MAX:-1500}
+readonly stage_seconds_max=${TAUTLINE_STAGE_SECONDS_MAX:-1700}
 # Frames fed to the parsers in the short fuzz. Fewer would miss the million that is promised;
 # more lengthens every run. `make fuzz` is the long form.
 readonly fuzz_iterations=${TAUTLINE_FUZZ_ITERATIONS:-1000000}
