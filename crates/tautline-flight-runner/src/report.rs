@@ -19,6 +19,8 @@ const HEADER: [&str; 8] = [
     "position",
     "commands lost",
 ];
+/// Columns of the page's two tables: a page is too narrow for all of them side by side.
+const PAGE_COLUMNS: [&[usize]; 2] = [&[0, 1, 2, 3, 7], &[0, 4, 5, 6]];
 /// Seconds after which the take-off is over.
 const CALM_FROM: f64 = 1.5;
 /// Longest reference; a show has its first fault earlier.
@@ -101,12 +103,10 @@ impl Report {
         page.verdict(level, &answer, &reasons);
         page.section("Error of the attitude", [strips(records).html()]);
         page.section("Path", [space(records).html()]);
-        let mut rows = Table::new(HEADER);
-        for row in self.rows() {
-            rows.row(row);
-        }
+        let rows = self.rows();
+        let tables = PAGE_COLUMNS.map(|columns| of_columns(columns, &rows).html());
         let notes = self.notes().into_iter().map(|note| page::paragraph(&note));
-        page.section("Figures", std::iter::once(rows.html()).chain(notes));
+        page.section("Figures", tables.into_iter().chain(notes));
         page.section("Loops", records.iter().map(|record| loops(record).html()));
         page.section("Loads and faults", [phases(records).html()]);
         page.section("Machine", [page::key_values(&self.machine.rows())]);
@@ -239,6 +239,21 @@ fn outcome(record: &FlightRecord) -> String {
         (None, Some(at)) => format!("landed at {at:.1} s"),
         (None, None) => "still flew at the end".to_owned(),
     }
+}
+
+/// A table of these columns.
+fn of_columns(columns: &[usize], rows: &[Vec<String>]) -> Table {
+    let chosen = |cells: &[String]| -> Vec<String> {
+        columns
+            .iter()
+            .map(|column| cells[*column].clone())
+            .collect()
+    };
+    let mut table = Table::new(chosen(&HEADER.map(str::to_owned)));
+    for row in rows {
+        table.row(chosen(row));
+    }
+    table
 }
 
 fn row(record: &FlightRecord) -> Vec<String> {
