@@ -1,5 +1,7 @@
 //! Round trips from one host to the other and back: the paths of `taut bench rtt`, by name.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -201,8 +203,7 @@ pub fn open_paths(
         paths,
         hosts,
         options,
-        xdp: None,
-        tc: None,
+        nodes: BTreeMap::new(),
     };
     let open = |path: &Path| opening.open(*path).map_err(|error| (*path, error));
     paths.iter().map(open).collect()
@@ -213,13 +214,15 @@ struct Opening<'a> {
     paths: &'a [Path],
     hosts: &'a Hosts,
     options: &'a PathOptions,
-    xdp: Option<NodePair<'a>>,
-    tc: Option<NodePair<'a>>,
+    /// Nodes on link xdp, by their cable.
+    nodes: BTreeMap<usize, NodePair<'a>>,
 }
 
 impl<'a> Opening<'a> {
     fn open(&mut self, path: Path) -> Result<Ends, PathError> {
         let cable = cable_of(path, self.paths);
+        let is_at_tc = matches!(path, Path::SamplingTc | Path::QueuingTc);
+        let mode = is_at_tc.then_some(XdpMode::Tc);
         let largest = match path {
             Path::Floor => floor::PAYLOAD_BYTES_MAX,
             Path::Sampling | Path::SamplingTc => SamplingPort::VALUE_BYTES_MAX,
@@ -237,23 +240,18 @@ impl<'a> Opening<'a> {
             Path::UdpBlock => self.udp(UDP_BLOCK, Waiting::Block),
             Path::TcpPoll => self.tcp(TCP_SPIN, Waiting::Spin),
             Path::TcpBlock => self.tcp(TCP_BLOCK, Waiting::Block),
-            Path::Sampling => {
+            Path::Sampling | Path::SamplingTc => {
                 let options = self.sampling_options();
-                sampling(self.xdp()?, &options)
+                sampling(self.nodes(cable, mode)?, &options)
             }
-            Path::SamplingTc => {
-                let options = self.sampling_options();
-                sampling(self.tc(cable)?, &options)
-            }
-            Path::Queuing => {
+            Path::Queuing | Path::QueuingTc => {
                 let options = self.queuing_options();
-                queuing(self.xdp()?, QUEUING, &options)
+                queuing(self.nodes(cable, mode)?, QUEUING, &options)
             }
-            Path::QueuingTc => {
+            Path::UdpPort => {
                 let options = self.queuing_options();
-                queuing(self.tc(cable)?, QUEUING, &options)
+                plain_udp(self.nodes(cable, mode)?, &options)
             }
-            Path::UdpPort => self.plain_udp(),
             Path::Packet => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Packet, None)?;
                 queuing(&nodes, PACKET, &self.queuing_options())
@@ -289,29 +287,14 @@ impl<'a> Opening<'a> {
         Sides::Hosts(self.hosts, sides::KERNEL_CABLE)
     }
 
-    fn plain_udp(&mut self) -> Result<Ends, PathError> {
-        let options = self.queuing_options();
-        let nodes = self.xdp()?;
-        let ends = nodes.plain_udp(PLAIN_UDP, &options)?;
-        Ok(Ends::new(ends, spinning("port of plain UDP", nodes)))
-    }
-
-    /// The nodes that paths on link xdp share.
-    fn xdp(&mut self) -> Result<&NodePair<'a>, PathError> {
-        let nodes = match self.xdp.take() {
-            Some(nodes) => nodes,
-            None => NodePair::on_cable(self.hosts, sides::DEMUX_CABLE, LinkKind::Xdp, None)?,
-        };
-        Ok(self.xdp.insert(nodes))
-    }
-
-    /// The same with the demux at traffic control.
-    fn tc(&mut self, cable: usize) -> Result<&NodePair<'a>, PathError> {
-        let nodes = match self.tc.take() {
-            Some(nodes) => nodes,
-            None => NodePair::on_cable(self.hosts, cable, LinkKind::Xdp, Some(XdpMode::Tc))?,
-        };
-        Ok(self.tc.insert(nodes))
+    /// The nodes that paths on this cable share.
+    fn nodes(&mut self, cable: usize, mode: Option<XdpMode>) -> Result<&NodePair<'a>, PathError> {
+        Ok(match self.nodes.entry(cable) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(NodePair::on_cable(self.hosts, cable, LinkKind::Xdp, mode)?)
+            }
+        })
     }
 
     fn sampling_options(&self) -> SamplingOptions {
@@ -343,6 +326,11 @@ fn sampling(nodes: &NodePair<'_>, options: &SamplingOptions) -> Result<Ends, Pat
 fn queuing(nodes: &NodePair<'_>, number: u16, options: &QueuingOptions) -> Result<Ends, PathError> {
     let ends = nodes.queuing(number, options)?;
     Ok(Ends::new(ends, spinning("queuing port", nodes)))
+}
+
+fn plain_udp(nodes: &NodePair<'_>, options: &QueuingOptions) -> Result<Ends, PathError> {
+    let ends = nodes.plain_udp(PLAIN_UDP, options)?;
+    Ok(Ends::new(ends, spinning("port of plain UDP", nodes)))
 }
 
 fn spinning(port: &str, nodes: &NodePair<'_>) -> String {

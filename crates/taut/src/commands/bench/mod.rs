@@ -8,6 +8,7 @@ mod vbus;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use tautline_report::{Summary, table};
 use tautline_testbed::child;
 
 use crate::cli::CommandError;
@@ -87,6 +88,18 @@ impl CommonArguments {
 
 /// Remedy when a thread could not be placed.
 const PLACEMENT_REMEDY: &str = "choose other CPUs with --client-cpu and --server-cpu; --fifo needs CAP_SYS_NICE or a limit of real-time priority";
+
+/// Cells of latencies in µs: min, p50, p99, p99.9, max.
+fn latencies(summary: &Summary) -> [String; 5] {
+    [
+        summary.min_ns,
+        summary.p50_ns,
+        summary.p99_ns,
+        summary.p999_ns,
+        summary.max_ns,
+    ]
+    .map(table::microseconds)
+}
 
 fn without_repeats<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     let mut kept = Vec::new();

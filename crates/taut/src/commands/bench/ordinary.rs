@@ -5,7 +5,7 @@ use tautline_lab::Machine;
 use tautline_report::table;
 use tautline_testbed::hosts::Hosts;
 
-use super::{CommonArguments, PLACEMENT_REMEDY, with_progress};
+use super::{CommonArguments, PLACEMENT_REMEDY, latencies, with_progress};
 use crate::cli::CommandError;
 use crate::units;
 use tautline_bench::ordinary::{self, OrdinaryError, Outcome, RoundTrips, Settings, Stream};
@@ -99,14 +99,7 @@ fn round_trip(outcome: &Outcome, row: &RoundTrips) -> Vec<String> {
         summary.count.to_string(),
         row.lost.to_string(),
     ];
-    let latencies = [
-        summary.min_ns,
-        summary.p50_ns,
-        summary.p99_ns,
-        summary.p999_ns,
-        summary.max_ns,
-    ];
-    cells.extend(latencies.map(table::microseconds));
+    cells.extend(latencies(&summary));
     cells.extend(match outcome.of_untouched(row) {
         Some(shares) => shares.map(|share| format!("{share:.2}")),
         None => ["–", "–"].map(str::to_owned),

@@ -9,7 +9,7 @@ use tautline_report::plot::latency_text;
 use tautline_report::{page, plot};
 use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 
-use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
+use super::{CommonArguments, PLACEMENT_REMEDY, latencies, with_progress, without_repeats};
 use crate::cli::{self, CommandError};
 use crate::units;
 use tautline_bench::echo::{self, Path};
@@ -167,14 +167,7 @@ fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
         summary.count.to_string(),
         row.lost.to_string(),
     ];
-    let latencies = [
-        summary.min_ns,
-        summary.p50_ns,
-        summary.p99_ns,
-        summary.p999_ns,
-        summary.max_ns,
-    ];
-    cells.extend(latencies.map(table::microseconds));
+    cells.extend(latencies(&summary));
     cells.extend(ratios(outcome, row));
     cells
 }
