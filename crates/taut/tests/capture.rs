@@ -7,62 +7,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use rustix::process::Signal;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
-use tautline_testbed::sys;
 
 mod common;
-use common::{Scratch, skipped_without_privilege};
+use common::{Running, Scratch, skipped_without_privilege};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const NOBODY: u32 = 65_534;
-
-/// A command that runs beside, killed when dropped.
-struct Running {
-    child: Child,
-    said: BufReader<std::process::ChildStderr>,
-}
-
-impl Running {
-    /// Starts it and waits for a line with these words on standard error.
-    fn start(command: &mut Command, words: &str) -> Running {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut text = String::new();
-        while !text.contains(words) {
-            assert!(
-                said.read_line(&mut text).unwrap() > 0,
-                "it ended with: {text}"
-            );
-        }
-        Running { child, said }
-    }
-
-    /// Ends it in order: exit status, and its last words.
-    fn end(mut self) -> (Option<i32>, String) {
-        sys::signal_process(self.child.id(), Signal::INT);
-        self.ended()
-    }
-
-    /// Waits for its end.
-    fn ended(&mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().unwrap();
-        let mut text = String::new();
-        self.said.read_to_string(&mut text).unwrap();
-        (status.code(), text)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A command whose standard output says when it is ready.
 struct Server(Child);
@@ -93,6 +44,13 @@ fn taut(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
     let mut command = hosts.command(host, TAUT);
     command.args(arguments).stdin(Stdio::null());
     command
+}
+
+/// A capture on the first host's cable, into a file.
+fn capturing(hosts: &Hosts, file: &Path) -> Running {
+    let path = file.to_str().unwrap();
+    let arguments = ["capture", "--interface", "taut0", "--write", path];
+    Running::start(&mut taut(hosts, Host::A, &arguments), "capturing on taut0")
 }
 
 fn hosts() -> Option<Hosts> {
@@ -195,14 +153,7 @@ fn both_ways_of_a_flow_are_captured_on_every_link() {
         let echo = [&["echo"], &node[..]].concat();
         let _echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
         let file = scratch.0.join(format!("{link}.pcapng"));
-        let capture = [
-            "capture",
-            "--interface",
-            "taut0",
-            "--write",
-            file.to_str().unwrap(),
-        ];
-        let capture = Running::start(&mut taut(&hosts, Host::A, &capture), "capturing on taut0");
+        let capture = capturing(&hosts, &file);
         let mut forms = vec!["10.77.0.1".to_owned()];
         if link != "udp" {
             forms.push(mac(&hosts, Host::A));
@@ -247,14 +198,7 @@ fn clients_of_a_control_process_are_captured_and_a_demux_that_begins_later() {
     let config = scratch.0.join("node.toml");
     fs::write(&config, "interface = \"taut0\"\n").unwrap();
     let file = scratch.0.join("f.pcapng");
-    let capture = [
-        "capture",
-        "--interface",
-        "taut0",
-        "--write",
-        file.to_str().unwrap(),
-    ];
-    let capture = Running::start(&mut taut(&hosts, Host::A, &capture), "capturing on taut0");
+    let capture = capturing(&hosts, &file);
     let run = ["node", "run", "--config", config.to_str().unwrap()];
     let _control = Server::start(&mut taut(&hosts, Host::A, &run), "serving clients");
     let echo = ["echo", "--interface", "taut0"];

@@ -3,13 +3,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
-use common::{Scratch, skipped_without_privilege};
+use common::{Running, Scratch, skipped_without_privilege};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
@@ -25,44 +25,6 @@ with open(sys.argv[1], "rb") as file:
     for metadata in reader.iter_metadata():
         print(json.dumps({"name": metadata.name, "figures": metadata.metadata}))
 "#;
-
-/// A command that runs beside, killed when dropped.
-struct Running {
-    child: Child,
-    said: BufReader<std::process::ChildStderr>,
-}
-
-impl Running {
-    /// Starts it and waits for a line with these words on standard error.
-    fn start(command: &mut Command, words: &str) -> Running {
-        let command = command.stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut text = String::new();
-        while !text.contains(words) {
-            assert!(
-                said.read_line(&mut text).unwrap() > 0,
-                "it ended with: {text}"
-            );
-        }
-        Running { child, said }
-    }
-
-    /// Waits for its end.
-    fn ended(&mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().unwrap();
-        let mut text = String::new();
-        self.said.read_to_string(&mut text).unwrap();
-        (status.code(), text)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn taut(arguments: &[&str]) -> Command {
     let mut command = Command::new(TAUT);

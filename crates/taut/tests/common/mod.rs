@@ -2,10 +2,13 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
+use rustix::process::Signal;
 use tautline_testbed::hosts::may_create;
+use tautline_testbed::sys;
 
 /// Says so where hosts cannot be made.
 pub(crate) fn skipped_without_privilege() -> bool {
@@ -31,6 +34,53 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // The rest of a failed test is in nobody's way.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A command that runs beside, killed when dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Running {
+    /// Starts it and waits for a line with these words on standard error.
+    pub(crate) fn start(command: &mut Command, words: &str) -> Running {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut text = String::new();
+        while !text.contains(words) {
+            assert!(
+                said.read_line(&mut text).unwrap() > 0,
+                "it ended with: {text}"
+            );
+        }
+        Running { child, said }
+    }
+
+    /// Ends it in order: exit status, and its last words.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        sys::signal_process(self.child.id(), Signal::INT);
+        self.ended()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().unwrap();
+        let mut text = String::new();
+        self.said.read_to_string(&mut text).unwrap();
+        (status.code(), text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
