@@ -2,6 +2,7 @@
 //! or the process that runs it, misbehaves.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -522,6 +523,25 @@ fn nothing_is_left_when_its_process_is_killed() {
         assert_eq!(*name, running.name);
         assert!(!text(&guest(&["list"])).contains(name.as_str()));
     }
+}
+
+#[test]
+fn what_killed_guests_have_left_hides_no_guest() {
+    let Some(running) = Running::start("listed", "echo.elf", None, &[]) else {
+        return;
+    };
+    // More than are listed of one user.
+    let left = (0..300).map(|number| format!("/run/tautline/guests/{}-{number}", unique("left")));
+    let left: Vec<String> = left.collect();
+    for path in &left {
+        drop(UnixListener::bind(path).unwrap());
+    }
+    assert!(text(&guest(&["list"])).contains(&running.name));
+    let Some(second) = Running::start("sweeps", "echo.elf", None, &[]) else {
+        return;
+    };
+    assert!(left.iter().all(|path| !Path::new(path).exists()));
+    drop((running.stop(), second.stop()));
 }
 
 #[test]

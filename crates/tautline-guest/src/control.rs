@@ -1,13 +1,15 @@
 //! Guests as other processes see them: each has a socket in the runtime directory, for its user and root.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use tautline_state::{Directory, EntryKind, Owner};
 
@@ -25,11 +27,14 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 const CHANGE_LOOK: Duration = Duration::from_millis(20);
 /// Longest answer. Lower: 32 ports do not fit. Higher: somebody who answers without end fills our memory.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Longest question.
-const QUESTION_BYTES_MAX: u64 = 16;
-/// Most guests that are listed of one user. Lower: some are not seen. Higher: a user can keep root's `taut` busy.
+const QUESTION_BYTES_MAX: usize = 16;
+/// Guests of one user that are listed at most. Lower: some are not seen. Higher: a user can keep root's `taut` busy.
 const GUESTS_MAX: usize = 64;
+/// Sockets of one user that are tried at most, those of killed guests among them. Lower: guests are not seen where many
+/// were killed since the last start. Higher: a user can keep root's `taut` busy.
+const SOCKETS_MAX: usize = 4096;
 /// Time for which the directory may be locked by another process of the user.
 const LOCK_MAX: Duration = Duration::from_secs(2);
 
@@ -56,11 +61,11 @@ impl Service {
         let failed = GuestError::system("making the guest's socket");
         let listener = {
             let _lock = directory.lock(LOCK_MAX)?;
+            sweep(&directory);
             let path = directory.reachable(name)?;
-            match UnixStream::connect(&path) {
+            match connect(&path) {
                 Ok(_) => return Err(GuestError::Exists(name.to_owned())),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // Left by a process that was killed.
                 Err(_) => directory.remove(name)?,
             }
             UnixListener::bind(&path).map_err(&failed)?
@@ -94,6 +99,20 @@ impl Drop for Service {
     }
 }
 
+/// Removes the sockets that killed processes have left. The directory is locked, so nobody has bound one and does not
+/// listen yet.
+fn sweep(directory: &Directory) {
+    for name in names(directory) {
+        let path = directory.reachable(&name);
+        let is_left = path.is_ok_and(|path| {
+            connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        });
+        if is_left {
+            let _ = directory.remove(&name); // the next start sweeps again
+        }
+    }
+}
+
 fn serve(listener: &UnixListener, shared: &Shared, stop: &Event) {
     loop {
         let mut ready = [
@@ -114,11 +133,7 @@ fn serve(listener: &UnixListener, shared: &Shared, stop: &Event) {
 
 /// Answers one question. The directory is its owner's alone, so nobody else asks.
 fn answer(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
-    stream.set_write_timeout(Some(ANSWER_MAX))?;
-    let mut line = String::new();
-    BufReader::new(stream.take(QUESTION_BYTES_MAX)).read_line(&mut line)?;
+    let line = read_line(stream, QUESTION_BYTES_MAX, Instant::now() + ANSWER_MAX)?;
     match serde_json::from_str(&line)? {
         Question::Status => {}
         Question::Stop => shared.ask_stop(),
@@ -126,7 +141,40 @@ fn answer(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     }
     let mut status = serde_json::to_vec(&shared.status())?;
     status.push(b'\n');
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(ANSWER_MAX))?;
     (&*stream).write_all(&status)
+}
+
+/// Connects to a guest's socket. Never waits: one where too many wait already is `ErrorKind::WouldBlock`.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Reads up to the end of a line, or of the stream. The deadline is for the whole line: whoever sends a byte now and
+/// then gains no time.
+fn read_line(stream: &UnixStream, bytes_max: usize, deadline: Instant) -> io::Result<String> {
+    stream.set_nonblocking(false)?;
+    let mut line = Vec::new();
+    let mut buffer = [0; 4096];
+    while !line.ends_with(b"\n") {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || line.len() >= bytes_max {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let room = buffer.len().min(bytes_max - line.len());
+        match (&*stream).read(&mut buffer[..room]) {
+            Ok(0) => break,
+            Ok(count) => line.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 fn ask(
@@ -136,30 +184,23 @@ fn ask(
 ) -> Result<Option<GuestStatus>, GuestError> {
     let path = directory.reachable(name)?;
     let silent = || GuestError::Silent(name.to_owned());
-    let stream = match UnixStream::connect(path) {
+    let stream = match connect(&path) {
         Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
         // Left by a process that was killed, or gone meanwhile.
         Err(_) => return Ok(None),
     };
-    let limited = stream
-        .set_read_timeout(Some(ANSWER_MAX))
-        .and_then(|()| stream.set_write_timeout(Some(ANSWER_MAX)));
-    limited.map_err(|_| silent())?;
     let mut line = serde_json::to_string(&question).expect("a question is a word");
     line.push('\n');
+    // A fresh connection has room for so little.
     (&stream).write_all(line.as_bytes()).map_err(|_| silent())?;
-    let mut text = String::new();
-    let mut reader = BufReader::new((&stream).take(ANSWER_BYTES_MAX));
-    // Beside the limit of each read: one who sends a byte now and then.
-    let deadline = Instant::now() + 2 * ANSWER_MAX;
-    match reader.read_line(&mut text) {
+    match read_line(&stream, ANSWER_BYTES_MAX, Instant::now() + ANSWER_MAX) {
         // It has ended in this moment.
-        Ok(0) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-        Ok(_) if Instant::now() < deadline => {}
-        _ => return Err(silent()),
+        Ok(text) if text.is_empty() => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|_| silent()),
+        Err(_) => Err(silent()),
     }
-    serde_json::from_str(&text).map(Some).map_err(|_| silent())
 }
 
 /// Directories of guests that this process may look into: its user's, and all users' for root.
@@ -179,7 +220,7 @@ fn names(directory: &Directory) -> Vec<String> {
         .filter(|entry| entry.kind == EntryKind::Socket);
     let mut names: Vec<String> = sockets
         .filter_map(|entry| entry.name.into_string().ok())
-        .take(GUESTS_MAX)
+        .take(SOCKETS_MAX)
         .collect();
     names.sort();
     names
@@ -192,12 +233,18 @@ pub fn list() -> (Vec<GuestStatus>, Vec<String>) {
     let mut found = Vec::new();
     let mut silent = Vec::new();
     for directory in directories() {
+        let mut left = GUESTS_MAX;
         for name in names(&directory) {
+            if left == 0 {
+                break;
+            }
             match ask(&directory, &name, Question::Status) {
                 Ok(Some(status)) => found.push(status),
-                Ok(None) => {}
+                // Left by a process that was killed: it takes nobody's place.
+                Ok(None) => continue,
                 Err(_) => silent.push(name),
             }
+            left -= 1;
         }
     }
     (found, silent)
@@ -261,4 +308,65 @@ pub fn restart(name: &str) -> Result<GuestStatus, GuestError> {
 fn is_anew(before: &GuestStatus, now: &GuestStatus) -> bool {
     let has_begun = matches!(now.state, State::Starting | State::Running);
     has_begun && (now.restarts != before.restarts || before.state == State::Restarting)
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_state::TemporaryDirectory;
+
+    use super::*;
+
+    fn temporary() -> TemporaryDirectory {
+        TemporaryDirectory::make("guests-").unwrap()
+    }
+
+    fn listener(directory: &Directory, name: &str) -> UnixListener {
+        UnixListener::bind(directory.reachable(name).unwrap()).unwrap()
+    }
+
+    fn is_silent(directory: &Directory, name: &str) -> bool {
+        matches!(ask(directory, name, Question::Status), Err(GuestError::Silent(of)) if of == name)
+    }
+
+    #[test]
+    fn nobody_waits_for_who_answers_a_byte_now_and_then() {
+        let temporary = temporary();
+        let directory = temporary.directory();
+        let listener = listener(directory, "drip");
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Ends when the asker has given up.
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(ANSWER_MAX / 10);
+            }
+        });
+        let asked = Instant::now();
+        assert!(is_silent(directory, "drip"));
+        assert!(asked.elapsed() < ANSWER_MAX * 3, "{:?}", asked.elapsed());
+        answers.join().unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_who_accepts_no_connections() {
+        let temporary = temporary();
+        let directory = temporary.directory();
+        let listener = listener(directory, "full");
+        rustix::net::listen(&listener, 0).unwrap();
+        let path = directory.reachable("full").unwrap();
+        let _waiting: Vec<UnixStream> = std::iter::from_fn(|| connect(&path).ok()).collect();
+        assert!(is_silent(directory, "full"));
+    }
+
+    #[test]
+    fn only_sockets_that_nobody_listens_on_are_swept() {
+        let temporary = temporary();
+        let directory = temporary.directory();
+        let _lives = listener(directory, "lives");
+        for number in 0..3 {
+            drop(listener(directory, &format!("left-{number}")));
+        }
+        assert_eq!(names(directory).len(), 4);
+        sweep(directory);
+        assert_eq!(names(directory), ["lives"]);
+    }
 }

@@ -375,9 +375,10 @@ pub fn runs() -> Vec<View> {
     let runs = rooms.iter().flat_map(|room| {
         let entries = room.entries().unwrap_or_default().into_iter();
         let files = entries.filter(|entry| entry.kind == EntryKind::File && !is_new(&entry.name));
+        // Files that killed runs have left take nobody's place.
         files
-            .take(RUNS_MAX)
             .filter_map(|entry| View::open(room, &entry.name))
+            .take(RUNS_MAX)
     });
     runs.collect()
 }
