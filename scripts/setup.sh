@@ -114,6 +114,7 @@ find_missing() {
     need "socat" "socat" has_commands socat
     # C programs are compiled as their authors would, and run under valgrind.
     need "pkgconf" "pkg-config" has_commands pkg-config
+    need "g++" "g++" has_commands g++
     need "valgrind" "valgrind" has_commands valgrind
     need "binutils" "nm" has_commands nm
     # The unit of the control process is read by it.
@@ -123,8 +124,8 @@ find_missing() {
     # The pages are looked at in a real browser, kernels are booted, the probe is held against another.
     need "chromium" "a headless browser (chromium)" has_browser
     need "qemu-system-x86" "qemu-system-x86_64" has_commands qemu-system-x86_64
-    # Guests are built and run.
-    need "qemu-system-arm" "qemu-system-aarch64" has_commands qemu-system-aarch64
+    # Guests are built and run, and firmware on a simulated board.
+    need "qemu-system-arm" "qemu-system-aarch64 and qemu-system-arm" has_commands qemu-system-aarch64 qemu-system-arm
     need "lld" "ld.lld" has_commands ld.lld
     need "rt-tests" "cyclictest" has_commands cyclictest
 }

@@ -2,6 +2,8 @@
 //! `kept/TARGET.hex` for each target, an input a line in hexadecimal; `#` begins a line that says
 //! what the next one is for.
 //!
+//! Targets that take the same inputs share a file: [`file_of`].
+//!
 //! Every run begins with all of them as they are, and goes on with changes of them.
 
 /// The kept inputs of a target by its name.
@@ -10,8 +12,18 @@
 ///
 /// If its file has a line that is not hexadecimal.
 pub fn of_target(target: &str) -> Vec<Vec<u8>> {
-    let file = FILES.iter().find(|(name, _)| *name == target);
+    let file = FILES.iter().find(|(name, _)| *name == file_of(target));
     file.map_or(Vec::new(), |(_, text)| inputs(text))
+}
+
+/// The name of a target's file, without its ending: that of the Rust code which a target of C is held against.
+pub fn file_of(target: &str) -> &str {
+    match target {
+        "mcu_frame" => "wire_frame",
+        "mcu_loss" => "loss",
+        "mcu_reassembly" => "reassembly",
+        own => own,
+    }
 }
 
 /// The input as a line of a file.

@@ -20,6 +20,7 @@ pub mod c_interface;
 pub mod inputs;
 pub mod ip;
 pub mod kept;
+pub mod mcu;
 pub mod seeds;
 pub mod smoother;
 pub mod targets;

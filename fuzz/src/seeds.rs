@@ -24,7 +24,7 @@ pub fn of_target(target: &str) -> Vec<Vec<u8>> {
 }
 
 fn made_for(target: &str) -> Vec<Vec<u8>> {
-    match target {
+    match kept::file_of(target) {
         "wire_frame" => FRAMES.iter().flat_map(|text| frames(text)).collect(),
         "reassembly" => reassembly(),
         "message_plan" => lines(FRAGMENTS).map(|vector| plan(&vector)).collect(),

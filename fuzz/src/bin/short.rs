@@ -109,7 +109,8 @@ fn run((name, target): Target, seed: u64, iterations: u64) -> (u64, u64) {
             continue;
         }
         eprintln!("{name}: seed {seed}, input {iteration} failed; when it is mended, keep it:");
-        eprintln!("echo {} >>fuzz/kept/{name}.hex", kept::line(input));
+        let file = kept::file_of(name);
+        eprintln!("echo {} >>fuzz/kept/{file}.hex", kept::line(input));
         eprintln!(
             "again: cargo run --release --manifest-path fuzz/Cargo.toml --bin short -- \
              --target {name} --seed {seed} --iterations {}",
