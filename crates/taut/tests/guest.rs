@@ -655,7 +655,7 @@ fn wrong_images_and_settings_are_refused_with_a_remedy() {
         &echo,
         &["--window", typo.to_str().unwrap()],
         2,
-        "unknown field `numbr`",
+        "there is no key `numbr`; is `number` meant?",
     );
     refused(
         &echo,

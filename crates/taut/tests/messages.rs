@@ -317,7 +317,7 @@ fn wrong_usage_is_told_with_what_to_do() {
     let bad = directory.join(format!("taut-bad-{}.toml", std::process::id()));
     std::fs::write(&bad, "address = \"127.0.13.1\"\nspeed = 3\n").unwrap();
     let bad = bad.to_str().unwrap();
-    let place = format!("{bad}:2:1: unknown field `speed`");
+    let place = format!("{bad}:2:1: there is no key `speed`");
     let own = ["--address", "127.0.13.1"];
     let cases: [(&[&str], &[&str], i32, &str); 16] = [
         (

@@ -163,10 +163,10 @@ fn documented(section: &str) -> Vec<String> {
 /// The keys that the error about an unknown one lists.
 fn expected(text: &str) -> Vec<String> {
     let error = parse(text, "f").unwrap_err().message;
-    let list = error.split("expected one of ").nth(1).expect(&error);
-    list.split(", ")
-        .map(|key| key.trim_matches('`').to_owned())
-        .collect()
+    let list = error.split("; expected ").nth(1).expect(&error);
+    // Every second part is a key.
+    let keys = list.split('`').skip(1).step_by(2);
+    keys.map(str::to_owned).collect()
 }
 
 #[test]

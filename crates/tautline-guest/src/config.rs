@@ -18,6 +18,7 @@ use tautline_partition::memory_from_text;
 use tautline_shm::vbus::layout::{DEPTH_MAX, MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX_OF_BUS};
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX, Plan};
+use tautline_state::mistake;
 
 use crate::error::GuestError;
 
@@ -238,9 +239,12 @@ impl GuestConfig {
         name: &str,
         image: impl Into<PathBuf>,
     ) -> Result<GuestConfig, GuestError> {
-        let read: GuestFile = toml::from_str(text).map_err(|error| GuestError::File {
-            path: file.to_owned(),
-            reason: error.to_string().trim().to_owned(),
+        let read: GuestFile = toml::from_str(text).map_err(|error| {
+            let (line, column) = mistake::position(text, error.span().unwrap_or_default().start);
+            GuestError::File {
+                path: format!("{file}:{line}:{column}"),
+                reason: mistake::in_words(error.message()),
+            }
         })?;
         let wrong = |reason: String| GuestError::File {
             path: file.to_owned(),
@@ -442,7 +446,7 @@ mod tests {
         let port = "bus = \"cell\"\n[[port]]\nnumber = 7\n";
         assert!(refusal("").contains("either `bus` or `node`"));
         assert!(refusal("bus = \"a\"\nnode = \"b\"\n").contains("either `bus` or `node`"));
-        assert!(refusal("colour = 1\n").contains("unknown field `colour`"));
+        assert!(refusal("colour = 1\n").contains("there is no key `colour`"));
         assert!(refusal("bus = \"a\"\nram = \"much\"\n").contains("no memory"));
         assert!(refusal("bus = \"a\"\nram = \"1M\"\n").contains("2 MiB to 2048 MiB"));
         assert!(refusal("bus = \"a\"\nsilence_max = \"5\"\n").contains("such as \"500ms\""));

@@ -7,7 +7,7 @@
 //! * [`Directory`]: an open, checked directory; its files are read, written whole and removed through it.
 //! * [`runtime_directory`]: where sockets, buses and journals of this user lie.
 //! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
-//! * [`write_whole`]: a file at a path that the user named.
+//! * [`write_whole`]: a file at a path that the user named. [`mistake`]: what is wrong in one that the user wrote.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
@@ -25,6 +25,7 @@ mod file;
 pub mod group;
 pub mod journal;
 pub mod memory;
+pub mod mistake;
 mod namespace;
 pub mod netlink;
 pub mod network;

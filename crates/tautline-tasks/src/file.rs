@@ -20,6 +20,7 @@ use tautline_exec::{
 };
 use tautline_partition::{PartitionConfig, memory_from_text};
 use tautline_state::cpus::CpuList;
+use tautline_state::mistake;
 use toml::de::{DeTable, DeValue};
 
 use crate::program::Program;
@@ -100,7 +101,7 @@ pub fn parse(text: &str, name: &str) -> Result<TaskFile, FileError> {
             text,
             name,
             error.span().unwrap_or_default(),
-            &error.message().trim().replace('\n', ", "),
+            &mistake::in_words(error.message()),
         ),
         remedy: SEE_DOCUMENTATION.to_owned(),
     })?;
@@ -112,10 +113,7 @@ pub fn parse(text: &str, name: &str) -> Result<TaskFile, FileError> {
 
 /// `FILE:LINE:COLUMN: MESSAGE`.
 fn at(text: &str, name: &str, span: Range<usize>, message: &str) -> String {
-    let before = text.get(..span.start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let line = before.matches('\n').count() + 1;
-    let column = before[line_start..].chars().count() + 1;
+    let (line, column) = mistake::position(text, span.start);
     format!("{name}:{line}:{column}: {message}")
 }
 
@@ -648,11 +646,11 @@ mod tests {
         );
         assert_eq!(
             period("1000"),
-            "f.toml:3:10: invalid type: integer `1000`, expected a time with its unit, such as \"1ms\" or \"250us\""
+            "f.toml:3:10: expected a time with its unit, such as \"1ms\" or \"250us\", not the number `1000`"
         );
         assert_eq!(
             period("\"soon\""),
-            "f.toml:3:10: invalid value: string \"soon\", expected a time with its unit, such as \"1ms\" or \"250us\""
+            "f.toml:3:10: expected a time with its unit, such as \"1ms\" or \"250us\", not the text \"soon\""
         );
         assert!(period("\"400 years\"").contains("expected a time"));
         assert!(period("\"2h\"").contains("out of range"));
@@ -704,12 +702,12 @@ mod tests {
             "f.toml:1:15: `minor_frame`: has no effect without a table"
         );
         let missing = error("[[task]]\nname = \"a\"\nperiod = \"1ms\"\n");
-        assert_eq!(missing, "f.toml:1:1: missing field `worst_case`");
-        assert!(with("wcet = \"1us\"").contains("unknown field `wcet`, expected one of `name`"));
+        assert_eq!(missing, "f.toml:1:1: the key `worst_case` is missing");
+        assert!(with("wcet = \"1us\"").contains("there is no key `wcet`; expected `name`, "));
         assert_eq!(
             error("schedule = \"edf\"\n"),
-            "f.toml:1:12: unknown variant `edf`, expected one of `rate-monotonic`, `deadline-monotonic`, `fixed`, \
-             `earliest-deadline`, `table`"
+            "f.toml:1:12: `edf` is unknown; expected `rate-monotonic`, `deadline-monotonic`, `fixed`, \
+             `earliest-deadline` or `table`"
         );
         assert_eq!(error(""), "f.toml:1:1: `task`: at least one is needed");
         assert!(error("task = [").starts_with("f.toml:1:"));
@@ -738,8 +736,10 @@ mod tests {
         assert!(wrong("name = \"a\"\ncpus = \"\"").contains("no list of CPUs"));
         let memory = wrong("name = \"a\"\ncpus = \"1\"\nmemory = \"much\"");
         assert!(memory.contains("no size such as"), "{memory}");
-        assert!(wrong("cpus = \"1\"").contains("missing field `name`"));
-        assert!(wrong("name = \"a\"\ncpu = \"1\"").contains("unknown field `cpu`"));
+        assert!(wrong("cpus = \"1\"").contains("the key `name` is missing"));
+        assert!(
+            wrong("name = \"a\"\ncpu = \"1\"").contains("there is no key `cpu`; is `cpus` meant?")
+        );
     }
 
     #[test]

@@ -98,6 +98,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::{MacAddress, ethernet::is_usable_ethertype};
+use tautline_state::mistake;
 use toml::Spanned;
 
 pub use rule::{
@@ -184,7 +185,7 @@ impl FromStr for ServiceConfig {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let document: Document = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
-            at(text, span, error.message().trim().replace('\n', ", "))
+            at(text, span, mistake::in_words(error.message()))
         })?;
         document
             .check()
@@ -194,12 +195,11 @@ impl FromStr for ServiceConfig {
 
 /// Turns a byte range into line and column.
 fn at(text: &str, span: Range<usize>, message: String) -> ConfigError {
-    let before = text.get(..span.start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let (line, column) = mistake::position(text, span.start);
     ConfigError {
         file: None,
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
+        line,
+        column,
         message,
     }
 }
@@ -432,11 +432,10 @@ mod tests {
     fn says_where_and_what_was_expected() {
         assert_eq!(
             error("interface = \"a\"\nspeed = 3\n"),
-            "line 2, column 1: unknown field `speed`, expected one of `interface`, `link`, \
-             `xdp_mode`, `busy_poll_us`, `zero_copy`, `ethertype`, `pcp`, `dscp`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, \
-             `bus_owner`, `bus_wait_ms`, `bus_allow`, \
-             `gateway`, `neighbour`, `port`, `allow`, `tune`, `smoother`, `confine`, `udp_port`, `send_pool`, \
-             `publish_status`"
+            "line 2, column 1: there is no key `speed`; expected `interface`, `link`, `xdp_mode`, `busy_poll_us`, \
+             `zero_copy`, `ethertype`, `pcp`, `dscp`, `address`, `bus`, `node`, `bus_mode`, `bus_group`, `bus_owner`, \
+             `bus_wait_ms`, `bus_allow`, `gateway`, `neighbour`, `port`, `allow`, `tune`, `smoother`, `confine`, \
+             `udp_port`, `send_pool` or `publish_status`"
         );
         assert_eq!(
             error("[[neighbour]]\nname = \"m\"\nmac = \"02:00:zz\"\n"),
@@ -528,8 +527,7 @@ mod tests {
         );
         assert_eq!(
             error("[send_pool]\npages_2 = 1\n"),
-            "line 2, column 1: unknown field `pages_2`, expected one of `pages_1`, `pages_4`, `pages_8`, \
-             `pages_16`"
+            "line 2, column 1: there is no key `pages_2`; expected `pages_1`, `pages_4`, `pages_8` or `pages_16`"
         );
     }
 }
