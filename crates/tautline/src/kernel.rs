@@ -8,7 +8,7 @@ use aya::maps::MapType;
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
 
-use crate::sys::{bpf, unix, xsk};
+use crate::sys::{bpf, shared, unix, xsk};
 
 /// A part of the kernel that not every kernel has.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ const TCX: &str = "BPF links at traffic control (tcx)";
 
 /// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
 /// the release that has all.
-pub const FEATURES: [Feature; 12] = [
+pub const FEATURES: [Feature; 13] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
@@ -115,6 +115,13 @@ pub const FEATURES: [Feature; 12] = [
         used_by: "link `xsk` with `busy_poll_us`",
         instead: "leave `busy_poll_us` out: interrupts as the driver has them",
         probe: || tried(xsk::try_busy_poll()),
+    },
+    Feature {
+        name: "`futex_waitv`",
+        since: "5.16",
+        used_by: "link `vbus`: sleeping until one of several senders has a message",
+        instead: "an event that the sender rings with a system call of its own",
+        probe: || tried(shared::try_sleeping()),
     },
     Feature {
         name: "`XDP_MAX_TX_SKB_BUDGET`",

@@ -147,6 +147,16 @@ pub(crate) fn sleep_on<'w>(
     }
 }
 
+/// Whether [`sleep_on`] works here.
+///
+/// # Errors
+/// Its own.
+pub(crate) fn try_sleeping() -> io::Result<()> {
+    // A sleep on a word that has changed already ends at once, or is not known to the kernel.
+    let changed = AtomicU32::new(1);
+    sleep_on([(&changed, 0, false)].into_iter(), None)
+}
+
 /// Wakes who sleeps on a word of ours: one process, or threads of this one.
 pub(crate) fn wake(word: &AtomicU32, shared: bool) {
     let flags = if shared {

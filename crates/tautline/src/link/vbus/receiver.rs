@@ -78,10 +78,6 @@ impl Connection {
 
 impl BusReceiver {
     pub(crate) fn new(shared: Arc<ReceiverShared>) -> Self {
-        // A sleep on a word that has changed already ends at once, or is not known to the kernel.
-        let generation = &shared.generation;
-        let other = generation.load(Relaxed).wrapping_add(1);
-        let can_sleep = sleep_on([(generation, other, false)].into_iter(), None).is_ok();
         Self {
             shared,
             connections: Vec::with_capacity(PRODUCERS_MAX),
@@ -89,7 +85,7 @@ impl BusReceiver {
             first: [0; CLASS_COUNT],
             any_dying: false,
             sleeper: Sleeper::new(),
-            wake_mode: if can_sleep {
+            wake_mode: if shared::try_sleeping().is_ok() {
                 WakeMode::Futex
             } else {
                 WakeMode::Descriptor
