@@ -19,10 +19,13 @@ use crate::path::{BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floo
 const QUEUING: u16 = 1;
 const SAMPLING: u16 = 2;
 const PACKET: u16 = 3;
+const QUEUING_BLOCK: u16 = 4;
+const SAMPLING_BLOCK: u16 = 5;
 /// UDP and TCP ports, which may be open side by side.
 const UDP_SPIN: u16 = 7100;
 const UDP_BLOCK: u16 = 7101;
 const PLAIN_UDP: u16 = 7102;
+const PLAIN_UDP_BLOCK: u16 = 7103;
 const TCP_SPIN: u16 = 7200;
 const TCP_BLOCK: u16 = 7201;
 
@@ -56,6 +59,12 @@ pub enum Path {
     Xsk,
     /// Tautline port of plain UDP on an xdp link.
     UdpPort,
+    /// Tautline sampling port on an xdp link; who waits for a value sleeps.
+    SamplingBlock,
+    /// Tautline queuing port on an xdp link; who waits for a message sleeps.
+    QueuingBlock,
+    /// Tautline port of plain UDP on an xdp link; who waits for a datagram sleeps.
+    UdpPortBlock,
     /// Kernel UDP, non-blocking sockets that both sides spin on.
     UdpPoll,
     /// Kernel UDP, blocking sockets.
@@ -70,7 +79,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 12] = [
+    pub const ALL: [Path; 15] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -78,6 +87,9 @@ impl Path {
         Path::Packet,
         Path::Xsk,
         Path::UdpPort,
+        Path::SamplingBlock,
+        Path::QueuingBlock,
+        Path::UdpPortBlock,
         Path::UdpPoll,
         Path::UdpBlock,
         Path::TcpPoll,
@@ -95,11 +107,34 @@ impl Path {
             Path::Packet => "packet",
             Path::Xsk => "xsk",
             Path::UdpPort => "udp-port",
+            Path::SamplingBlock => "sampling-block",
+            Path::QueuingBlock => "queuing-block",
+            Path::UdpPortBlock => "udp-port-block",
             Path::UdpPoll => "udp-poll",
             Path::UdpBlock => "udp-block",
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
             Path::Floor => "floor",
+        }
+    }
+
+    /// How both sides wait for a message.
+    pub fn waiting(self) -> Waiting {
+        match self {
+            Path::SamplingBlock
+            | Path::QueuingBlock
+            | Path::UdpPortBlock
+            | Path::UdpBlock
+            | Path::TcpBlock => Waiting::Block,
+            _ => Waiting::Spin,
+        }
+    }
+
+    /// The path to compare with: kernel UDP that waits in the same way.
+    pub fn reference(self) -> Path {
+        match self.waiting() {
+            Waiting::Spin => Path::UdpPoll,
+            Waiting::Block => Path::UdpBlock,
         }
     }
 }
@@ -184,7 +219,12 @@ pub fn hosts_for(paths: &[Path]) -> HostsOptions {
 /// The cable that a path of these uses.
 pub fn cable_of(path: Path, paths: &[Path]) -> usize {
     match path {
-        Path::Sampling | Path::Queuing | Path::UdpPort => sides::DEMUX_CABLE,
+        Path::Sampling
+        | Path::Queuing
+        | Path::UdpPort
+        | Path::SamplingBlock
+        | Path::QueuingBlock
+        | Path::UdpPortBlock => sides::DEMUX_CABLE,
         Path::UdpPoll | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => sides::KERNEL_CABLE,
         Path::SamplingTc | Path::QueuingTc | Path::Packet | Path::Floor | Path::Xsk => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
@@ -225,7 +265,9 @@ impl<'a> Opening<'a> {
         let mode = is_at_tc.then_some(XdpMode::Tc);
         let largest = match path {
             Path::Floor => floor::PAYLOAD_BYTES_MAX,
-            Path::Sampling | Path::SamplingTc => SamplingPort::VALUE_BYTES_MAX,
+            Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
+                SamplingPort::VALUE_BYTES_MAX
+            }
             _ => PAYLOAD_BYTES_MAX,
         };
         let bytes = self.options.payload_bytes_max;
@@ -235,30 +277,50 @@ impl<'a> Opening<'a> {
                 bytes_max: largest,
             });
         }
+        let waiting = path.waiting();
         match path {
-            Path::UdpPoll => self.udp(UDP_SPIN, Waiting::Spin),
-            Path::UdpBlock => self.udp(UDP_BLOCK, Waiting::Block),
-            Path::TcpPoll => self.tcp(TCP_SPIN, Waiting::Spin),
-            Path::TcpBlock => self.tcp(TCP_BLOCK, Waiting::Block),
-            Path::Sampling | Path::SamplingTc => {
-                let options = self.sampling_options();
-                sampling(self.nodes(cable, mode)?, &options)
+            Path::UdpPoll => self.udp(UDP_SPIN, waiting),
+            Path::UdpBlock => self.udp(UDP_BLOCK, waiting),
+            Path::TcpPoll => self.tcp(TCP_SPIN, waiting),
+            Path::TcpBlock => self.tcp(TCP_BLOCK, waiting),
+            Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
+                let options = SamplingOptions {
+                    spin: self.spin(waiting),
+                    ..SamplingOptions::default()
+                };
+                let number = match waiting {
+                    Waiting::Spin => SAMPLING,
+                    Waiting::Block => SAMPLING_BLOCK,
+                };
+                let nodes = self.nodes(cable, mode)?;
+                let ends = nodes.sampling(number, &options)?;
+                Ok(Ends::new(ends, describe("sampling port", waiting, nodes)))
             }
-            Path::Queuing | Path::QueuingTc => {
-                let options = self.queuing_options();
-                queuing(self.nodes(cable, mode)?, QUEUING, &options)
+            Path::Queuing | Path::QueuingTc | Path::QueuingBlock => {
+                let options = self.queuing_options(waiting);
+                let number = match waiting {
+                    Waiting::Spin => QUEUING,
+                    Waiting::Block => QUEUING_BLOCK,
+                };
+                queuing(self.nodes(cable, mode)?, number, waiting, &options)
             }
-            Path::UdpPort => {
-                let options = self.queuing_options();
-                plain_udp(self.nodes(cable, mode)?, &options)
+            Path::UdpPort | Path::UdpPortBlock => {
+                let options = self.queuing_options(waiting);
+                let number = match waiting {
+                    Waiting::Spin => PLAIN_UDP,
+                    Waiting::Block => PLAIN_UDP_BLOCK,
+                };
+                let nodes = self.nodes(cable, mode)?;
+                let ends = nodes.plain_udp(number, &options)?;
+                Ok(Ends::new(ends, describe("port of plain UDP", waiting, nodes)))
             }
             Path::Packet => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Packet, None)?;
-                queuing(&nodes, PACKET, &self.queuing_options())
+                queuing(&nodes, PACKET, waiting, &self.queuing_options(waiting))
             }
             Path::Xsk => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Xsk, None)?;
-                queuing(&nodes, QUEUING, &self.queuing_options())
+                queuing(&nodes, QUEUING, waiting, &self.queuing_options(waiting))
             }
             Path::Floor => Ok(Ends::new(
                 floor::pair(self.hosts, cable)?,
@@ -297,44 +359,40 @@ impl<'a> Opening<'a> {
         })
     }
 
-    fn sampling_options(&self) -> SamplingOptions {
-        SamplingOptions {
-            spin: self.spin(),
-            ..SamplingOptions::default()
-        }
-    }
-
-    fn queuing_options(&self) -> QueuingOptions {
+    fn queuing_options(&self, waiting: Waiting) -> QueuingOptions {
         QueuingOptions {
             message_bytes_max: self.options.payload_bytes_max.max(1484),
-            spin: self.spin(),
+            spin: self.spin(waiting),
             ..QueuingOptions::default()
         }
     }
 
-    /// Both sides spin all the time, like the kernel path that they are compared with.
-    fn spin(&self) -> Duration {
-        self.options.time_limit.max(BLOCKED_LOOK)
+    /// A port that spins does so all the time, and one that sleeps does so at once, like the kernel's sockets that they
+    /// are compared with.
+    fn spin(&self, waiting: Waiting) -> Duration {
+        match waiting {
+            Waiting::Spin => self.options.time_limit.max(BLOCKED_LOOK),
+            Waiting::Block => Duration::ZERO,
+        }
     }
 }
 
-fn sampling(nodes: &NodePair<'_>, options: &SamplingOptions) -> Result<Ends, PathError> {
-    let ends = nodes.sampling(SAMPLING, options)?;
-    Ok(Ends::new(ends, spinning("sampling port", nodes)))
-}
-
-fn queuing(nodes: &NodePair<'_>, number: u16, options: &QueuingOptions) -> Result<Ends, PathError> {
+fn queuing(
+    nodes: &NodePair<'_>,
+    number: u16,
+    waiting: Waiting,
+    options: &QueuingOptions,
+) -> Result<Ends, PathError> {
     let ends = nodes.queuing(number, options)?;
-    Ok(Ends::new(ends, spinning("queuing port", nodes)))
+    Ok(Ends::new(ends, describe("queuing port", waiting, nodes)))
 }
 
-fn plain_udp(nodes: &NodePair<'_>, options: &QueuingOptions) -> Result<Ends, PathError> {
-    let ends = nodes.plain_udp(PLAIN_UDP, options)?;
-    Ok(Ends::new(ends, spinning("port of plain UDP", nodes)))
-}
-
-fn spinning(port: &str, nodes: &NodePair<'_>) -> String {
-    format!("{port}, both sides spin; {}", nodes.describe())
+fn describe(port: &str, waiting: Waiting, nodes: &NodePair<'_>) -> String {
+    let sides = match waiting {
+        Waiting::Spin => "both sides spin",
+        Waiting::Block => "who waits sleeps",
+    };
+    format!("{port}, {sides}; {}", nodes.describe())
 }
 
 #[cfg(test)]
@@ -345,7 +403,7 @@ mod tests {
     fn paths_whose_programs_would_meet_have_cables_of_their_own() {
         let all = Path::ALL;
         let cables = all.map(|path| cable_of(path, &all));
-        assert_eq!(cables, [0, 0, 2, 2, 3, 5, 0, 1, 1, 1, 1, 4]);
+        assert_eq!(cables, [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 1, 1, 1, 1, 4]);
         assert_eq!(cable_count(&all), 6);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);

@@ -38,6 +38,9 @@ pub struct Settings {
     pub slice: u64,
     /// Slices of each path and size at the start that are not counted.
     pub warm_up_slices: u64,
+    /// Pause before each round trip, in which both sides of a path that sleeps go to sleep.
+    #[serde(rename = "gap_ns", serialize_with = "as_ns")]
+    pub gap: Duration,
     /// How long one round trip may take before it counts as lost.
     #[serde(rename = "time_limit_ns", serialize_with = "as_ns")]
     pub time_limit: Duration,
@@ -61,6 +64,7 @@ impl Settings {
             count,
             slice: 1_000,
             warm_up_slices: 1,
+            gap: Duration::ZERO,
             time_limit: Duration::from_millis(100),
             placement: Placement::default(),
             one_way: false,
@@ -157,13 +161,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The row to compare with: kernel UDP, polled, at the same size.
-    pub fn reference(&self, payload_bytes: usize) -> Option<Summary> {
-        self.rows
-            .iter()
-            .find(|row| row.path == Path::UdpPoll && row.payload_bytes == payload_bytes)
-            .map(|row| row.histogram.summary())
-            .filter(|summary| summary.count > 0)
+    /// The row to compare with: kernel UDP that waits in the same way, at the same size.
+    pub fn reference(&self, row: &Row) -> Option<Summary> {
+        self.summary(row.path.reference(), row.payload_bytes)
+    }
+
+    fn summary(&self, path: Path, payload_bytes: usize) -> Option<Summary> {
+        let is_meant = |row: &&Row| row.path == path && row.payload_bytes == payload_bytes;
+        let summary = self.rows.iter().find(is_meant)?.histogram.summary();
+        (summary.count > 0).then_some(summary)
     }
 
     /// The result file: `machine`, `settings` and `rows`.
@@ -191,9 +197,11 @@ impl Outcome {
         json["path"] = row.path.name().into();
         json["payload_bytes"] = row.payload_bytes.into();
         json["lost"] = row.lost.into();
-        if let Some(reference) = self.reference(row.payload_bytes) {
-            json["p50_of_udp_poll"] = ratio(summary.p50_ns, reference.p50_ns).into();
-            json["p99_of_udp_poll"] = ratio(summary.p99_ns, reference.p99_ns).into();
+        for (path, name) in [(Path::UdpPoll, "udp_poll"), (Path::UdpBlock, "udp_block")] {
+            if let Some(reference) = self.summary(path, row.payload_bytes) {
+                json[format!("p50_of_{name}")] = ratio(summary.p50_ns, reference.p50_ns).into();
+                json[format!("p99_of_{name}")] = ratio(summary.p99_ns, reference.p99_ns).into();
+            }
         }
         json
     }
@@ -411,6 +419,9 @@ impl<'a> Asking<'a> {
             let tag = payload_bytes.min(TAG_BYTES);
             self.payload[..tag].copy_from_slice(&self.sequence.to_le_bytes()[..tag]);
             self.sequence = self.sequence.wrapping_add(1);
+            if !self.settings.gap.is_zero() {
+                thread::sleep(self.settings.gap);
+            }
             let start = Instant::now();
             let result = self.clients[path_index]
                 .round_trip(&self.payload[..payload_bytes], self.settings.time_limit);

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,udp-poll,udp-block,tcp-poll,tcp-block,floor"
+        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,udp-poll,udp-block,tcp-poll,tcp-block,floor"
     )]
     paths: Vec<Path>,
     /// Payload sizes in bytes or such as 1KiB, comma-separated.
@@ -43,6 +43,9 @@ pub(super) struct Arguments {
     /// Round trips in one slice.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = units::count)]
     slice: u64,
+    /// Pause before each round trip, in which who waits for a message goes to sleep; 1ms or plain microseconds.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::microseconds)]
+    gap: Duration,
     /// Time after which a round trip counts as lost, 1s or plain milliseconds.
     #[arg(long, alias = "time-limit-ms", value_name = "TIME", default_value = "100ms", value_parser = units::some_milliseconds)]
     time_limit: Duration,
@@ -60,6 +63,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let settings = Settings {
         slice: arguments.slice,
+        gap: arguments.gap,
         time_limit: arguments.time_limit,
         placement: arguments.common.placement(),
         ..Settings::new(
@@ -121,8 +125,12 @@ fn explain(error: RttError) -> CommandError {
 
 fn settings_text(outcome: &Outcome) -> String {
     let settings = &outcome.settings;
+    let gap = match settings.gap.is_zero() {
+        true => String::new(),
+        false => format!(", a pause of {:?} before each", settings.gap),
+    };
     format!(
-        "{} round trips of each path and size in slices of {}, the first {} of each as warm-up not counted; \
+        "{} round trips of each path and size{gap}, in slices of {}, the first {} of each as warm-up not counted; \
          {}; veth, offloads: {}; lost after {} ms",
         settings.count,
         settings.slice,
@@ -139,7 +147,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         outcome
             .active
             .iter()
-            .map(|(path, text)| format!("  {path:<11}  {text}")),
+            .map(|(path, text)| format!("  {path:<14}  {text}")),
     );
     let header = [
         "path",
@@ -151,8 +159,8 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         "p99 µs",
         "p99.9 µs",
         "max µs",
-        "p50 / udp-poll",
-        "p99 / udp-poll",
+        "p50 / UDP",
+        "p99 / UDP",
     ];
     let rows = outcome.rows.iter().map(|row| text_row(outcome, row));
     lines.push(table::figures(&header, rows));
@@ -172,10 +180,10 @@ fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
     cells
 }
 
-/// The row's median and p99 as shares of udp-poll's at the same size, if that was measured.
+/// The row's median and p99 as shares of those of kernel UDP that waits in the same way, if that was measured.
 fn ratios(outcome: &Outcome, row: &Row) -> [String; 2] {
     let summary = row.histogram.summary();
-    match outcome.reference(row.payload_bytes) {
+    match outcome.reference(row) {
         Some(reference) => [
             (summary.p50_ns, reference.p50_ns),
             (summary.p99_ns, reference.p99_ns),
@@ -236,8 +244,8 @@ fn html_table(outcome: &Outcome, rows: &[&Row]) -> page::Table {
         "p99.9",
         "max",
         "min",
-        "p50 / udp-poll",
-        "p99 / udp-poll",
+        "p50 / UDP",
+        "p99 / UDP",
         "lost",
     ]);
     for row in rows {
