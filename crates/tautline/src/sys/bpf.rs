@@ -93,8 +93,9 @@ struct LinkAttributes {
     flags: u32,
 }
 
-/// Up to the count; the kernel takes what follows for zero.
+/// Whole: the kernel writes the revision at its end, whatever size it is told.
 #[repr(C, align(8))]
+#[derive(Default)]
 struct QueryAttributes {
     interface_index: u32,
     attach_type: u32,
@@ -103,6 +104,10 @@ struct QueryAttributes {
     program_ids: u64,
     count: u32,
     _padding: u32,
+    program_flags: u64,
+    link_ids: u64,
+    link_flags: u64,
+    revision: u64,
 }
 
 /// Up to the flags; the kernel takes what follows for zero.
@@ -151,8 +156,9 @@ struct MapInfo {
 /// One bpf() call.
 ///
 /// # Safety
-/// `A` must be laid out as `union bpf_attr` for `command`, and what its addresses point to must be
-/// readable, or writable where the command writes, for the sizes that the command takes.
+/// `A` must be laid out as `union bpf_attr` for `command`, up to the last field that the command writes, for some write
+/// it whatever size they are told. What its addresses point to must be readable, or writable where the command writes,
+/// for the sizes that the command takes.
 unsafe fn call<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_int> {
     // SAFETY: `attributes` is readable and writable for its size; the caller guarantees the rest.
     let result = unsafe {
@@ -388,14 +394,12 @@ pub(crate) fn tcx_programs(interface_index: u32) -> io::Result<Vec<u32>> {
     let mut attributes = QueryAttributes {
         interface_index,
         attach_type: ATTACH_TCX_INGRESS,
-        query_flags: 0,
-        attach_flags: 0,
         program_ids: ids.as_mut_ptr() as u64,
         count: TCX_PROGRAMS_MAX as u32,
-        _padding: 0,
+        ..QueryAttributes::default()
     };
-    // SAFETY: the layout is that of the command; `ids` has room for as many as are asked for and lives through the
-    // call, which writes the count of those that there are.
+    // SAFETY: the layout is that of the command, up to the last that it writes; `ids` has room for as many as are
+    // asked for and lives through the call, which writes the count of those that there are.
     unsafe { call(PROGRAM_QUERY, &mut attributes) }?;
     ids.truncate(attributes.count as usize);
     Ok(ids)
@@ -465,4 +469,35 @@ unsafe fn object_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()>
     // SAFETY: the layout is that of the command; `info` is writable for the size given with it, and
     // holds whatever bits the kernel puts there, as the caller guarantees.
     unsafe { call(OBJECT_INFO, &mut attributes) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_writes_nothing_behind_its_attributes() {
+        const GUARD: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+        #[repr(C)]
+        struct Guarded {
+            attributes: QueryAttributes,
+            behind: [u64; 16],
+        }
+        let mut guarded = Guarded {
+            attributes: QueryAttributes {
+                interface_index: 1, // loopback, the first interface of every namespace
+                attach_type: ATTACH_TCX_INGRESS,
+                revision: GUARD,
+                ..QueryAttributes::default()
+            },
+            behind: [GUARD; 16],
+        };
+        // SAFETY: laid out as the command has it, up to the last field that it writes; no programs are asked for.
+        if let Err(error) = unsafe { call(PROGRAM_QUERY, &mut guarded.attributes) } {
+            println!("SKIPPED: no programs at traffic control to ask for: {error}");
+            return;
+        }
+        assert_eq!(guarded.behind, [GUARD; 16]);
+        assert_ne!(guarded.attributes.revision, GUARD, "the last field");
+    }
 }
