@@ -25,6 +25,8 @@ const PROGRAM_BIND_MAP: libc::c_long = 35;
 pub(crate) const INNER_MAP: u32 = 1 << 12;
 /// `BPF_MAP_TYPE_ARRAY`.
 const MAP_TYPE_ARRAY: u32 = 2;
+/// `BPF_MAP_TYPE_ARRAY_OF_MAPS`.
+const MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 
 /// `BPF_PROG_TYPE_XDP`.
 const PROGRAM_TYPE_XDP: u32 = 6;
@@ -147,7 +149,7 @@ struct LinkInfo {
 #[repr(C, align(8))]
 #[derive(Default)]
 struct MapInfo {
-    _kind: u32,
+    kind: u32,
     _id: u32,
     key_bytes: u32,
     value_bytes: u32,
@@ -172,15 +174,22 @@ unsafe fn call<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc:
     super::check(result as libc::c_int)
 }
 
-/// Reads one element of an array; of a map of maps, the id of the map that is there.
-/// `ErrorKind::NotFound` where a map of maps has none.
-pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
+/// Sizes of an array. `ErrorKind::InvalidInput` if the map is none: an element of one with a value for each CPU, say, is
+/// longer than its size says.
+fn array_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     let mut info = MapInfo::default();
     // SAFETY: `MapInfo` is the head of what the kernel tells of a map.
     unsafe { object_info(map, &mut info) }?;
-    if info.key_bytes != 4 {
-        return Err(io::ErrorKind::InvalidInput.into());
+    match info.kind {
+        MAP_TYPE_ARRAY | MAP_TYPE_ARRAY_OF_MAPS if info.key_bytes == 4 => Ok(info),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
     }
+}
+
+/// Reads one element of an array; of a map of maps, the id of the map that is there.
+/// `ErrorKind::NotFound` where a map of maps has none.
+pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
+    let info = array_info(map)?;
     let mut value = vec![0; info.value_bytes as usize];
     let mut attributes = ElementAttributes {
         map_fd: map.as_raw_fd() as u32,
@@ -189,8 +198,8 @@ pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
         value: value.as_mut_ptr() as u64,
         flags: 0,
     };
-    // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the
-    // kernel has just told for this map, and live through the call.
+    // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the kernel has just
+    // told for this array, and live through the call.
     unsafe { call(MAP_LOOKUP_ELEMENT, &mut attributes) }?;
     Ok(value)
 }
@@ -198,10 +207,7 @@ pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
 /// Writes one element of an array whose elements are as long as `value`.
 /// `ErrorKind::InvalidInput` if they are not.
 pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let mut info = MapInfo::default();
-    // SAFETY: `MapInfo` is the head of what the kernel tells of a map.
-    unsafe { object_info(map, &mut info) }?;
-    if info.key_bytes != 4 || info.value_bytes as usize != value.len() {
+    if array_info(map)?.value_bytes as usize != value.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut attributes = ElementAttributes {
@@ -211,8 +217,8 @@ pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<
         value: value.as_ptr() as u64,
         flags: 0,
     };
-    // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the
-    // kernel has just told for this map, and live through the call.
+    // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the kernel has just
+    // told for this array, and live through the call.
     unsafe { call(MAP_UPDATE_ELEMENT, &mut attributes) }.map(drop)
 }
 
@@ -499,5 +505,30 @@ mod tests {
         }
         assert_eq!(guarded.behind, [GUARD; 16]);
         assert_ne!(guarded.attributes.revision, GUARD, "the last field");
+    }
+
+    #[test]
+    fn only_arrays_are_read_and_written() {
+        /// `BPF_MAP_TYPE_PERCPU_ARRAY`.
+        const ARRAY_PER_CPU: u32 = 6;
+        let mut attributes = CreateAttributes {
+            kind: ARRAY_PER_CPU,
+            key_bytes: 4,
+            value_bytes: 8,
+            entries: 1,
+            flags: 0,
+        };
+        // SAFETY: the layout is that of the command; there are no addresses in it.
+        let map = match unsafe { call(MAP_CREATE, &mut attributes) } {
+            // SAFETY: just made, and ours.
+            Ok(map) => unsafe { OwnedFd::from_raw_fd(map) },
+            Err(error) => return println!("SKIPPED: no maps here: {error}"),
+        };
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::InvalidInput;
+        assert!(lookup(map.as_fd(), 0).is_err_and(refused));
+        assert!(update(map.as_fd(), 0, &[0; 8]).is_err_and(refused));
+        let array = inner_map().unwrap();
+        update(array.as_fd(), 0, &[7; 8]).unwrap();
+        assert_eq!(lookup(array.as_fd(), 0).unwrap(), [7; 8]);
     }
 }
