@@ -51,7 +51,7 @@ build: ## the command and the libraries, optimised
 	@scripts/setup.sh --for build
 	cargo build --release --locked --workspace
 
-install-c: ## the C library, header, pkg-config file and man page; PREFIX, DESTDIR, LIBDIR
+install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, man page; PREFIX, DESTDIR, LIBDIR
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p tautline-c
 	@$(MAKE) --no-print-directory -C bindings/c install BUILT=$(abspath $(TARGET))/release

@@ -114,7 +114,9 @@ find_missing() {
     need "socat" "socat" has_commands socat
     # C programs are compiled as their authors would, and run under valgrind.
     need "pkgconf" "pkg-config" has_commands pkg-config
+    # So are C++ programs, by cmake.
     need "g++" "g++" has_commands g++
+    need "cmake make" "cmake and make" has_commands cmake make
     need "valgrind" "valgrind" has_commands valgrind
     need "binutils" "nm" has_commands nm
     # The unit of the control process is read by it.

@@ -19,7 +19,7 @@ const NEVER_FIRST: &[&str] = &["What", "Who", "Whose", "Whom", "Whoever", "Whate
 #[test]
 fn no_comment_begins_with_what_or_who() {
     let mut found = String::new();
-    for path in files(&["rs", "c", "h", "sh", "toml", "py"]) {
+    for path in files(&["rs", "c", "h", "cpp", "hpp", "sh", "toml", "py"]) {
         let text = fs::read_to_string(&path).expect("a text file");
         let leaders = leaders(&path);
         let mut open_paragraph = false;
@@ -44,7 +44,7 @@ fn no_comment_begins_with_what_or_who() {
 fn no_file_has_both_sides_of_a_merge() {
     let sides = ["<".repeat(7), ">".repeat(7)];
     let mut found = String::new();
-    for path in files(&["rs", "c", "h", "sh", "toml", "py", "md"]) {
+    for path in files(&["rs", "c", "h", "cpp", "hpp", "sh", "toml", "py", "md"]) {
         let text = fs::read_to_string(&path).expect("a text file");
         let begins = |line: &str| sides.iter().any(|side| line.starts_with(side.as_str()));
         if text.lines().any(begins) {
@@ -57,7 +57,7 @@ fn no_file_has_both_sides_of_a_merge() {
 #[test]
 fn prose_is_at_most_120_columns_wide() {
     let mut found = String::new();
-    for path in files(&["rs", "c", "h", "sh", "toml", "py", "md"]) {
+    for path in files(&["rs", "c", "h", "cpp", "hpp", "sh", "toml", "py", "md"]) {
         let text = fs::read_to_string(&path).expect("a text file");
         let is_document = path.extension().is_some_and(|extension| extension == "md");
         let leaders = leaders(&path);

@@ -1,4 +1,4 @@
-//! C programs against the installed library: they compile with gcc and clang without a warning, run
+//! C and C++ programs against the installed library: they compile with gcc and clang without a warning, run
 //! between two hosts with peers in C and in Rust, and under AddressSanitizer and valgrind.
 
 use std::io::{BufRead, BufReader, Read};
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tautline::{Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
+
+mod cpp;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -147,6 +149,9 @@ fn installing_and_uninstalling() {
     );
     for file in [
         "include/tautline.h",
+        "include/tautline.hpp",
+        "include/tautline_tasks.hpp",
+        "lib/cmake/Tautline/TautlineConfig.cmake",
         "lib/libtautline.a",
         "lib/pkgconfig/tautline.pc",
         "share/man/man3/tautline.3",

@@ -1,0 +1,708 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Tautline from C++20: types that close what they opened, over tautline.h, which this includes.
+//
+// - Nodes, ports, sockets and send buffers are move-only, and closed when they end. A moved-from one
+//   is empty, and calls with it fail with TAUTLINE_ERROR_BAD_HANDLE. handle() is the C handle, for calls of
+//   tautline.h; release() gives it up without closing.
+// - Nothing throws, and nothing needs run-time type information: each call that can fail returns a result<T>, which has
+//   either the value or an error with the sentence that says what happened and what to do.
+// - Payloads are std::span<const std::byte>, durations are those of std::chrono, moments those of steady_clock, which
+//   is CLOCK_MONOTONIC here.
+// - Sending and receiving allocate nothing. Reports, which are std::string, do; without memory the program ends.
+//
+// Rules for threads are those of tautline.h. Everything is inline: there is no library besides libtautline. Periodic
+// loops and tasks are in tautline_tasks.hpp.
+#ifndef TAUTLINE_HPP
+#define TAUTLINE_HPP
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/mman.h>
+#include <type_traits>
+#include <utility>
+
+#include "tautline.h"
+
+namespace tautline {
+
+// ---- Errors ---------------------------------------------------------------------------------------------------------
+
+// The reason of a failure. It has its text with it, and outlives later failures.
+class [[nodiscard]] error {
+public:
+    // Longest sentence that is kept, with its closing zero. Lower: remedies are cut off. Higher: each result is larger.
+    static constexpr std::size_t text_bytes_max = 512;
+
+    // The calling thread's last failure, which a call has just reported with this code and errno.
+    static error last(int code) noexcept {
+        error failed(code, errno);
+        if (tautline_last_error(failed.text_, sizeof failed.text_) <= 0)
+            std::snprintf(failed.text_, sizeof failed.text_, "%s", tautline_code_text(code));
+        return failed;
+    }
+
+    // A failure that this header found.
+    static error of(int code, int number) noexcept {
+        error failed(code, number);
+        std::snprintf(failed.text_, sizeof failed.text_, "%s", tautline_code_text(code));
+        return failed;
+    }
+
+    // One of enum tautline_code; TAUTLINE_ERROR_REFUSED for all failures of sockets, which number() tells apart.
+    [[nodiscard]] int code() const noexcept { return code_; }
+    // The errno of the failure.
+    [[nodiscard]] int number() const noexcept { return number_; }
+    // Sentence with names and numbers that says what happened, and what to do.
+    [[nodiscard]] const char *text() const noexcept { return text_; }
+
+private:
+    error(int code, int number) noexcept : code_(code), number_(number) { text_[0] = 0; }
+
+    int code_;
+    int number_;
+    char text_[text_bytes_max];
+};
+
+// A value, or the error in its place: like std::expected of C++23.
+template <class T>
+class [[nodiscard]] result {
+public:
+    using value_type = T;
+
+    result(T value) noexcept : has_value_(true) { std::construct_at(&value_, std::move(value)); }
+    result(tautline::error failed) noexcept : has_value_(false) { std::construct_at(&error_, failed); }
+    result(result &&other) noexcept : has_value_(other.has_value_) { take(std::move(other)); }
+    result(const result &) = delete;
+    result &operator=(const result &) = delete;
+    result &operator=(result &&other) noexcept {
+        if (this != &other) {
+            destroy();
+            has_value_ = other.has_value_;
+            take(std::move(other));
+        }
+        return *this;
+    }
+    ~result() { destroy(); }
+
+    [[nodiscard]] bool has_value() const noexcept { return has_value_; }
+    explicit operator bool() const noexcept { return has_value_; }
+
+    // The value. Without one, the error is written to standard error and the program ends.
+    T &value() & noexcept { return check(), value_; }
+    const T &value() const & noexcept { return check(), value_; }
+    T value() && noexcept { return check(), std::move(value_); }
+    T &operator*() & noexcept { return value(); }
+    const T &operator*() const & noexcept { return value(); }
+    T operator*() && noexcept { return std::move(*this).value(); }
+    T *operator->() noexcept { return &value(); }
+    const T *operator->() const noexcept { return &value(); }
+    T value_or(T other) && noexcept { return has_value_ ? std::move(value_) : std::move(other); }
+
+    // The error; only if there is no value.
+    const tautline::error &error() const noexcept {
+        if (has_value_)
+            std::abort();
+        return error_;
+    }
+
+private:
+    void check() const noexcept {
+        if (has_value_)
+            return;
+        std::fprintf(stderr, "tautline: %s\n", error_.text());
+        std::abort();
+    }
+    void destroy() noexcept {
+        if (has_value_)
+            std::destroy_at(&value_);
+    }
+    void take(result &&other) noexcept {
+        if (has_value_)
+            std::construct_at(&value_, std::move(other.value_));
+        else
+            std::construct_at(&error_, other.error_);
+    }
+
+    union {
+        T value_;
+        tautline::error error_;
+    };
+    bool has_value_;
+};
+
+// Success without a value.
+struct done {};
+
+namespace detail {
+
+inline result<done> checked(int code) noexcept {
+    if (code < 0)
+        return error::last(code);
+    return done{};
+}
+
+// Text of a call that writes as snprintf does: tried with a short buffer, then with one of the length that it
+// returned, a little longer because it may have grown.
+template <class Call>
+result<std::string> text_of(Call &&call) {
+    std::string text(512, '\0');
+    for (;;) {
+        const int bytes = call(text.data(), text.size());
+        if (bytes < 0)
+            return error::last(bytes);
+        const auto length = static_cast<std::size_t>(bytes);
+        if (length < text.size()) {
+            text.resize(length);
+            return text;
+        }
+        text.assign(length + 512, '\0');
+    }
+}
+
+}  // namespace detail
+
+// ---- Time -----------------------------------------------------------------------------------------------------------
+
+using time_point = std::chrono::steady_clock::time_point;
+using std::chrono::nanoseconds;
+
+inline time_point moment(std::uint64_t since_start_ns) noexcept {
+    return time_point(nanoseconds(static_cast<std::int64_t>(since_start_ns)));
+}
+
+// The clock that dates messages; the same as steady_clock::now().
+inline time_point now() noexcept { return moment(tautline_now_ns()); }
+
+// How long a call may wait: until a moment, or for a duration from now on.
+class deadline {
+public:
+    // A moment of the past, zero among them, is one that is not waited for.
+    deadline(time_point until) noexcept {
+        const auto ns = std::chrono::duration_cast<nanoseconds>(until.time_since_epoch()).count();
+        ns_ = ns > 0 ? static_cast<std::uint64_t>(ns) : TAUTLINE_NOW;
+    }
+    // A duration beyond a hundred years, which nanoseconds may not be able to count, is for ever.
+    template <class Rep, class Period>
+    deadline(std::chrono::duration<Rep, Period> from_now) noexcept : ns_(TAUTLINE_FOREVER) {
+        constexpr double century_s = 3.2e9;
+        if (std::chrono::duration<double>(from_now).count() < century_s)
+            *this = deadline(now() + std::chrono::duration_cast<nanoseconds>(from_now));
+    }
+
+    // Looks, and does not wait.
+    static deadline immediately() noexcept { return deadline(TAUTLINE_NOW); }
+    // Waits until there is something.
+    static deadline never() noexcept { return deadline(TAUTLINE_FOREVER); }
+
+    [[nodiscard]] std::uint64_t ns() const noexcept { return ns_; }
+
+private:
+    explicit deadline(std::uint64_t ns) noexcept : ns_(ns) {}
+
+    std::uint64_t ns_;
+};
+
+// ---- Messages -------------------------------------------------------------------------------------------------------
+
+using payload = std::span<const std::byte>;
+
+// Bytes of a text, or of a value that can be copied bit by bit.
+inline payload bytes_of(std::string_view text) noexcept { return std::as_bytes(std::span(text.data(), text.size())); }
+template <class T>
+    requires std::is_trivially_copyable_v<T> && (!std::is_convertible_v<const T &, std::string_view>)
+payload bytes_of(const T &value) noexcept {
+    return std::as_bytes(std::span(&value, 1));
+}
+
+// 0 to 7, 7 most urgent; the numbers of 802.1Q.
+enum class priority : std::uint8_t {
+    lowest = TAUTLINE_PRIORITY_LOWEST,
+    normal = TAUTLINE_PRIORITY_NORMAL,
+    highest = TAUTLINE_PRIORITY_HIGHEST
+};
+
+using source = tautline_source;
+// With `struct`: functions have the same names.
+using port_counters = struct ::tautline_port_counters;
+using port_info = struct ::tautline_port_info;
+
+// The way from one port to one port of a peer. It ends with its port.
+class destination {
+public:
+    explicit destination(tautline_destination handle) noexcept : handle_(handle) {}
+    [[nodiscard]] tautline_destination handle() const noexcept { return handle_; }
+
+private:
+    tautline_destination handle_;
+};
+
+// One message of a batch.
+using outgoing = tautline_outgoing;
+
+inline outgoing make_outgoing(payload content, destination to, priority urgency = priority::normal) noexcept {
+    outgoing made{};
+    made.message = content.data();
+    made.bytes = content.size();
+    made.destination = to.handle();
+    made.priority = static_cast<std::uint8_t>(urgency);
+    return made;
+}
+
+namespace detail {
+
+template <class Head>
+class received {
+public:
+    received(const std::byte *buffer, const Head &head) noexcept : buffer_(buffer), head_(head) {}
+
+    // In the buffer that was given to the call.
+    [[nodiscard]] tautline::payload payload() const noexcept { return {buffer_, head_.bytes}; }
+    // A copy of the payload as a value; nothing if it has another size.
+    template <class T>
+        requires std::is_trivially_copyable_v<T>
+    [[nodiscard]] std::optional<T> as() const noexcept {
+        if (head_.bytes != sizeof(T))
+            return std::nullopt;
+        alignas(T) std::byte copy[sizeof(T)];
+        std::memcpy(copy, buffer_, sizeof(T));
+        return *std::launder(reinterpret_cast<T *>(copy));
+    }
+    [[nodiscard]] std::string_view text() const noexcept {
+        return {reinterpret_cast<const char *>(buffer_), head_.bytes};
+    }
+    // Number of its first frame in its flow; 0 in plain UDP.
+    [[nodiscard]] std::uint32_t sequence() const noexcept { return head_.sequence; }
+    [[nodiscard]] time_point arrival() const noexcept { return moment(head_.arrival_ns); }
+    // Where an answer goes. Anybody can write anything there.
+    [[nodiscard]] const tautline::source &source() const noexcept { return head_.source; }
+    [[nodiscard]] tautline::priority priority() const noexcept {
+        return static_cast<tautline::priority>(head_.priority);
+    }
+
+protected:
+    const std::byte *buffer_;
+    Head head_;
+};
+
+}  // namespace detail
+
+// A message of a queuing port.
+using message = detail::received<tautline_message>;
+
+// A value of a sampling port.
+class sample : public detail::received<tautline_sample> {
+public:
+    using received::received;
+    [[nodiscard]] nanoseconds age() const noexcept { return nanoseconds(static_cast<std::int64_t>(head_.age_ns)); }
+    // Values that came and were replaced since the last read.
+    [[nodiscard]] std::uint64_t overwritten() const noexcept { return head_.overwritten; }
+    // Whether the age is within the port's refresh period.
+    [[nodiscard]] bool valid() const noexcept { return head_.valid != 0; }
+    // Whether no read has seen it before.
+    [[nodiscard]] bool fresh() const noexcept { return head_.fresh != 0; }
+};
+
+// ---- Ports ----------------------------------------------------------------------------------------------------------
+
+// Operations of every port. A view does not own its port: it is a handle, to be copied like a number.
+class port_view {
+public:
+    port_view() noexcept = default;
+    explicit port_view(tautline_port handle) noexcept : handle_(handle) {}
+
+    [[nodiscard]] tautline_port handle() const noexcept { return handle_; }
+
+    result<port_info> info() const noexcept {
+        port_info found{};
+        const int code = tautline_port_info(handle_, &found);
+        return filled(code, found);
+    }
+    result<port_counters> counters() const noexcept {
+        port_counters found{};
+        const int code = tautline_port_counters(handle_, &found);
+        return filled(code, found);
+    }
+    // A descriptor for poll, select or epoll. It is the port's: take all messages first, then wait; do not close it.
+    result<int> descriptor() const noexcept {
+        const int found = tautline_descriptor(handle_);
+        return filled(found, found);
+    }
+
+    // The way to a port of a neighbour. Not for the hot path.
+    result<destination> to(const char *neighbour, std::uint16_t port) const noexcept {
+        tautline_destination found{};
+        const int code = tautline_destination_of(handle_, neighbour, port, &found);
+        return filled(code, destination(found));
+    }
+    // The same, and on link vbus waits until the peer's port is there.
+    result<destination> to(const char *neighbour, std::uint16_t port, deadline until) const noexcept {
+        tautline_destination found{};
+        const int code = tautline_destination_until(handle_, neighbour, port, until.ns(), &found);
+        return filled(code, destination(found));
+    }
+    // The way back to the sender of a message.
+    result<destination> reply_to(const source &sender) const noexcept {
+        tautline_destination found{};
+        const int code = tautline_reply_to(handle_, &sender, &found);
+        return filled(code, destination(found));
+    }
+
+    // Sends a message or value. Never waits.
+    result<done> send(destination to, payload content, priority urgency = priority::normal) const noexcept {
+        const auto number = static_cast<std::uint8_t>(urgency);
+        return detail::checked(tautline_send(handle_, to.handle(), number, content.data(), content.size()));
+    }
+    // Sends up to TAUTLINE_BATCH_MAX messages in their order; the number that were taken, from the first on.
+    result<std::size_t> send(std::span<const outgoing> batch) const noexcept {
+        const int taken = tautline_send_batch(handle_, batch.data(), batch.size());
+        return filled(taken, static_cast<std::size_t>(taken < 0 ? 0 : taken));
+    }
+
+protected:
+    template <class T>
+    static result<T> filled(int code, const T &value) noexcept {
+        if (code < 0)
+            return error::last(code);
+        return value;
+    }
+
+    // A call that returns 1 for something, 0 for nothing, and fills a struct about the bytes in the buffer.
+    template <class Shown, class Head>
+    static result<std::optional<Shown>> shown(int code, std::span<std::byte> buffer, const Head &head) noexcept {
+        if (code < 0)
+            return error::last(code);
+        if (code == 0)
+            return std::optional<Shown>();
+        return std::optional<Shown>(Shown(buffer.data(), head));
+    }
+
+    tautline_port handle_{};
+};
+
+// Queuing ports, and ports of plain UDP.
+class queuing_view : public port_view {
+public:
+    using port_view::port_view;
+    static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_QUEUING || kind == TAUTLINE_DATAGRAM; }
+
+    // Takes the most urgent message; nothing if there was none until the deadline. The buffer must hold the port's
+    // message_bytes_max.
+    result<std::optional<message>> receive(std::span<std::byte> buffer, deadline until) const noexcept {
+        tautline_message head{};
+        const int code = tautline_receive(handle_, until.ns(), buffer.data(), buffer.size(), &head);
+        return shown<message>(code, buffer, head);
+    }
+};
+
+class sampling_view : public port_view {
+public:
+    using port_view::port_view;
+    static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_SAMPLING; }
+
+    // The last value, seen before or not; nothing if there has never been one. Never waits, and is never torn.
+    result<std::optional<sample>> read(std::span<std::byte> buffer) const noexcept {
+        tautline_sample head{};
+        const int code = tautline_read(handle_, buffer.data(), buffer.size(), &head);
+        return shown<sample>(code, buffer, head);
+    }
+    // The next value that was not seen; nothing if there was none until the deadline.
+    result<std::optional<sample>> read_new(std::span<std::byte> buffer, deadline until) const noexcept {
+        tautline_sample head{};
+        const int code = tautline_read_new(handle_, until.ns(), buffer.data(), buffer.size(), &head);
+        return shown<sample>(code, buffer, head);
+    }
+};
+
+// A port that is closed when this ends.
+template <class View>
+class owned : public View {
+public:
+    owned() noexcept = default;
+    explicit owned(tautline_port handle) noexcept : View(handle) {}
+    owned(owned &&other) noexcept : View(other.release()) {}
+    owned &operator=(owned &&other) noexcept {
+        if (this != &other) {
+            end();
+            this->handle_ = other.release();
+        }
+        return *this;
+    }
+    owned(const owned &) = delete;
+    owned &operator=(const owned &) = delete;
+    ~owned() { end(); }
+
+    result<done> close() noexcept { return detail::checked(tautline_port_close(release())); }
+    tautline_port release() noexcept { return std::exchange(this->handle_, tautline_port{}); }
+
+private:
+    void end() noexcept {
+        if (this->handle_.id != 0)
+            tautline_port_close(release());
+    }
+};
+
+using queuing_port = owned<queuing_view>;
+using sampling_port = owned<sampling_view>;
+using udp_port = owned<queuing_view>;
+
+// Options of ports; what is zero takes the default.
+struct queuing_options {
+    std::uint32_t depth = 0;
+    std::uint32_t message_bytes_max = 0;
+    nanoseconds spin{0};
+};
+struct sampling_options {
+    nanoseconds refresh_period{0};
+    nanoseconds spin{0};
+};
+
+// ---- Nodes ----------------------------------------------------------------------------------------------------------
+
+class node {
+public:
+    // Opens a node with a configuration file, or with a text in the form of one.
+    static result<node> open(const char *file) noexcept { return opened(tautline_node_open, file); }
+    static result<node> open_text(const char *configuration) noexcept {
+        return opened(tautline_node_open_text, configuration);
+    }
+
+    node() noexcept = default;
+    explicit node(tautline_node handle) noexcept : handle_(handle) {}
+    node(node &&other) noexcept : handle_(other.release()) {}
+    node &operator=(node &&other) noexcept {
+        if (this != &other) {
+            end();
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    node(const node &) = delete;
+    node &operator=(const node &) = delete;
+    ~node() { end(); }
+
+    // Its ports stay open until they are closed themselves.
+    result<done> close() noexcept { return detail::checked(tautline_node_close(release())); }
+    [[nodiscard]] tautline_node handle() const noexcept { return handle_; }
+    tautline_node release() noexcept { return std::exchange(handle_, tautline_node{}); }
+
+    // Link, reason for not having a better one, and settings that took effect.
+    result<std::string> report() const {
+        return detail::text_of([this](char *text, std::size_t bytes) {
+            return tautline_node_report(handle_, text, bytes);
+        });
+    }
+    // The whole state as JSON.
+    result<std::string> status() const {
+        return detail::text_of([this](char *text, std::size_t bytes) {
+            return tautline_node_status(handle_, text, bytes);
+        });
+    }
+    result<done> publish_status() const noexcept { return detail::checked(tautline_node_publish_status(handle_)); }
+    // Sockets that this process opens from now on belong to this node.
+    result<done> use_for_sockets() const noexcept { return detail::checked(tautline_socket_node(handle_)); }
+
+    // Ports that the configuration names. TAUTLINE_ERROR_WRONG_KIND if it is of the other kind.
+    result<queuing_port> open_queuing(const char *name) const noexcept { return named<queuing_port>(name); }
+    result<sampling_port> open_sampling(const char *name) const noexcept { return named<sampling_port>(name); }
+
+    // Ports by number; all their memory is taken here.
+    result<queuing_port> open_queuing(std::uint16_t number, const queuing_options &options = {}) const noexcept {
+        return queuing(tautline_queuing_port_open, number, options);
+    }
+    result<udp_port> open_udp(std::uint16_t number, const queuing_options &options = {}) const noexcept {
+        return queuing(tautline_udp_port_open, number, options);
+    }
+    result<sampling_port> open_sampling(std::uint16_t number, const sampling_options &options = {}) const noexcept {
+        tautline_sampling_options in_c{};
+        in_c.refresh_period_ns = static_cast<std::uint64_t>(options.refresh_period.count());
+        in_c.spin_ns = static_cast<std::uint64_t>(options.spin.count());
+        tautline_port opened{};
+        const int code = tautline_sampling_port_open(handle_, number, &in_c, &opened);
+        if (code < 0)
+            return error::last(code);
+        return sampling_port(opened);
+    }
+
+private:
+    template <class Open>
+    static result<node> opened(Open how, const char *text) noexcept {
+        tautline_node handle{};
+        const int code = how(text, &handle);
+        if (code < 0)
+            return error::last(code);
+        return node(handle);
+    }
+
+    template <class Port>
+    result<Port> named(const char *name) const noexcept {
+        tautline_port handle{};
+        const int code = tautline_port_open(handle_, name, &handle);
+        if (code < 0)
+            return error::last(code);
+        Port port(handle);
+        const auto info = port.info();
+        if (!info)
+            return info.error();
+        if (!Port::is_kind(info->kind))
+            return error::of(TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+        return port;
+    }
+
+    template <class Open>
+    result<queuing_port> queuing(Open how, std::uint16_t number, const queuing_options &options) const noexcept {
+        tautline_queuing_options in_c{};
+        in_c.depth = options.depth;
+        in_c.message_bytes_max = options.message_bytes_max;
+        in_c.spin_ns = static_cast<std::uint64_t>(options.spin.count());
+        tautline_port opened{};
+        const int code = how(handle_, number, &in_c, &opened);
+        if (code < 0)
+            return error::last(code);
+        return queuing_port(opened);
+    }
+
+    void end() noexcept {
+        if (handle_.id != 0)
+            tautline_node_close(release());
+    }
+
+    tautline_node handle_{};
+};
+
+// ---- Sockets: the five calls ----------------------------------------------------------------------------------------
+
+// Memory to build messages in, out of the node's pool. What is sent from its beginning is not copied in this process,
+// and its content is destroyed by sending. It goes back to the pool when this ends, or when its socket is closed.
+class send_buffer {
+public:
+    send_buffer(int socket, std::span<std::byte> memory) noexcept : socket_(socket), memory_(memory) {}
+    send_buffer(send_buffer &&other) noexcept
+        : socket_(other.socket_), memory_(std::exchange(other.memory_, std::span<std::byte>())) {}
+    send_buffer &operator=(send_buffer &&other) noexcept {
+        if (this != &other) {
+            end();
+            socket_ = other.socket_;
+            memory_ = std::exchange(other.memory_, std::span<std::byte>());
+        }
+        return *this;
+    }
+    send_buffer(const send_buffer &) = delete;
+    send_buffer &operator=(const send_buffer &) = delete;
+    ~send_buffer() { end(); }
+
+    [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_; }
+
+private:
+    void end() noexcept {
+        // After the close of the socket this fails, and the buffer is in the pool already.
+        if (memory_.data() != nullptr)
+            (void)tautline_socket_unmap(socket_, memory_.data());
+    }
+
+    int socket_;
+    std::span<std::byte> memory_;
+};
+
+// Length of a datagram and its sender.
+struct datagram {
+    std::size_t bytes;
+    sockaddr_in from;
+};
+
+// A port of plain UDP with the calls of sockets. It is not a file descriptor.
+class udp_socket {
+public:
+    static result<udp_socket> open(const sockaddr_in &local, std::size_t message_bytes_max) noexcept {
+        const int handle = rt_socket(as_sockaddr(&local), sizeof local, message_bytes_max);
+        if (handle < 0)
+            return error::last(TAUTLINE_ERROR_REFUSED);
+        return udp_socket(handle);
+    }
+
+    udp_socket() noexcept = default;
+    explicit udp_socket(int handle) noexcept : handle_(handle) {}
+    udp_socket(udp_socket &&other) noexcept : handle_(other.release()) {}
+    udp_socket &operator=(udp_socket &&other) noexcept {
+        if (this != &other) {
+            end();
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    udp_socket(const udp_socket &) = delete;
+    udp_socket &operator=(const udp_socket &) = delete;
+    ~udp_socket() { end(); }
+
+    result<done> close() noexcept {
+        if (rt_socket_close(release()) < 0)
+            return error::last(TAUTLINE_ERROR_REFUSED);
+        return done{};
+    }
+    [[nodiscard]] int handle() const noexcept { return handle_; }
+    int release() noexcept { return std::exchange(handle_, -1); }
+
+    // Features that the five calls lack: deadlines, a descriptor, counters. It is the same object, and ends with this.
+    result<queuing_view> port() const noexcept {
+        tautline_port found{};
+        const int code = tautline_socket_port(handle_, &found);
+        if (code < 0)
+            return error::last(code);
+        return queuing_view(found);
+    }
+
+    result<send_buffer> map(std::size_t bytes) const noexcept {
+        void *const memory = rt_mmap(handle_, bytes);
+        if (memory == MAP_FAILED)
+            return error::last(TAUTLINE_ERROR_REFUSED);
+        return send_buffer(handle_, {static_cast<std::byte *>(memory), bytes});
+    }
+
+    // Sends a datagram; never waits.
+    result<done> send_to(payload content, const sockaddr_in &to) const noexcept {
+        if (rt_sendto(handle_, content.data(), content.size(), 0, as_sockaddr(&to), sizeof to) < 0)
+            return error::last(TAUTLINE_ERROR_REFUSED);
+        return done{};
+    }
+
+    // Receives the most urgent datagram, and waits for one unless the flags have MSG_DONTWAIT.
+    result<datagram> receive_from(std::span<std::byte> buffer, int flags = 0) const noexcept {
+        datagram found{};
+        socklen_t bytes = sizeof found.from;
+        auto *const from = reinterpret_cast<sockaddr *>(&found.from);
+        const ssize_t received = rt_recvfrom(handle_, buffer.data(), buffer.size(), flags, from, &bytes);
+        if (received < 0)
+            return error::last(TAUTLINE_ERROR_REFUSED);
+        found.bytes = static_cast<std::size_t>(received);
+        return found;
+    }
+
+private:
+    static const sockaddr *as_sockaddr(const sockaddr_in *address) noexcept {
+        return reinterpret_cast<const sockaddr *>(address);
+    }
+    void end() noexcept {
+        if (handle_ >= 0)
+            (void)rt_socket_close(release());
+    }
+
+    int handle_ = -1;
+};
+
+// The library's version, such as "0.1.0".
+inline const char *version() noexcept { return tautline_version(); }
+
+}  // namespace tautline
+
+#endif

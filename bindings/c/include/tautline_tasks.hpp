@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Tautline from C++20: periodic loops and real-time tasks, with the rules of tautline.hpp. Ports are there.
+#ifndef TAUTLINE_TASKS_HPP
+#define TAUTLINE_TASKS_HPP
+
+#include <type_traits>
+
+#include "tautline.hpp"
+
+namespace tautline {
+
+struct cycle_options {
+    nanoseconds period;
+    std::int32_t cpu = -1;          // the only CPU of the thread; -1 for any
+    std::uint8_t fifo_priority = 0; // under SCHED_FIFO, 1 to 99; 0 leaves the policy as it is
+    bool lock_memory = false;
+};
+
+// One period of a cycle.
+class tick {
+public:
+    explicit tick(const tautline_tick &in_c) noexcept : in_c_(in_c) {}
+    [[nodiscard]] std::uint64_t number() const noexcept { return in_c_.number; }
+    [[nodiscard]] time_point due() const noexcept { return moment(in_c_.due_ns); }
+    [[nodiscard]] nanoseconds late() const noexcept { return nanoseconds(static_cast<std::int64_t>(in_c_.late_ns)); }
+    [[nodiscard]] time_point deadline() const noexcept { return moment(in_c_.deadline_ns); }
+    [[nodiscard]] std::uint64_t skipped() const noexcept { return in_c_.skipped; }
+
+private:
+    tautline_tick in_c_;
+};
+
+// The periodic loop of the calling thread, of which there is one; it stops when this ends, in the same thread.
+class cycle {
+public:
+    static result<cycle> start(const cycle_options &options) noexcept {
+        tautline_cycle_options in_c{};
+        in_c.period_ns = static_cast<std::uint64_t>(options.period.count());
+        in_c.cpu = options.cpu;
+        in_c.fifo_priority = options.fifo_priority;
+        in_c.lock_memory = options.lock_memory ? 1 : 0;
+        const int code = tautline_cycle_start(&in_c);
+        if (code < 0)
+            return error::last(code);
+        return cycle();
+    }
+
+    cycle(cycle &&other) noexcept : runs_(std::exchange(other.runs_, false)) {}
+    cycle &operator=(cycle &&other) noexcept {
+        if (this != &other) {
+            end();
+            runs_ = std::exchange(other.runs_, false);
+        }
+        return *this;
+    }
+    cycle(const cycle &) = delete;
+    cycle &operator=(const cycle &) = delete;
+    ~cycle() { end(); }
+
+    // Sleeps until the next period begins.
+    result<tick> wait() noexcept {
+        tautline_tick in_c{};
+        const int code = tautline_cycle_wait(&in_c);
+        if (code < 0)
+            return error::last(code);
+        return tick(in_c);
+    }
+    result<std::string> report() const { return detail::text_of(tautline_cycle_report); }
+    result<done> stop() noexcept {
+        runs_ = false;
+        return detail::checked(tautline_cycle_stop());
+    }
+
+private:
+    cycle() noexcept = default;
+    void end() noexcept {
+        if (std::exchange(runs_, false))
+            (void)tautline_cycle_stop();
+    }
+
+    bool runs_ = true;
+};
+
+// Release of a task, while its function runs.
+class job {
+public:
+    explicit job(const tautline_job &in_c) noexcept : in_c_(in_c) {}
+    [[nodiscard]] std::uint64_t number() const noexcept { return in_c_.number; }
+    [[nodiscard]] time_point release() const noexcept { return moment(in_c_.release_ns); }
+    [[nodiscard]] time_point deadline() const noexcept { return moment(in_c_.deadline_ns); }
+    // The message that released the job; empty without data if none did.
+    [[nodiscard]] payload message() const noexcept {
+        return {static_cast<const std::byte *>(in_c_.message), in_c_.message_bytes};
+    }
+
+private:
+    const tautline_job &in_c_;
+};
+
+using task_figures = tautline_task_figures;
+
+// Real-time tasks from a file, whose tasks are callable objects of this program.
+class task_set {
+public:
+    // How long the end of the object waits for jobs that run. Lower: an honest long job ends the program. Higher: a job
+    // that hangs is found later.
+    static constexpr nanoseconds patience_at_end = std::chrono::seconds(1);
+
+    static result<task_set> open(const char *file) noexcept {
+        tautline_tasks handle{};
+        const int code = tautline_tasks_open(file, &handle);
+        if (code < 0)
+            return error::last(code);
+        return task_set(handle);
+    }
+
+    explicit task_set(tautline_tasks handle) noexcept : handle_(handle) {}
+    task_set(task_set &&other) noexcept : handle_(other.release()) {}
+    task_set &operator=(task_set &&other) noexcept {
+        if (this != &other) {
+            end();
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    task_set(const task_set &) = delete;
+    task_set &operator=(const task_set &) = delete;
+    // Closes the set. A job that has still not returned would go on with objects that may be gone, so the program ends
+    // then, as with a std::thread that was not joined; close() leaves that decision to the caller.
+    ~task_set() { end(); }
+
+    [[nodiscard]] tautline_tasks handle() const noexcept { return handle_; }
+    tautline_tasks release() noexcept { return std::exchange(handle_, tautline_tasks{}); }
+
+    // Gives a task its code: run(job) is called for each job, in the task's thread. The object is not copied; it must
+    // live until the set is closed.
+    template <class Run>
+        requires std::is_invocable_v<Run &, const job &>
+    result<done> code(const char *task, Run &run) const noexcept {
+        return given(task, call_run<Run>, nullptr, &run);
+    }
+    // The same with run.safe(), which sets the outputs to their safe values when the task is stopped.
+    template <class Run>
+        requires std::is_invocable_v<Run &, const job &>
+    result<done> code_with_safe_state(const char *task, Run &run) const noexcept {
+        return given(task, call_run<Run>, call_safe<Run>, &run);
+    }
+
+    // A port's messages release a task that has `port` in its file. Before the start.
+    result<done> messages(const char *task, const port_view &port) const noexcept {
+        return detail::checked(tautline_tasks_messages(handle_, task, port.handle()));
+    }
+    // Starts all tasks on one CPU, or with -1 on any. Flags: 0, or TAUTLINE_WITHOUT_REAL_TIME.
+    result<done> start(int cpu, std::uint32_t flags = 0) const noexcept {
+        return detail::checked(tautline_tasks_start(handle_, cpu, flags));
+    }
+    result<done> trigger(const char *task) const noexcept {
+        return detail::checked(tautline_tasks_trigger(handle_, task));
+    }
+    result<done> request_mode(const char *mode) const noexcept {
+        return detail::checked(tautline_tasks_request_mode(handle_, mode));
+    }
+    result<task_figures> figures(const char *task) const noexcept {
+        task_figures found{};
+        const int code = tautline_tasks_figures(handle_, task, &found);
+        if (code < 0)
+            return error::last(code);
+        return found;
+    }
+    // Settings that could not be had, each with reason and remedy.
+    result<std::string> limits() const {
+        return detail::text_of([this](char *text, std::size_t bytes) {
+            return tautline_tasks_limits(handle_, text, bytes);
+        });
+    }
+    // Stops the tasks and closes the set; the number of tasks whose job did not return in time.
+    result<int> close(nanoseconds patience) noexcept {
+        const int left = tautline_tasks_close(release(), static_cast<std::uint64_t>(patience.count()));
+        if (left < 0)
+            return error::last(left);
+        return left;
+    }
+
+private:
+    template <class Run>
+    static void call_run(const tautline_job *released, void *context) {
+        (*static_cast<Run *>(context))(job(*released));
+    }
+    template <class Run>
+    static void call_safe(void *context) {
+        static_cast<Run *>(context)->safe();
+    }
+    result<done> given(const char *task, tautline_job_function run, tautline_safe_function safe,
+                       void *context) const noexcept {
+        return detail::checked(tautline_tasks_code(handle_, task, run, safe, context));
+    }
+    void end() noexcept {
+        if (handle_.id == 0)
+            return;
+        const auto ns = static_cast<std::uint64_t>(patience_at_end.count());
+        if (tautline_tasks_close(release(), ns) > 0) {
+            std::fputs("tautline: a task set ended while one of its jobs ran\n", stderr);
+            std::abort();
+        }
+    }
+
+    tautline_tasks handle_{};
+};
+
+}  // namespace tautline
+
+#endif

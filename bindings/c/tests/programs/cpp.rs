@@ -1,0 +1,149 @@
+//! C++ programs: the headers with gcc and clang, the example that CMake builds, and the one in the documentation.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Beside, IMAGE, output_of, succeeded};
+
+const COMPILERS: [&str; 2] = ["g++", "clang++"];
+#[rustfmt::skip]
+const STRICT: [&str; 7] = [
+    "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fno-exceptions", "-fno-rtti",
+];
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn header(name: &str) -> String {
+    std::fs::read_to_string(folder().join("include").join(name)).unwrap()
+}
+
+fn compile(compiler: &str, source: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let program = IMAGE.root.join(name);
+    let mut command = Command::new(compiler);
+    command.args(STRICT).args(options).arg(source).arg("-o");
+    command
+        .arg(&program)
+        .args(IMAGE.flags(&["--cflags", "--libs"]));
+    succeeded(compiler, &command.output().unwrap());
+    program
+}
+
+#[test]
+fn every_call_of_the_cpp_interface_does_as_documented() {
+    let source = folder().join("tests/interface.cpp");
+    let tasks = folder().join("../../examples/message_task.toml");
+    for (compiler, options) in [
+        ("g++", ["-g", "-fsanitize=address,undefined"]),
+        ("clang++", ["-O2", "-DNDEBUG"]),
+    ] {
+        let program = compile(
+            compiler,
+            &source,
+            &format!("interface-{compiler}"),
+            &options,
+        );
+        let said = output_of(IMAGE.run(&program).arg(&tasks));
+        assert_eq!(said, "all as documented\n", "{compiler}");
+    }
+}
+
+/// Names of the library's functions that are called in a text.
+fn calls(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words
+        .filter(|word| word.starts_with("tautline_") || word.starts_with("rt_"))
+        .collect()
+}
+
+#[test]
+fn every_function_of_c_is_reached_from_cpp() {
+    let c = header("tautline.h");
+    let cpp = header("tautline.hpp") + &header("tautline_tasks.hpp");
+    let used = calls(&cpp);
+    let declared: BTreeSet<&str> = c
+        .lines()
+        .filter(|line| !line.starts_with([' ', '#', '/', '}']) && line.contains('('))
+        .filter_map(|line| line.split_once('(').map(|(before, _)| before))
+        .filter_map(|before| before.rsplit([' ', '*']).next())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(declared.len() >= 40, "{declared:?}");
+    let missing: Vec<_> = declared.difference(&used).collect();
+    assert!(missing.is_empty(), "not in tautline.hpp: {missing:?}");
+}
+
+/// Builds the CMake example with a compiler; the directory of its programs.
+fn cmake_example(compiler: &str) -> PathBuf {
+    let build = IMAGE.root.join(format!("cmake-{compiler}"));
+    let mut configure = Command::new("cmake");
+    configure
+        .arg("-S")
+        .arg(folder().join("examples/cpp"))
+        .arg("-B")
+        .arg(&build)
+        .arg(format!(
+            "-DCMAKE_PREFIX_PATH={}",
+            IMAGE.root.join("usr").display()
+        ))
+        .arg(format!("-DCMAKE_CXX_COMPILER={compiler}"));
+    succeeded("cmake", &configure.output().unwrap());
+    let mut make = Command::new("cmake");
+    succeeded("cmake", &make.arg("--build").arg(&build).output().unwrap());
+    build
+}
+
+#[test]
+fn two_programs_that_cmake_built_exchange_messages() {
+    let [controllers, motors] = COMPILERS.map(cmake_example);
+    let bus = IMAGE.root.join("bus");
+    std::fs::create_dir_all(&bus).unwrap();
+    for motor in ["motor", "motor_static"] {
+        let motor = Beside::start(Command::new(motors.join(motor)).arg(&bus), "motor: ready");
+        let said = output_of(Command::new(controllers.join("controller")).arg(&bus));
+        let last = "controller: the motor is at -1 degrees after 4 commands\n";
+        assert!(said.ends_with(last), "{said}");
+        assert_eq!(motor.end(), "motor: 4 commands\n");
+    }
+}
+
+#[test]
+fn cmake_refuses_another_version() {
+    let project = IMAGE.root.join("cmake-version");
+    std::fs::create_dir_all(&project).unwrap();
+    for (asked, is_found) in [("0.1", true), ("0.2", false), ("1.0", false)] {
+        let text = format!(
+            "cmake_minimum_required(VERSION 3.18)\nproject(version NONE)\n\
+             find_package(Tautline {asked} REQUIRED)\n"
+        );
+        std::fs::write(project.join("CMakeLists.txt"), text).unwrap();
+        let output = Command::new("cmake")
+            .arg("-S")
+            .arg(&project)
+            .arg("-B")
+            .arg(project.join(asked))
+            .arg(format!(
+                "-DCMAKE_PREFIX_PATH={}",
+                IMAGE.root.join("usr").display()
+            ))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.success(), is_found, "{asked}");
+    }
+}
+
+#[test]
+fn the_example_of_the_documentation_runs() {
+    let page = std::fs::read_to_string(folder().join("../../docs/c.md")).unwrap();
+    let (_, rest) = page.split_once("```cpp\n").expect("an example in C++");
+    let (example, _) = rest.split_once("```").unwrap();
+    let source = IMAGE.root.join("documentation.cpp");
+    std::fs::write(&source, example).unwrap();
+    for compiler in COMPILERS {
+        let program = compile(compiler, &source, &format!("documentation-{compiler}"), &[]);
+        let said = output_of(&mut IMAGE.run(&program));
+        assert_eq!(said, "turn to 90 degrees, with priority 7\n", "{compiler}");
+    }
+}
