@@ -2,9 +2,11 @@
 //! processors.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use tautline_state::process::{self, Stat};
 
 /// Time over which the account is taken. Lower: ticks of 10 ms make it coarse. Higher: whoever asks waits longer.
 const LOOK: Duration = Duration::from_millis(200);
@@ -80,6 +82,60 @@ impl OtherWork {
     }
 }
 
+/// Work of other processes in a time in which the caller works too: their own execution time is counted, for the
+/// processors' idle time tells nothing then. Work of the kernel for nobody in particular is not seen.
+#[derive(Debug)]
+pub struct OtherWorkWatch {
+    before: Option<Account>,
+    of_others: u64,
+}
+
+impl OtherWorkWatch {
+    /// Begins.
+    pub fn begin() -> OtherWorkWatch {
+        OtherWorkWatch {
+            before: account(),
+            of_others: ticks_of_others(&process::all(), std::process::id()),
+        }
+    }
+
+    /// Shares since the beginning. Zero where the kernel does not tell.
+    pub fn end(self) -> OtherWork {
+        let (Some(before), Some(after)) = (self.before, account()) else {
+            return OtherWork::default();
+        };
+        let all = after.all.saturating_sub(before.all).max(1) as f64;
+        let of_others = ticks_of_others(&process::all(), std::process::id());
+        OtherWork {
+            busy: of_others.saturating_sub(self.of_others) as f64 / all,
+            ..OtherWork::between(&before, &after)
+        }
+    }
+}
+
+/// Execution time so far of all processes but this one, what it has started, and the kernel's threads. What one that
+/// has ended had used is its parent's.
+fn ticks_of_others(processes: &BTreeMap<u32, Stat>, own: u32) -> u64 {
+    let is_own = |mut number: u32| {
+        // Parents end at the first process; in a list that was not read at one moment there can be a circle.
+        for _ in 0..processes.len() {
+            if number == own {
+                return true;
+            }
+            match processes.get(&number) {
+                Some(stat) => number = stat.parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    let others = processes.iter();
+    others
+        .filter(|(number, stat)| !stat.is_kernel && !is_own(**number))
+        .map(|(_, stat)| stat.used_ticks)
+        .sum()
+}
+
 /// Ticks of all processors since the machine started, proc_stat(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Account {
@@ -135,10 +191,39 @@ mod tests {
     }
 
     #[test]
+    fn work_of_others_is_told_from_ones_own() {
+        let process = |parent, used_ticks, is_kernel| Stat {
+            name: String::new(),
+            is_zombie: false,
+            parent,
+            is_kernel,
+            is_bound: false,
+            start_ticks: 0,
+            cpu: 0,
+            used_ticks,
+        };
+        let processes = BTreeMap::from([
+            (1, process(0, 1, false)),
+            (2, process(0, 10, true)),
+            (7, process(1, 100, false)),
+            (8, process(7, 1_000, false)),
+            (9, process(8, 10_000, false)),
+            // A parent that was not seen, and two that the moments between make each other's.
+            (10, process(99, 100_000, false)),
+            (11, process(12, 1_000_000, false)),
+            (12, process(11, 10_000_000, false)),
+        ]);
+        assert_eq!(ticks_of_others(&processes, 7), 11_100_001);
+        assert_eq!(ticks_of_others(&processes, 9), 11_101_101);
+    }
+
+    #[test]
     fn an_account_that_is_cut_off_is_none() {
         for text in ["", "cpu", "cpu  1 2 3", "cpu  a b c d e f g h"] {
             assert_eq!(parse(text), None, "{text}");
         }
         assert!(OtherWork::measure().busy <= 1.0);
+        // Ticks of processes and of processors are not counted at one moment.
+        assert!(OtherWorkWatch::begin().end().busy.is_finite());
     }
 }

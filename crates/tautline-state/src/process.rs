@@ -1,5 +1,7 @@
 //! Processes and threads, told from later ones with the same number.
 
+use std::collections::BTreeMap;
+
 /// Flag of a thread of the kernel (PF_KTHREAD, linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
@@ -23,6 +25,8 @@ pub struct Stat {
     pub start_ticks: u64,
     /// CPU on which it runs or ran last.
     pub cpu: u32,
+    /// Execution time in clock ticks, of a process with all its threads and the children that it has waited for.
+    pub used_ticks: u64,
 }
 
 impl Stat {
@@ -47,6 +51,7 @@ impl Stat {
             is_bound: flags & BOUND != 0,
             start_ticks: field(22)?,
             cpu: u32::try_from(field(39)?).ok()?,
+            used_ticks: (14..=17).try_fold(0, |sum: u64, time| sum.checked_add(field(time)?))?,
         })
     }
 }
@@ -54,6 +59,17 @@ impl Stat {
 /// Start of a process or thread in clock ticks since boot. `None` if there is no such process.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start_ticks)
+}
+
+/// Processes that are to be seen, by number.
+#[must_use]
+pub fn all() -> BTreeMap<u32, Stat> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // Some have ended since.
+    numbers
+        .filter_map(|number| Some((number, Stat::of(number)?)))
+        .collect()
 }
 
 /// Numbers of the threads of a process that are to be seen.
@@ -75,13 +91,14 @@ mod tests {
     #[test]
     fn names_with_parentheses_do_not_mislead() {
         let rest = format!(
-            "S 7 1 1 0 -1 69238880 {}456 {}3 0 0",
-            "0 ".repeat(12),
+            "S 7 1 1 0 -1 69238880 0 0 0 0 5 6 7 8 {}456 {}3 0 0",
+            "0 ".repeat(4),
             "1 ".repeat(16)
         );
         let stat = Stat::from_text(&format!("42 (a) (b) c) {rest}")).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent), ("a) (b) c", 7));
         assert_eq!((stat.start_ticks, stat.cpu), (456, 3));
+        assert_eq!(stat.used_ticks, 5 + 6 + 7 + 8);
         assert!(stat.is_kernel && stat.is_bound && !stat.is_zombie);
         assert!(Stat::from_text("42 (cut").is_none() && Stat::from_text("42 (a) S 7").is_none());
         assert!(!Stat::of(std::process::id()).unwrap().is_kernel);

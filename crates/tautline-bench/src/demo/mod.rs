@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tautline::OpenReport;
-use tautline_lab::other_work::OtherWork;
+use tautline_lab::other_work::{OtherWork, OtherWorkWatch};
 use tautline_report::{LatencyHistogram, Summary};
 use tautline_testbed::hosts::{Hosts, HostsError};
 use tautline_testbed::{child, interrupt};
@@ -178,7 +178,7 @@ pub struct Outcome {
     /// The loop that computes beside messages for somebody else, in the order of [`Beside::ALL`]; empty where there are
     /// no hosts, or no two CPUs.
     pub beside: Vec<somebody_else::Row>,
-    /// Share of the processors that others took, before the run or after it, whichever was more.
+    /// Share of the processors that others took, before, in or after the run, whichever was most.
     pub others: OtherWork,
 }
 
@@ -218,7 +218,8 @@ pub fn run(
     pace: Pace,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, DemoError> {
-    let others = OtherWork::measure();
+    let before = OtherWork::measure();
+    let others = OtherWorkWatch::begin();
     let started = Instant::now();
     let on_cable = |cable| hosts.map_or(Sides::Loopback, |hosts| Sides::Hosts(hosts, cable));
     let (sides, kernel_sides) = (on_cable(DEMUX_CABLE), on_cable(KERNEL_CABLE));
@@ -302,7 +303,7 @@ pub fn run(
         load: report?,
         rows,
         beside,
-        others: others.max(OtherWork::measure()),
+        others: before.max(others.end()).max(OtherWork::measure()),
     })
 }
 
