@@ -90,11 +90,7 @@ impl<R> Endpoint<R> {
         })?;
         let half = Half::new(number, opened, receiver);
         with_core!(&half, core => core.police(bucket));
-        let spin = match capabilities.arrival_clock {
-            // Spinning does not move virtual time.
-            ArrivalClock::Virtual => Duration::ZERO,
-            _ => opening.spin,
-        };
+        let spin = spin_on(node.as_ref(), opening.spin);
         let statistics = Arc::new(Statistics::default());
         node.port_opened(LockedBy::Port(number.get()));
         let memory = with_core!(&half, core => core.open_memory());
@@ -256,6 +252,10 @@ impl<R> Endpoint<R> {
         with_core!(&mut self.half, core => core.flush(&self.statistics))
     }
 
+    pub(super) fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin_on(self.node.as_ref(), spin);
+    }
+
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
     /// arming forgets rings that came before it.
     pub(super) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
@@ -271,6 +271,14 @@ impl<R> Drop for Endpoint<R> {
     fn drop(&mut self) {
         // A merged frame goes out if it can; an application that must know flushes first.
         let _unsent = self.flush();
+    }
+}
+
+/// Time for which a port of this node spins that is to spin for so long: spinning does not move virtual time.
+pub(super) fn spin_on(node: &dyn PortOwner, spin: Duration) -> Duration {
+    match node.link().capabilities().arrival_clock {
+        ArrivalClock::Virtual => Duration::ZERO,
+        _ => spin,
     }
 }
 

@@ -338,6 +338,18 @@ impl QueuingPort {
         self.message_bytes_max
     }
 
+    /// Time for which a wait spins before it sleeps.
+    #[must_use]
+    pub fn spin(&self) -> Duration {
+        self.endpoint.spin
+    }
+
+    /// Changes the time for which a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
+    /// simulated network, where spinning does not move the time.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.endpoint.set_spin(spin);
+    }
+
     /// A descriptor for poll, select or epoll; `None` on a link that has none.
     ///
     /// It becomes readable when a message comes after a [`QueuingPort::receive`] that returned

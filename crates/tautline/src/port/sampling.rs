@@ -378,6 +378,18 @@ impl SamplingPort {
         places.filter_map(move |place| with_core!(half, core => core.source_of(place)))
     }
 
+    /// Time for which a wait spins before it sleeps.
+    #[must_use]
+    pub fn spin(&self) -> Duration {
+        self.endpoint.spin
+    }
+
+    /// Changes the time for which a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
+    /// simulated network, where spinning does not move the time.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.endpoint.set_spin(spin);
+    }
+
     /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a
     /// [`SamplingPort::read`] or [`SamplingPort::read_newer`] that found nothing new.
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {

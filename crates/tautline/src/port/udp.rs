@@ -18,7 +18,7 @@ use tautline_shm::region::{PortMemory, Shape};
 
 use super::QueuingOptions;
 use super::assembly::Assembly;
-use super::endpoint::check_buffer;
+use super::endpoint::{check_buffer, spin_on};
 use super::lent::LentSlot;
 use super::open_list::Registration;
 use super::owner::PortOwner;
@@ -27,7 +27,6 @@ use super::waiting::{Bell, wait_for};
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
-use crate::link::ArrivalClock;
 use crate::link::plain_udp::{UdpPortLink, WholeDatagram};
 use crate::message::{Destination, LentBytes, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
@@ -137,11 +136,7 @@ impl UdpPort {
         };
         let link = node.link().open_udp_port(number, shape)?;
         police::set(link.memory().port().control, bucket);
-        let spin = match node.link().capabilities().arrival_clock {
-            // Spinning does not move virtual time.
-            ArrivalClock::Virtual => Duration::ZERO,
-            _ => options.spin,
-        };
+        let spin = spin_on(node.as_ref(), options.spin);
         let statistics = Arc::new(UdpStatistics::default());
         node.port_opened(LockedBy::UdpPort(number));
         let registration = reservation.fill(OpenUdpPort {
@@ -455,6 +450,18 @@ impl UdpPort {
             receiver.seek(routes)
         })?;
         Ok(found.and_then(|found| self.receiver.lend(found)))
+    }
+
+    /// Time for which a wait spins before it sleeps.
+    #[must_use]
+    pub fn spin(&self) -> Duration {
+        self.receiver.spin
+    }
+
+    /// Changes the time for which a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
+    /// simulated network, where spinning does not move the time.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.receiver.spin = spin_on(self.node.as_ref(), spin);
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
