@@ -27,7 +27,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -55,6 +55,10 @@ install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, 
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p tautline-c
 	@$(MAKE) --no-print-directory -C bindings/c install BUILT=$(abspath $(TARGET))/release
+
+python: ## the wheel for Python, in target/wheels
+	@scripts/setup.sh --for build
+	python3 -m pip wheel --no-deps --wheel-dir $(abspath $(TARGET))/wheels ./bindings/python
 
 sbom: ## a bill of materials for each package (CycloneDX), in target/sbom
 	@scripts/setup.sh --for test

@@ -1,0 +1,92 @@
+"""Real-time datagrams on stock Linux.
+
+A `Node` is one participant on a network or a bus. It has numbered ports: a `QueuingPort` keeps every message and hands
+out the most urgent first, a `SamplingPort` keeps the last value with its age, a `UdpPort` speaks to peers that do not
+run Tautline. All times are seconds: moments on `time.monotonic()`, durations and timeouts as in Python's own sockets.
+
+>>> import tautline
+>>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "motor", "ip": "127.0.0.1"}])
+>>> port, motor = node.queuing_port(3101), node.queuing_port(3102)
+>>> port.send(port.destination("motor", 3102), b"hold altitude", priority=tautline.HIGHEST)
+>>> motor.receive(timeout=1.0).data
+b'hold altitude'
+"""
+
+from ._errors import (
+    ArgumentError,
+    BusyError,
+    ClosedError,
+    ConfigError,
+    Error,
+    FullError,
+    LayoutError,
+    NeighbourError,
+    OpenError,
+    PeerAbsentError,
+    PortError,
+    ReceiveError,
+    SendError,
+    UndeliveredError,
+)
+from ._layout import Layout, layout
+from ._tautline import (
+    Datagram,
+    Destination,
+    LentDatagram,
+    LentMessage,
+    LentSample,
+    Loan,
+    Message,
+    Node,
+    QueuingPort,
+    Sample,
+    SamplingPort,
+    SendBuffer,
+    Source,
+    UdpPort,
+    __version__,
+)
+from ._types import PeerCounters
+
+#: Priorities: any number from 0 to 7. Messages are sent with NORMAL unless another is given.
+LOWEST = 0
+NORMAL = 3
+HIGHEST = 7
+
+__all__ = [
+    "HIGHEST",
+    "LOWEST",
+    "NORMAL",
+    "ArgumentError",
+    "BusyError",
+    "ClosedError",
+    "ConfigError",
+    "Datagram",
+    "Destination",
+    "Error",
+    "FullError",
+    "Layout",
+    "LayoutError",
+    "LentDatagram",
+    "LentMessage",
+    "LentSample",
+    "Loan",
+    "Message",
+    "NeighbourError",
+    "Node",
+    "OpenError",
+    "PeerAbsentError",
+    "PeerCounters",
+    "PortError",
+    "QueuingPort",
+    "ReceiveError",
+    "Sample",
+    "SamplingPort",
+    "SendBuffer",
+    "SendError",
+    "Source",
+    "UdpPort",
+    "UndeliveredError",
+    "__version__",
+    "layout",
+]

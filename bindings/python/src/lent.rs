@@ -1,0 +1,509 @@
+//! Messages where they lie, and messages that are filled in place.
+//!
+//! The library's lent messages borrow their port. Here the port goes with the message, out of its cell, and comes back
+//! when the message is given back: by `release()`, by the end of a `with` block, or when nobody has it any more. No
+//! view outlives that, because the memory counts its views (`buffer`).
+#![allow(unsafe_code)] // A value that borrows what lies beside it.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use tautline::{LentBuffer, SendError};
+
+use crate::buffer::{Extent, Memory, given_back};
+use crate::cell::{Cell, Origin};
+use crate::errors::Raise;
+use crate::message::{Source, checksum, pair};
+use crate::wait::seconds;
+
+/// Something that borrows a port, with the port.
+pub(crate) struct WithPort<P, T> {
+    /// Gone before the port is given back.
+    borrower: Option<T>,
+    /// From `Box::into_raw`; touched only through `borrower` while that is there.
+    port: NonNull<P>,
+    cell: Arc<Cell<P>>,
+    origin: Origin,
+}
+
+// SAFETY: the port may be used by any thread (`P: Send`), and the borrower is pointers into it, or into memory that it
+// shares with the node, and is used by the one thread that has this value.
+unsafe impl<P: Send, T> Send for WithPort<P, T> {}
+
+impl<P, T> WithPort<P, T> {
+    /// Takes the port out of its cell and has it lend; `None` if there was nothing to lend.
+    ///
+    /// # Safety
+    /// A borrower borrows from the port that `lend` is given, or from nothing.
+    pub(crate) unsafe fn new(
+        py: Python<'_>,
+        cell: &Arc<Cell<P>>,
+        lend: impl FnOnce(&mut P) -> PyResult<Option<T>>,
+    ) -> PyResult<Option<Self>> {
+        let port = NonNull::from(Box::leak(cell.take(py)?));
+        let mut with_port = Self {
+            borrower: None,
+            port,
+            cell: Arc::clone(cell),
+            origin: Origin::here(),
+        };
+        // SAFETY: the port was taken out of its cell, so nobody else has it, and it stays where it is until this value
+        // is dropped, which drops the borrower first.
+        with_port.borrower = lend(unsafe { &mut *port.as_ptr() })?;
+        Ok(with_port.borrower.is_some().then_some(with_port))
+    }
+
+    /// Facts about the borrower.
+    pub(crate) fn look<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.borrower.as_mut().map(look)
+    }
+
+    /// Takes the borrower out, for its last call.
+    fn finish<R>(mut self, work: impl FnOnce(T) -> R) -> Option<R> {
+        self.borrower.take().map(work)
+    }
+}
+
+impl<P, T> Drop for WithPort<P, T> {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // In the child of a fork nothing is touched: port and message are the parent's.
+            std::mem::forget(self.borrower.take());
+            return;
+        }
+        drop(self.borrower.take());
+        // SAFETY: from `Box::leak` in `new`, made a box again once, here; what borrowed it is gone.
+        self.cell
+            .put_back(unsafe { Box::from_raw(self.port.as_ptr()) });
+    }
+}
+
+/// Memory that is lent to Python, with the view that the program was given.
+struct Lent {
+    memory: Memory,
+    view: Mutex<Option<Py<PyAny>>>,
+    bytes: usize,
+}
+
+impl Lent {
+    /// # Safety
+    /// As [`Memory::new`].
+    unsafe fn new(py: Python<'_>, extent: Extent, keeper: crate::buffer::Keeper) -> PyResult<Self> {
+        let bytes = extent.bytes;
+        Ok(Self {
+            // SAFETY: the caller's promise.
+            memory: unsafe { Memory::new(py, extent, keeper) }?,
+            view: Mutex::new(None),
+            bytes,
+        })
+    }
+
+    /// The same view each time, so that giving back can release it.
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if !self.memory.is_kept(py) {
+            return Err(given_back(py));
+        }
+        let known = self.view().as_ref().map(|view| view.clone_ref(py));
+        match known {
+            Some(view) => Ok(view),
+            None => {
+                let view = self.memory.view(py)?.unbind();
+                *self.view() = Some(view.clone_ref(py));
+                Ok(view)
+            }
+        }
+    }
+
+    /// Ends the loan; its keeper, unless that was done before.
+    fn end(&self, py: Python<'_>) -> PyResult<Option<crate::buffer::Keeper>> {
+        let view = self.view().take();
+        if let Some(view) = view
+            && let Err(error) = view.call_method0(py, "release")
+        {
+            // Something was made of the view itself, such as an array: the loan goes on.
+            *self.view() = Some(view);
+            return Err(error);
+        }
+        self.memory.end(py)
+    }
+
+    fn view(&self) -> std::sync::MutexGuard<'_, Option<Py<PyAny>>> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes a class of something that is lent for reading.
+macro_rules! lent_class {
+    ($(#[$attribute:meta])* $class:ident, $head:ty, $what:literal, { $($own:tt)* }) => {
+        $(#[$attribute])*
+        #[pyclass(module = "tautline", frozen)]
+        pub(crate) struct $class {
+            lent: Lent,
+            head: $head,
+        }
+
+        impl $class {
+            /// # Safety
+            /// `start` begins as many bytes as `length` says, readable while `keeper` lives.
+            pub(crate) unsafe fn new(
+                py: Python<'_>,
+                (start, bytes): (*const u8, usize),
+                head: $head,
+                keeper: crate::buffer::Keeper,
+            ) -> PyResult<Self> {
+                let extent = Extent { start: start.cast_mut(), bytes, read_only: true };
+                // SAFETY: the caller's promise.
+                Ok(Self { lent: unsafe { Lent::new(py, extent, keeper) }?, head })
+            }
+        }
+
+        #[pymethods]
+        impl $class {
+            /// The bytes where they lie: a read-only `memoryview`. Raises ClosedError after release().
+            #[getter]
+            fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.lent.data(py)
+            }
+
+            /// Gives the memory back. Raises BufferError while slices of the view, or arrays made of it, are in use.
+            fn release(&self, py: Python<'_>) -> PyResult<()> {
+                self.lent.end(py).map(drop)
+            }
+
+            /// Whether the memory was given back.
+            #[getter]
+            fn released(&self, py: Python<'_>) -> bool {
+                !self.lent.memory.is_kept(py)
+            }
+
+            /// Priority, 0 to 7.
+            #[getter]
+            fn priority(&self) -> u8 {
+                self.head.priority.get()
+            }
+
+            /// Arrival, in seconds on `time.monotonic()`; on a bus, when it was sent.
+            #[getter]
+            fn arrival(&self) -> f64 {
+                seconds(self.head.arrival)
+            }
+
+            fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.lent.data(py)?.call_method0(py, "tobytes")
+            }
+
+            fn __len__(&self) -> usize {
+                self.lent.bytes
+            }
+
+            fn __enter__(slf: Py<Self>) -> Py<Self> {
+                slf
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+                self.release(py)
+            }
+
+            fn __repr__(&self, py: Python<'_>) -> String {
+                let state = if self.released(py) { "given back" } else { "lent" };
+                format!("<{} of {} bytes, {state}>", $what, self.lent.bytes)
+            }
+
+            $($own)*
+        }
+    };
+}
+
+/// Facts about a message that is lent.
+pub(crate) struct MessageHead {
+    pub(crate) priority: tautline::Priority,
+    pub(crate) source: tautline::Source,
+    pub(crate) arrival: tautline::Instant,
+    pub(crate) sequence: u32,
+}
+
+/// Facts about a value that is lent.
+pub(crate) struct SampleHead {
+    pub(crate) message: MessageHead,
+    pub(crate) overwritten: u64,
+    pub(crate) new: bool,
+}
+
+impl std::ops::Deref for SampleHead {
+    type Target = MessageHead;
+
+    fn deref(&self) -> &MessageHead {
+        &self.message
+    }
+}
+
+lent_class! {
+    /// A message where it lies: over a bus in its sender's memory, elsewhere in the port's. Nothing is copied.
+    ///
+    /// Until it is given back, its slot is taken and the port does nothing else (BusyError). A view that is left over
+    /// is safe: `data` raises after release(), and release() raises BufferError while a slice or an array is in use.
+    ///
+    /// >>> import tautline
+    /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
+    /// >>> port, eye = node.queuing_port(3011), node.queuing_port(3012)
+    /// >>> port.send(port.destination("eye", 3012), b"picture")
+    /// >>> with eye.receive_lent() as message:
+    /// ...     print(message.data[0], len(message))
+    /// 112 7
+    /// >>> message.data
+    /// Traceback (most recent call last):
+    ///   ...
+    /// tautline.ClosedError: this message was given back: its memory is the port's again
+    ///   what to do: use it before release() or the end of its `with` block, or keep a copy: bytes(message)
+    LentMessage, MessageHead, "LentMessage", {
+        /// Sender of the message.
+        #[getter]
+        fn source(&self) -> Source {
+            Source(self.head.source)
+        }
+
+        /// Number of the message's first frame, which its sender counts.
+        #[getter]
+        fn sequence(&self) -> u32 {
+            self.head.sequence
+        }
+    }
+}
+
+lent_class! {
+    /// A value where it lies, as `LentMessage`. `new` says whether this read is the first to see it.
+    ///
+    /// >>> import tautline
+    /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
+    /// >>> port, eye = node.queuing_port(3013), node.sampling_port(3014)
+    /// >>> port.send(port.destination("eye", 3014), b"red")
+    /// >>> _ = eye.read_new()
+    /// >>> with eye.read_lent() as sample:
+    /// ...     print(bytes(sample.data), sample.new)
+    /// b'red' False
+    LentSample, SampleHead, "LentSample", {
+        /// Sender of the value.
+        #[getter]
+        fn source(&self) -> Source {
+            Source(self.head.source)
+        }
+
+        /// Number of the value's frame, which its sender counts.
+        #[getter]
+        fn sequence(&self) -> u32 {
+            self.head.sequence
+        }
+
+        /// Whether this read was the first to see the value.
+        #[getter(new)]
+        fn is_new(&self) -> bool {
+            self.head.new
+        }
+
+        /// Values of this source that were replaced unseen since the last that was read.
+        #[getter]
+        fn overwritten(&self) -> u64 {
+            self.head.overwritten
+        }
+    }
+}
+
+lent_class! {
+    /// A datagram where it lies in the port's memory, as `LentMessage`.
+    ///
+    /// >>> import socket, tautline
+    /// >>> port = tautline.Node(link="udp", address="127.0.0.1").udp_port(15201)
+    /// >>> peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    /// >>> _ = peer.sendto(b"picture", ("127.0.0.1", 15201))
+    /// >>> with port.receive_lent() as datagram:
+    /// ...     print(bytes(datagram.data), datagram.checksum)
+    /// b'picture' valid
+    /// >>> peer.close()
+    LentDatagram, tautline::Datagram, "LentDatagram", {
+        /// Sender: its IPv4 address and UDP port.
+        #[getter]
+        fn source(&self) -> (String, u16) {
+            pair(self.head.source)
+        }
+
+        /// State of the checksum: "valid", "absent" or "partial".
+        #[getter]
+        fn checksum(&self) -> String {
+            checksum(&self.head)
+        }
+    }
+}
+
+/// The last call of a loan.
+type SendLoan = fn(crate::buffer::Keeper) -> Option<Result<(), SendError>>;
+
+/// The place of a message that is filled and sent without a copy: over a bus a slot that the receiver looks into,
+/// elsewhere a buffer of the node's pool. `data` is a writable `memoryview`; at first it holds what an earlier message
+/// has left. Without send() nothing is sent.
+///
+/// >>> import tautline
+/// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
+/// >>> port, eye = node.queuing_port(3015), node.queuing_port(3016)
+/// >>> with port.lend(port.destination("eye", 3016), 7) as loan:
+/// ...     loan.data[:] = b"picture"
+/// ...     loan.send()
+/// >>> eye.receive().data
+/// b'picture'
+#[pyclass(module = "tautline", frozen)]
+pub(crate) struct Loan {
+    lent: Lent,
+    send: SendLoan,
+}
+
+impl Loan {
+    /// A loan of a port.
+    pub(crate) fn of<P: Send + 'static>(
+        py: Python<'_>,
+        mut loan: WithPort<P, tautline::Loan<'static>>,
+    ) -> PyResult<Self> {
+        let extent = |place: &mut tautline::Loan<'_>| Extent {
+            start: place.as_mut_ptr(),
+            bytes: place.len(),
+            read_only: false,
+        };
+        let extent = loan.look(extent).ok_or_else(|| given_back(py))?;
+        Ok(Self {
+            // SAFETY: a loan's bytes are writable while it lives, and they are not in it, but in the port's memory or
+            // the pool's.
+            lent: unsafe { Lent::new(py, extent, Box::new(loan)) }?,
+            send: |keeper| {
+                let loan = keeper
+                    .downcast::<WithPort<P, tautline::Loan<'static>>>()
+                    .ok()?;
+                loan.finish(tautline::Loan::send)
+            },
+        })
+    }
+}
+
+#[pymethods]
+impl Loan {
+    /// The place to fill: a writable `memoryview`. Raises ClosedError after send() or release().
+    #[getter]
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.lent.data(py)
+    }
+
+    /// Sends what has been filled in, and gives the port back. Raises BufferError while slices of the view, or arrays
+    /// made of it, are in use, and SendError.
+    fn send(&self, py: Python<'_>) -> PyResult<()> {
+        let keeper = self.lent.end(py)?.ok_or_else(|| given_back(py))?;
+        let sent = (self.send)(keeper).unwrap_or(Ok(()));
+        sent.map_err(|error| error.raise(py))
+    }
+
+    /// Gives the place back without sending.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        self.lent.end(py).map(drop)
+    }
+
+    fn __len__(&self) -> usize {
+        self.lent.bytes
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.lent.memory.is_kept(py) {
+            "being filled"
+        } else {
+            "given back"
+        };
+        format!("<Loan of {} bytes, {state}>", self.lent.bytes)
+    }
+}
+
+/// A send buffer of the node's pool: fill `data`, and send it with `UdpPort.send_lent()`, as often as you like. A
+/// datagram longer than a frame is cut in place, which destroys the content. The buffer goes back to the pool on
+/// release().
+///
+/// >>> import socket, tautline
+/// >>> port = tautline.Node(link="udp", address="127.0.0.1").udp_port(15202)
+/// >>> peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+/// >>> peer.bind(("127.0.0.1", 0))
+/// >>> camera = port.destination("127.0.0.1", peer.getsockname()[1])
+/// >>> with port.lend_buffer(5) as buffer:
+/// ...     buffer.data[:] = b"image"
+/// ...     port.send_lent(camera, buffer)
+/// >>> peer.recv(100)
+/// b'image'
+/// >>> peer.close()
+#[pyclass(module = "tautline", frozen)]
+pub(crate) struct SendBuffer {
+    lent: Lent,
+}
+
+impl SendBuffer {
+    pub(crate) fn of(py: Python<'_>, mut buffer: LentBuffer) -> PyResult<Self> {
+        let extent = Extent {
+            start: buffer.as_mut_ptr(),
+            bytes: buffer.len(),
+            read_only: false,
+        };
+        // SAFETY: the bytes are the pool's, and the buffer's alone while it lives, wherever it is moved.
+        let lent = unsafe { Lent::new(py, extent, Box::new(buffer)) }?;
+        Ok(Self { lent })
+    }
+
+    /// Does something with the library's buffer.
+    pub(crate) fn with<R>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut LentBuffer) -> R,
+    ) -> PyResult<R> {
+        self.lent
+            .memory
+            .with(py, work)
+            .ok_or_else(|| given_back(py))
+    }
+}
+
+#[pymethods]
+impl SendBuffer {
+    /// The place to fill: a writable `memoryview`. Raises ClosedError after release().
+    #[getter]
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.lent.data(py)
+    }
+
+    /// Gives the buffer back to the pool. Raises BufferError while slices or arrays made of the view are in use.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        self.lent.end(py).map(drop)
+    }
+
+    fn __len__(&self) -> usize {
+        self.lent.bytes
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.lent.memory.is_kept(py) {
+            "lent"
+        } else {
+            "given back"
+        };
+        format!("<SendBuffer of {} bytes, {state}>", self.lent.bytes)
+    }
+}

@@ -1,0 +1,46 @@
+//! The extension module behind the Python package `tautline`: nodes, ports, messages, and memory that is lent.
+//!
+//! It holds what needs Rust. Exceptions, typed messages and `asyncio` are Python, in `python/tautline`, and so are the
+//! type stubs. Nothing here is a public Rust interface.
+//!
+//! * `node`: nodes. `queuing`, `sampling`, `udp`: ports; `port` has what they share.
+//! * `message`: messages, values, datagrams, sources and destinations. `lent`: the same where they lie.
+//! * `cell`: the one who uses a port at a time. `wait`: waiting without the interpreter.
+//! * `buffer`: bytes of Python's objects, and views of ours. `errors`: exceptions.
+
+mod buffer;
+mod cell;
+mod errors;
+mod lent;
+mod message;
+mod node;
+mod port;
+mod queuing;
+mod sampling;
+mod udp;
+mod wait;
+
+/// The module `tautline._tautline`.
+#[pyo3::pymodule]
+mod _tautline {
+    #[pymodule_export]
+    use crate::lent::{LentDatagram, LentMessage, LentSample, Loan, SendBuffer};
+    #[pymodule_export]
+    use crate::message::{Datagram, Destination, Message, Sample, Source};
+    #[pymodule_export]
+    use crate::node::Node;
+    #[pymodule_export]
+    use crate::queuing::QueuingPort;
+    #[pymodule_export]
+    use crate::sampling::SamplingPort;
+    #[pymodule_export]
+    use crate::udp::UdpPort;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::cell::watch_forks()
+    }
+}

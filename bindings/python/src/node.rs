@@ -1,0 +1,392 @@
+//! Nodes.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use tautline::{NodeConfig, OpenError, Policing, QueuingOptions, SamplingOptions};
+
+use crate::cell::OfProcess;
+use crate::errors::{Raise, argument, exception};
+use crate::lent::SendBuffer;
+use crate::port::{port_number, python_value};
+use crate::queuing::QueuingPort;
+use crate::sampling::SamplingPort;
+use crate::udp::UdpPort;
+use crate::wait::duration;
+
+/// A node: one participant on a network or a bus, with ports. Its ports keep it open.
+///
+/// The arguments are the keys of a configuration file (docs/configuration.md), such as `interface`, `link`, `address`,
+/// `bus`, `node`, and the tables `neighbour`, `port` and `udp_port` as lists of dictionaries. Without `link` it takes
+/// the best link that works; `report` says which, and why not a better one. Raises ConfigError and OpenError.
+///
+/// >>> import tautline
+/// >>> with tautline.Node(link="udp", address="127.0.0.1") as node:
+/// ...     print(node)
+/// <Node link udp, 127.0.0.1>
+#[pyclass(module = "tautline", frozen, weakref)]
+pub(crate) struct Node {
+    /// `None` when closed.
+    node: OfProcess<Mutex<Option<tautline::Node>>>,
+    title: String,
+}
+
+impl Node {
+    fn open(py: Python<'_>, config: NodeConfig) -> PyResult<Self> {
+        let node = py.detach(|| tautline::Node::open(config));
+        let node = node.map_err(|error| error.raise(py))?;
+        let report = node.report().to_string();
+        Ok(Self {
+            node: OfProcess::new(Mutex::new(Some(node))),
+            title: report.lines().next().unwrap_or_default().to_owned(),
+        })
+    }
+
+    fn node(&self, py: Python<'_>) -> PyResult<tautline::Node> {
+        self.node.origin.check(py, "node")?;
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.clone().ok_or_else(|| {
+            let remedy = "open it again, or close it later";
+            exception(py, "ClosedError", "this node is closed", remedy)
+        })
+    }
+}
+
+#[pymethods]
+impl Node {
+    #[new]
+    #[pyo3(signature = (**keys))]
+    fn new(py: Python<'_>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let text = configuration(py, keys)?;
+        let config = text.parse::<NodeConfig>();
+        // Line and column are those of a text that nobody has seen.
+        let config = config.map_err(|error| {
+            let remedy = OpenError::Config(error.clone()).remedy();
+            exception(py, "ConfigError", &error.message, remedy)
+        })?;
+        Self::open(py, config)
+    }
+
+    /// Opens a node as a configuration file says. Raises ConfigError, with line and column, and OpenError.
+    #[staticmethod]
+    fn from_file(py: Python<'_>, path: std::path::PathBuf) -> PyResult<Self> {
+        let config = NodeConfig::from_file(path).map_err(|error| error.raise(py))?;
+        Self::open(py, config)
+    }
+
+    /// Opens a node as a text in the form of a configuration file says. Raises as from_file().
+    #[staticmethod]
+    fn from_text(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let config = text.parse::<NodeConfig>();
+        let config = config.map_err(|error| OpenError::Config(error).raise(py))?;
+        Self::open(py, config)
+    }
+
+    /// Which link, why not a better one, and what could not be had, as text.
+    #[getter]
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.node(py)?.report().to_string())
+    }
+
+    /// Name of the link: "xdp", "xsk", "packet", "udp" or "vbus".
+    #[getter]
+    fn link(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.node(py)?.report().link.name())
+    }
+
+    /// The node's whole state, as `taut status --json` shows it.
+    fn status(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let node = self.node(py)?;
+        let status = py.detach(|| serde_json::to_value(node.status()));
+        python_value(py, &status.unwrap_or_default())
+    }
+
+    /// Enters a neighbour, as a `[[neighbour]]` of the configuration does, until the first port opens. `form` is
+    /// "ethernet" or "udp"; without it, Ethernet where there is a MAC address. Raises NeighbourError.
+    #[pyo3(signature = (name, *, mac=None, ip=None, form=None))]
+    fn add_neighbour(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        mac: Option<&str>,
+        ip: Option<&str>,
+        form: Option<&str>,
+    ) -> PyResult<()> {
+        let refused = |what: &str, remedy: &str| argument(py, what, remedy);
+        let mac = mac.map(|text| {
+            let wrong = || {
+                refused(
+                    &format!("`{text}` is no MAC address"),
+                    "such as 02:00:00:00:00:01",
+                )
+            };
+            text.parse().map_err(|_| wrong())
+        });
+        let ip = ip.map(|text| {
+            let wrong = || refused(&format!("`{text}` is no IPv4 address"), "such as 10.0.0.2");
+            text.parse().map_err(|_| wrong())
+        });
+        let form = form.map(|text| {
+            let wrong = || {
+                refused(
+                    &format!("`{text}` is no form"),
+                    "use \"ethernet\" or \"udp\"",
+                )
+            };
+            text.parse().map_err(|_| wrong())
+        });
+        let (mac, ip, form) = (mac.transpose()?, ip.transpose()?, form.transpose()?);
+        let node = self.node(py)?;
+        let without = match (mac, ip) {
+            (None, None) => tautline::Form::Bus,
+            (None, Some(_)) => tautline::Form::Udp,
+            _ => tautline::Form::Ethernet,
+        };
+        let neighbour = tautline::Neighbour {
+            name: name.to_owned(),
+            mac: mac.unwrap_or(tautline::MacAddress::UNSPECIFIED),
+            ip,
+            form: form.unwrap_or(without),
+        };
+        node.add_neighbour(neighbour)
+            .map_err(|error| error.raise(py))
+    }
+
+    /// Opens a queuing port: by its number, with these options, or by its name as the configuration describes it.
+    ///
+    /// `depth` is the slots of each priority, a power of two from 2 to 4,096; `message_bytes_max` the largest message,
+    /// up to 65,536; `spin` the seconds for which a wait spins before it sleeps; `police_rate` the messages a second
+    /// that the port takes, with `police_burst` at once. Raises PortError.
+    #[pyo3(signature = (port, *, depth=None, message_bytes_max=None, spin=None, police_rate=None, police_burst=None))]
+    #[allow(clippy::too_many_arguments)] // Keywords of Python.
+    fn queuing_port(
+        &self,
+        py: Python<'_>,
+        port: &Bound<'_, PyAny>,
+        depth: Option<u32>,
+        message_bytes_max: Option<usize>,
+        spin: Option<f64>,
+        police_rate: Option<u32>,
+        police_burst: Option<u32>,
+    ) -> PyResult<QueuingPort> {
+        let node = self.node(py)?;
+        let given = (
+            depth,
+            message_bytes_max,
+            spin,
+            policing(police_rate, police_burst),
+        );
+        let opened = match name_of(py, port, given == (None, None, None, None))? {
+            Some(name) => py.detach(|| node.queuing_port_named(&name)),
+            None => {
+                let number = port_number(py, port.extract()?)?;
+                let options = queuing_options(py, given)?;
+                py.detach(|| node.queuing_port(number, &options))
+            }
+        };
+        let opened = opened.map_err(|error| error.raise(py))?;
+        Ok(QueuingPort::of(&node, opened))
+    }
+
+    /// Opens a sampling port: by its number, with these options, or by its name as the configuration describes it.
+    ///
+    /// `refresh_period` is the seconds in which a new value is due, 1 unless given; `sources` the peers' ports that
+    /// each have a value of their own, 1 to 48; with 1 all share one. `value_bytes_max` is the largest value: one
+    /// frame, 1,484 bytes, on a bus up to 65,536. `spin` and `police_…` are as for queuing_port(). Raises PortError.
+    #[pyo3(signature = (port, *, refresh_period=None, sources=None, value_bytes_max=None, spin=None, police_rate=None,
+                        police_burst=None))]
+    #[allow(clippy::too_many_arguments)] // Keywords of Python.
+    fn sampling_port(
+        &self,
+        py: Python<'_>,
+        port: &Bound<'_, PyAny>,
+        refresh_period: Option<f64>,
+        sources: Option<usize>,
+        value_bytes_max: Option<usize>,
+        spin: Option<f64>,
+        police_rate: Option<u32>,
+        police_burst: Option<u32>,
+    ) -> PyResult<SamplingPort> {
+        let node = self.node(py)?;
+        let policing = policing(police_rate, police_burst);
+        let plain = (refresh_period, sources, value_bytes_max, spin) == (None, None, None, None);
+        let opened = match name_of(py, port, plain && policing.is_none())? {
+            Some(name) => py.detach(|| node.sampling_port_named(&name)),
+            None => {
+                let number = port_number(py, port.extract()?)?;
+                let mut options = SamplingOptions {
+                    policing,
+                    ..SamplingOptions::default()
+                };
+                set(
+                    &mut options.refresh_period,
+                    seconds(py, "a refresh period", refresh_period)?,
+                );
+                set(&mut options.sources, sources);
+                set(&mut options.value_bytes_max, value_bytes_max);
+                set(&mut options.spin, seconds(py, "a spin", spin)?);
+                py.detach(|| node.sampling_port(number, &options))
+            }
+        };
+        let opened = opened.map_err(|error| error.raise(py))?;
+        Ok(SamplingPort::of(&node, opened))
+    }
+
+    /// Opens a port of plain UDP: by its number, 1 to 65,535, with the options of queuing_port(), or by its name as the
+    /// configuration describes it. Raises PortError.
+    #[pyo3(signature = (port, *, depth=None, message_bytes_max=None, spin=None, police_rate=None, police_burst=None))]
+    #[allow(clippy::too_many_arguments)] // Keywords of Python.
+    fn udp_port(
+        &self,
+        py: Python<'_>,
+        port: &Bound<'_, PyAny>,
+        depth: Option<u32>,
+        message_bytes_max: Option<usize>,
+        spin: Option<f64>,
+        police_rate: Option<u32>,
+        police_burst: Option<u32>,
+    ) -> PyResult<UdpPort> {
+        let node = self.node(py)?;
+        let given = (
+            depth,
+            message_bytes_max,
+            spin,
+            policing(police_rate, police_burst),
+        );
+        let opened = match name_of(py, port, given == (None, None, None, None))? {
+            Some(name) => py.detach(|| node.udp_port_named(&name)),
+            None => {
+                let number: u16 = port.extract()?;
+                let options = queuing_options(py, given)?;
+                py.detach(|| node.udp_port(number, &options))
+            }
+        };
+        let opened = opened.map_err(|error| error.raise(py))?;
+        Ok(UdpPort::of(&node, opened))
+    }
+
+    /// Lends a send buffer for a datagram of `length` bytes, as UdpPort.lend_buffer().
+    fn lend_buffer(&self, py: Python<'_>, length: usize) -> PyResult<SendBuffer> {
+        let buffer = self.node(py)?.lend_buffer(length);
+        SendBuffer::of(py, buffer.map_err(|error| error.raise(py))?)
+    }
+
+    /// Closes the node. Ports that are open go on, and close it with the last of them.
+    fn close(&self, py: Python<'_>) {
+        if self.node.origin.is_here() {
+            let node = self
+                .node
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            py.detach(|| drop(node));
+        }
+    }
+
+    /// Whether the node is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.is_none() || !self.node.origin.is_here()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        format!("<Node {}{state}>", self.title)
+    }
+}
+
+/// The text of a configuration file with these keys.
+fn configuration(py: Python<'_>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<String> {
+    let Some(keys) = keys else {
+        return Ok(String::new());
+    };
+    let given = PyDict::new(py);
+    for (key, value) in keys.iter().filter(|(_, value)| !value.is_none()) {
+        given.set_item(key, value)?;
+    }
+    // Addresses and paths are objects of Python that read as their text.
+    let options = PyDict::new(py);
+    options.set_item("default", py.get_type::<PyString>())?;
+    let json = py
+        .import("json")?
+        .getattr("dumps")?
+        .call((given,), Some(&options))?;
+    let json: String = json.extract()?;
+    let table: Result<serde_json::Value, _> = serde_json::from_str(&json);
+    let text = table.map_err(|error| error.to_string());
+    let text = text.and_then(|table| toml::to_string(&table).map_err(|error| error.to_string()));
+    text.map_err(|error| {
+        let remedy = "give the keys of a configuration file (docs/configuration.md)";
+        exception(
+            py,
+            "ConfigError",
+            &format!("the arguments are no configuration: {error}"),
+            remedy,
+        )
+    })
+}
+
+/// The name that a port is opened by; `None` for a number. Options are the configuration's then.
+fn name_of(py: Python<'_>, port: &Bound<'_, PyAny>, no_options: bool) -> PyResult<Option<String>> {
+    let Ok(name) = port.cast::<PyString>() else {
+        return Ok(None);
+    };
+    if no_options {
+        return Ok(Some(name.to_string()));
+    }
+    let message = format!("port `{name}` has its options in the configuration");
+    Err(argument(
+        py,
+        &message,
+        "leave the options out, or open the port by its number",
+    ))
+}
+
+/// Options of a queuing port that were given.
+type Given = (Option<u32>, Option<usize>, Option<f64>, Option<Policing>);
+
+fn queuing_options(
+    py: Python<'_>,
+    (depth, message_bytes_max, spin, policing): Given,
+) -> PyResult<QueuingOptions> {
+    let mut options = QueuingOptions {
+        policing,
+        ..QueuingOptions::default()
+    };
+    set(&mut options.depth, depth);
+    set(&mut options.message_bytes_max, message_bytes_max);
+    set(&mut options.spin, seconds(py, "a spin", spin)?);
+    Ok(options)
+}
+
+/// Messages at once that a policed port takes, unless given: that of a configuration file.
+const POLICE_BURST_DEFAULT: u32 = 16;
+
+fn policing(rate: Option<u32>, burst: Option<u32>) -> Option<Policing> {
+    let burst = burst.unwrap_or(POLICE_BURST_DEFAULT);
+    rate.map(|rate| Policing::per_second(rate, burst))
+}
+
+fn seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
+    given
+        .map(|given| duration(py, what, Some(given)))
+        .transpose()
+}
+
+fn set<T>(place: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *place = given;
+    }
+}

@@ -1,0 +1,363 @@
+//! Common parts of the three kinds of port.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use tautline::{Instant, Outgoing, PortError, Priority, SendError, now};
+
+use crate::buffer::Bytes;
+use crate::cell::{Cell, InUse};
+use crate::errors::{Raise, argument, exception};
+use crate::message::{Destination, serial};
+use crate::wait::{Spins, deadline};
+
+/// Longest message that is sent without leaving the interpreter to others: one frame, one system call. Longer: other
+/// threads of Python wait for as many system calls. Shorter: the two switches cost more than the send.
+const ATTACHED_BYTES_MAX: usize = 1_500;
+
+/// A port of the library with room for what it receives.
+#[derive(Debug)]
+pub(crate) struct Held<P> {
+    pub(crate) port: P,
+    pub(crate) buffer: Box<[u8]>,
+    /// Closed with the port, not with the object of Python that has been it.
+    node: tautline::Node,
+}
+
+impl<P: Kind> Spins for Held<P> {
+    fn spin(&self) -> std::time::Duration {
+        self.port.spin()
+    }
+
+    fn set_spin(&mut self, spin: std::time::Duration) {
+        self.port.set_spin(spin);
+    }
+}
+
+/// Calls that all kinds of port have.
+pub(crate) trait Kind: Send {
+    fn spin(&self) -> std::time::Duration;
+    fn set_spin(&mut self, spin: std::time::Duration);
+    fn descriptor(&mut self) -> Option<BorrowedFd<'_>>;
+    fn send(
+        &mut self,
+        to: tautline::Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError>;
+    fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError>;
+    /// The port's part of its node's status.
+    fn status(&mut self, node: &tautline::Node) -> serde_json::Value;
+}
+
+/// Implements the calls that the library's ports have under the same names.
+macro_rules! kind {
+    ($port:ty, $send:ident, $list:ident) => {
+        impl crate::port::Kind for $port {
+            fn spin(&self) -> std::time::Duration {
+                <$port>::spin(self)
+            }
+
+            fn set_spin(&mut self, spin: std::time::Duration) {
+                <$port>::set_spin(self, spin);
+            }
+
+            fn descriptor(&mut self) -> Option<std::os::fd::BorrowedFd<'_>> {
+                <$port>::descriptor(self)
+            }
+
+            #[inline]
+            fn send(
+                &mut self,
+                to: tautline::Destination,
+                priority: tautline::Priority,
+                message: &[u8],
+            ) -> Result<(), tautline::SendError> {
+                <$port>::$send(self, to, priority, message)
+            }
+
+            fn send_batch(
+                &mut self,
+                batch: &[tautline::Outgoing<'_>],
+            ) -> Result<usize, tautline::SendError> {
+                <$port>::send_batch(self, batch)
+            }
+
+            fn status(&mut self, node: &tautline::Node) -> serde_json::Value {
+                let ports = node.status().$list;
+                let own = ports.iter().find(|port| port.number == self.number());
+                serde_json::to_value(own).unwrap_or_default()
+            }
+        }
+    };
+}
+pub(crate) use kind;
+
+/// A port as Python's classes hold it.
+pub(crate) struct Shell<P> {
+    pub(crate) cell: Arc<Cell<Held<P>>>,
+    /// Tells its destinations from those of other ports.
+    id: u64,
+    /// The port's name for people.
+    pub(crate) name: String,
+}
+
+impl<P: Kind + 'static> Shell<P> {
+    pub(crate) fn new(node: &tautline::Node, name: String, port: P, bytes_max: usize) -> Self {
+        let held = Held {
+            port,
+            buffer: vec![0; bytes_max].into(),
+            node: node.clone(),
+        };
+        Self {
+            cell: Arc::new(Cell::new(held)),
+            id: serial(),
+            name,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn enter(&self, py: Python<'_>) -> PyResult<InUse<'_, Held<P>>> {
+        self.cell.enter(py)
+    }
+
+    /// A destination of this port.
+    pub(crate) fn made(&self, to: tautline::Destination, name: String) -> Destination {
+        let owner = self.id;
+        Destination { to, owner, name }
+    }
+
+    /// The library's destination, if it is one of this port's.
+    #[inline]
+    pub(crate) fn destination(
+        &self,
+        py: Python<'_>,
+        to: &Destination,
+    ) -> PyResult<tautline::Destination> {
+        to.of(py, self.id)
+    }
+
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        py: Python<'_>,
+        to: &Destination,
+        message: &Bound<'_, PyAny>,
+        priority: u8,
+    ) -> PyResult<()> {
+        self.hand_over(py, to, message, priority, |held, to, priority, bytes| {
+            held.port.send(to, priority, bytes)
+        })
+    }
+
+    /// Gives a message to the port, to be sent or merged.
+    #[inline]
+    pub(crate) fn hand_over(
+        &self,
+        py: Python<'_>,
+        to: &Destination,
+        message: &Bound<'_, PyAny>,
+        priority: u8,
+        send: impl FnOnce(&mut Held<P>, tautline::Destination, Priority, &[u8]) -> Result<(), SendError>
+        + Send,
+    ) -> PyResult<()> {
+        let (to, priority) = (self.destination(py, to)?, self::priority(py, priority)?);
+        let message = Bytes::of(message)?;
+        let bytes: &[u8] = &message;
+        let mut entered = self.enter(py)?;
+        let held = entered.port();
+        let sent = match bytes.len() <= ATTACHED_BYTES_MAX {
+            true => send(held, to, priority, bytes),
+            false => py.detach(|| send(held, to, priority, bytes)),
+        };
+        sent.map_err(|error| error.raise(py))
+    }
+
+    pub(crate) fn send_batch(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let items = batch.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let parts = items
+            .iter()
+            .map(|item| item.extract::<(PyRef<'_, Destination>, Bound<'_, PyAny>, u8)>());
+        let parts = parts.collect::<PyResult<Vec<_>>>()?;
+        let bytes = parts.iter().map(|(_, message, _)| Bytes::of(message));
+        let bytes = bytes.collect::<PyResult<Vec<_>>>()?;
+        let outgoing = parts
+            .iter()
+            .zip(&bytes)
+            .map(|((to, _, priority), message)| {
+                Ok(Outgoing {
+                    to: self.destination(py, to)?,
+                    priority: self::priority(py, *priority)?,
+                    message,
+                })
+            });
+        let outgoing = outgoing.collect::<PyResult<Vec<_>>>()?;
+        let mut entered = self.enter(py)?;
+        let held = entered.port();
+        let sent = py.detach(|| held.port.send_batch(&outgoing));
+        sent.map_err(|error| error.raise(py))
+    }
+
+    /// Resolves a destination with the interpreter free; tries again until the time is over, where that helps.
+    pub(crate) fn resolve(
+        &self,
+        py: Python<'_>,
+        name: String,
+        timeout: Option<f64>,
+        resolve: impl Fn(&mut P, Option<Instant>) -> Result<tautline::Destination, PortError> + Sync,
+    ) -> PyResult<Destination> {
+        let mut entered = self.enter(py)?;
+        let port = &mut entered.port().port;
+        let until = timeout.map(|_| deadline(py, timeout)).transpose()?;
+        loop {
+            let step = until.map(|until| until.min(now() + crate::wait::STEP));
+            match py.detach(|| resolve(port, step)) {
+                Ok(to) => return Ok(self.made(to, name)),
+                Err(PortError::PeerAbsent { .. }) if until.is_some_and(|until| now() < until) => {
+                    py.check_signals()?;
+                }
+                Err(error) => return Err(error.raise(py)),
+            }
+        }
+    }
+
+    /// A descriptor for select and its like.
+    pub(crate) fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        let mut entered = self.enter(py)?;
+        let descriptor = entered.port().port.descriptor();
+        descriptor.map(|fd| fd.as_raw_fd()).ok_or_else(|| {
+            let remedy = "use link xdp, xsk, packet, udp or vbus";
+            exception(
+                py,
+                "PortError",
+                "the link has no descriptor to wait on",
+                remedy,
+            )
+        })
+    }
+
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // A task that waits would hang: the event loop forgets a descriptor that is closed.
+        if self.cell.is_open() {
+            py.import("tautline._aio")?
+                .call_method1("check_unwatched", (self.id,))?;
+        }
+        self.cell.close(py)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn status(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut entered = self.enter(py)?;
+        let Held { port, node, .. } = entered.port();
+        let status = py.detach(|| port.status(node));
+        python_value(py, &status)
+    }
+
+    pub(crate) fn repr(&self, class: &str) -> String {
+        let state = if self.cell.is_open() { "" } else { ", closed" };
+        format!("<{class} {}{state}>", self.name)
+    }
+
+    /// Frames and losses of each sender.
+    pub(crate) fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let status = self.status(py)?.into_bound(py);
+        let class = py.import("tautline._types")?.getattr("PeerCounters")?;
+        let counters = PyList::empty(py);
+        for peer in status.get_item("peers")?.try_iter()? {
+            let keywords = peer?.cast_into::<pyo3::types::PyDict>()?;
+            counters.append(class.call((), Some(&keywords))?)?;
+        }
+        Ok(counters)
+    }
+}
+
+/// A JSON value as Python's objects.
+pub(crate) fn python_value(py: Python<'_>, value: &serde_json::Value) -> PyResult<Py<PyAny>> {
+    let loads = py.import("json")?.getattr("loads")?;
+    Ok(loads.call1((value.to_string(),))?.unbind())
+}
+
+/// A priority from its number.
+#[inline]
+pub(crate) fn priority(py: Python<'_>, number: u8) -> PyResult<Priority> {
+    Priority::new(number).ok_or_else(|| {
+        let message = format!("{number} is no priority");
+        argument(py, &message, "use 0 to 7; 7 is the most urgent")
+    })
+}
+
+/// A port number.
+pub(crate) fn port_number(py: Python<'_>, number: u16) -> PyResult<tautline::PortNumber> {
+    let refused = || {
+        PortError::OutOfRange {
+            number: number.into(),
+        }
+        .raise(py)
+    };
+    tautline::PortNumber::new(number).ok_or_else(refused)
+}
+
+/// Makes the methods of a class of ports: its own, and those that all have.
+macro_rules! port_class {
+    ($class:ident, $name:literal, { $($own:tt)* }) => {
+        #[pymethods]
+        impl $class {
+            $($own)*
+
+            /// Sends messages in their order, with few system calls: `batch` is a sequence of (destination, message,
+            /// priority). Returns how many were taken: all, unless the driver's transmit queue is full. Raises
+            /// SendError if none was taken.
+            fn send_batch(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<usize> {
+                self.0.send_batch(py, batch)
+            }
+
+            /// A descriptor for `select`, `poll`, `selectors` and `asyncio`. It becomes readable when a message comes
+            /// after a look that found nothing; so: look with timeout 0 until there is nothing, then wait.
+            fn fileno(&self, py: Python<'_>) -> PyResult<std::os::fd::RawFd> {
+                self.0.fileno(py)
+            }
+
+            /// State of the port as `taut status --json` shows it: counters, losses, what waits.
+            fn status(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.status(py)
+            }
+
+            /// Closes the port. A message that is lent stays valid, and the port closes when it comes back. Raises
+            /// BusyError while another thread or task waits.
+            fn close(&self, py: Python<'_>) -> PyResult<()> {
+                self.0.close(py)
+            }
+
+            /// Whether the port is closed.
+            #[getter]
+            fn closed(&self) -> bool {
+                !self.0.cell.is_open()
+            }
+
+            /// Number that no other port of this process has.
+            #[getter]
+            fn _id(&self) -> u64 {
+                self.0.id()
+            }
+
+            fn __enter__(slf: Py<Self>) -> Py<Self> {
+                slf
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+                self.close(py)
+            }
+
+            fn __repr__(&self) -> String {
+                self.0.repr($name)
+            }
+        }
+    };
+}
+pub(crate) use port_class;

@@ -1,0 +1,90 @@
+//! Waiting: times as Python gives them, and waits that leave the interpreter to others and end on a signal.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use tautline::{Instant, ReceiveError, now};
+
+use crate::errors::{Raise, argument};
+
+/// Longest time that a wait stays out of the interpreter. Shorter: a waiting port wakes more often for nothing.
+/// Longer: Ctrl-C is answered later.
+pub(crate) const STEP: Duration = Duration::from_millis(50);
+
+/// A moment from seconds on Python's `time.monotonic()`, which is the library's own clock.
+pub(crate) fn instant(py: Python<'_>, seconds: f64) -> PyResult<Instant> {
+    Ok(Instant::ZERO + duration(py, "a deadline", Some(seconds))?)
+}
+
+/// The deadline of a wait of so many seconds from now; without a number it never comes.
+pub(crate) fn deadline(py: Python<'_>, timeout: Option<f64>) -> PyResult<Instant> {
+    Ok(match timeout {
+        None => Instant::FAR_FUTURE,
+        some => now() + duration(py, "a timeout", some)?,
+    })
+}
+
+/// A time in seconds; for ever if it is longer than can be said, or not said.
+pub(crate) fn duration(py: Python<'_>, what: &str, seconds: Option<f64>) -> PyResult<Duration> {
+    match seconds {
+        None => Ok(Duration::MAX),
+        Some(seconds) if seconds >= 0.0 => {
+            Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+        }
+        Some(seconds) => {
+            let message = format!("{what} of {seconds} s is not a time");
+            let remedy = "give seconds as a number from 0 on; None waits without end";
+            Err(argument(py, &message, remedy))
+        }
+    }
+}
+
+/// Seconds on `time.monotonic()`.
+pub(crate) fn seconds(instant: Instant) -> f64 {
+    Duration::from_nanos(instant.as_nanos()).as_secs_f64()
+}
+
+/// A port that spins before it sleeps.
+pub(crate) trait Spins: Send {
+    fn spin(&self) -> Duration;
+    fn set_spin(&mut self, spin: Duration);
+}
+
+/// Calls `receive` with a moment that is near, again and again, until it finds something or the deadline has come. The
+/// interpreter is free meanwhile, and signals are handled in between. The port spins as long as in one wait.
+pub(crate) fn wait<P: Spins, T: Send>(
+    py: Python<'_>,
+    port: &mut P,
+    deadline: Instant,
+    mut receive: impl FnMut(&mut P, Instant) -> Result<Option<T>, ReceiveError> + Send,
+) -> PyResult<Option<T>> {
+    let (spin, started) = (port.spin(), now());
+    let mut found = step(py, port, started, deadline, &mut receive);
+    if matches!(found, Ok(None)) {
+        while let Ok(None) = found {
+            let at = now();
+            if at >= deadline {
+                break;
+            }
+            port.set_spin(spin.saturating_sub(at.saturating_duration_since(started)));
+            found = step(py, port, at, deadline, &mut receive);
+        }
+        port.set_spin(spin);
+    }
+    found
+}
+
+fn step<P: Spins, T: Send>(
+    py: Python<'_>,
+    port: &mut P,
+    at: Instant,
+    deadline: Instant,
+    mut receive: impl FnMut(&mut P, Instant) -> Result<Option<T>, ReceiveError> + Send,
+) -> PyResult<Option<T>> {
+    let until = deadline.min(at + STEP);
+    match py.detach(|| receive(port, until)) {
+        Ok(None) => py.check_signals().map(|()| None),
+        Ok(found) => Ok(found),
+        Err(error) => Err(error.raise(py)),
+    }
+}

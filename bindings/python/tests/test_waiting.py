@@ -1,0 +1,147 @@
+"""Waiting: Ctrl-C, other threads, select, asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import selectors
+import signal
+import socket
+import threading
+from typing import Any
+
+import pytest
+from conftest import PATIENCE_S, Pair, next_number, run_python
+
+import tautline
+
+WAITS = """
+import sys, tautline
+node = tautline.Node(link=sys.argv[1], bus=sys.argv[2] or None, node="a" if sys.argv[2] else None,
+                     address=None if sys.argv[2] else "127.0.0.1")
+queuing, sampling = node.queuing_port(3920), node.sampling_port(3921)
+wait = {"receive": lambda: queuing.receive(), "lent": lambda: queuing.receive_lent(), "read": lambda: sampling.read_new(),
+        "spin": lambda: node.queuing_port(3922, spin=3600.0).receive()}[sys.argv[3]]
+try:
+    print("waiting", flush=True)
+    wait()
+except KeyboardInterrupt:
+    # The port is whole: it can be used, and closed.
+    assert queuing.receive(0) is None
+    queuing.close()
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("wait", ["receive", "lent", "read", "spin"])
+@pytest.mark.parametrize("link", ["udp", "vbus"])
+def test_ctrl_c_ends_a_wait(link: str, wait: str, tmp_path: object) -> None:
+    with run_python(WAITS, link, f"{tmp_path}/bus" if link == "vbus" else "", wait) as child:
+        assert child.stdout is not None and child.stdout.readline() == "waiting\n"
+        child.send_signal(signal.SIGINT)
+        said, complained = child.communicate(timeout=PATIENCE_S)
+        assert said == "interrupted\n", complained
+
+
+def test_other_threads_run_while_one_waits(pair: Pair) -> None:
+    sender, receiver, to = pair.queuing(spin=3600.0)
+    # If the wait, which spins, kept the interpreter, this thread could never send.
+    thread = threading.Timer(0.05, lambda: sender.send(to, b"from another thread"))
+    thread.start()
+    assert receiver.receive(PATIENCE_S).data == b"from another thread"
+    thread.join()
+
+
+def test_select_watches_ports_and_sockets(pair: Pair, udp_peer: socket.socket) -> None:
+    sender, receiver, to = pair.queuing()
+    assert receiver.receive(0) is None
+    readable, _, _ = select.select([receiver, udp_peer], [], [], 0)
+    assert readable == [] or receiver.receive(0) is None
+    with selectors.DefaultSelector() as watched:
+        watched.register(receiver, selectors.EVENT_READ)
+        watched.register(udp_peer, selectors.EVENT_READ)
+        assert receiver.receive(0) is None
+        sender.send(to, b"1")
+        found = None
+        while found is None:
+            assert watched.select(PATIENCE_S)
+            found = receiver.receive(0)
+        assert found.data == b"1"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.sendto(b"2", udp_peer.getsockname())
+            assert any(key.fileobj is udp_peer for key, _ in watched.select(PATIENCE_S))
+
+
+def test_a_loop_serves_two_ports_and_a_socket(pair: Pair) -> None:
+    sender, receiver, to = pair.queuing()
+    value_sender, values, to_values = pair.sampling()
+
+    async def serve() -> "list[Any]":
+        loop = asyncio.get_running_loop()
+        mine, theirs = socket.socketpair()
+        mine.setblocking(False)
+        tasks = [asyncio.ensure_future(wait) for wait in
+                 (receiver.receive_async(), values.read_new_async(), loop.sock_recv(mine, 100))]
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in tasks)
+        sender.send(to, b"message")
+        value_sender.send(to_values, b"value")
+        theirs.send(b"stream")
+        found = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
+        mine.close()
+        theirs.close()
+        return found
+
+    message, sample, stream = asyncio.run(serve())
+    assert (message.data, sample.data, stream) == (b"message", b"value", b"stream")
+
+
+def test_an_async_wait_ends_with_its_time_or_its_task(pair: Pair) -> None:
+    sender, receiver, to = pair.queuing()
+
+    async def waits() -> None:
+        assert await receiver.receive_async(timeout=0.02) is None
+        task = asyncio.ensure_future(receiver.receive_async())
+        await asyncio.sleep(0.01)
+        with pytest.raises(tautline.BusyError, match="another task"):
+            await receiver.receive_async()
+        with pytest.raises(tautline.BusyError, match="a task waits"):
+            receiver.close()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # Nothing is left of it.
+        sender.send(to, b"next")
+        assert (await receiver.receive_async(timeout=PATIENCE_S)).data == b"next"
+
+    asyncio.run(waits())
+    receiver.close()
+
+
+def test_messages_in_an_async_for(pair: Pair) -> None:
+    sender, receiver, to = pair.queuing()
+
+    async def collect() -> "list[bytes]":
+        collected = []
+        async for message in receiver:
+            collected.append(message.data)
+            if len(collected) == 3:
+                break
+        return collected
+
+    for number in range(3):
+        sender.send(to, bytes([number]))
+    assert asyncio.run(asyncio.wait_for(collect(), PATIENCE_S)) == [b"\x00", b"\x01", b"\x02"]
+
+
+def test_a_udp_port_in_asyncio(loopback: Pair, udp_peer: socket.socket) -> None:
+    with loopback.a.udp_port(15_300 + next_number()) as port:
+
+        async def exchange() -> bytes:
+            udp_peer.sendto(b"position?", port.local)
+            datagram = await port.receive_async(timeout=PATIENCE_S)
+            port.send(port.reply_to(datagram.source), b"3 mm")
+            return datagram.data
+
+        assert asyncio.run(exchange()) == b"position?"
+        assert udp_peer.recv(100) == b"3 mm"
