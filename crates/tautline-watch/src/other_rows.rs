@@ -53,7 +53,11 @@ pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: &Look, seconds: f64)
     }
     // A directory that nobody is in was left behind.
     for bus in look.buses.iter().filter(|bus| !bus.members.is_empty()) {
-        let counts = format!("{} nodes, {} ports", bus.members.len(), bus.ports.len());
+        let counts = format!(
+            "{}, {}",
+            counted(bus.members.len(), "node"),
+            counted(bus.ports.len(), "port")
+        );
         let name = format!("{}: {counts}", bus.name);
         rows.push(Row::new(
             Kind::Bus,
@@ -68,6 +72,12 @@ pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: &Look, seconds: f64)
             earlier.filter(|one| (&one.name, one.process) == (&guest.name, guest.process));
         rows.push(guest_row(guest, earlier.next(), seconds));
     }
+}
+
+/// `1 node`, `2 nodes`.
+fn counted(count: usize, what: &str) -> String {
+    let several = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{several}")
 }
 
 fn tasks(rows: &mut Vec<Row>, run: &Run, earlier: Option<&Run>, seconds: f64) {
