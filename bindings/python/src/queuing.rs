@@ -8,7 +8,7 @@ use crate::errors::Raise;
 use crate::lent::{LentMessage, Loan, MessageHead, WithPort};
 use crate::message::{Destination, Message, Source};
 use crate::port::{Held, Shell, kind, port_class, port_number, priority};
-use crate::wait::{deadline, instant, wait};
+use crate::wait::{deadline, instant, look_or_deadline, wait};
 
 /// A port that keeps every message and hands out the most urgent first: eight priorities, each of a fixed depth,
 /// first in first out. A full one drops and counts, and takes no room from the others. Made by `Node.queuing_port()`.
@@ -39,14 +39,16 @@ impl QueuingPort {
     fn receive_by(&self, py: Python<'_>, deadline: Instant) -> PyResult<Option<Message>> {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
-        // A message that is there already costs no switch of the interpreter.
-        let first = held.port.receive(&mut held.buffer);
-        let mut found = first.map_err(|error| error.raise(py))?;
-        if found.is_none() && deadline != Instant::ZERO {
-            found = wait(py, held, deadline, |held, until| {
+        let found = match deadline {
+            // Arms the descriptor, too, if anybody has it.
+            Instant::ZERO => {
+                let found = held.port.receive(&mut held.buffer);
+                found.map_err(|error| error.raise(py))?
+            }
+            _ => wait(py, held, deadline, |held, until| {
                 held.port.receive_until(until, &mut held.buffer)
-            })?;
-        }
+            })?,
+        };
         Ok(found.map(|head| Message::new(py, &held.buffer, head)))
     }
 
@@ -211,11 +213,7 @@ port_class!(QueuingPort, "QueuingPort", {
     /// when the time is over. Spins first, then sleeps. Raises ReceiveError.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
-        let deadline = match timeout {
-            Some(0.0) => Instant::ZERO,
-            timeout => deadline(py, timeout)?,
-        };
-        self.receive_by(py, deadline)
+        self.receive_by(py, look_or_deadline(py, timeout)?)
     }
 
     /// As receive(), until a moment in seconds on `time.monotonic()`.

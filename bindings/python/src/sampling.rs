@@ -10,7 +10,7 @@ use crate::lent::{LentSample, Loan, MessageHead, SampleHead, WithPort};
 use crate::message::{Destination, Sample, Source};
 use crate::port::{Held, Shell, kind, port_class, port_number, priority};
 use crate::queuing::loan_detached;
-use crate::wait::{deadline, instant, wait};
+use crate::wait::{instant, look_or_deadline, wait};
 
 /// A port that keeps the last value only, of all senders or, with `sources`, of each, with its arrival, age and
 /// validity. A read never waits and never returns half a value. Made by `Node.sampling_port()`.
@@ -42,9 +42,15 @@ impl SamplingPort {
     fn read_by(&self, py: Python<'_>, deadline: Instant) -> PyResult<Option<Sample>> {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
-        let found = wait(py, held, deadline, |held, until| {
+        let mut found = wait(py, held, deadline, |held, until| {
             held.port.read_new_until(until, &mut held.buffer)
         })?;
+        if found.is_none() && deadline == Instant::ZERO {
+            // Arms the descriptor, if anybody has it, and looks once more.
+            let last = held.port.read(&mut held.buffer);
+            let last = last.map_err(|error| error.raise(py))?;
+            found = last.filter(|sample| sample.new);
+        }
         Ok(found.map(|head| Sample::new(py, &held.buffer, head)))
     }
 }
@@ -166,7 +172,7 @@ port_class!(SamplingPort, "SamplingPort", {
     /// `timeout` seconds, for ever with None, not at all with 0. Returns None when the time is over.
     #[pyo3(signature = (timeout=None))]
     fn read_new(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Sample>> {
-        self.read_by(py, deadline(py, timeout)?)
+        self.read_by(py, look_or_deadline(py, timeout)?)
     }
 
     /// As read_new(), until a moment in seconds on `time.monotonic()`.

@@ -10,7 +10,7 @@ use crate::errors::{Raise, argument};
 use crate::lent::{LentDatagram, SendBuffer, WithPort};
 use crate::message::{Datagram, Destination, pair};
 use crate::port::{Held, Shell, kind, port_class, priority};
-use crate::wait::{deadline, instant, wait};
+use crate::wait::{deadline, instant, look_or_deadline, wait};
 
 /// A port of plain UDP, for peers that do not run Tautline. On links `xdp` and `xsk` it bypasses the kernel's protocol
 /// stack; elsewhere it is an ordinary socket. Datagrams are kept as in a queuing port; the priority is the IP
@@ -40,14 +40,16 @@ impl UdpPort {
     fn receive_by(&self, py: Python<'_>, deadline: Instant) -> PyResult<Option<Datagram>> {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
-        // Datagrams that are there already cost no switch of the interpreter.
-        let first = held.port.receive(&mut held.buffer);
-        let mut found = first.map_err(|error| error.raise(py))?;
-        if found.is_none() && deadline != Instant::ZERO {
-            found = wait(py, held, deadline, |held, until| {
+        let found = match deadline {
+            // Arms the descriptor, too, if anybody has it.
+            Instant::ZERO => {
+                let found = held.port.receive(&mut held.buffer);
+                found.map_err(|error| error.raise(py))?
+            }
+            _ => wait(py, held, deadline, |held, until| {
                 held.port.receive_until(until, &mut held.buffer)
-            })?;
-        }
+            })?,
+        };
         Ok(found.map(|head| Datagram::new(py, &held.buffer, head)))
     }
 }
@@ -144,11 +146,7 @@ port_class!(UdpPort, "UdpPort", {
     /// when the time is over. Raises UndeliveredError once for each datagram that did not arrive, and ReceiveError.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Datagram>> {
-        let deadline = match timeout {
-            Some(0.0) => Instant::ZERO,
-            timeout => deadline(py, timeout)?,
-        };
-        self.receive_by(py, deadline)
+        self.receive_by(py, look_or_deadline(py, timeout)?)
     }
 
     /// As receive(), until a moment in seconds on `time.monotonic()`.

@@ -20,8 +20,11 @@ import tautline
 # Longer than anything here takes on a busy machine.
 PATIENCE_S = 20.0
 CLONE_NEWNET = 0x40000000
+# Of the ends of both cables.
 MACS = ("02:00:00:77:00:01", "02:00:00:77:00:02")
-IPS = ("10.77.90.1", "10.77.90.2")
+# Of the cable between pairs of nodes, whose demux stays for all tests, and of the one to other peers.
+PAIR_IPS = ("10.77.90.1", "10.77.90.2")
+IPS = ("10.77.91.1", "10.77.91.2")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count(100)
@@ -33,7 +36,7 @@ def next_number() -> int:
 
 
 class Hosts:
-    """Two network namespaces, joined by a cable."""
+    """Two network namespaces, joined by two cables: taut0 for pairs of nodes, taut1 for other peers."""
 
     def __init__(self) -> None:
         self.names = [f"taut-py-{os.getpid()}-{side}" for side in "ab"]
@@ -43,11 +46,12 @@ class Hosts:
             self._ip("netns", "add", name)
             self._ip("-n", name, "link", "set", "lo", "up")
         a, b = self.names
-        self._ip("-n", a, "link", "add", "taut0", "type", "veth", "peer", "name", "taut0", "netns", b)
-        for name, mac, ip in zip(self.names, MACS, IPS):
-            self._ip("-n", name, "link", "set", "taut0", "address", mac)
-            self._ip("-n", name, "address", "add", f"{ip}/24", "dev", "taut0")
-            self._ip("-n", name, "link", "set", "taut0", "up")
+        for cable, ips in (("taut0", PAIR_IPS), ("taut1", IPS)):
+            self._ip("-n", a, "link", "add", cable, "type", "veth", "peer", "name", cable, "netns", b)
+            for name, mac, ip in zip(self.names, MACS, ips):
+                self._ip("-n", name, "link", "set", cable, "address", mac)
+                self._ip("-n", name, "address", "add", f"{ip}/24", "dev", cable)
+                self._ip("-n", name, "link", "set", cable, "up")
 
     def remove(self) -> None:
         for name in self.names:
@@ -133,17 +137,25 @@ def open_pair(link: str, request: pytest.FixtureRequest, directory: Path) -> Ite
         with a, b:
             yield Pair(link, a, b)
     else:
-        hosts = request.getfixturevalue("hosts")
-        nodes = []
-        for place, name in enumerate("ab"):
-            with hosts.inside(place):
-                peer = {"name": "ba"[place], "mac": MACS[1 - place], "ip": IPS[1 - place]}
-                nodes.append(OnHost(hosts, place, tautline.Node(interface="taut0", link=link, neighbour=[peer])))
+        nodes = request.getfixturevalue("xdp_nodes")
         try:
-            yield Pair(link, nodes[0], nodes[1])  # type: ignore[arg-type]
+            yield Pair(link, *nodes)
         finally:
             for node in nodes:
-                node.close()
+                node.close_ports()
+
+
+@pytest.fixture(scope="session")
+def xdp_nodes(hosts: Hosts) -> Iterator[Any]:
+    """A node on link xdp on each host. Attaching a demux takes longer than most tests, so they stay."""
+    nodes = []
+    for place, name in enumerate("ab"):
+        with hosts.inside(place):
+            peer = {"name": "ba"[place], "mac": MACS[1 - place], "ip": PAIR_IPS[1 - place]}
+            nodes.append(OnHost(hosts, place, tautline.Node(interface="taut0", link="xdp", neighbour=[peer])))
+    yield nodes
+    for node in nodes:
+        node.close()
 
 
 class OnHost:
@@ -165,11 +177,11 @@ class OnHost:
 
         return opened
 
-    def close(self) -> None:
-        """Closes all: the traceback of an exception that was expected may keep ports for longer than their test."""
-        self.node.close()
+    def close_ports(self) -> None:
+        """Closes its ports: the traceback of an exception that was expected may keep them for longer than their test."""
         for port in self.ports:
             port.close()
+        self.ports.clear()
 
 
 @pytest.fixture(params=["xdp", "udp", "vbus"])

@@ -20,7 +20,7 @@ def node(hosts: Hosts) -> Iterator[tautline.Node]:
     """A node on link xdp, on host a; the calling thread is there meanwhile."""
     with hosts.inside(0):
         peer = {"name": "b", "mac": MACS[1], "ip": IPS[1]}
-        with tautline.Node(interface="taut0", link="xdp", neighbour=[peer]) as opened:
+        with tautline.Node(interface="taut1", link="xdp", neighbour=[peer]) as opened:
             yield opened
 
 
@@ -63,7 +63,7 @@ def test_a_datagram_that_nobody_takes_is_told(hosts: Hosts, node: tautline.Node)
 def test_python_answers_taut_ping(hosts: Hosts, taut: str, node: tautline.Node) -> None:
     with node.queuing_port(4095) as port:
         ping = subprocess.Popen(
-            hosts.command(1, taut, "ping", IPS[0], "--interface", "taut0", "--count", "50", "--interval", "1ms"),
+            hosts.command(1, taut, "ping", IPS[0], "--interface", "taut1", "--count", "50", "--interval", "1ms"),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         answered = 0
         while answered < 50:

@@ -96,6 +96,21 @@ def test_a_loop_serves_two_ports_and_a_socket(pair: Pair) -> None:
     assert (message.data, sample.data, stream) == (b"message", b"value", b"stream")
 
 
+def test_values_wake_their_task_again_and_again(pair: Pair) -> None:
+    sender, receiver, to = pair.sampling()
+
+    async def read() -> "list[bytes]":
+        seen = []
+        for number in range(5):
+            asyncio.get_running_loop().call_later(0.005, sender.send, to, bytes([number]))
+            sample = await receiver.read_new_async(timeout=PATIENCE_S)
+            assert sample is not None
+            seen.append(sample.data)
+        return seen
+
+    assert asyncio.run(read()) == [bytes([number]) for number in range(5)]
+
+
 def test_an_async_wait_ends_with_its_time_or_its_task(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
 
