@@ -11,9 +11,9 @@ use crate::errors::{Raise, argument};
 /// Longer: Ctrl-C is answered later.
 pub(crate) const STEP: Duration = Duration::from_millis(50);
 
-/// Time for which a port that spins does so with the interpreter held, before it leaves that to others. Shorter: messages
-/// that come at once, such as answers, pay for leaving and coming back. Longer: other threads of Python wait for that, a
-/// small part of the 5 ms that they wait for each other.
+/// Time for which a port that spins does so with the interpreter held, before it leaves that to others. Shorter:
+/// messages that come at once, such as answers, pay for leaving and coming back. Longer: other threads of Python wait
+/// for that, a small part of the 5 ms that they wait for each other.
 const ATTACHED: Duration = Duration::from_micros(20);
 
 /// A moment from seconds on Python's `time.monotonic()`, which is the library's own clock.
@@ -64,8 +64,8 @@ pub(crate) trait Spins: Send {
 }
 
 /// Calls `receive` with a moment that is near, again and again, until it finds something or the deadline has come. The
-/// interpreter is free meanwhile, but for the first moment, and signals are handled in between. The port spins as long as
-/// in one wait. Looks at least once.
+/// interpreter is free meanwhile, but for the first moment, and signals are handled in between. The port spins as
+/// long as in one wait. Looks at least once.
 pub(crate) fn wait<P: Spins, T: Send>(
     py: Python<'_>,
     port: &mut P,
