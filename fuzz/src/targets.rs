@@ -4,6 +4,7 @@ use core::net::Ipv4Addr;
 use core::time::Duration;
 use std::collections::HashSet;
 
+use tautline_mcu::same::{STEP_BYTES, header_of_step, sequence_after};
 use tautline_proto::fragment::{
     DropReason, Outcome, Reassembler, ReassemblerConfig, SourceId, fragments,
 };
@@ -110,8 +111,6 @@ fn check_udp_again(frame: &udp::Frame<'_>) {
     assert_eq!(udp::parse(&again), Ok(expected));
 }
 
-/// Bytes of one step of `reassembly`.
-const STEP_BYTES: usize = 8;
 /// A small message, so that its limits are met often.
 const SMALL_MESSAGE_BYTES_MAX: usize = 4 * FRAGMENT_BYTES + 100;
 const COLLECTOR_COUNT: usize = 5;
@@ -169,26 +168,7 @@ pub fn reassembly(data: &[u8]) {
 }
 
 fn frame_of_step(step: &[u8; STEP_BYTES]) -> (SourceId, Header) {
-    let fragment_count = step[2] % 8;
-    let fragment_index = step[1] % 8;
-    let length = match step[3] % 4 {
-        0 | 1 if fragment_index + 1 < fragment_count => FRAGMENT_BYTES as u16,
-        2 => u16::from_be_bytes([step[3], step[4]]) % (2 * FRAGMENT_BYTES as u16),
-        _ => 1 + u16::from(step[4]),
-    };
-    let header = Header {
-        destination: PortNumber::new(1 + u16::from(step[5] & 1)).expect("in range"),
-        source: PortNumber::new(1 + u16::from(step[5] >> 1 & 1)).expect("in range"),
-        priority: Priority::ALL[usize::from(step[5] >> 2 & 1)],
-        flags: 0,
-        fragment_index,
-        fragment_count,
-        length,
-        sequence: u32::from(step[6] % 16)
-            .wrapping_sub(8)
-            .wrapping_add(fragment_index.into()),
-    };
-    (SourceId(u64::from(step[0] % 4)), header)
+    (SourceId(u64::from(step[0] % 4)), header_of_step(step))
 }
 
 /// Contents at each place of each message.
@@ -246,15 +226,7 @@ pub fn loss(data: &[u8]) {
     let mut recorded = 0;
     let mut seen = HashSet::new();
     for step in data.as_chunks::<2>().0 {
-        sequence = match step[0] {
-            0..192 => sequence
-                .wrapping_add(u32::from(step[1] % 16))
-                .wrapping_sub(4),
-            192..224 => sequence.wrapping_add(u32::from(step[1]) << 8),
-            224..240 => sequence.wrapping_sub(u32::from(step[1]) << 4),
-            240..250 => u32::from(step[1]),
-            _ => u32::from(step[1]) << 24,
-        };
+        sequence = sequence_after(sequence, *step);
         let before = tracker;
         tracker.record(sequence);
         recorded += 1;

@@ -171,6 +171,58 @@ result<std::string> text_of(Call &&call) {
     }
 }
 
+// Owner of a handle, which it closes when it ends. Traits name the handle's type, the one that is none, and its close.
+template <class Traits>
+class unique {
+public:
+    using handle_type = typename Traits::type;
+
+    unique() noexcept = default;
+    explicit unique(handle_type handle) noexcept : handle_(handle) {}
+    unique(unique &&other) noexcept : handle_(other.release()) {}
+    unique &operator=(unique &&other) noexcept {
+        if (this != &other) {
+            end();
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    unique(const unique &) = delete;
+    unique &operator=(const unique &) = delete;
+    ~unique() { end(); }
+
+    [[nodiscard]] handle_type handle() const noexcept { return handle_; }
+    handle_type release() noexcept { return std::exchange(handle_, Traits::none()); }
+
+protected:
+    handle_type handle_ = Traits::none();
+
+private:
+    void end() noexcept {
+        if (Traits::is_some(handle_))
+            Traits::close(release());
+    }
+};
+
+// Handles that are structs with a number, zero for none.
+template <class Handle>
+struct numbered_handle {
+    using type = Handle;
+    static Handle none() noexcept { return {}; }
+    static bool is_some(Handle handle) noexcept { return handle.id != 0; }
+};
+
+struct node_handle : numbered_handle<tautline_node> {
+    static void close(tautline_node handle) noexcept { (void)tautline_node_close(handle); }
+};
+
+struct socket_handle {
+    using type = int;
+    static int none() noexcept { return -1; }
+    static bool is_some(int handle) noexcept { return handle >= 0; }
+    static void close(int handle) noexcept { (void)rt_socket_close(handle); }
+};
+
 }  // namespace detail
 
 // ---- Time -----------------------------------------------------------------------------------------------------------
@@ -470,7 +522,7 @@ struct sampling_options {
 
 // ---- Nodes ----------------------------------------------------------------------------------------------------------
 
-class node {
+class node : public detail::unique<detail::node_handle> {
 public:
     // Opens a node with a configuration file, or with a text in the form of one.
     static result<node> open(const char *file) noexcept { return opened(tautline_node_open, file); }
@@ -478,24 +530,10 @@ public:
         return opened(tautline_node_open_text, configuration);
     }
 
-    node() noexcept = default;
-    explicit node(tautline_node handle) noexcept : handle_(handle) {}
-    node(node &&other) noexcept : handle_(other.release()) {}
-    node &operator=(node &&other) noexcept {
-        if (this != &other) {
-            end();
-            handle_ = other.release();
-        }
-        return *this;
-    }
-    node(const node &) = delete;
-    node &operator=(const node &) = delete;
-    ~node() { end(); }
+    using unique::unique;
 
     // Its ports stay open until they are closed themselves.
     result<done> close() noexcept { return detail::checked(tautline_node_close(release())); }
-    [[nodiscard]] tautline_node handle() const noexcept { return handle_; }
-    tautline_node release() noexcept { return std::exchange(handle_, tautline_node{}); }
 
     // Link, reason for not having a better one, and settings that took effect.
     result<std::string> report() const {
@@ -572,13 +610,6 @@ private:
             return error::last(code);
         return queuing_port(opened);
     }
-
-    void end() noexcept {
-        if (handle_.id != 0)
-            tautline_node_close(release());
-    }
-
-    tautline_node handle_{};
 };
 
 // ---- Sockets: the five calls ----------------------------------------------------------------------------------------
@@ -622,7 +653,7 @@ struct datagram {
 };
 
 // A port of plain UDP with the calls of sockets. It is not a file descriptor.
-class udp_socket {
+class udp_socket : public detail::unique<detail::socket_handle> {
 public:
     static result<udp_socket> open(const sockaddr_in &local, std::size_t message_bytes_max) noexcept {
         const int handle = rt_socket(as_sockaddr(&local), sizeof local, message_bytes_max);
@@ -631,27 +662,13 @@ public:
         return udp_socket(handle);
     }
 
-    udp_socket() noexcept = default;
-    explicit udp_socket(int handle) noexcept : handle_(handle) {}
-    udp_socket(udp_socket &&other) noexcept : handle_(other.release()) {}
-    udp_socket &operator=(udp_socket &&other) noexcept {
-        if (this != &other) {
-            end();
-            handle_ = other.release();
-        }
-        return *this;
-    }
-    udp_socket(const udp_socket &) = delete;
-    udp_socket &operator=(const udp_socket &) = delete;
-    ~udp_socket() { end(); }
+    using unique::unique;
 
     result<done> close() noexcept {
         if (rt_socket_close(release()) < 0)
             return error::last(TAUTLINE_ERROR_REFUSED);
         return done{};
     }
-    [[nodiscard]] int handle() const noexcept { return handle_; }
-    int release() noexcept { return std::exchange(handle_, -1); }
 
     // Features that the five calls lack: deadlines, a descriptor, counters. It is the same object, and ends with this.
     result<queuing_view> port() const noexcept {
@@ -692,12 +709,6 @@ private:
     static const sockaddr *as_sockaddr(const sockaddr_in *address) noexcept {
         return reinterpret_cast<const sockaddr *>(address);
     }
-    void end() noexcept {
-        if (handle_ >= 0)
-            (void)rt_socket_close(release());
-    }
-
-    int handle_ = -1;
 };
 
 // The library's version, such as "0.1.0".

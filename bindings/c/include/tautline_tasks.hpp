@@ -100,13 +100,29 @@ private:
 
 using task_figures = tautline_task_figures;
 
-// Real-time tasks from a file, whose tasks are callable objects of this program.
-class task_set {
-public:
-    // How long the end of the object waits for jobs that run. Lower: an honest long job ends the program. Higher: a job
-    // that hangs is found later.
-    static constexpr nanoseconds patience_at_end = std::chrono::seconds(1);
+namespace detail {
 
+struct tasks_handle : numbered_handle<tautline_tasks> {
+    // How long the end of a set waits for jobs that run. Lower: an honest long job ends the program. Higher: a job that
+    // hangs is found later.
+    static constexpr nanoseconds patience = std::chrono::seconds(1);
+
+    // A job that has still not returned would go on with objects that may be gone, so the program ends then, as with a
+    // std::thread that was not joined.
+    static void close(tautline_tasks handle) noexcept {
+        if (tautline_tasks_close(handle, static_cast<std::uint64_t>(patience.count())) > 0) {
+            std::fputs("tautline: a task set ended while one of its jobs ran\n", stderr);
+            std::abort();
+        }
+    }
+};
+
+}  // namespace detail
+
+// Real-time tasks from a file, whose tasks are callable objects of this program. At its end it waits a second for jobs
+// that run, and then ends the program; close() leaves that decision to the caller.
+class task_set : public detail::unique<detail::tasks_handle> {
+public:
     static result<task_set> open(const char *file) noexcept {
         tautline_tasks handle{};
         const int code = tautline_tasks_open(file, &handle);
@@ -115,23 +131,7 @@ public:
         return task_set(handle);
     }
 
-    explicit task_set(tautline_tasks handle) noexcept : handle_(handle) {}
-    task_set(task_set &&other) noexcept : handle_(other.release()) {}
-    task_set &operator=(task_set &&other) noexcept {
-        if (this != &other) {
-            end();
-            handle_ = other.release();
-        }
-        return *this;
-    }
-    task_set(const task_set &) = delete;
-    task_set &operator=(const task_set &) = delete;
-    // Closes the set. A job that has still not returned would go on with objects that may be gone, so the program ends
-    // then, as with a std::thread that was not joined; close() leaves that decision to the caller.
-    ~task_set() { end(); }
-
-    [[nodiscard]] tautline_tasks handle() const noexcept { return handle_; }
-    tautline_tasks release() noexcept { return std::exchange(handle_, tautline_tasks{}); }
+    using unique::unique;
 
     // Gives a task its code: run(job) is called for each job, in the task's thread. The object is not copied; it must
     // live until the set is closed.
@@ -195,17 +195,6 @@ private:
                        void *context) const noexcept {
         return detail::checked(tautline_tasks_code(handle_, task, run, safe, context));
     }
-    void end() noexcept {
-        if (handle_.id == 0)
-            return;
-        const auto ns = static_cast<std::uint64_t>(patience_at_end.count());
-        if (tautline_tasks_close(release(), ns) > 0) {
-            std::fputs("tautline: a task set ended while one of its jobs ran\n", stderr);
-            std::abort();
-        }
-    }
-
-    tautline_tasks handle_{};
 };
 
 }  // namespace tautline

@@ -159,15 +159,7 @@ pub fn loss(data: &[u8]) {
     let (mut rust, mut c) = (LossTracker::new(), c::Loss::default());
     let mut sequence = 0_u32;
     for step in data.as_chunks::<2>().0 {
-        sequence = match step[0] {
-            0..192 => sequence
-                .wrapping_add(u32::from(step[1] % 16))
-                .wrapping_sub(4),
-            192..224 => sequence.wrapping_add(u32::from(step[1]) << 8),
-            224..240 => sequence.wrapping_sub(u32::from(step[1]) << 4),
-            240..250 => u32::from(step[1]),
-            _ => u32::from(step[1]) << 24,
-        };
+        sequence = sequence_after(sequence, *step);
         let arrival = match rust.record(sequence) {
             Arrival::First => 0,
             Arrival::Advance { .. } => 1,
@@ -189,8 +181,21 @@ pub fn loss(data: &[u8]) {
     }
 }
 
+/// A sequence number near the one before, or not. The fuzz target `loss` reads its inputs so, too, and both have the
+/// same corpus.
+pub fn sequence_after(sequence: u32, step: [u8; 2]) -> u32 {
+    let [kind, number] = step.map(u32::from);
+    match kind {
+        0..192 => sequence.wrapping_add(number % 16).wrapping_sub(4),
+        192..224 => sequence.wrapping_add(number << 8),
+        224..240 => sequence.wrapping_sub(number << 4),
+        240..250 => number,
+        _ => number << 24,
+    }
+}
+
 /// Bytes of one step of [`reassembly`].
-const STEP_BYTES: usize = 8;
+pub const STEP_BYTES: usize = 8;
 /// Small limits, so that they are met often.
 const COLLECTOR_COUNT: usize = 5;
 const SMALL_MESSAGE_BYTES_MAX: usize = 4 * FRAGMENT_BYTES + 100;
@@ -276,8 +281,8 @@ pub fn reassembly(data: &[u8]) -> u32 {
     c.completed
 }
 
-/// Ports, priorities, lengths and numbers that meet each other often.
-fn header_of_step(step: &[u8; STEP_BYTES]) -> Header {
+/// Ports, priorities, lengths and numbers that meet each other often; of the fuzz target `reassembly`, too.
+pub fn header_of_step(step: &[u8; STEP_BYTES]) -> Header {
     let (fragment_index, fragment_count) = (step[1] % 8, step[2] % 8);
     let length = match step[3] % 4 {
         0 | 1 if fragment_index + 1 < fragment_count => FRAGMENT_BYTES as u16,

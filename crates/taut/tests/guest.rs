@@ -17,7 +17,7 @@ use tautline::{
 };
 
 mod common;
-use common::Scratch;
+use common::{Scratch, skipped_without_tools};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,19 +28,12 @@ const NOBODY: u32 = 65_534;
 fn images() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<Scratch>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        for (tool, package) in [
+        if skipped_without_tools(&[
             ("qemu-system-aarch64", "qemu-system-arm"),
             ("clang", "clang"),
             ("ld.lld", "lld"),
-        ] {
-            let found = Command::new(tool)
-                .arg("--version")
-                .stdout(Stdio::null())
-                .status();
-            if found.is_err() {
-                println!("SKIPPED: {tool} is not installed ({package})");
-                return None;
-            }
+        ]) {
+            return None;
         }
         let scratch = Scratch::new("guest-images");
         let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
-use common::{Running, Scratch, skipped_without_privilege};
+use common::{Running, Scratch, skipped_without_privilege, skipped_without_tools};
 
 /// Far longer than anything takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,20 +45,14 @@ fn succeeded(output: &Output) -> String {
     said
 }
 
-fn skipped_without_tools() -> bool {
-    for (tool, package) in [
+fn board_is_skipped() -> bool {
+    let tools = [
         ("qemu-system-arm", "qemu-system-arm"),
         ("clang", "clang"),
         ("ld.lld", "lld"),
-    ] {
-        let found = Command::new(tool)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status();
-        if found.is_err() {
-            println!("SKIPPED: {tool} is not installed ({package})");
-            return true;
-        }
+    ];
+    if skipped_without_privilege() || skipped_without_tools(&tools) {
+        return true;
     }
     let has_tap = fs::exists("/dev/net/tun").unwrap_or(false);
     if !has_tap {
@@ -75,7 +69,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Option<Bench> {
-        if skipped_without_privilege() || skipped_without_tools() {
+        if board_is_skipped() {
             return None;
         }
         let hosts = Hosts::create(&HostsOptions::default()).unwrap();

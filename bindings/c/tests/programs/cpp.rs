@@ -91,7 +91,8 @@ fn cmake_example(compiler: &str) -> PathBuf {
         .arg(format!("-DCMAKE_CXX_COMPILER={compiler}"));
     succeeded("cmake", &configure.output().unwrap());
     let mut make = Command::new("cmake");
-    succeeded("cmake", &make.arg("--build").arg(&build).output().unwrap());
+    make.arg("--build").arg(&build).args(["--parallel", "2"]);
+    succeeded("cmake", &make.output().unwrap());
     build
 }
 

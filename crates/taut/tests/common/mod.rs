@@ -19,6 +19,20 @@ pub(crate) fn skipped_without_privilege() -> bool {
     skipped
 }
 
+/// Says so where a program is missing; each with Debian's package that has it.
+pub(crate) fn skipped_without_tools(tools: &[(&str, &str)]) -> bool {
+    let is_missing = |tool: &str| {
+        let mut command = Command::new(tool);
+        command.arg("--version").stdout(Stdio::null());
+        command.status().is_err()
+    };
+    let missing = tools.iter().find(|(tool, _)| is_missing(tool));
+    if let Some((tool, package)) = missing {
+        println!("SKIPPED: {tool} is not installed ({package})");
+    }
+    missing.is_some()
+}
+
 /// A directory of the test's own, removed at the end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
