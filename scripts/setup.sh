@@ -129,6 +129,8 @@ find_missing() {
     # Guests are built and run, and firmware on a simulated board.
     need "qemu-system-arm" "qemu-system-aarch64 and qemu-system-arm" has_commands qemu-system-aarch64 qemu-system-arm
     need "lld" "ld.lld" has_commands ld.lld
+    # The header for firmware is run beside it.
+    need "liblwip-dev" "lwIP (lwip/lwip/netif.h)" has_header lwip/lwip/netif.h
     need "rt-tests" "cyclictest" has_commands cyclictest
 }
 

@@ -1,5 +1,5 @@
 //! `tautline_wire.h` in programs, with `taut` as the peer: firmware on a simulated board whose Ethernet ends in a host
-//! of the test, and a program over ordinary UDP sockets.
+//! of the test, nodes beside lwIP, and a program over ordinary UDP sockets.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Addresses of the board, as its program has them.
 const BOARD_MAC: &str = "02:54:4c:01:00:01";
 const BOARD_IP: &str = "10.77.9.2";
-/// The host's end of the board's cable.
+/// Address that lwIP's interface for Linux gives itself.
+const LWIP_MAC: &str = "02:12:34:56:78:ab";
+/// The host's end of the cable.
 const INTERFACE: &str = "tautmcu";
 
 /// Builds an example of `bindings/mcu`; where it is.
@@ -45,55 +47,64 @@ fn succeeded(output: &Output) -> String {
     said
 }
 
-fn board_is_skipped() -> bool {
-    let tools = [
-        ("qemu-system-arm", "qemu-system-arm"),
-        ("clang", "clang"),
-        ("ld.lld", "lld"),
-    ];
-    if skipped_without_privilege() || skipped_without_tools(&tools) {
-        return true;
-    }
-    let has_tap = fs::exists("/dev/net/tun").unwrap_or(false);
-    if !has_tap {
-        println!("SKIPPED: there is no /dev/net/tun, which the board's cable needs");
-    }
-    !has_tap
-}
-
-/// The board, and a host that its cable leads to.
+/// A program that runs on a simulated board or beside lwIP, and a host that its cable leads to.
 struct Bench {
     hosts: Hosts,
-    _board: Running,
+    _program: Running,
 }
 
 impl Bench {
-    fn new() -> Option<Bench> {
-        if board_is_skipped() {
+    /// Lays the cable and starts the program, which says these words when it is ready. Nothing, with a note, where a
+    /// tool or a privilege is missing.
+    fn new(
+        tools: &[(&str, &str)],
+        ready: &str,
+        program: impl FnOnce(&Hosts) -> Command,
+    ) -> Option<Bench> {
+        if skipped_without_privilege() || skipped_without_tools(tools) {
+            return None;
+        }
+        if !fs::exists("/dev/net/tun").unwrap_or(false) {
+            println!("SKIPPED: there is no /dev/net/tun, which the cable needs");
             return None;
         }
         let hosts = Hosts::create(&HostsOptions::default()).unwrap();
         #[rustfmt::skip]
-        let steps: [&[&str]; 4] = [
+        let steps: [&[&str]; 3] = [
             &["tuntap", "add", "dev", INTERFACE, "mode", "tap"],
             &["link", "set", INTERFACE, "address", "02:54:4c:01:00:02", "up"],
             &["address", "add", "10.77.9.1/24", "dev", INTERFACE],
-            &["neighbour", "replace", BOARD_IP, "lladdr", BOARD_MAC, "nud", "permanent", "dev", INTERFACE],
         ];
         for step in steps {
             hosts.run(Host::A, "ip", step).unwrap();
         }
-        let mut command = hosts.command(Host::A, "qemu-system-arm");
-        command
-            .args(["-M", "mps2-an385", "-display", "none", "-monitor", "none"])
-            .args(["-serial", "file:/dev/stderr", "-kernel"])
-            .arg(example("echo.elf"))
-            .args(["-nic", "tap,ifname=tautmcu,script=no,downscript=no"]);
-        let board = Running::start(&mut command, "ports 4095 and 8 are open");
+        let program = Running::start(&mut program(&hosts), ready);
         Some(Bench {
             hosts,
-            _board: board,
+            _program: program,
         })
+    }
+
+    fn board() -> Option<Bench> {
+        let tools = [
+            ("qemu-system-arm", "qemu-system-arm"),
+            ("clang", "clang"),
+            ("ld.lld", "lld"),
+        ];
+        let bench = Bench::new(&tools, "ports 4095 and 8 are open", |hosts| {
+            let mut command = hosts.command(Host::A, "qemu-system-arm");
+            command
+                .args(["-M", "mps2-an385", "-display", "none", "-monitor", "none"])
+                .args(["-serial", "file:/dev/stderr", "-kernel"])
+                .arg(example("echo.elf"))
+                .args(["-nic", "tap,ifname=tautmcu,script=no,downscript=no"]);
+            command
+        })?;
+        // The board does not resolve addresses.
+        #[rustfmt::skip]
+        let neighbour = ["neighbour", "replace", BOARD_IP, "lladdr", BOARD_MAC, "nud", "permanent", "dev", INTERFACE];
+        bench.hosts.run(Host::A, "ip", &neighbour).unwrap();
+        Some(bench)
     }
 
     fn taut(&self, arguments: &[&str], link: &str) -> Command {
@@ -154,7 +165,7 @@ impl Bench {
 
 #[test]
 fn a_board_without_an_operating_system_is_a_node() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = Bench::board() else { return };
     for link in ["packet", "xdp"] {
         bench.ping(BOARD_MAC, link, "64");
         bench.ping(BOARD_MAC, link, "1484");
@@ -172,6 +183,34 @@ fn a_board_without_an_operating_system_is_a_node() {
         }
         assert!(Instant::now() < limit, "the board never counted by 5");
     }
+}
+
+/// Small messages only: liblwip 2.1.3 of Debian 12 writes beyond its buffers when a longer frame arrives.
+#[test]
+fn lwip_and_two_nodes_share_an_interface() {
+    let found = Command::new("pkg-config")
+        .args(["--exists", "lwip"])
+        .status();
+    if !found.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: lwIP is not installed (liblwip-dev)");
+        return;
+    }
+    let bench = Bench::new(&[], "is open", |hosts| {
+        let program = example("lwip");
+        let mut command = hosts.command(Host::A, program.to_str().unwrap());
+        command.arg(BOARD_IP).env("PRECONFIGURED_TAPIF", INTERFACE);
+        command
+    });
+    let Some(bench) = bench else { return };
+    bench.ping(LWIP_MAC, "packet", "64");
+    bench.ping(BOARD_IP, "udp", "400");
+    // lwIP has the rest: it answers to ICMP, and to ARP before.
+    bench
+        .hosts
+        .run(Host::A, "ping", &["-c", "1", "-W", "20", BOARD_IP])
+        .unwrap();
+    bench.ping(LWIP_MAC, "xdp", "400");
+    bench.ping(BOARD_IP, "xdp", "64");
 }
 
 #[test]
