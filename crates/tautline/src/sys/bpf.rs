@@ -174,8 +174,8 @@ unsafe fn call<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc:
     super::check(result as libc::c_int)
 }
 
-/// Sizes of an array. `ErrorKind::InvalidInput` if the map is none: an element of one with a value for each CPU, say, is
-/// longer than its size says.
+/// Sizes of an array. `ErrorKind::InvalidInput` if the map is none: an element of one with a value for each CPU, say,
+/// is longer than its size says.
 fn array_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     let mut info = MapInfo::default();
     // SAFETY: `MapInfo` is the head of what the kernel tells of a map.
