@@ -63,7 +63,7 @@ static void nodes(void)
     REFUSED(tautline_node_open_text("speed = 3", &unused), TAUTLINE_ERROR_CONFIG_WRONG, EINVAL);
     char text[64];
     EXPECT(tautline_last_error(text, sizeof text) > 63);
-    EXPECT(strncmp(text, "line 1, column 1: unknown field", 31) == 0 && strlen(text) == 63);
+    EXPECT(strncmp(text, "line 1, column 1: there is no key `speed`", 41) == 0 && strlen(text) == 63);
     REFUSED(tautline_node_open_text("interface = 'nosuch0'", &unused),
             TAUTLINE_ERROR_NO_SUCH_INTERFACE, ENODEV);
     REFUSED(tautline_node_open_text("link = 'udp'", &unused), TAUTLINE_ERROR_NO_ADDRESS,
