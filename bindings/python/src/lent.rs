@@ -336,6 +336,15 @@ lent_class! {
     }
 }
 
+/// A loan without the borrow of its port.
+///
+/// # Safety
+/// The port stays where it is, and is not used otherwise, while the loan lives.
+pub(crate) unsafe fn detached_loan(loan: tautline::Loan<'_>) -> tautline::Loan<'static> {
+    // SAFETY: the types differ in a lifetime alone; the caller's promise.
+    unsafe { std::mem::transmute::<tautline::Loan<'_>, tautline::Loan<'static>>(loan) }
+}
+
 /// The last call of a loan.
 type SendLoan = fn(crate::buffer::Keeper) -> Option<Result<(), SendError>>;
 

@@ -361,3 +361,86 @@ macro_rules! port_class {
     };
 }
 pub(crate) use port_class;
+
+/// Makes the methods of a class of ports that have numbers: as `port_class`, and destinations by port number.
+macro_rules! numbered_port_class {
+    ($class:ident, $port:ty, $name:literal, { $($own:tt)* }) => {
+        crate::port::port_class!($class, $name, {
+            /// Number of the port.
+            #[getter]
+            fn number(&self, py: Python<'_>) -> PyResult<u16> {
+                Ok(self.0.enter(py)?.port().port.number().get())
+            }
+
+            /// The destination of messages to a neighbour's port. On a bus it waits for the peer's port: `timeout`
+            /// seconds, or as the configuration says. Not for the hot path. Raises PortError, and PeerAbsentError
+            /// when the time is over.
+            #[pyo3(signature = (neighbour, port, timeout=None))]
+            fn destination(
+                &self,
+                py: Python<'_>,
+                neighbour: &str,
+                port: u16,
+                timeout: Option<f64>,
+            ) -> PyResult<crate::message::Destination> {
+                let to = crate::port::port_number(py, port)?;
+                let name = format!("{neighbour} port {port}");
+                self.0
+                    .resolve(py, name, timeout, |port, until| match until {
+                        Some(until) => port.destination_until(neighbour, to, until),
+                        None => port.destination(neighbour, to),
+                    })
+            }
+
+            /// The destination of answers to the sender of a message. Not for the hot path. Raises PortError.
+            #[pyo3(signature = (source, timeout=None))]
+            fn reply_to(
+                &self,
+                py: Python<'_>,
+                source: &crate::message::Source,
+                timeout: Option<f64>,
+            ) -> PyResult<crate::message::Destination> {
+                let source = source.0;
+                self.0
+                    .resolve(py, source.to_string(), timeout, |port, until| match until {
+                        Some(until) => port.reply_to_until(source, until),
+                        None => port.reply_to(source),
+                    })
+            }
+
+            /// Lends the place of the next message, or value, of `length` bytes, to be filled and sent without a
+            /// copy. Raises FullError if all places are lent, and SendError.
+            #[pyo3(signature = (to, length, priority=3))]
+            fn lend(
+                &self,
+                py: Python<'_>,
+                to: &crate::message::Destination,
+                length: usize,
+                priority: u8,
+            ) -> PyResult<crate::lent::Loan> {
+                let (to, priority) = (self.0.destination(py, to)?, crate::port::priority(py, priority)?);
+                let lend = |held: &mut crate::port::Held<$port>| {
+                    let loan = held.port.lend(to, priority, length);
+                    let loan = loan.map_err(|error| crate::errors::Raise::raise(error, py))?;
+                    // SAFETY: the loan goes into `WithPort`, which keeps the port in its place and from
+                    // others.
+                    Ok(Some(unsafe { crate::lent::detached_loan(loan) }))
+                };
+                // SAFETY: the loan borrows from the port.
+                let loan = unsafe { crate::lent::WithPort::new(py, &self.0.cell, lend) }?;
+                loan.map_or_else(
+                    || Err(crate::buffer::given_back(py)),
+                    |loan| crate::lent::Loan::of(py, loan),
+                )
+            }
+
+            /// Counters of each sender: frames received, lost, received twice, and how often it began anew.
+            fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyList>> {
+                self.0.losses(py)
+            }
+
+            $($own)*
+        });
+    };
+}
+pub(crate) use numbered_port_class;

@@ -5,9 +5,9 @@ use pyo3::prelude::*;
 use tautline::{Instant, LentMessage as Lent};
 
 use crate::errors::Raise;
-use crate::lent::{LentMessage, Loan, MessageHead, WithPort};
-use crate::message::{Destination, Message, Source};
-use crate::port::{Held, Shell, kind, port_class, port_number, priority};
+use crate::lent::{LentMessage, MessageHead, WithPort};
+use crate::message::{Destination, Message};
+use crate::port::{Held, Shell, kind, numbered_port_class};
 use crate::wait::{deadline, instant, look_or_deadline, wait};
 
 /// A port that keeps every message and hands out the most urgent first: eight priorities, each of a fixed depth,
@@ -83,15 +83,6 @@ impl QueuingPort {
     }
 }
 
-/// A loan without the borrow of its port.
-///
-/// # Safety
-/// As [`detached`].
-pub(crate) unsafe fn loan_detached(loan: tautline::Loan<'_>) -> tautline::Loan<'static> {
-    // SAFETY: the types differ in a lifetime alone; the caller's promise.
-    unsafe { std::mem::transmute::<tautline::Loan<'_>, tautline::Loan<'static>>(loan) }
-}
-
 /// A lent message without the borrow of its port.
 ///
 /// # Safety
@@ -101,52 +92,11 @@ unsafe fn detached(message: Lent<'_>) -> Lent<'static> {
     unsafe { std::mem::transmute::<Lent<'_>, Lent<'static>>(message) }
 }
 
-port_class!(QueuingPort, "QueuingPort", {
-    /// Number of the port.
-    #[getter]
-    fn number(&self, py: Python<'_>) -> PyResult<u16> {
-        Ok(self.0.enter(py)?.port().port.number().get())
-    }
-
+numbered_port_class!(QueuingPort, tautline::QueuingPort, "QueuingPort", {
     /// Bytes of the largest message that the port can hold.
     #[getter]
     fn message_bytes_max(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.0.enter(py)?.port().port.message_bytes_max())
-    }
-
-    /// The destination of messages to a neighbour's port. On a bus it waits for the peer's port: `timeout` seconds, or
-    /// as the configuration says. Not for the hot path. Raises PortError, and PeerAbsentError when the time is over.
-    #[pyo3(signature = (neighbour, port, timeout=None))]
-    fn destination(
-        &self,
-        py: Python<'_>,
-        neighbour: &str,
-        port: u16,
-        timeout: Option<f64>,
-    ) -> PyResult<Destination> {
-        let to = port_number(py, port)?;
-        let name = format!("{neighbour} port {port}");
-        self.0
-            .resolve(py, name, timeout, |port, until| match until {
-                Some(until) => port.destination_until(neighbour, to, until),
-                None => port.destination(neighbour, to),
-            })
-    }
-
-    /// The destination of answers to the sender of a message. Not for the hot path. Raises PortError.
-    #[pyo3(signature = (source, timeout=None))]
-    fn reply_to(
-        &self,
-        py: Python<'_>,
-        source: &Source,
-        timeout: Option<f64>,
-    ) -> PyResult<Destination> {
-        let source = source.0;
-        self.0
-            .resolve(py, source.to_string(), timeout, |port, until| match until {
-                Some(until) => port.reply_to_until(source, until),
-                None => port.reply_to(source),
-            })
     }
 
     /// Sends a message: any object with contiguous bytes, such as `bytes` or a numpy array. One system call a frame;
@@ -184,31 +134,6 @@ port_class!(QueuingPort, "QueuingPort", {
         entered.port().port.flush().map_err(|error| error.raise(py))
     }
 
-    /// Lends the place of the next message of `length` bytes, to be filled and sent without a copy. Raises FullError if
-    /// all places are lent, and SendError.
-    #[pyo3(signature = (to, length, priority=3))]
-    fn lend(
-        &self,
-        py: Python<'_>,
-        to: &Destination,
-        length: usize,
-        priority: u8,
-    ) -> PyResult<Loan> {
-        let (to, priority) = (self.0.destination(py, to)?, self::priority(py, priority)?);
-        let lend = |held: &mut Held<tautline::QueuingPort>| {
-            let loan = held.port.lend(to, priority, length);
-            let loan = loan.map_err(|error| error.raise(py))?;
-            // SAFETY: the loan goes into `WithPort`, which keeps the port in its place and from others.
-            Ok(Some(unsafe { loan_detached(loan) }))
-        };
-        // SAFETY: the loan borrows from the port.
-        let loan = unsafe { WithPort::new(py, &self.0.cell, lend) }?;
-        loan.map_or_else(
-            || Err(crate::buffer::given_back(py)),
-            |loan| Loan::of(py, loan),
-        )
-    }
-
     /// The most urgent message. Waits for one: `timeout` seconds, for ever with None, not at all with 0. Returns None
     /// when the time is over. Spins first, then sleeps. Raises ReceiveError.
     #[pyo3(signature = (timeout=None))]
@@ -243,10 +168,5 @@ port_class!(QueuingPort, "QueuingPort", {
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::receive_async(slf, None)
-    }
-
-    /// Counters of each sender: frames received, lost, received twice, and how often it began anew.
-    fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyList>> {
-        self.0.losses(py)
     }
 });

@@ -6,10 +6,9 @@ use pyo3::types::PyList;
 use tautline::{Instant, LentSample as Lent};
 
 use crate::errors::Raise;
-use crate::lent::{LentSample, Loan, MessageHead, SampleHead, WithPort};
+use crate::lent::{LentSample, MessageHead, SampleHead, WithPort};
 use crate::message::{Destination, Sample, Source};
-use crate::port::{Held, Shell, kind, port_class, port_number, priority};
-use crate::queuing::loan_detached;
+use crate::port::{Held, Shell, kind, numbered_port_class};
 use crate::wait::{instant, look_or_deadline, wait};
 
 /// A port that keeps the last value only, of all senders or, with `sources`, of each, with its arrival, age and
@@ -55,51 +54,11 @@ impl SamplingPort {
     }
 }
 
-port_class!(SamplingPort, "SamplingPort", {
-    /// Number of the port.
-    #[getter]
-    fn number(&self, py: Python<'_>) -> PyResult<u16> {
-        Ok(self.0.enter(py)?.port().port.number().get())
-    }
-
+numbered_port_class!(SamplingPort, tautline::SamplingPort, "SamplingPort", {
     /// Bytes of the largest value that the port takes.
     #[getter]
     fn value_bytes_max(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.0.enter(py)?.port().port.value_bytes_max())
-    }
-
-    /// As QueuingPort.destination().
-    #[pyo3(signature = (neighbour, port, timeout=None))]
-    fn destination(
-        &self,
-        py: Python<'_>,
-        neighbour: &str,
-        port: u16,
-        timeout: Option<f64>,
-    ) -> PyResult<Destination> {
-        let to = port_number(py, port)?;
-        let name = format!("{neighbour} port {port}");
-        self.0
-            .resolve(py, name, timeout, |port, until| match until {
-                Some(until) => port.destination_until(neighbour, to, until),
-                None => port.destination(neighbour, to),
-            })
-    }
-
-    /// As QueuingPort.reply_to().
-    #[pyo3(signature = (source, timeout=None))]
-    fn reply_to(
-        &self,
-        py: Python<'_>,
-        source: &Source,
-        timeout: Option<f64>,
-    ) -> PyResult<Destination> {
-        let source = source.0;
-        self.0
-            .resolve(py, source.to_string(), timeout, |port, until| match until {
-                Some(until) => port.reply_to_until(source, until),
-                None => port.reply_to(source),
-            })
     }
 
     /// As QueuingPort.send(). A peer's sampling port takes values of one frame only.
@@ -112,30 +71,6 @@ port_class!(SamplingPort, "SamplingPort", {
         priority: u8,
     ) -> PyResult<()> {
         self.0.send(py, to, value, priority)
-    }
-
-    /// Lends the place of the next value, as QueuingPort.lend().
-    #[pyo3(signature = (to, length, priority=3))]
-    fn lend(
-        &self,
-        py: Python<'_>,
-        to: &Destination,
-        length: usize,
-        priority: u8,
-    ) -> PyResult<Loan> {
-        let (to, priority) = (self.0.destination(py, to)?, self::priority(py, priority)?);
-        let lend = |held: &mut Held<tautline::SamplingPort>| {
-            let loan = held.port.lend(to, priority, length);
-            let loan = loan.map_err(|error| error.raise(py))?;
-            // SAFETY: the loan goes into `WithPort`, which keeps the port in its place and from others.
-            Ok(Some(unsafe { loan_detached(loan) }))
-        };
-        // SAFETY: the loan borrows from the port.
-        let loan = unsafe { WithPort::new(py, &self.0.cell, lend) }?;
-        loan.map_or_else(
-            || Err(crate::buffer::given_back(py)),
-            |loan| Loan::of(py, loan),
-        )
     }
 
     /// The last value, seen before or not; None while there has never been one. Never waits. Raises ReceiveError.
@@ -249,10 +184,5 @@ port_class!(SamplingPort, "SamplingPort", {
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::read_new_async(slf, None)
-    }
-
-    /// Counters of each sender: frames received, lost, received twice, and how often it began anew.
-    fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.0.losses(py)
     }
 });
