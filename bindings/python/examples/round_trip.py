@@ -33,6 +33,8 @@ WARM_UP = 1_000
 # Time for which a side waits before it says that a message was lost. Longer than this machine is ever away.
 LOST_AFTER_S = 5.0
 PERIOD_S = 0.001
+# Periods of the loop with one path before the next one has its turn: each is used in every millisecond, as in a loop.
+LOOP_BLOCK = 100
 PORT = 7
 UDP_PORT = 17_000
 TAUTLINE_IPS = ("10.78.0.1", "10.78.0.2")
@@ -124,7 +126,7 @@ def answerer(arguments: argparse.Namespace) -> None:
     for path, count in schedule(arguments.rounds):
         side.answer(path, count)
     for tick in range(ticks(arguments)):
-        side.answer(PATHS[tick % len(PATHS)], 1)
+        side.answer(path_of(tick), 1)
 
 
 def asker(arguments: argparse.Namespace) -> None:
@@ -140,7 +142,7 @@ def asker(arguments: argparse.Namespace) -> None:
     late: Dict[str, int] = {path: 0 for path in PATHS}
     due = time.monotonic() + PERIOD_S
     for tick in range(ticks(arguments)):
-        path = PATHS[tick % len(PATHS)]
+        path = path_of(tick)
         while time.monotonic() < due:
             pass
         loop[path] += side.ask(path, message, 1)
@@ -151,6 +153,11 @@ def asker(arguments: argparse.Namespace) -> None:
             due = time.monotonic()
     report = {"path": side.node.report, "trips": trips, "loop": loop, "late": late}
     print(json.dumps(report), flush=True)
+
+
+def path_of(tick: int) -> str:
+    """Path of a period of the loop."""
+    return PATHS[tick // LOOP_BLOCK % len(PATHS)]
 
 
 def ticks(arguments: argparse.Namespace) -> int:

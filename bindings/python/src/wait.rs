@@ -11,6 +11,10 @@ use crate::errors::{Raise, argument};
 /// Longer: Ctrl-C is answered later.
 pub(crate) const STEP: Duration = Duration::from_millis(50);
 
+/// The same while a port spins. Longer: the processor forgets the way back into the interpreter. Shorter: the port
+/// looks less of the time.
+const SPIN_STEP: Duration = Duration::from_micros(100);
+
 /// Time for which a port that spins does so with the interpreter held, before it leaves that to others. Shorter:
 /// messages that come at once, such as answers, pay for leaving and coming back. Longer: other threads of Python wait
 /// for that, a small part of the 5 ms that they wait for each other.
@@ -100,7 +104,12 @@ fn step<P: Spins, T: Send>(
     deadline: Instant,
     mut receive: impl FnMut(&mut P, Instant) -> Result<Option<T>, ReceiveError> + Send,
 ) -> PyResult<Option<T>> {
-    let until = deadline.min(at + STEP);
+    let step = if port.spin().is_zero() {
+        STEP
+    } else {
+        SPIN_STEP
+    };
+    let until = deadline.min(at + step);
     match py.detach(|| receive(port, until)) {
         Ok(None) => py.check_signals().map(|()| None),
         Ok(found) => Ok(found),
