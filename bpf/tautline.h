@@ -212,7 +212,7 @@ struct tl_config {
 	__u8 mac[6];
 	__be16 ethertype;
 	__be32 ip; /* 0: neither the UDP form nor plain UDP is ours */
-	/* 1: a control process's, which its successor may take over. For user space alone. */
+	/* 1: a control process's, which its successor may take over, and whose clients' doorbells may be withheld. */
 	__u32 shared;
 	__be32 broadcast;
 };
