@@ -21,7 +21,7 @@ use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::bpf::demux::Setup;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, PortParts, UdpPortParts};
-use crate::link::{NodeCounters, XdpMode};
+use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
 use crate::sys::{interface, unix, wait};
@@ -355,7 +355,19 @@ impl DemuxOwner for Connection {
         }
     }
 
-    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError> {
+    fn open_udp_port(
+        &self,
+        local: SocketAddrV4,
+        shape: Shape,
+        beside: Option<OwnedFd>,
+    ) -> Result<UdpPortParts, PortError> {
+        if beside.is_some() {
+            // The control process reserves the port itself, which the socket would prevent.
+            return Err(PortError::NotOffered {
+                what: BESIDE_SOCKET,
+                link: "xdp of a control process",
+            });
+        }
         let port = local.port();
         match self.ask_until_free(&Request::OpenUdp { port, shape })? {
             (Reply::UdpOpened { priorities, entry }, descriptors) => {

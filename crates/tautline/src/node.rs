@@ -6,6 +6,7 @@ mod owner;
 mod simulated;
 
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tautline_proto::time::Instant;
@@ -289,7 +290,23 @@ impl Node {
     /// # Errors
     /// [`PortError::UdpTaken`] names the process that has a socket there; else [`PortError`].
     pub fn udp_port(&self, number: u16, options: &QueuingOptions) -> Result<UdpPort, PortError> {
-        UdpPort::open(&self.owner(), number, None, options)
+        UdpPort::open(&self.owner(), number, None, options, None)
+    }
+
+    /// Opens a port of plain UDP beside a socket that is bound to that UDP port, on this node's address or on all: on
+    /// link `xdp`, without a control process. The socket keeps the port reserved, and receives what does not come
+    /// through the node's interface: from this host, from other interfaces, for groups. Its datagrams are the caller's
+    /// to read.
+    ///
+    /// # Errors
+    /// [`PortError::NotOffered`] on other links; else [`PortError`].
+    pub fn udp_port_beside(
+        &self,
+        socket: OwnedFd,
+        number: u16,
+        options: &QueuingOptions,
+    ) -> Result<UdpPort, PortError> {
+        UdpPort::open(&self.owner(), number, None, options, Some(socket))
     }
 
     /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`].
@@ -316,7 +333,7 @@ impl Node {
         let port = port.ok_or_else(|| PortError::UnknownName {
             name: name.to_owned(),
         })?;
-        UdpPort::open(&self.owner(), port.number, Some(name), &port.options)
+        UdpPort::open(&self.owner(), port.number, Some(name), &port.options, None)
     }
 
     fn owner(&self) -> Arc<dyn PortOwner> {

@@ -17,7 +17,7 @@ pub(crate) mod vbus;
 pub mod xdp;
 pub(crate) mod xsk;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,6 +156,9 @@ impl NodeCounters {
     }
 }
 
+/// Name of [`Link::open_udp_port_beside`] in errors.
+pub(crate) const BESIDE_SOCKET: &str = "plain UDP beside a socket of the program";
+
 /// The node's half of a link.
 pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// Which link this is.
@@ -188,6 +191,23 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     fn open_udp_port(&self, _port: u16, _shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
         Err(PortError::NotOffered {
             what: "plain UDP",
+            link: self.kind().name(),
+        })
+    }
+
+    /// The same beside a socket of the caller's that has the UDP port already, and goes on to receive what the port
+    /// does not.
+    ///
+    /// # Errors
+    /// [`PortError::NotOffered`] on a link that has none, [`PortError::NoAddress`], [`PortError::Refused`].
+    fn open_udp_port_beside(
+        &self,
+        _port: u16,
+        _shape: Shape,
+        _socket: OwnedFd,
+    ) -> Result<Box<dyn UdpPortLink>, PortError> {
+        Err(PortError::NotOffered {
+            what: BESIDE_SOCKET,
             link: self.kind().name(),
         })
     }

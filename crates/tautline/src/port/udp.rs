@@ -1,7 +1,7 @@
 //! The port of plain UDP: datagrams without our header, to and from any peer that speaks UDP.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,6 +117,7 @@ impl UdpPort {
         number: u16,
         name: Option<&str>,
         options: &QueuingOptions,
+        beside: Option<OwnedFd>,
     ) -> Result<Self, PortError> {
         Self::check(options)?;
         if number == 0 {
@@ -134,7 +135,10 @@ impl UdpPort {
         let shape = Shape::Queuing {
             depth: options.depth,
         };
-        let link = node.link().open_udp_port(number, shape)?;
+        let link = match beside {
+            None => node.link().open_udp_port(number, shape)?,
+            Some(socket) => node.link().open_udp_port_beside(number, shape, socket)?,
+        };
         police::set(link.memory().port().control, bucket);
         let spin = spin_on(node.as_ref(), options.spin);
         let statistics = Arc::new(UdpStatistics::default());
@@ -204,10 +208,36 @@ impl UdpPort {
         self.resolve(source, true)
     }
 
+    /// Gives a destination another address, for a program that answers more peers than a port has destinations
+    /// ([`DESTINATIONS_MAX`]). The peer is found as by [`UdpPort::reply_to`]. Not for the hot path.
+    ///
+    /// # Errors
+    /// As [`UdpPort::reply_to`]; the destination is as it was.
+    pub fn redirect(
+        &mut self,
+        destination: Destination,
+        peer: SocketAddrV4,
+    ) -> Result<(), PortError> {
+        let route = self.way(peer, true)?;
+        if let Some(place) = self.routes.get_mut(destination.0) {
+            *place = route;
+        }
+        Ok(())
+    }
+
     fn resolve(&mut self, to: SocketAddrV4, ask_kernel: bool) -> Result<Destination, PortError> {
         if let Some(known) = self.routes.iter().position(|route| route.to() == to) {
             return Ok(Destination(known));
         }
+        let route = self.way(to, ask_kernel)?;
+        if self.routes.len() == DESTINATIONS_MAX {
+            return Err(PortError::TooManyDestinations);
+        }
+        self.routes.push(route);
+        Ok(Destination(self.routes.len() - 1))
+    }
+
+    fn way(&self, to: SocketAddrV4, ask_kernel: bool) -> Result<Route, PortError> {
         if to.port() == 0 {
             return Err(PortError::UdpPortZero);
         }
@@ -215,11 +245,7 @@ impl UdpPort {
             true => self.node.station_of(*to.ip(), ask_kernel)?,
             false => MacAddress::UNSPECIFIED,
         };
-        if self.routes.len() == DESTINATIONS_MAX {
-            return Err(PortError::TooManyDestinations);
-        }
-        self.routes.push(self.receiver.link.route(to, station));
-        Ok(Destination(self.routes.len() - 1))
+        Ok(self.receiver.link.route(to, station))
     }
 
     /// Where a destination is.
@@ -462,6 +488,13 @@ impl UdpPort {
     /// simulated network, where spinning does not move the time.
     pub fn set_spin(&mut self, spin: Duration) {
         self.receiver.spin = spin_on(self.node.as_ref(), spin);
+    }
+
+    /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
+    /// already. For a caller that looks again before it sleeps.
+    pub fn arm(&mut self) {
+        self.receiver.notify = true;
+        self.receiver.link.arm();
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As

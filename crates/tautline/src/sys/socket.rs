@@ -139,15 +139,17 @@ pub(crate) fn send_many(socket: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Resul
 
 /// Looks whether a socket has something, and throws it away. Never waits.
 pub(crate) fn look(socket: BorrowedFd<'_>) {
+    look_with(socket, libc::MSG_DONTWAIT);
+}
+
+/// The same for a socket whose datagrams are somebody's: they stay.
+pub(crate) fn peek(socket: BorrowedFd<'_>) {
+    look_with(socket, libc::MSG_DONTWAIT | libc::MSG_PEEK);
+}
+
+fn look_with(socket: BorrowedFd<'_>, flags: libc::c_int) {
     // SAFETY: a null buffer of length zero is neither read nor written.
-    let _nothing = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            std::ptr::null_mut(),
-            0,
-            libc::MSG_DONTWAIT,
-        )
-    };
+    let _nothing = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, flags) };
 }
 
 /// The C form of an IPv4 address and UDP port.

@@ -345,8 +345,13 @@ impl DemuxOwner for Demux {
         self.maps.withdraw(port.get().into());
     }
 
-    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError> {
-        let reserved = reserve(local)?;
+    fn open_udp_port(
+        &self,
+        local: SocketAddrV4,
+        shape: Shape,
+        beside: Option<OwnedFd>,
+    ) -> Result<UdpPortParts, PortError> {
+        let reserved = beside.map_or_else(|| reserve(local), Ok)?;
         let sender = self.sender()?;
         let made = self.make_udp_port(local.port(), shape)?;
         Ok(UdpPortParts {

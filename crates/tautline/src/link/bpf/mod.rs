@@ -41,8 +41,13 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
     /// Hides it from the demux again.
     fn close_port(&self, port: PortNumber);
 
-    /// Takes a UDP port, makes a port of plain UDP and shows it to the demux.
-    fn open_udp_port(&self, local: SocketAddrV4, shape: Shape) -> Result<UdpPortParts, PortError>;
+    /// Takes a UDP port, or the socket that has it already, makes a port of plain UDP and shows it to the demux.
+    fn open_udp_port(
+        &self,
+        local: SocketAddrV4,
+        shape: Shape,
+        beside: Option<OwnedFd>,
+    ) -> Result<UdpPortParts, PortError>;
 
     /// Hides it from the demux again.
     fn close_udp_port(&self, port: u16);

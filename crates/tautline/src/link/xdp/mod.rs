@@ -8,6 +8,7 @@ mod udp;
 pub use super::bpf::demux::{Verified, try_demux};
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,7 +134,21 @@ impl Link for XdpLink {
             link: self.kind().name(),
         })?;
         let local = SocketAddrV4::new(ip, port);
-        let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner)?;
+        let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner, None)?;
+        Ok(Box::new(port))
+    }
+
+    fn open_udp_port_beside(
+        &self,
+        port: u16,
+        shape: Shape,
+        socket: OwnedFd,
+    ) -> Result<Box<dyn UdpPortLink>, PortError> {
+        let ip = self.ip.ok_or(PortError::NoAddress {
+            link: self.kind().name(),
+        })?;
+        let local = SocketAddrV4::new(ip, port);
+        let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner, Some(socket))?;
         Ok(Box::new(port))
     }
 

@@ -49,12 +49,13 @@ pub(super) struct XdpUdpPort {
 }
 
 impl XdpUdpPort {
-    /// Has the demux's owner make the port.
+    /// Has the demux's owner make the port; beside a socket that has the UDP port already, or else it takes that.
     pub(super) fn open(
         local: SocketAddrV4,
         interface: &Interface,
         shape: Shape,
         owner: &Arc<dyn DemuxOwner>,
+        beside: Option<OwnedFd>,
     ) -> Result<Self, PortError> {
         let UdpPortParts {
             memory,
@@ -64,7 +65,7 @@ impl XdpUdpPort {
             priorities,
             reserved,
             claim,
-        } = owner.open_udp_port(local, shape)?;
+        } = owner.open_udp_port(local, shape, beside)?;
         // From here on a failure closes the port again.
         let opened = Opened {
             port: local.port(),
@@ -173,9 +174,9 @@ impl Inbox for XdpUdpPort {
         Ok(waited?)
     }
 
-    /// A look at the reserved socket: leaving its lock runs what is due.
+    /// A look at the reserved socket: leaving its lock runs what is due. The socket may be the program's own.
     fn run_due_processing(&mut self) {
-        socket::look(self.reserved.as_fd());
+        socket::peek(self.reserved.as_fd());
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
