@@ -112,6 +112,10 @@ find_missing() {
     # A simulator and a ground station that the flight is held against run in virtual environments.
     need "python3-venv" "Python's venv" makes_environments
     need "socat" "socat" has_commands socat
+    # Programs whose sockets `taut exec` takes.
+    need "bind9-dnsutils" "dig" has_commands dig
+    need "dnsmasq-base" "dnsmasq" has_commands dnsmasq
+    need "sockperf" "sockperf" has_commands sockperf
     # C programs are compiled as their authors would, and run under valgrind.
     need "pkgconf" "pkg-config" has_commands pkg-config
     # So are C++ programs, by cmake.

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, capture, completions, demo, doctor, echo, experiment, flight, guest, init, neigh, node,
-    partition, ping, record, recv, replay, send, serve, smooth, status, task, top, vbus,
+    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, neigh,
+    node, partition, ping, record, recv, replay, send, serve, smooth, status, task, top, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -60,6 +60,8 @@ pub enum Command {
     Echo(echo::Arguments),
     /// Measure round trips to a node that runs `taut echo`.
     Ping(ping::Arguments),
+    /// Run an unmodified program with UDP sockets that are ports of a node.
+    Exec(exec::Arguments),
     /// Send a message.
     Send(send::Arguments),
     /// Wait for messages and write them to standard output.
@@ -156,9 +158,12 @@ impl CommandError {
 /// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
 pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&grammar().get_matches()).unwrap_or_else(|error| error.exit());
-    // A program in a partition gets its signals itself, and may take its time to end.
-    let is_for_program =
-        matches!(&cli.command, Command::Partition(arguments) if arguments.runs_program());
+    // A program that this process becomes gets its signals itself, and may take its time to end.
+    let is_for_program = match &cli.command {
+        Command::Partition(arguments) => arguments.runs_program(),
+        Command::Exec(_) => true,
+        _ => false,
+    };
     if !is_for_program && let Err(error) = interrupt::watch() {
         return CommandError::failed(
             format!("cannot watch for signals: {error}"),
@@ -188,6 +193,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Echo(arguments) => echo::run(arguments),
         Command::Ping(arguments) => ping::run(arguments),
+        Command::Exec(arguments) => exec::run(arguments),
         Command::Send(arguments) => send::run(arguments),
         Command::Recv(arguments) => recv::run(arguments),
         Command::Capture(arguments) => capture::run(arguments),

@@ -445,13 +445,14 @@ fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
 /// A command that prints a table has the option.
 #[test]
 fn every_table_has_json() {
-    /// Commands that print no result: they serve, write files or send.
-    const WITHOUT: [&str; 15] = [
+    /// Commands that print no result: they serve, write files, send or become another program.
+    const WITHOUT: [&str; 16] = [
         "run",
         "on",
         "off",
         "untune",
         "echo",
+        "exec",
         "send",
         "record",
         "replay",

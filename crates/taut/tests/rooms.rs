@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 18] = [
+const CRATES: [(&str, &[&str]); 19] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
@@ -81,6 +81,7 @@ const CRATES: [(&str, &[&str]); 18] = [
             "tautline-testbed",
         ],
     ),
+    ("tautline-preload", &["tautline"]),
     (
         "tautline-capture",
         &[

@@ -78,12 +78,18 @@
 //! busy_poll_us = 50
 //! busy_read_us = 50
 //!
+//! [exec]                      # for `taut exec`; each may be left out
+//! local = [5000, "6000-6010"] # sockets with one of these ports are taken
+//! remote = [53]               # and those that first speak to one of these
+//! programs = ["controller"]   # only in these programs; left out: in all
+//!
 //! [smoother]                  # for `taut smooth on`
 //! capacity_bps = 100000000    # of the switch's port in front of this node
 //! ```
 
 mod allow;
 mod bus;
+mod exec;
 mod port;
 mod rule;
 mod send_pool;
@@ -101,6 +107,7 @@ use tautline_proto::wire::{MacAddress, ethernet::is_usable_ethertype};
 use tautline_state::mistake;
 use toml::Spanned;
 
+pub use exec::ExecConfig;
 pub use rule::{
     CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
 };
@@ -127,6 +134,8 @@ pub struct ServiceConfig {
     pub confine: bool,
     /// Smoothing of other traffic on the interface, which `taut smooth on` does.
     pub smoother: Option<SmootherConfig>,
+    /// Sockets of unmodified programs that `taut exec` takes.
+    pub exec: ExecConfig,
 }
 
 impl ServiceConfig {
@@ -139,6 +148,7 @@ impl ServiceConfig {
             tune: None,
             confine: true,
             smoother: None,
+            exec: ExecConfig::default(),
         }
     }
 
@@ -236,6 +246,7 @@ struct Document {
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
     smoother: Option<smoother::SmootherSection>,
+    exec: Option<exec::ExecSection>,
     confine: Option<bool>,
     #[serde(default)]
     udp_port: Vec<port::UdpPortEntry>,
@@ -317,6 +328,7 @@ impl Document {
             tune: self.tune.map(tune::tune).transpose()?,
             confine: self.confine.unwrap_or(true),
             smoother: self.smoother.map(smoother::smoother).transpose()?,
+            exec: self.exec.map(exec::exec).transpose()?.unwrap_or_default(),
         })
     }
 }
@@ -409,6 +421,8 @@ mod tests {
         assert_eq!(service.allow[0].ports, [7..=7, 10..=19]);
         assert_eq!(service.tune.unwrap().priority, Some(10));
         assert_eq!(service.smoother.unwrap().capacity_bps, 100_000_000);
+        assert_eq!(service.exec.local, [5000..=5000, 6000..=6010]);
+        assert_eq!(service.exec.programs, ["controller"]);
         let config = service.node;
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));

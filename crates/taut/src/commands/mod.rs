@@ -6,6 +6,7 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod echo;
+pub mod exec;
 pub mod experiment;
 pub mod flight;
 pub mod guest;

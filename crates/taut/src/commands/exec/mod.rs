@@ -1,0 +1,178 @@
+//! `taut exec`: an unmodified program whose UDP sockets are ports of a node.
+
+mod program;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use tautline::config::ExecConfig;
+use tautline::{LinkKind, NodeConfig, ServiceConfig};
+use tautline_testbed::interface;
+
+use crate::cli::CommandError;
+use crate::commands::peer;
+
+/// File of the library that the program gets.
+const LIBRARY: &str = "libtautline_preload.so";
+
+/// Arguments of `taut exec`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Configuration file of the node (TOML); its [exec] section says which sockets are taken.
+    #[arg(long, value_name = "FILE", required_unless_present = "interface")]
+    node: Option<PathBuf>,
+    /// A node on this interface, without a file; every address of its network counts as a neighbour.
+    #[arg(long, value_name = "IF", conflicts_with = "node")]
+    interface: Option<String>,
+    /// Take the sockets with these ports: numbers and ranges, 5000,6000-6010 [default: by address].
+    #[arg(long, value_name = "PORTS", value_parser = ports, value_delimiter = ',')]
+    local: Vec<Ports>,
+    /// Take the sockets that first speak to these ports.
+    #[arg(long, value_name = "PORTS", value_parser = ports, value_delimiter = ',')]
+    remote: Vec<Ports>,
+    /// Say for each socket what became of it, on standard error or in this file; so does TAUTLINE_EXPLAIN=1.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    explain: Option<Option<PathBuf>>,
+    /// Program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// A range of ports, as clap clones it.
+type Ports = RangeInclusive<u16>;
+
+fn ports(text: &str) -> Result<Ports, String> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    let range = low.trim().parse().ok().zip(high.trim().parse().ok());
+    range
+        .map(|(low, high)| low..=high)
+        .filter(|range| !range.is_empty() && *range.start() > 0)
+        .ok_or_else(|| {
+            format!("`{text}` is no UDP port from 1 to 65535 and no range such as 5000-5010")
+        })
+}
+
+/// Becomes the program; returns only if that fails.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let (node, mut rules) = configured(&arguments)?;
+    if !arguments.local.is_empty() || !arguments.remote.is_empty() {
+        rules.local = arguments.local;
+        rules.remote = arguments.remote;
+    }
+    check(&node)?;
+    let name = arguments.program[0].clone();
+    program::check(&name)?;
+    let library = library()?;
+    let mut command = Command::new(&name);
+    command
+        .args(&arguments.program[1..])
+        .env("LD_PRELOAD", preloaded(&library))
+        .env("TAUTLINE_EXEC_LOCAL", text_of(&rules.local))
+        .env("TAUTLINE_EXEC_REMOTE", text_of(&rules.remote))
+        .env("TAUTLINE_EXEC_PROGRAMS", rules.programs.join(":"));
+    match (&arguments.node, &arguments.interface) {
+        (Some(file), _) => command.env("TAUTLINE_EXEC_NODE", absolute(file)),
+        (None, Some(interface)) => command.env("TAUTLINE_EXEC_INTERFACE", interface),
+        (None, None) => &mut command,
+    };
+    match arguments.explain {
+        Some(None) => command.env("TAUTLINE_EXPLAIN", "1"),
+        Some(Some(file)) => command.env("TAUTLINE_EXPLAIN", absolute(&file)),
+        None => &mut command,
+    };
+    let failed = command.exec();
+    Err(CommandError::failed(
+        format!("cannot run {}: {failed}", program::plain(&name)),
+        "name a program that exists and that you may execute",
+    ))
+}
+
+/// The program may change its directory before its first socket.
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
+}
+
+fn configured(arguments: &Arguments) -> Result<(NodeConfig, ExecConfig), CommandError> {
+    match (&arguments.node, &arguments.interface) {
+        (Some(file), _) => {
+            let service = ServiceConfig::from_file(file).map_err(peer::open_error)?;
+            Ok((service.node, service.exec))
+        }
+        (None, interface) => {
+            let interface = interface.as_deref().unwrap_or_default();
+            Ok((NodeConfig::on(interface), ExecConfig::default()))
+        }
+    }
+}
+
+/// Refuses here, and not with the first socket, a node that no socket can be taken for.
+fn check(node: &NodeConfig) -> Result<(), CommandError> {
+    if let Some(other) = node.link.filter(|link| *link != LinkKind::Xdp) {
+        return Err(CommandError::usage(
+            format!(
+                "sockets are taken on link xdp, and the node is on link {}",
+                other.name()
+            ),
+            "set `link = \"xdp\"` in the configuration, or leave it out",
+        ));
+    }
+    let Some(name) = &node.interface else {
+        return Err(CommandError::usage(
+            "the configuration names no interface",
+            "set `interface`",
+        ));
+    };
+    if interface::index(name).is_err() {
+        return Err(CommandError::usage(
+            format!("there is no interface `{name}`"),
+            "`ip link` lists the interfaces",
+        ));
+    }
+    Ok(())
+}
+
+/// The library lies beside this command, as `cargo build` leaves it (`cargo test`: in `deps`), or in the library
+/// directory beside the command's.
+fn library() -> Result<PathBuf, CommandError> {
+    let own = env::current_exe().unwrap_or_default();
+    let directory = own.parent().unwrap_or(Path::new("/"));
+    let places =
+        ["", "deps", "../lib", "../lib/tautline"].map(|place| directory.join(place).join(LIBRARY));
+    // The newest: cargo may have left an older one.
+    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified());
+    let found = places
+        .into_iter()
+        .filter_map(|place| Some((written(&place).ok()?, place)));
+    found.max().map(|(_, place)| place).ok_or_else(|| {
+        CommandError::failed(
+            format!(
+                "{LIBRARY} is neither in {} nor in ../lib",
+                directory.display()
+            ),
+            "build it with `cargo build --release -p tautline-preload`, or `make build`",
+        )
+    })
+}
+
+/// Ours first; what else is to be loaded stays.
+fn preloaded(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(OsStr::new(":"));
+        all.push(others);
+    }
+    all
+}
+
+fn text_of(ranges: &[Ports]) -> String {
+    let texts: Vec<String> = ranges
+        .iter()
+        .map(|range| format!("{}-{}", range.start(), range.end()))
+        .collect();
+    texts.join(",")
+}

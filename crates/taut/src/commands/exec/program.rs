@@ -1,0 +1,143 @@
+//! Whether a program can have a library loaded into it, and uses the C library's functions.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind};
+
+use crate::cli::CommandError;
+
+/// Bytes of a program that are read: its headers and notes lie at the beginning. Lower: a Go program's note may be
+/// missed. Higher: a large program takes longer to start.
+const HEAD_BYTES: u64 = 1 << 20;
+/// Scripts whose interpreter is a script. The kernel follows as many.
+const SCRIPTS_MAX: usize = 4;
+/// Name of the note that Go's linker leaves in every program.
+const GO_NOTE: &[u8] = b"Go\0\0";
+
+/// Refuses a program that would run untouched, with one sentence that says why.
+pub(super) fn check(name: &OsStr) -> Result<(), CommandError> {
+    let mut path = find(name).ok_or_else(|| {
+        CommandError::failed(
+            format!("there is no program {}", plain(name)),
+            "name a program that exists and that you may execute",
+        )
+    })?;
+    for _ in 0..SCRIPTS_MAX {
+        match look(&path).map_err(|why| refused(name, &why))? {
+            Some(interpreter) => path = interpreter,
+            None => return Ok(()),
+        }
+    }
+    Err(refused(name, "its interpreters are scripts"))
+}
+
+fn refused(name: &OsStr, why: &str) -> CommandError {
+    CommandError::failed(
+        format!("the sockets of {} cannot be taken: {why}", plain(name)),
+        "run it without `taut exec`; its sockets are the kernel's",
+    )
+}
+
+/// A name of the user's, for a terminal.
+pub(super) fn plain(name: &OsStr) -> String {
+    tautline_report::text::plain(&name.to_string_lossy(), 200)
+}
+
+/// The file that exec(3) would find.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path)
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|directory| directory.join(name))
+        .find(is_program)
+}
+
+/// Looks at a file: the interpreter of a script, nothing for a program that can be taken, or why it cannot.
+fn look(path: &Path) -> Result<Option<PathBuf>, String> {
+    let file =
+        File::open(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    let mut head = Vec::new();
+    file.take(HEAD_BYTES)
+        .read_to_end(&mut head)
+        .map_err(|error| error.to_string())?;
+    if let Some(rest) = head.strip_prefix(b"#!") {
+        return interpreter(rest).map(Some);
+    }
+    let changes_user = found.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
+    if changes_user && !rustix::process::geteuid().is_root() {
+        return Err(
+            "it runs as another user, and the loader takes no libraries from this one".to_owned(),
+        );
+    }
+    judge(&head).map(|()| None)
+}
+
+/// The program that a script's first line names. `env` names another one.
+fn interpreter(rest: &[u8]) -> Result<PathBuf, String> {
+    let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut words = line
+        .split(|byte| byte.is_ascii_whitespace())
+        .filter(|word| !word.is_empty());
+    let first = words.next().ok_or("its first line names no interpreter")?;
+    let named = match Path::new(OsStr::from_bytes(first)).file_name() {
+        Some(name) if name == "env" => words.next().unwrap_or(first),
+        _ => first,
+    };
+    let named = OsStr::from_bytes(named);
+    find(named).ok_or_else(|| format!("its interpreter {} is missing", plain(named)))
+}
+
+fn judge(head: &[u8]) -> Result<(), String> {
+    let unreadable = |_| "its headers cannot be read".to_owned();
+    if FileKind::parse(head) != Ok(FileKind::Elf64) {
+        return Err("it is no program for this machine (64-bit ELF)".to_owned());
+    }
+    let header = FileHeader64::<Endianness>::parse(head).map_err(unreadable)?;
+    let endian = header.endian().map_err(unreadable)?;
+    let own = match env::consts::ARCH {
+        "aarch64" => object::elf::EM_AARCH64,
+        _ => object::elf::EM_X86_64,
+    };
+    if header.e_machine(endian) != own {
+        return Err("it is a program for another kind of machine".to_owned());
+    }
+    let segments = header.program_headers(endian, head).map_err(unreadable)?;
+    for segment in segments {
+        // Notes beyond the bytes that were read are not Go's, which come first.
+        if let Ok(Some(mut notes)) = segment.notes(endian, head) {
+            while let Ok(Some(note)) = notes.next() {
+                if note.name_bytes() == GO_NOTE || note.name() == b"Go" {
+                    return Err(
+                        "it is written in Go, which calls the kernel without the C library"
+                            .to_owned(),
+                    );
+                }
+            }
+        }
+    }
+    let loader = segments
+        .iter()
+        .find(|segment| segment.p_type(endian) == PT_INTERP);
+    let Some(loader) = loader else {
+        return Err("it is statically linked, so no library can be loaded into it".to_owned());
+    };
+    let loader = loader.data(endian, head).unwrap_or_default();
+    if loader.windows(7).any(|part| part == b"ld-musl") {
+        return Err("it uses another C library (musl) than this library".to_owned());
+    }
+    Ok(())
+}

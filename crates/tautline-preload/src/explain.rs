@@ -1,0 +1,55 @@
+//! Says for each socket what became of it: TAUTLINE_EXPLAIN=1, or the name of a file.
+
+use std::fmt::{self, Write as _};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::SocketAddrV4;
+use std::os::fd::RawFd;
+
+use crate::policy::{Explain, policy};
+
+/// A socket in a line.
+pub(crate) struct Named {
+    pub(crate) descriptor: RawFd,
+    pub(crate) local: Option<SocketAddrV4>,
+    pub(crate) peer: Option<SocketAddrV4>,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "socket {}", self.descriptor)?;
+        if let Some(local) = self.local {
+            write!(to, ", local {local}")?;
+        }
+        if let Some(peer) = self.peer {
+            write!(to, ", peer {peer}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line if somebody wants to know. A line that cannot be written is lost.
+pub(crate) fn explain(named: &Named, what: fmt::Arguments<'_>) {
+    let Some(policy) = policy() else { return };
+    if policy.explain == Explain::No {
+        return;
+    }
+    let _kept = crate::errno::Kept::new();
+    let mut line = String::new();
+    let pid = std::process::id();
+    // Writing to a string does not fail.
+    let _written = writeln!(
+        line,
+        "taut exec: {}[{pid}]: {named}: {what}",
+        policy.program
+    );
+    match &policy.explain {
+        Explain::File(path) => {
+            let file = OpenOptions::new().append(true).create(true).open(path);
+            let _lost = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+        _ => {
+            let _lost = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Calls on UDP sockets against the kernel and against ports: the same program (`cases/`) runs as it is and with the
+//! library, in one network namespace, with a peer in another, and each case must write the same results, errors and
+//! bytes.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
+
+/// Sources of the program.
+const SOURCES: [&str; 5] = ["main.c", "basic.c", "receive.c", "wait.c", "lifetime.c"];
+/// Cases that there are, so that none is lost unnoticed.
+const CASES: usize = 115;
+/// Cases that differ, with the reason. A case that is here and does not differ fails too.
+const DIFFERENT: &[(&str, &str)] = &[];
+/// Port that the peer is asked at, and another that it sends from.
+const ASKED: u16 = 7000;
+const OTHER: u16 = 7001;
+
+/// Directory of this build's libraries.
+fn built() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().unwrap().to_owned()
+}
+
+fn compile() -> PathBuf {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cases");
+    let output = Command::new("cc")
+        .args([
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-nonnull",
+            "-pthread",
+            "-o",
+        ])
+        .arg(&program)
+        .args(SOURCES.map(|source| directory.join(source)))
+        .output()
+        .unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}");
+    program
+}
+
+/// Sends a datagram back, or, asked `?FROM COUNT SIZE MILLISECONDS`, sends others.
+fn answer(asked: &UdpSocket, other: &UdpSocket) {
+    let mut buffer = vec![0; 70_000];
+    loop {
+        let (length, from) = asked.recv_from(&mut buffer).unwrap();
+        let question = &buffer[..length];
+        let Some(text) = question.strip_prefix(b"?") else {
+            // A datagram that cannot be sent back is missed by its case.
+            let _unsent = asked.send_to(question, from);
+            continue;
+        };
+        let text = std::str::from_utf8(text).unwrap();
+        let numbers: Vec<usize> = text.split(' ').map(|one| one.parse().unwrap()).collect();
+        let [by_other, count, size, milliseconds] = numbers[..] else {
+            panic!("asked {text}");
+        };
+        thread::sleep(Duration::from_millis(milliseconds as u64));
+        let sender = if by_other == 1 { other } else { asked };
+        for index in 0..count {
+            let bytes: Vec<u8> = (0..size)
+                .map(|byte| ((index * 7 + byte) % 251) as u8)
+                .collect();
+            sender.send_to(&bytes, from).unwrap();
+        }
+    }
+}
+
+fn run(hosts: &Hosts, program: &Path, with_library: bool) -> (String, String) {
+    let explained = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explained");
+    let _none = std::fs::remove_file(&explained);
+    let end = hosts.end(Host::A, 0);
+    let mut command = hosts.command(Host::A, program.to_str().unwrap());
+    command
+        .arg(end.address().to_string())
+        .arg(hosts.end(Host::B, 0).address().to_string());
+    if with_library {
+        command
+            .env("LD_PRELOAD", built().join("libtautline_preload.so"))
+            .env("TAUTLINE_EXEC_INTERFACE", end.interface())
+            .env("TAUTLINE_EXPLAIN", &explained);
+    }
+    let output = command.output().unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {complaints}", output.status);
+    assert_eq!(complaints, "");
+    let explained = std::fs::read_to_string(&explained).unwrap_or_default();
+    (String::from_utf8(output.stdout).unwrap(), explained)
+}
+
+fn by_case(text: &str) -> BTreeMap<&str, &str> {
+    let cases = text.split("== ").skip(1);
+    cases.map(|case| case.split_once('\n').unwrap()).collect()
+}
+
+/// Datagrams that a closed socket sent and received through its port.
+fn past_the_kernel(line: &str) -> Option<u64> {
+    let (_, counts) = line.split_once(": closed; past the kernel ")?;
+    let numbers = counts
+        .split(' ')
+        .filter_map(|word| word.parse::<u64>().ok());
+    Some(numbers.take(2).sum())
+}
+
+#[test]
+fn calls_answer_as_the_kernel_does() {
+    if !may_create() {
+        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let address = hosts.end(Host::B, 0).address();
+    let sockets = hosts.inside(Host::B, || {
+        [ASKED, OTHER].map(|port| UdpSocket::bind((address, port)).unwrap())
+    });
+    let [asked, other] = sockets.unwrap();
+    thread::spawn(move || answer(&asked, &other));
+    let program = compile();
+    let (by_kernel, _) = run(&hosts, &program, false);
+    let (by_port, explained) = run(&hosts, &program, true);
+    let (by_kernel, by_port) = (by_case(&by_kernel), by_case(&by_port));
+    let differ: Vec<&str> = by_kernel
+        .iter()
+        .filter(|(case, result)| by_port.get(**case) != Some(*result))
+        .map(|(case, _)| *case)
+        .collect();
+    let expected: Vec<&str> = DIFFERENT.iter().map(|(case, _)| *case).collect();
+    for case in differ.iter().filter(|case| !expected.contains(*case)) {
+        let of_port = by_port.get(case).unwrap_or(&"missing");
+        println!("{case}: the kernel\n{}the port\n{of_port}", by_kernel[case]);
+    }
+    assert_eq!(differ, expected);
+    assert_eq!(by_kernel.len(), CASES);
+    // Ports were at work, not the kernel's sockets under another name.
+    let taken = explained
+        .lines()
+        .filter(|line| line.contains(": taken, port"))
+        .count();
+    assert!(taken >= CASES, "{explained}");
+    let passed: u64 = explained.lines().filter_map(past_the_kernel).sum();
+    assert!(
+        passed > 2 * CASES as u64,
+        "{passed} datagrams past the kernel: {explained}"
+    );
+    println!(
+        "{CASES} cases, {} of them different as expected",
+        DIFFERENT.len()
+    );
+}
