@@ -127,10 +127,18 @@ fn image() -> Option<&'static Image> {
     }
 }
 
+/// An interpreter in which ^C ends a program, also where this test was started in the background of a shell, which has
+/// that signal ignored, and Python then leaves it so.
+fn interpreter(python: &Path) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(python);
+    command
+}
+
 impl Image {
     /// The environment's interpreter, which finds the package.
     fn python(&self) -> Command {
-        let mut command = Command::new(&self.python);
+        let mut command = interpreter(&self.python);
         command
             .env("PYTHONPATH", &self.site)
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -232,7 +240,7 @@ fn the_wheel_serves_a_program_outside_the_repository() {
         .output();
     succeeded("pip install", &install.unwrap());
     fs::copy(source("examples/loop_1khz.py"), fresh.join("loop_1khz.py")).unwrap();
-    let mut program = Command::new(&python)
+    let mut program = interpreter(&python)
         .arg("loop_1khz.py")
         .current_dir(&fresh)
         .env_remove("PYTHONPATH")
