@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Line and column, from 1, of a byte of a text. Columns count characters.
 ///
 /// ```
-/// assert_eq!(tautline_state::mistake::position("a = 1\nb = é x", 12), (2, 7));
+/// assert_eq!(tautline_state::mistake::position("a = 1\nb = é x", 13), (2, 7));
 /// ```
 #[must_use]
 pub fn position(text: &str, byte: usize) -> (usize, usize) {
