@@ -1,5 +1,5 @@
 //! A client that makes its doorbell dear: it watches it with thousands of epolls, all of which the kernel walks over at
-//! the expense of whoever sends to it.
+//! the expense of whoever sends to it. And a node without clients, which is rung for whatever that costs.
 
 mod common;
 
@@ -10,11 +10,12 @@ use common::control::{
     NOBODY, allow, answers, client_node, control_status, echo_for_ever, served, start_client,
     start_control,
 };
-use common::{XDP, child, hosts, open, port};
+use common::{XDP, child, hosts, open, pair, port};
 use rustix::event::epoll;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::{Priority, QueuingOptions};
 use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::sys::{allowed_cpus, pin_to_cpu};
 
 /// Epolls on the doorbell, where the limit of open files lets it have them.
 const WATCHES: usize = 15_000;
@@ -135,4 +136,51 @@ fn a_doorbell_that_is_watched_a_thousandfold_rings_seldom() {
         assert!(answers(&hosts, &node, 61));
     }
     assert_eq!(withheld(&hosts, 61), 0);
+}
+
+/// Waking another CPU of a virtual machine is dear each time, and nobody but the node pays for it.
+#[test]
+fn a_receiver_of_a_node_without_clients_is_woken_each_time() {
+    /// More than it takes until a client's doorbell is withheld there.
+    const ROUND_TRIPS: u32 = 10_000;
+    let Some(pair) = pair(XDP, XDP) else { return };
+    let cpus = allowed_cpus().unwrap();
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    // They sleep at once.
+    let options = QueuingOptions {
+        spin: Duration::ZERO,
+        ..QueuingOptions::default()
+    };
+    let mut asking = pair.on_a(|node| node.queuing_port(port(61), &options).unwrap());
+    let mut answering = pair.on_b(|node| node.queuing_port(port(62), &options).unwrap());
+    let to = asking.destination("peer", port(62)).unwrap();
+    let limit = Duration::from_secs(5);
+    let answers = std::thread::spawn(move || {
+        pin_to_cpu(first).unwrap();
+        let mut buffer = [0; 1484];
+        while let Some(message) = answering
+            .receive_until(tautline::now() + limit, &mut buffer)
+            .unwrap()
+        {
+            if message.length == 0 {
+                return;
+            }
+            let back = answering.reply_to(message.source).unwrap();
+            let answer = &buffer[..message.length];
+            answering.send(back, Priority::NORMAL, answer).unwrap();
+        }
+    });
+    pin_to_cpu(last).unwrap();
+    let mut buffer = [0; 1484];
+    for number in 0..ROUND_TRIPS {
+        let sent = number.to_le_bytes();
+        asking.send(to, Priority::NORMAL, &sent).unwrap();
+        let answer = asking
+            .receive_until(tautline::now() + limit, &mut buffer)
+            .unwrap();
+        let answer = answer.unwrap_or_else(|| panic!("round trip {number} has no answer"));
+        assert_eq!(buffer[..answer.length], sent);
+    }
+    asking.send(to, Priority::NORMAL, b"").unwrap();
+    answers.join().unwrap();
 }
