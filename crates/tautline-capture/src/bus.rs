@@ -156,11 +156,10 @@ impl BusTap {
     }
 
     fn ports_there(&self) -> Vec<PortName> {
-        let path = vbus::path(&self.bus);
-        let buses = vbus::buses(Some(&path)).unwrap_or_default();
-        let ports = buses.into_iter().filter(|bus| bus.path == path);
+        let there = vbus::bus(&vbus::path(&self.bus));
+        let ports = there.map_or_else(|_| Vec::new(), |bus| bus.ports);
         ports
-            .flat_map(|bus| bus.ports)
+            .into_iter()
             .filter(|port| self.only.is_none_or(|only| only == *port))
             .collect()
     }

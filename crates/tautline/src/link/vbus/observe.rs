@@ -126,8 +126,18 @@ pub fn path(bus: &str) -> PathBuf {
     path_of(bus)
 }
 
-/// State of one bus.
-fn bus(path: &Path) -> io::Result<Bus> {
+/// One bus, by its path. Who looks at it alone asks here: [`buses`] goes through those of the whole machine.
+///
+/// ```
+/// match tautline::vbus::bus(&tautline::vbus::path("cell")) {
+///     Ok(bus) => println!("{} ports", bus.ports.len()),
+///     Err(error) => println!("there is no such bus: {error}"),
+/// }
+/// ```
+///
+/// # Errors
+/// Those of reading its directory.
+pub fn bus(path: &Path) -> io::Result<Bus> {
     let directory = open_to_watch(path)?;
     let metadata = rustix::fs::fstat(&directory)?;
     let mut found = Bus {
