@@ -62,13 +62,8 @@ impl Service {
         let listener = {
             let _lock = directory.lock(LOCK_MAX)?;
             sweep(&directory);
-            let path = directory.reachable(name)?;
-            match connect(&path) {
-                Ok(_) => return Err(GuestError::Exists(name.to_owned())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => directory.remove(name)?,
-            }
-            UnixListener::bind(&path).map_err(&failed)?
+            free(&directory, name)?;
+            UnixListener::bind(directory.reachable(name)?).map_err(&failed)?
         };
         listener.set_nonblocking(true).map_err(&failed)?;
         let stop = Arc::new(Event::new().map_err(&failed)?);
@@ -96,6 +91,16 @@ impl Drop for Service {
             let _ = thread.join();
         }
         let _ = self.directory.remove(&self.name); // somebody has cleaned up already
+    }
+}
+
+/// Makes sure that a name can be had. The directory is locked.
+fn free(directory: &Directory, name: &str) -> Result<(), GuestError> {
+    match connect(&directory.reachable(name)?) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // One where too many wait is there as well.
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Ok(directory.remove(name)?),
+        _ => Err(GuestError::Exists(name.to_owned())),
     }
 }
 
@@ -355,6 +360,10 @@ mod tests {
         let path = directory.reachable("full").unwrap();
         let _waiting: Vec<UnixStream> = std::iter::from_fn(|| connect(&path).ok()).collect();
         assert!(is_silent(directory, "full"));
+        // Nor does anybody take its name.
+        let taken = free(directory, "full");
+        assert!(matches!(taken, Err(GuestError::Exists(name)) if name == "full"));
+        assert!(names(directory).contains(&"full".to_owned()));
     }
 
     #[test]
