@@ -15,20 +15,6 @@ use crate::path::nodes::NodePair;
 use crate::path::sides::{self, Sides};
 use crate::path::{BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, tcp, udp};
 
-/// Port numbers, one for each path, since paths share a node.
-const QUEUING: u16 = 1;
-const SAMPLING: u16 = 2;
-const PACKET: u16 = 3;
-const QUEUING_BLOCK: u16 = 4;
-const SAMPLING_BLOCK: u16 = 5;
-/// UDP and TCP ports, which may be open side by side.
-const UDP_SPIN: u16 = 7100;
-const UDP_BLOCK: u16 = 7101;
-const PLAIN_UDP: u16 = 7102;
-const PLAIN_UDP_BLOCK: u16 = 7103;
-const TCP_SPIN: u16 = 7200;
-const TCP_BLOCK: u16 = 7201;
-
 /// A path, by the name that `--paths` and result files use.
 #[derive(
     Clone,
@@ -115,6 +101,24 @@ impl Path {
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
             Path::Floor => "floor",
+        }
+    }
+
+    /// Number of its port: paths share a node, and sockets of the kernel are open side by side.
+    fn port(self) -> u16 {
+        match self {
+            Path::Queuing | Path::QueuingTc | Path::Xsk => 1,
+            Path::Sampling | Path::SamplingTc => 2,
+            Path::Packet => 3,
+            Path::QueuingBlock => 4,
+            Path::SamplingBlock => 5,
+            Path::UdpPoll => 7100,
+            Path::UdpBlock => 7101,
+            Path::UdpPort => 7102,
+            Path::UdpPortBlock => 7103,
+            Path::TcpPoll => 7200,
+            Path::TcpBlock => 7201,
+            Path::Floor => 0, // it has none
         }
     }
 
@@ -277,20 +281,14 @@ impl<'a> Opening<'a> {
                 bytes_max: largest,
             });
         }
-        let waiting = path.waiting();
+        let (number, waiting) = (path.port(), path.waiting());
         match path {
-            Path::UdpPoll => self.udp(UDP_SPIN, waiting),
-            Path::UdpBlock => self.udp(UDP_BLOCK, waiting),
-            Path::TcpPoll => self.tcp(TCP_SPIN, waiting),
-            Path::TcpBlock => self.tcp(TCP_BLOCK, waiting),
+            Path::UdpPoll | Path::UdpBlock => self.udp(number, waiting),
+            Path::TcpPoll | Path::TcpBlock => self.tcp(number, waiting),
             Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
                 let options = SamplingOptions {
                     spin: self.spin(waiting),
                     ..SamplingOptions::default()
-                };
-                let number = match waiting {
-                    Waiting::Spin => SAMPLING,
-                    Waiting::Block => SAMPLING_BLOCK,
                 };
                 let nodes = self.nodes(cable, mode)?;
                 let ends = nodes.sampling(number, &options)?;
@@ -298,29 +296,21 @@ impl<'a> Opening<'a> {
             }
             Path::Queuing | Path::QueuingTc | Path::QueuingBlock => {
                 let options = self.queuing_options(waiting);
-                let number = match waiting {
-                    Waiting::Spin => QUEUING,
-                    Waiting::Block => QUEUING_BLOCK,
-                };
                 queuing(self.nodes(cable, mode)?, number, waiting, &options)
             }
             Path::UdpPort | Path::UdpPortBlock => {
                 let options = self.queuing_options(waiting);
-                let number = match waiting {
-                    Waiting::Spin => PLAIN_UDP,
-                    Waiting::Block => PLAIN_UDP_BLOCK,
-                };
                 let nodes = self.nodes(cable, mode)?;
                 let ends = nodes.plain_udp(number, &options)?;
                 Ok(Ends::new(ends, describe("port of plain UDP", waiting, nodes)))
             }
             Path::Packet => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Packet, None)?;
-                queuing(&nodes, PACKET, waiting, &self.queuing_options(waiting))
+                queuing(&nodes, number, waiting, &self.queuing_options(waiting))
             }
             Path::Xsk => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Xsk, None)?;
-                queuing(&nodes, QUEUING, waiting, &self.queuing_options(waiting))
+                queuing(&nodes, number, waiting, &self.queuing_options(waiting))
             }
             Path::Floor => Ok(Ends::new(
                 floor::pair(self.hosts, cable)?,
