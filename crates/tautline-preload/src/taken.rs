@@ -186,13 +186,41 @@ impl Taken {
         if is_peek {
             return None;
         }
+        let result = self
+            .next(|bytes, arrived, _, options, network| with(bytes, arrived, options, network))?;
+        self.counts.received += 1;
+        Some(result)
+    }
+
+    /// Whether a datagram waits; it is kept for the next call. If none does, the doorbell is armed, once it has been
+    /// asked for.
+    pub(crate) fn has_waiting(&mut self) -> bool {
+        if self.waiting.is_some() {
+            return true;
+        }
+        self.waiting = self.next(|bytes, arrived, room, _, _| {
+            room[..arrived.length].copy_from_slice(bytes);
+            *arrived
+        });
+        self.seen += u64::from(self.waiting.is_some());
+        self.waiting.is_some()
+    }
+
+    /// The next datagram that the port has for this socket, with the room for one that waits. Reports that come before
+    /// it are noted.
+    #[inline]
+    fn next<R>(
+        &mut self,
+        with: impl FnOnce(&[u8], &Arrived, &mut [u8], &Options, &Network) -> R,
+    ) -> Option<R> {
         for _ in 0..LOOKS_MAX {
             let news = match self.port.receive_lent() {
                 Ok(Some(lent)) => {
                     let arrived = arrived(&lent);
                     if is_for(self.peer, &arrived) {
-                        self.counts.received += 1;
-                        return Some(with(lent.bytes(), &arrived, &self.options, &self.network));
+                        let (room, options) = (&mut self.waiting_bytes, &self.options);
+                        let bytes = lent.bytes();
+                        return Some(with(bytes, &arrived, room, options, &self.network));
                     }
                     continue;
                 }
@@ -202,32 +230,6 @@ impl Taken {
             self.note(news);
         }
         None
-    }
-
-    /// Whether a datagram waits; it is kept for the next call. If none does, the doorbell is armed, once it has been
-    /// asked for.
-    pub(crate) fn has_waiting(&mut self) -> bool {
-        if self.waiting.is_some() {
-            return true;
-        }
-        for _ in 0..LOOKS_MAX {
-            let news = match self.port.receive_lent() {
-                Ok(Some(lent)) => {
-                    let arrived = arrived(&lent);
-                    if is_for(self.peer, &arrived) {
-                        self.waiting_bytes[..arrived.length].copy_from_slice(lent.bytes());
-                        self.waiting = Some(arrived);
-                        self.seen += 1;
-                        return true;
-                    }
-                    continue;
-                }
-                Err(ReceiveError::Undelivered(news)) => news,
-                _ => return false,
-            };
-            self.note(news);
-        }
-        false
     }
 
     /// Bytes of the datagram that waits.
