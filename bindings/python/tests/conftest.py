@@ -178,7 +178,7 @@ class OnHost:
         return opened
 
     def close_ports(self) -> None:
-        """Closes its ports: the traceback of an exception that was expected may keep them for longer than their test."""
+        """Closes its ports: the traceback of an exception that was expected may keep them longer than their test."""
         for port in self.ports:
             port.close()
         self.ports.clear()

@@ -70,7 +70,7 @@ class UndeliveredError(ReceiveError):
 
 
 class ClosedError(Error):
-    """A port or node is closed, a message was given back, or they belong to the process that this one was forked from."""
+    """A port or node is closed, a message was given back, or they belong to the process this one was forked from."""
 
 
 class BusyError(Error):
