@@ -69,10 +69,14 @@ struct tl_header {
 #define TL_RING_SHARE 50ULL
 #define TL_RING_DEBT_NS_MAX 1000000000ULL
 
-/* Debt of a port's doorbell. The port's process cannot write it. */
+/* Debt of a port's doorbell, and the timer that rings when the debt allows it again. The port's process cannot
+ * write it.
+ */
 struct tl_ring_debt {
 	__u64 until_ns;
-	__u64 withheld;
+	__u64 withheld; /* rings that came late */
+	__u64 late_ns;  /* time for which the timer is set, or was set last */
+	struct bpf_timer late;
 };
 
 /* Fragments of plain UDP. Time that a datagram may take from its first fragment to its last; the reader's
@@ -215,6 +219,10 @@ struct tl_config {
 	/* 1: a control process's, which its successor may take over, and whose clients' doorbells may be withheld. */
 	__u32 shared;
 	__be32 broadcast;
+	/* 1: programs may have timers. The verifier of a PREEMPT_RT kernel refuses them; there the demux does not see
+	 * what a doorbell costs either, because a thread of the kernel's rings it.
+	 */
+	__u32 timers;
 };
 
 /* Permit of one tap of a control process, in the place of its port (bpf/send.bpf.c). All zero: nothing may be sent.

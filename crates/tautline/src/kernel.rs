@@ -43,9 +43,16 @@ impl Feature {
 const PACKET: &str = "link `packet`";
 const TCX: &str = "BPF links at traffic control (tcx)";
 
+/// Whether this is a PREEMPT_RT kernel. Its verifier refuses programs with timers.
+#[must_use]
+pub fn is_preempt_rt() -> bool {
+    let name = rustix::system::uname();
+    name.version().to_string_lossy().contains("PREEMPT_RT")
+}
+
 /// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
 /// the release that has all.
-pub const FEATURES: [Feature; 13] = [
+pub const FEATURES: [Feature; 14] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
@@ -59,6 +66,13 @@ pub const FEATURES: [Feature; 13] = [
         used_by: "link `xdp` in native mode",
         instead: PACKET,
         probe: || tried(bpf::load_trivial(bpf::Trivial::Frags)),
+    },
+    Feature {
+        name: "BPF timers",
+        since: "5.15",
+        used_by: "link `xdp`: waking a client late whose doorbell is dear; not on PREEMPT_RT kernels",
+        instead: PACKET,
+        probe: || helper(BpfHelper::BPF_FUNC_timer_init),
     },
     Feature {
         name: "atomic operations that return a value",

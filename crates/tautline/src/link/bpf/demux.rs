@@ -42,7 +42,7 @@ const DEMUX_TC: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/d
 const PORT_MAP_FLAGS: u32 = 1 << 10 | bpf::INNER_MAP;
 
 /// `struct tl_ring_debt` of `bpf/tautline.h`, and where in it the count is.
-const RING_DEBT_BYTES: usize = 16;
+const RING_DEBT_BYTES: usize = 40;
 const WITHHELD: usize = 8;
 
 /// Name of the map of neighbours.
@@ -64,14 +64,15 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// `struct tl_config` of `bpf/tautline.h`.
-    fn config_bytes(&self) -> [u8; 20] {
+    fn config_bytes(&self) -> [u8; 24] {
         let ip = self.ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let mut config = [0; 20];
+        let mut config = [0; 24];
         config[..6].copy_from_slice(&self.interface.mac.0);
         config[6..8].copy_from_slice(&self.ethertype.to_be_bytes());
         config[8..12].copy_from_slice(&ip.octets());
         config[12..16].copy_from_slice(&u32::from(self.shared).to_ne_bytes());
-        config[16..].copy_from_slice(&self.interface.broadcast(ip).octets());
+        config[16..20].copy_from_slice(&self.interface.broadcast(ip).octets());
+        config[20..].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
         config
     }
 
@@ -260,7 +261,9 @@ impl Demux {
     /// Frames in this place for which the doorbell was not rung, because ringing it costs too much.
     pub(crate) fn rings_withheld(&self, place: u32) -> u64 {
         let debt = bpf::lookup(self.maps.ring_debts.as_fd(), place).unwrap_or_default();
-        let count = debt.get(WITHHELD..).and_then(|bytes| bytes.try_into().ok());
+        let count = debt
+            .get(WITHHELD..WITHHELD + 8)
+            .and_then(|bytes| bytes.try_into().ok());
         count.map_or(0, u64::from_ne_bytes)
     }
 
