@@ -101,6 +101,9 @@ stage_docs() {
 # documentation: everything that `cargo test` finds. --show-output makes the tests' own
 # SKIPPED lines visible.
 stage_tests() {
+    local host
+    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+    export "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/test-runner.sh"
     cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$logs/tests.first" || repeat_failed
 }
 

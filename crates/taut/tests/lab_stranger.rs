@@ -27,6 +27,15 @@ struct Scene {
     own: TemporaryDirectory,
 }
 
+impl Drop for Scene {
+    /// With all that other users made there, which a [`TemporaryDirectory`] leaves alone.
+    fn drop(&mut self) {
+        for directory in [&self.public, &self.own] {
+            let _ = fs::remove_dir_all(directory.path()); // the rest of a failed test is in nobody's way
+        }
+    }
+}
+
 impl Scene {
     fn of(owner: u32) -> Option<Scene> {
         if !rustix::process::geteuid().is_root() {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
-use common::{Running, Scratch, skipped_without_privilege, skipped_without_tools};
+use common::{Running, build_directory, skipped_without_privilege, skipped_without_tools};
 
 /// Far longer than anything takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,8 +26,8 @@ const INTERFACE: &str = "tautmcu";
 
 /// Builds an example of `bindings/mcu`; where it is.
 fn example(name: &str) -> PathBuf {
-    static BUILD: OnceLock<Scratch> = OnceLock::new();
-    let build = &BUILD.get_or_init(|| Scratch::new("mcu-examples")).0;
+    static BUILD: OnceLock<PathBuf> = OnceLock::new();
+    let build = BUILD.get_or_init(|| build_directory("mcu-examples"));
     let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/mcu");
     let program = build.join(name);
     let mut command = Command::new("make");

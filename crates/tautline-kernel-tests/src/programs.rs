@@ -139,6 +139,8 @@ fn cargo(
             target.to_uppercase().replace('-', "_")
         );
         // musl's start files and libc come with the Rust target, and rust-lld with the toolchain.
+        // It wraps functions of glibc, and has a test program of the same name as one of these.
+        command.args(["--exclude", "tautline-preload"]);
         command.args(["--target", target]).env(
             variable,
             "-C linker=rust-lld -C target-feature=+crt-static -C strip=debuginfo",

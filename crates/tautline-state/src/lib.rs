@@ -12,8 +12,8 @@
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
-//! * [`policy`] and [`memory`]: scheduling of threads, and locked memory; [`namespace_cookie`]: network namespaces by
-//!   number.
+//! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
+//!   [`namespace_cookie`]: network namespaces by number.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
@@ -30,6 +30,7 @@ mod namespace;
 pub mod netlink;
 pub mod network;
 pub mod policy;
+pub mod privilege;
 pub mod process;
 mod runtime;
 pub mod setting;

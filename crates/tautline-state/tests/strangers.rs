@@ -2,6 +2,7 @@
 //! tests run as root and are skipped without it.
 
 use std::io::ErrorKind;
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -25,8 +26,25 @@ fn as_stranger(line: &str, directory: &Path) {
     assert!(status.success(), "{line}");
 }
 
-/// A directory where everybody may write, as `/tmp` is.
-fn public(sticky: bool) -> Option<TemporaryDirectory> {
+/// A directory where everybody may write, as `/tmp` is. Dropped, it goes with all that strangers made in it, which a
+/// [`TemporaryDirectory`] leaves alone.
+struct Public(TemporaryDirectory);
+
+impl Deref for Public {
+    type Target = TemporaryDirectory;
+
+    fn deref(&self) -> &TemporaryDirectory {
+        &self.0
+    }
+}
+
+impl Drop for Public {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.path()); // the rest of a failed test is in nobody's way
+    }
+}
+
+fn public(sticky: bool) -> Option<Public> {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: needs root, to be two users");
         return None;
@@ -34,10 +52,10 @@ fn public(sticky: bool) -> Option<TemporaryDirectory> {
     let made = TemporaryDirectory::make("taut-strangers").unwrap();
     let mode = if sticky { 0o1777 } else { 0o777 };
     made.directory().set_access(mode, None).unwrap();
-    Some(made)
+    Some(Public(made))
 }
 
-fn below(made: &TemporaryDirectory, name: &str) -> std::path::PathBuf {
+fn below(made: &Public, name: &str) -> std::path::PathBuf {
     made.path().join(name)
 }
 

@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
+use std::process::{self, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -28,8 +28,11 @@ pub mod cell;
 mod hardware;
 mod switch_port;
 mod third;
+mod tool;
 
 pub use third::ThirdHost;
+
+use tool::{ip, ip_batch, run};
 
 /// Where `ip netns` keeps its namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -298,7 +301,6 @@ impl Hosts {
         partial.keep();
         for host in Host::BOTH {
             hosts.inside(host, disable_ipv6)??;
-            ip(&["-n", hosts.name(host), "link", "set", "lo", "up"])?;
         }
         Ok(hosts)
     }
@@ -394,38 +396,35 @@ impl Hosts {
 
     fn lay(&self, cable: usize) -> Result<(), HostsError> {
         let [a, b] = Host::BOTH.map(|host| self.end(host, cable));
-        let (interface, mac_a, mac_b) = (a.interface(), a.mac_text(), b.mac_text());
-        let queues = self.queue_count.to_string();
-        #[rustfmt::skip]
-        ip(&[
-            "-n", self.name(Host::A), "link", "add", &interface, "mtu", "1500", "address", &mac_a,
-            "numtxqueues", &queues, "numrxqueues", &queues, "type", "veth",
-            "peer", "name", &interface, "mtu", "1500", "address", &mac_b,
-            "numtxqueues", &queues, "numrxqueues", &queues, "netns", self.name(Host::B),
-        ])?;
-        for end in [a, b] {
-            self.configure(end)?;
-        }
-        Ok(())
+        let (interface, queues) = (a.interface(), self.queue_count);
+        let end = |end: CableEnd| {
+            let mac = end.mac_text();
+            format!("mtu 1500 address {mac} numtxqueues {queues} numrxqueues {queues}")
+        };
+        let (first, second, other) = (end(a), end(b), self.name(Host::B));
+        let cable = format!(
+            "link add {interface} {first} type veth peer name {interface} {second} netns {other}"
+        );
+        self.configure(a, &[cable])?;
+        self.configure(b, &[])
     }
 
-    fn configure(&self, end: CableEnd) -> Result<(), HostsError> {
-        let name = self.name(end.host);
+    /// Sets an end up, after `first`.
+    fn configure(&self, end: CableEnd, first: &[String]) -> Result<(), HostsError> {
         let interface = end.interface();
-        let address = format!("{}/24", end.address());
-        ip(&["-n", name, "address", "add", &address, "dev", &interface])?;
-        ip(&["-n", name, "link", "set", &interface, "up"])?;
-        // A permanent neighbour keeps address resolution out of what is measured.
         let peer = CableEnd {
             host: end.host.peer(),
             ..end
         };
-        let (peer_address, peer_mac) = (peer.address().to_string(), peer.mac_text());
-        #[rustfmt::skip]
-        ip(&[
-            "-n", name, "neighbour", "replace", &peer_address, "lladdr", &peer_mac,
-            "nud", "permanent", "dev", &interface,
-        ])?;
+        let (own, other, mac) = (end.address(), peer.address(), peer.mac_text());
+        let last = [
+            "link set lo up".to_owned(),
+            format!("address add {own}/24 dev {interface}"),
+            format!("link set {interface} up"),
+            // A permanent neighbour keeps address resolution out of what is measured.
+            format!("neighbour replace {other} lladdr {mac} nud permanent dev {interface}"),
+        ];
+        ip_batch(self.name(end.host), &[first, &last].concat())?;
         self.offload(end, self.offloads)
     }
 
@@ -556,11 +555,9 @@ fn remove(name: &str) {
     if !path_of(name).exists() {
         return;
     }
-    for cable in 0..CABLE_COUNT_MAX {
-        if ip(&["-n", name, "link", "delete", &format!("taut{cable}")]).is_err() {
-            break;
-        }
-    }
+    let cables = (0..CABLE_COUNT_MAX).map(|cable| format!("link delete taut{cable}"));
+    // Most of them are not there.
+    let _ = ip_batch(name, &cables.collect::<Vec<_>>());
     let _ = ip(&["netns", "delete", name]);
 }
 
@@ -580,46 +577,6 @@ fn disable_ipv6() -> Result<(), HostsError> {
         }
     }
     Ok(())
-}
-
-fn ip(arguments: &[&str]) -> Result<String, HostsError> {
-    let mut command = Command::new("ip");
-    run(child::tie(&mut command, None).args(arguments))
-}
-
-/// Runs a tool to its end and returns its standard output.
-fn run(command: &mut Command) -> Result<String, HostsError> {
-    let tool = command.get_program().to_string_lossy().into_owned();
-    let line = [tool.clone()]
-        .into_iter()
-        .chain(
-            command
-                .get_args()
-                .map(|arg| arg.to_string_lossy().into_owned()),
-        )
-        .collect::<Vec<_>>()
-        .join(" ");
-    let output = command
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => HostsError::ToolMissing { tool },
-            _ => HostsError::io(format!("run `{line}`"))(error),
-        })?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(HostsError::Tool {
-            command: line,
-            stderr: if stderr.is_empty() {
-                output.status.to_string()
-            } else {
-                stderr
-            },
-        })
-    }
 }
 
 #[cfg(test)]
@@ -681,22 +638,5 @@ mod tests {
                 matches!(Hosts::create(&options), Err(HostsError::CableCount { asked: found }) if found == asked)
             );
         }
-    }
-
-    #[test]
-    fn a_failing_tool_is_quoted() {
-        match run(Command::new("sh").args(["-c", "echo broken >&2; exit 3"])) {
-            Err(HostsError::Tool { command, stderr }) => {
-                assert!(command.starts_with("sh -c"));
-                assert_eq!(stderr, "broken");
-            }
-            other => panic!("{other:?}"),
-        }
-        let missing = run(&mut Command::new("no-such-tool-anywhere")).unwrap_err();
-        assert!(
-            missing
-                .remedy()
-                .contains("apt-get install no-such-tool-anywhere")
-        );
     }
 }

@@ -51,6 +51,14 @@ impl Drop for Scratch {
     }
 }
 
+/// An empty directory among cargo's, for programs that one run of a test's program builds once.
+pub(crate) fn build_directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path); // of an earlier run
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
 /// A command that runs beside, killed when dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,

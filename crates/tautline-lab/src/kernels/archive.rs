@@ -89,7 +89,7 @@ fn unpack_image(package: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
         let _ = fs::remove_dir_all(&partial); // the error in hand is the one that matters
         return Err(error);
     }
-    fs::rename(&partial, &directory).map_err(KernelsError::file(&directory))?;
+    take_name(&partial, &directory)?;
     image_below(&directory).ok_or(KernelsError::NoKernelInPackage {
         package: package.to_owned(),
     })
@@ -102,6 +102,15 @@ pub(super) fn partial(whole: &Path) -> Result<PathBuf, KernelsError> {
     let partial = PathBuf::from(name);
     fs::create_dir_all(&partial).map_err(KernelsError::file(&partial))?;
     Ok(partial)
+}
+
+/// Gives a partial directory its name, unless a run beside this one was faster: then the directory is that run's.
+pub(super) fn take_name(partial: &Path, whole: &Path) -> Result<(), KernelsError> {
+    match fs::rename(partial, whole) {
+        Err(_) if whole.is_dir() => fs::remove_dir_all(partial),
+        renamed => renamed,
+    }
+    .map_err(KernelsError::file(whole))
 }
 
 /// Unpacks those files of a package that match one of the patterns of tar, or all if there is no pattern. None that
@@ -540,6 +549,22 @@ fn tail(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_runs_that_unpack_at_once_one_gives_way() {
+        let home = std::env::temp_dir().join(format!("taut-unpack-{}", std::process::id()));
+        let whole = home.join("kernel");
+        for run in ["first", "second"] {
+            let partial = home.join(run);
+            fs::create_dir_all(&partial).unwrap();
+            fs::write(partial.join("by"), run).unwrap();
+            take_name(&partial, &whole).unwrap();
+            assert!(!partial.exists());
+        }
+        assert_eq!(fs::read_to_string(whole.join("by")).unwrap(), "first");
+        assert!(take_name(&home.join("none"), &home.join("other")).is_err());
+        fs::remove_dir_all(&home).unwrap();
+    }
 
     #[test]
     fn the_image_is_found_in_both_places() {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::archive::{partial, run, unpack};
+use super::archive::{partial, run, take_name, unpack};
 use super::{KernelsError, archive};
 
 /// File with the modules' names in the order of their loading, one a line.
@@ -30,8 +30,7 @@ pub fn modules(
         .join(format!("{stem}.modules-{:02x}{:02x}", hash[0], hash[1]));
     if !directory.join(ORDER).exists() {
         let partial = partial(&directory)?;
-        let filled = fill(packages, names, &partial)
-            .and_then(|()| fs::rename(&partial, &directory).map_err(KernelsError::file(&partial)));
+        let filled = fill(packages, names, &partial).and_then(|()| take_name(&partial, &directory));
         if let Err(error) = filled {
             let _ = fs::remove_dir_all(&partial); // the error in hand is the one that matters
             return Err(error);

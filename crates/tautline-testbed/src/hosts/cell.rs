@@ -16,7 +16,8 @@ use std::{process, thread};
 use super::switch_port::SwitchPort;
 pub use super::switch_port::{Kind, KindCounts, PortCounts};
 use super::{
-    HostsError, add_namespace, clear_stale, disable_ipv6, ip, may_create, remove, run, text_of,
+    HostsError, add_namespace, clear_stale, disable_ipv6, ip_batch, may_create, remove, run,
+    text_of,
 };
 use crate::child;
 use crate::interrupt::{self, CleanUp};
@@ -193,36 +194,38 @@ impl Cell {
     fn connect(&self) -> Result<(), HostsError> {
         let switch = &self.names[self.switch()];
         self.inside(self.switch(), disable_ipv6)??;
-        ip(&["-n", switch, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", switch, "link", "set", "br0", "up"])?;
+        let bridge = ["link add br0 type bridge", "link set br0 up"].map(str::to_owned);
+        ip_batch(switch, &bridge)?;
         for node in 0..=self.receiver() {
-            let name = &self.names[node];
             self.inside(node, disable_ipv6)??;
             let (port, mac) = (format!("p{node}"), text_of(self.mac(node)));
-            let address = format!("{}/24", self.address(node));
-            #[rustfmt::skip]
-            ip(&[
-                "-n", name, "link", "add", INTERFACE, "address", &mac, "type", "veth",
-                "peer", "name", &port, "netns", switch,
-            ])?;
-            ip(&["-n", switch, "link", "set", &port, "master", "br0", "up"])?;
-            ip(&["-n", name, "address", "add", &address, "dev", INTERFACE])?;
+            let cable = format!(
+                "link add {INTERFACE} address {mac} type veth peer name {port} netns {switch}"
+            );
+            ip_batch(&self.names[node], &[cable])?;
+            ip_batch(switch, &[format!("link set {port} master br0 up")])?;
             // Segments of TCP are cut where they leave a node, as by a network card.
             self.run(node, "ethtool", &["-K", INTERFACE, "tso", "off"])?;
-            ip(&["-n", name, "link", "set", "lo", "up"])?;
-            ip(&["-n", name, "link", "set", INTERFACE, "up"])?;
-        }
-        for node in 0..=self.receiver() {
-            for peer in (0..=self.receiver()).filter(|peer| *peer != node) {
-                let (address, mac) = (self.address(peer).to_string(), text_of(self.mac(peer)));
-                #[rustfmt::skip]
-                ip(&[
-                    "-n", &self.names[node], "neighbour", "replace", &address, "lladdr", &mac,
-                    "dev", INTERFACE, "nud", "permanent",
-                ])?;
-            }
+            self.set_up(node)?;
         }
         Ok(())
+    }
+
+    /// Brings a node's interface up, with its address and its permanent neighbours.
+    fn set_up(&self, node: usize) -> Result<(), HostsError> {
+        let address = self.address(node);
+        let mut lines = vec![
+            "link set lo up".to_owned(),
+            format!("address add {address}/24 dev {INTERFACE}"),
+            format!("link set {INTERFACE} up"),
+        ];
+        for peer in (0..=self.receiver()).filter(|peer| *peer != node) {
+            let (address, mac) = (self.address(peer), text_of(self.mac(peer)));
+            lines.push(format!(
+                "neighbour replace {address} lladdr {mac} dev {INTERFACE} nud permanent"
+            ));
+        }
+        ip_batch(&self.names[node], &lines)
     }
 
     /// Gives the port towards the receiver its rate and queue.

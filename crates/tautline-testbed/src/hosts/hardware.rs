@@ -64,7 +64,7 @@ impl Hosts {
             interface.lend(hosts.name(host), hosts.end(host, 0))?;
         }
         for host in Host::BOTH {
-            hosts.configure(hosts.end(host, 0))?;
+            hosts.configure(hosts.end(host, 0), &[])?;
         }
         hosts.wait_until_up()?;
         Ok(hosts)

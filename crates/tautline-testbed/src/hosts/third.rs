@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 
-use super::{CableEnd, Host, Hosts, HostsError, add_namespace, disable_ipv6, ip, remove};
+use super::{CableEnd, Host, Hosts, HostsError, add_namespace, disable_ipv6, ip, ip_batch, remove};
 use crate::child;
 use crate::interrupt::CleanUp;
 
@@ -44,17 +44,11 @@ impl Hosts {
             "-n", first, "link", "add", "link", &interface, "name", &interface, "address", &mac,
             "mtu", "1500", "netns", &third.name, "type", "macvlan", "mode", "private",
         ])?;
-        let address = format!("{}/24", third.address());
-        ip(&[
-            "-n",
-            &third.name,
-            "address",
-            "add",
-            &address,
-            "dev",
-            &interface,
-        ])?;
-        ip(&["-n", &third.name, "link", "set", &interface, "up"])?;
+        let set_up = [
+            format!("address add {}/24 dev {interface}", third.address()),
+            format!("link set {interface} up"),
+        ];
+        ip_batch(&third.name, &set_up)?;
         Ok(third)
     }
 }

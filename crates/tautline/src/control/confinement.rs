@@ -15,11 +15,12 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetStatus,
 };
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::CapabilitySet;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
+use tautline_state::privilege::keep_capabilities;
 
 use super::server::Server;
 
@@ -232,8 +233,8 @@ impl Server {
         // The last step takes away the calls of the others.
         parts.push(("files", self.confine_files(restores_settings)));
         let keep = kept(restores_settings);
-        let here = give_up_capabilities(keep);
-        let there = self.taps_thread(move || give_up_capabilities(keep));
+        let here = keep_capabilities(keep);
+        let there = self.taps_thread(move || keep_capabilities(keep));
         let result = here.and(there).map_err(|error| error.to_string());
         parts.push(("capabilities", result.map(|()| names)));
         parts.push(("system calls", confine_calls(restores_settings)));
@@ -272,22 +273,6 @@ fn kept_names(restores_settings: bool) -> String {
     let names = NAMES.iter().filter(|(one, _)| kept.contains(*one));
     let names: Vec<&str> = names.map(|(_, name)| *name).collect();
     format!("capabilities {}", names.join(", "))
-}
-
-/// Of the calling thread: of its capabilities, those that are to be kept.
-fn give_up_capabilities(keep: CapabilitySet) -> io::Result<()> {
-    // Without CAP_SETPCAP the bounding set stays, of which a process that executes nothing gets nothing.
-    for one in CapabilitySet::all().difference(keep).iter() {
-        let _stays = rustix::thread::remove_capability_from_bounding_set(one);
-    }
-    let _none = rustix::thread::clear_ambient_capability_set();
-    let held = rustix::thread::capabilities(None)?;
-    let left = CapabilitySets {
-        effective: held.effective & keep,
-        permitted: held.permitted & keep,
-        inheritable: CapabilitySet::empty(),
-    };
-    Ok(rustix::thread::set_capabilities(None, left)?)
 }
 
 /// Files and directories that stay within reach: claims and sockets, names of processes, taps.
