@@ -104,7 +104,7 @@ partition-thousand: ## long, root: a partition made and removed PARTITION_ROUNDS
 	@scripts/setup.sh --for build
 	TAUTLINE_PARTITION_ROUNDS=$(PARTITION_ROUNDS) cargo test --locked -p tautline-partition --test rounds -- --show-output
 
-guest-kills: ## long: a guest killed and restarted GUEST_KILLS (10,000) times at random points; no message torn
+guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUEST_KILLS (10,000) times each; none torn
 	@scripts/setup.sh --for test
 	TAUTLINE_GUEST_KILLS=$(GUEST_KILLS) cargo test --locked -p taut --test guest guests_are_killed -- --show-output
 

@@ -14,7 +14,11 @@
 
 /* Interrupt of the doorbell, and of the timer that tlg_wait uses, as the interrupt controller numbers them. */
 #define TLG_DOORBELL_IRQ 80
+#ifdef __x86_64__
+#define TLG_TIMER_IRQ 81
+#else
 #define TLG_TIMER_IRQ 27
+#endif
 
 /* The program. */
 void guest_main(void);

@@ -4,7 +4,7 @@
  * 0x40000000, a serial line, and on the PCI bus the window (ivshmem) and a device by which a guest says that it has
  * failed (pvpanic).
  */
-#include "tautline_guest.h"
+#include "kit.h"
 
 #define UART 0x09000000UL
 #define GIC_DISTRIBUTOR 0x08000000UL
@@ -25,37 +25,6 @@
 #define REGISTER8(address) (*(volatile uint8_t *)(uintptr_t)(address))
 
 void tlg_start(void);
-void tlg_faulted(uint64_t cause, uint64_t address, uint64_t data);
-
-/* The compiler makes calls of these. */
-void *memcpy(void *to, const void *from, size_t bytes)
-{
-	uint8_t *out = to;
-	const uint8_t *in = from;
-
-	while (bytes >= 8 && (((uintptr_t)out | (uintptr_t)in) & 7) == 0) {
-		*(uint64_t *)out = *(const uint64_t *)in;
-		out += 8;
-		in += 8;
-		bytes -= 8;
-	}
-	while (bytes-- > 0) {
-		*out++ = *in++;
-		__asm volatile("" ::: "memory"); /* or the loop becomes a call of itself */
-	}
-	return to;
-}
-
-void *memset(void *to, int value, size_t bytes)
-{
-	uint8_t *out = to;
-
-	while (bytes-- > 0) {
-		*out++ = (uint8_t)value;
-		__asm volatile("" ::: "memory");
-	}
-	return to;
-}
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
@@ -98,25 +67,7 @@ void tlg_print(const char *text)
 		REGISTER(UART) = (uint8_t)*text++;
 }
 
-static void print_number(uint64_t number, uint64_t base)
-{
-	char digits[24];
-	uint32_t at = sizeof(digits) - 1;
-
-	digits[at] = 0;
-	do {
-		digits[--at] = "0123456789abcdef"[number % base];
-		number /= base;
-	} while (number != 0);
-	tlg_print(digits + at);
-}
-
-void tlg_print_number(uint64_t number)
-{
-	print_number(number, 10);
-}
-
-static uint64_t counter(void)
+uint64_t tlg_ticks(void)
 {
 	uint64_t value;
 
@@ -124,20 +75,12 @@ static uint64_t counter(void)
 	return value;
 }
 
-static uint64_t counter_hz(void)
+uint64_t tlg_ticks_per_second(void)
 {
 	uint64_t value;
 
 	__asm("mrs %0, cntfrq_el0" : "=r"(value));
 	return value;
-}
-
-uint64_t tlg_now_ns(void)
-{
-	uint64_t ticks = counter();
-	uint64_t hz = counter_hz();
-
-	return ticks / hz * 1000000000 + ticks % hz * 1000000000 / hz;
 }
 
 /* ---- Interrupts -------------------------------------------------------------------------------------------------- */
@@ -151,8 +94,7 @@ static void enable_interrupt(uint32_t number)
 
 void tlg_wait(uint64_t until_ns)
 {
-	uint64_t hz = counter_hz();
-	uint64_t until = until_ns / 1000000000 * hz + until_ns % 1000000000 * hz / 1000000000;
+	uint64_t until = tlg_ticks_at(until_ns);
 	uint32_t number;
 
 	__asm volatile("msr cntv_cval_el0, %0\n\tmsr cntv_ctl_el0, %1\n\tisb" : : "r"(until), "r"(1UL));
@@ -244,9 +186,7 @@ void tlg_fail(const char *why)
 {
 	uint64_t device = find_device(PCI_PANIC);
 
-	tlg_print("guest: ");
-	tlg_print(why);
-	tlg_print("\n");
+	tlg_print_failure(why);
 	if (device != 0) {
 		REGISTER(device + 0x10) = PANIC_REGISTER;
 		REGISTER(device + 0x04) |= 2;
@@ -255,18 +195,6 @@ void tlg_fail(const char *why)
 			__asm volatile("wfi");
 	}
 	tlg_off();
-}
-
-void tlg_faulted(uint64_t cause, uint64_t address, uint64_t data)
-{
-	tlg_print("guest: fault ");
-	print_number(cause, 16);
-	tlg_print(" at ");
-	print_number(address, 16);
-	tlg_print(", data ");
-	print_number(data, 16);
-	tlg_print("\n");
-	tlg_fail("fault");
 }
 
 void tlg_start(void)

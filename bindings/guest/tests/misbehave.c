@@ -31,6 +31,15 @@ static void scribble(struct tlw_window *window, uint64_t bytes, uint32_t words)
 	}
 }
 
+#ifdef __x86_64__
+static void no_handlers(void)
+{
+	static const uint8_t empty[10];
+
+	__asm volatile("lidt %0" : : "m"(empty));
+}
+#endif
+
 static void answer(struct tlw_port *port, struct tlw_address to)
 {
 	tlw_send(port, to, 7, "done", 4, 0);
@@ -94,6 +103,27 @@ void guest_main(void)
 			while (!tlw_is_open(&port))
 				;
 			break;
+		case 'c': /* a console that nobody reads so fast */
+			for (i = 0; i < 3000; i++)
+				tlg_print("the guest says this again and again\n");
+			break;
+#ifdef __x86_64__
+		case 'w': /* writes to Linux's half */
+			*(volatile uint32_t *)(uintptr_t)window.linux_side = 1;
+			break;
+		case 'n': /* reads where nothing is */
+			*(volatile uint32_t *)0xe0000000;
+			break;
+		case 't': /* faults without a handler */
+			no_handlers();
+			*(volatile uint32_t *)0xffff000000000000 = 1;
+			break;
+		case 'p': /* ports where nothing is */
+			for (i = 0; i < 0x10000; i++)
+				if (i != 0x700 && i != 0x701)
+					__asm volatile("inb %w1, %%al\n\toutb %%al, %w1" : : "a"(0), "d"(i));
+			break;
+#endif
 		default:
 			break;
 		}

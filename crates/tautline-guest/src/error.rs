@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tautline::{OpenError, PortError};
+use tautline_kvm::KvmError;
 use tautline_partition::PartitionError;
 use tautline_state::StateError;
 
@@ -37,9 +38,17 @@ pub enum GuestError {
         /// The program.
         program: &'static str,
     },
-    /// QEMU did not start the guest.
-    #[error("QEMU did not start the guest: {0}")]
-    Qemu(String),
+    /// KVM cannot be used.
+    #[error("{0}")]
+    Kvm(#[from] KvmError),
+    /// A monitor did not start the guest.
+    #[error("{monitor} did not start the guest: {why}")]
+    NotStarted {
+        /// The monitor.
+        monitor: &'static str,
+        /// Cause, in its words.
+        why: String,
+    },
     /// The node of the guest could not be opened.
     #[error("the guest's node: {0}")]
     Node(#[from] OpenError),
@@ -91,10 +100,14 @@ impl GuestError {
             GuestError::File { .. } => "docs/guest.md lists every key with its limits",
             GuestError::Setting(_) => "docs/guest.md names the limits",
             GuestError::Image { .. } => {
-                "build an ELF file for aarch64, linked into the guest's memory (bindings/guest), or give more --ram"
+                "build an ELF file for aarch64 or x86-64, linked into the guest's memory (bindings/guest), or give more --ram"
             }
             GuestError::NoQemu { .. } => "install it (Debian: apt install qemu-system-arm)",
-            GuestError::Qemu(_) => {
+            GuestError::Kvm(error) => error.remedy(),
+            GuestError::NotStarted { monitor: "KVM", .. } => {
+                "give the guest less memory (--ram), and look at the kernel's log (dmesg)"
+            }
+            GuestError::NotStarted { .. } => {
                 "run the QEMU that is installed with --version; guests need 7.0 or later"
             }
             GuestError::Node(error) => error.remedy(),

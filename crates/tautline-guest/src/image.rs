@@ -7,9 +7,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use object::LittleEndian as LE;
-use object::elf::{EM_AARCH64, ET_EXEC, FileHeader64, PT_LOAD};
+use object::elf::{EM_AARCH64, EM_X86_64, ET_EXEC, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use rustix::fs::{Mode, OFlags, SealFlags};
+use tautline_kvm::packet::{SEGMENTS_MAX, Segment};
 
 use crate::error::GuestError;
 
@@ -20,34 +21,44 @@ const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// Where an ELF file says how wide its words are.
 const CLASS_BYTE: usize = 4;
 
+/// Address at which an image that is no ELF file is loaded and started, on aarch64.
+const FLAT_START: u64 = 0x4008_0000;
+
 /// Processor of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Architecture {
     /// 64-bit ARM.
     Aarch64,
+    /// 64-bit x86.
+    X86_64,
 }
 
 impl Architecture {
+    const ALL: [Architecture; 2] = [Architecture::Aarch64, Architecture::X86_64];
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Aarch64 => "aarch64",
+            Architecture::X86_64 => "x86-64",
         }
     }
 
-    /// Address at which its memory begins.
-    pub(crate) fn ram_start(self) -> u64 {
+    /// Its number in ELF files.
+    fn machine(self) -> u16 {
         match self {
-            Architecture::Aarch64 => 0x4000_0000,
+            Architecture::Aarch64 => EM_AARCH64,
+            Architecture::X86_64 => EM_X86_64,
         }
     }
 
-    /// Address at which an image that is no ELF file is loaded and started.
-    pub(crate) fn flat_start(self) -> u64 {
+    /// Addresses that an image can have in so much memory.
+    fn memory(self, ram_bytes: u64) -> Range<u64> {
         match self {
-            Architecture::Aarch64 => 0x4008_0000,
+            Architecture::Aarch64 => 0x4000_0000..0x4000_0000 + ram_bytes,
+            Architecture::X86_64 => tautline_kvm::layout::image_memory(ram_bytes),
         }
     }
 }
@@ -58,6 +69,10 @@ pub(crate) struct Image {
     pub(crate) architecture: Architecture,
     /// Its bytes, which nobody can change any more.
     pub(crate) file: OwnedFd,
+    /// Its parts that lie in memory.
+    pub(crate) segments: Vec<Segment>,
+    /// Address of its first instruction.
+    pub(crate) entry: u64,
 }
 
 impl Image {
@@ -68,18 +83,45 @@ impl Image {
             reason,
         };
         let bytes = read(path).map_err(wrong)?;
-        let architecture = Architecture::Aarch64;
-        let start = architecture.ram_start();
-        let ram = start..start + ram_bytes;
-        if bytes.starts_with(&object::elf::ELFMAG) {
-            check(&bytes, &ram).map_err(wrong)?;
+        let program = if bytes.starts_with(&object::elf::ELFMAG) {
+            check(&bytes, ram_bytes)
         } else {
-            let flat = architecture.flat_start()..architecture.flat_start() + bytes.len() as u64;
-            check_range(&flat, &ram).map_err(wrong)?;
-        }
+            flat(&bytes, ram_bytes)
+        };
+        let program = program.map_err(wrong)?;
         let file = keep(&bytes).map_err(GuestError::system("keeping the image"))?;
-        Ok(Image { architecture, file })
+        Ok(Image {
+            architecture: program.architecture,
+            file,
+            segments: program.segments,
+            entry: program.entry,
+        })
     }
+}
+
+/// A program that can be loaded and started.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    architecture: Architecture,
+    segments: Vec<Segment>,
+    entry: u64,
+}
+
+/// Plain code.
+fn flat(bytes: &[u8], ram_bytes: u64) -> Result<Program, String> {
+    let architecture = Architecture::Aarch64;
+    let segment = Segment {
+        offset: 0,
+        bytes: bytes.len() as u64,
+        address: FLAT_START,
+    };
+    let part = FLAT_START..FLAT_START + segment.bytes;
+    check_range(&part, &architecture.memory(ram_bytes))?;
+    Ok(Program {
+        architecture,
+        segments: vec![segment],
+        entry: FLAT_START,
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -108,8 +150,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Whether an ELF file can be loaded into this memory and started there.
-fn check(bytes: &[u8], ram: &Range<u64>) -> Result<(), String> {
+/// An ELF file that can be loaded into this memory and started there.
+fn check(bytes: &[u8], ram_bytes: u64) -> Result<Program, String> {
     let truncated = |_| "it is truncated: its headers point behind its end".to_owned();
     if bytes.get(CLASS_BYTE) != Some(&object::elf::ELFCLASS64) {
         return Err("it is a 32-bit program; guests have 64 bits".to_owned());
@@ -122,36 +164,53 @@ fn check(bytes: &[u8], ram: &Range<u64>) -> Result<(), String> {
         return Err(big());
     }
     let machine = header.e_machine(endian);
-    if machine != EM_AARCH64 {
+    let mut known = Architecture::ALL.into_iter();
+    let Some(architecture) = known.find(|known| known.machine() == machine) else {
+        let known = Architecture::ALL.map(|one| format!("{} ({})", one.name(), one.machine()));
         return Err(format!(
-            "it is for another processor (ELF machine {machine}); guests are {} (machine {EM_AARCH64})",
-            Architecture::Aarch64.name()
+            "it is for another processor (ELF machine {machine}); guests are {}",
+            known.join(" or ")
         ));
-    }
+    };
+    let ram = architecture.memory(ram_bytes);
     if header.e_type(endian) != ET_EXEC {
         return Err("it is not linked to fixed addresses (ELF type EXEC)".to_owned());
     }
     let segments = header.program_headers(endian, bytes).map_err(truncated)?;
     let entry = header.e_entry(endian);
     let mut has_entry = false;
+    let mut loaded = Vec::new();
     for segment in segments {
         if segment.p_type(endian) != PT_LOAD {
             continue;
         }
-        segment
+        let data = segment
             .data(endian, bytes)
             .map_err(|()| "it is truncated: a segment ends behind the file's end".to_owned())?;
         let start = segment.p_paddr(endian);
+        let bytes = data.len() as u64;
         let end = start
-            .checked_add(segment.p_memsz(endian))
+            .checked_add(segment.p_memsz(endian).max(bytes))
             .ok_or("a segment wraps around the end of the addresses")?;
-        check_range(&(start..end), ram)?;
+        check_range(&(start..end), &ram)?;
         has_entry |= (start..end).contains(&entry);
+        if loaded.len() == SEGMENTS_MAX {
+            return Err(format!("it has more than {SEGMENTS_MAX} segments to load"));
+        }
+        loaded.push(Segment {
+            offset: segment.p_offset(endian),
+            bytes,
+            address: start,
+        });
     }
     if !has_entry {
         return Err(format!("no segment has its entry point {entry:#x}"));
     }
-    Ok(())
+    Ok(Program {
+        architecture,
+        segments: loaded,
+        entry,
+    })
 }
 
 fn check_range(part: &Range<u64>, ram: &Range<u64>) -> Result<(), String> {
@@ -178,7 +237,7 @@ fn keep(bytes: &[u8]) -> std::io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    const RAM: Range<u64> = 0x4000_0000..0x4100_0000;
+    const RAM_BYTES: u64 = 16 << 20;
 
     /// An ELF file with one segment of four bytes.
     fn elf(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
@@ -204,33 +263,53 @@ mod tests {
     }
 
     fn refusal(change: impl Fn(&mut Vec<u8>)) -> String {
-        check(&elf(change), &RAM).expect_err("it is refused")
+        check(&elf(change), RAM_BYTES).expect_err("it is refused")
     }
 
     #[test]
     fn images_are_refused_for_what_is_wrong_with_them() {
-        assert_eq!(check(&elf(|_| {}), &RAM), Ok(()));
+        let segment = Segment {
+            offset: 120,
+            bytes: 4,
+            address: 0x4008_0000,
+        };
+        let program = Program {
+            architecture: Architecture::Aarch64,
+            segments: vec![segment],
+            entry: 0x4008_0000,
+        };
+        assert_eq!(check(&elf(|_| {}), RAM_BYTES), Ok(program));
         assert!(refusal(|bytes| bytes[4] = 1).contains("32-bit"));
         assert!(refusal(|bytes| bytes[5] = 2).contains("big-endian"));
-        assert!(refusal(|bytes| bytes[18] = 62).contains("another processor (ELF machine 62)"));
+        assert!(refusal(|bytes| bytes[18] = 40).contains("another processor (ELF machine 40)"));
+        // Of another processor whose memory lies elsewhere.
+        assert!(refusal(|bytes| bytes[18] = 62).contains("0x100000 to 0x1000000"));
         assert!(refusal(|bytes| bytes[16] = 3).contains("fixed addresses"));
         assert!(refusal(|bytes| bytes.truncate(122)).contains("truncated"));
         assert!(refusal(|bytes| bytes.truncate(100)).contains("truncated"));
         assert!(refusal(|bytes| bytes[107] = 2).contains("needs memory"));
         assert!(refusal(|bytes| bytes[104..112].fill(0xff)).contains("wraps"));
         assert!(refusal(|bytes| bytes[91] = 0).contains("needs memory"));
-        assert_eq!(check(&elf(|bytes| bytes[24] = 0xff), &RAM), Ok(()));
+        assert!(check(&elf(|bytes| bytes[24] = 0xff), RAM_BYTES).is_ok());
         assert!(refusal(|bytes| bytes[27] = 0x80).contains("entry point 0x80080000"));
     }
 
     #[test]
     fn no_bytes_make_the_check_panic() {
-        let whole = elf(|_| {});
+        for machine in [EM_AARCH64, EM_X86_64] {
+            no_bytes_panic(|bytes| bytes[18..20].copy_from_slice(&machine.to_le_bytes()));
+        }
+    }
+
+    fn no_bytes_panic(change: impl Fn(&mut Vec<u8>)) {
+        let whole = elf(change);
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0xff] {
-                let _ = check(&elf(|bytes| bytes[at] = value), &RAM);
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                let _ = check(&bytes, RAM_BYTES);
             }
-            let _ = check(&whole[..at], &RAM);
+            let _ = check(&whole[..at], RAM_BYTES);
         }
     }
 

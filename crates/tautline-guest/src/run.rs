@@ -1,5 +1,6 @@
 //! Running a guest: lives one after the other, as its restart policy says.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use crate::doorbell::Doorbells;
 use crate::error::GuestError;
 use crate::figures::{GuestStatus, PortCounters, State};
 use crate::image::Image;
-use crate::qemu::{End, Machine};
+use crate::monitor::{self, End, Machine, Recipe};
 use crate::relay::Relay;
 use crate::sys::Event;
 use crate::window::Window;
@@ -140,13 +141,15 @@ impl LifeEnd {
 }
 
 /// Runs a guest until it has ended for good, or until `stop` is set. Its console goes to `console`; `tell` hears what
-/// happens.
+/// happens. `monitor_command` is a program with its arguments, which calls [`tautline_kvm::serve`] with its standard
+/// input: on KVM, its process is the guest's machine.
 ///
 /// # Errors
 /// [`GuestError`]: it could not be started, the first time or again.
 pub fn run(
     config: &GuestConfig,
     console: Option<OwnedFd>,
+    monitor_command: &[OsString],
     stop: &AtomicBool,
     mut tell: impl FnMut(Occurrence),
 ) -> Result<Summary, GuestError> {
@@ -163,19 +166,17 @@ pub fn run(
     // Before the node: of two guests of one name, the second is told so.
     let _service = Service::start(config.name.as_str(), &shared)?;
     let mut relay = Relay::open(config, &counters)?;
+    let recipe = Recipe {
+        config,
+        image: &image,
+        console: console.as_ref(),
+        monitor_command,
+    };
     let mut starts: Vec<Instant> = Vec::new();
     let mut restarts = 0;
     loop {
         starts.push(Instant::now());
-        let end = live(
-            config,
-            &image,
-            &mut relay,
-            console.as_ref(),
-            &shared,
-            stop,
-            &mut tell,
-        )?;
+        let end = live(&recipe, &mut relay, &shared, stop, &mut tell)?;
         let text = end.text();
         tell(Occurrence::Ended(text.clone()));
         starts.retain(|start| start.elapsed() < RESTART_WINDOW);
@@ -250,14 +251,13 @@ fn generation() -> u64 {
 
 /// One life, from start to end.
 fn live(
-    config: &GuestConfig,
-    image: &Image,
+    recipe: &Recipe<'_>,
     relay: &mut Relay,
-    console: Option<&OwnedFd>,
     shared: &Shared,
     stop: &AtomicBool,
     tell: &mut impl FnMut(Occurrence),
 ) -> Result<LifeEnd, GuestError> {
+    let config = recipe.config;
     let silence_max_ms = config.silence_max.map_or(0, |silence| {
         u32::try_from(silence.as_millis()).unwrap_or(u32::MAX)
     });
@@ -270,10 +270,10 @@ fn live(
         .compare_exchange(RESTART, 0, Ordering::Relaxed, Ordering::Relaxed);
     relay.begin(&window);
     let has_lived = shared.lock().restarts > 0;
-    let started = Machine::start(config, image, &window, &doorbells, console);
+    let started = monitor::start(recipe, &window, &doorbells);
     let mut machine = match started {
         // It was killed while it began: a life that failed, like any other.
-        Err(GuestError::Qemu(why)) if has_lived => {
+        Err(GuestError::NotStarted { why, .. }) if has_lived => {
             return Ok(LifeEnd::Machine(End::Failed(why)));
         }
         started => started?,
@@ -282,13 +282,13 @@ fn live(
     {
         let mut status = shared.lock();
         status.state = State::Starting;
-        status.monitor.clone_from(&machine.name);
-        status.limits.clone_from(&machine.limits);
+        status.monitor = machine.name().to_owned();
+        status.limits = machine.limits().to_vec();
         status.silence = None;
         status.doorbells = 0;
     }
-    tell(Occurrence::Started(machine.name.clone()));
-    for limit in &machine.limits {
+    tell(Occurrence::Started(machine.name().to_owned()));
+    for limit in machine.limits() {
         tell(Occurrence::Limit(limit.clone()));
     }
     let is_over = AtomicBool::new(false);
@@ -297,7 +297,7 @@ fn live(
             .name("taut-guest".to_owned())
             .spawn_scoped(scope, || relay.run(&window, &doorbells, &is_over))
             .map_err(GuestError::system("starting a thread"))?;
-        let end = watch(config, &mut machine, &window, shared, stop, tell);
+        let end = watch(config, machine.as_mut(), &window, shared, stop, tell);
         machine.kill();
         // Pairs with the load in `Relay::run`.
         is_over.store(true, Ordering::Release);
@@ -313,7 +313,7 @@ fn live(
 /// Looks at a guest until its life has ended or is to end.
 fn watch(
     config: &GuestConfig,
-    machine: &mut Machine,
+    machine: &mut dyn Machine,
     window: &Window,
     shared: &Shared,
     stop: &AtomicBool,
@@ -382,7 +382,7 @@ mod tests {
         for (end, never, on_failure, always) in [
             (&failed(), false, true, true),
             (&silent, false, true, true),
-            (&LifeEnd::Machine(End::Panicked), false, true, true),
+            (&LifeEnd::Machine(End::Faulted(None)), false, true, true),
             (&off, false, false, true),
             (&reset, true, true, true),
             (&LifeEnd::Asked, true, true, true),

@@ -55,6 +55,11 @@ impl Mapping {
         Ok(Mapping { base, bytes })
     }
 
+    /// Its size.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes as u64
+    }
+
     /// The region that lies in it.
     pub(crate) fn region(&self) -> Region<'_> {
         // SAFETY: as many mapped bytes, aligned to a page, that stay as long as `self`; the side of the region writes
@@ -70,11 +75,19 @@ impl Drop for Mapping {
     }
 }
 
-/// Has a command keep these descriptors, and die with the thread that starts it, however that ends.
+/// CLOSE_RANGE_CLOEXEC of linux/close_range.h; not in every libc.
+const CLOSE_AT_EXEC: libc::c_uint = 1 << 2;
+
+/// Has a command keep these descriptors and standard ones alone, and die with the thread that starts it, however that
+/// ends.
 pub(crate) fn tie(command: &mut Command, kept: &[BorrowedFd<'_>]) {
     end_with_thread(command, Signal::KILL);
     let kept: Vec<i32> = kept.iter().map(AsRawFd::as_raw_fd).collect();
     let between_fork_and_exec = move || -> io::Result<()> {
+        // Those that this process has got from its own parent, too. Before Linux 5.11 these stay.
+        // SAFETY: no memory is passed; the descriptors stay open until exec.
+        let _ =
+            unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_AT_EXEC) };
         for number in &kept {
             // SAFETY: open in the parent for as long as the command is being started.
             let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
@@ -82,8 +95,8 @@ pub(crate) fn tie(command: &mut Command, kept: &[BorrowedFd<'_>]) {
         }
         Ok(())
     };
-    // SAFETY: after fork only async-signal-safe calls are allowed: the closure calls fcntl, and neither allocates nor
-    // locks.
+    // SAFETY: after fork only async-signal-safe calls are allowed: the closure calls close_range and fcntl, and neither
+    // allocates nor locks.
     unsafe { command.pre_exec(between_fork_and_exec) };
 }
 

@@ -45,6 +45,11 @@ impl Window {
         &self.file
     }
 
+    /// Sizes of Linux's region and of the guest's, which follows in that memory.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.own.len(), self.guests.len())
+    }
+
     /// Linux's region.
     pub(crate) fn own(&self) -> Region<'_> {
         self.own.region()

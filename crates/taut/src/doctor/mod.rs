@@ -14,6 +14,7 @@ use tautline::OpenError;
 use tautline::kernel::{FEATURES, Feature};
 use tautline::link::XdpMode;
 use tautline::link::xdp::{Verified, try_demux};
+use tautline_guest::kvm;
 use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
 use tautline_lab::other_work::OtherWork;
@@ -369,7 +370,28 @@ fn kernel_lines(machine: &Machine, demux: &[(XdpMode, TriedDemux)]) -> Vec<Line>
             "mount -t bpf bpf /sys/fs/bpf",
         ),
     });
+    lines.push(kvm_line(AREA));
     lines
+}
+
+/// KVM, opened. Only guests for x86-64 need it.
+fn kvm_line(area: &'static str) -> Line {
+    const NAME: &str = "/dev/kvm";
+    match kvm::access::open() {
+        Ok(_) if kvm::access::is_native() => Line::good(area, NAME, "runs guests for x86-64"),
+        Ok(_) => Line::limited(
+            area,
+            NAME,
+            "runs guests for x86-64, whose processor the kernel emulates",
+            "no VT-x or AMD-V: turn it on in the firmware's settings, or nested virtualisation at the host",
+        ),
+        Err(error) => Line::limited(
+            area,
+            NAME,
+            format!("{error}; for guests for x86-64"),
+            error.remedy(),
+        ),
+    }
 }
 
 /// Whether the kernel has registered a socket family, by the name in `/proc/net/protocols`.

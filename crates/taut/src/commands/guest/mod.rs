@@ -2,9 +2,12 @@
 
 mod report;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -18,12 +21,23 @@ use crate::commands::live::LiveArguments;
 use crate::commands::output::JsonArguments;
 use crate::units;
 
+/// Lines that may wait for whoever reads standard output. Lower: a slow reader misses some. Higher: more memory, where
+/// nobody reads.
+const LINES_MAX: usize = 64;
+
 /// Arguments of `taut guest`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Action.
     #[command(subcommand)]
     action: Action,
+}
+
+impl Arguments {
+    /// Whether this process becomes the machine of a guest.
+    pub fn is_monitor(&self) -> bool {
+        matches!(self.action, Action::Monitor)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -40,12 +54,15 @@ enum Action {
     Stop(NameArguments),
     /// End a guest and start it again.
     Restart(NameArguments),
+    /// Be the machine of a guest on KVM, for the command that has started this one.
+    #[command(hide = true)]
+    Monitor,
 }
 
 /// Arguments of `taut guest run`.
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// Image: an ELF file, or plain code, for aarch64.
+    /// Image: an ELF file for aarch64 (under QEMU) or x86-64 (on KVM), or plain code for aarch64.
     image: PathBuf,
     /// Name of the guest, and of its node [default: the image's].
     #[arg(long, value_name = "NAME")]
@@ -124,6 +141,18 @@ fn restart(text: &str) -> Result<Restart, String> {
     }
 }
 
+/// Starts the thread that prints lines, so that a standard output which nobody reads holds up no guest.
+fn start_printer() -> (SyncSender<String>, JoinHandle<()>) {
+    let (lines, waiting) = mpsc::sync_channel::<String>(LINES_MAX);
+    let print = move || {
+        for line in waiting {
+            // A reader that has gone away is no reason to end the guest.
+            let _ = cli::print(&line);
+        }
+    };
+    (lines, thread::spawn(print))
+}
+
 /// Runs an action.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
@@ -150,6 +179,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
                 || format!("guest {name} is stopped\n"),
             )
         }
+        Action::Monitor => monitor(),
         Action::Restart(arguments) => {
             let now = control::restart(&arguments.name).map_err(error)?;
             arguments
@@ -214,19 +244,40 @@ fn console(path: &Path) -> Result<OwnedFd, CommandError> {
     opened.map_err(|error| cli::not_written(path, &error))
 }
 
+/// The machine of a guest; its orders come on standard input.
+fn monitor() -> Result<(), CommandError> {
+    let served = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)
+        .map_err(Into::into)
+        .and_then(tautline_guest::kvm::serve);
+    served.map_err(|error| {
+        CommandError::failed(
+            format!("no orders come on standard input: {error}"),
+            "this command is for `taut guest run` alone",
+        )
+    })
+}
+
+/// This program, also when its file has been replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
+
 fn run_one(arguments: &RunArguments) -> Result<(), CommandError> {
     let config = config(arguments).map_err(error)?;
     let console = arguments.console.as_deref().map(console).transpose()?;
     let quiet = arguments.json.has_stdout();
     let stop = interrupt::flag();
     let name = config.name;
+    let monitor_command = [SELF, "guest", "monitor"].map(OsString::from);
+    let (lines, printer) = start_printer();
     let tell = |occurrence: Occurrence| {
         if !quiet {
-            // A reader that has gone away is no reason to end the guest.
-            let _ = cli::print(&report::occurrence(name.as_str(), &occurrence));
+            // Nobody reads: the guest goes on, and the line is lost.
+            let _ = lines.try_send(report::occurrence(name.as_str(), &occurrence));
         }
     };
-    let summary = tautline_guest::run::run(&config, console, &stop, tell).map_err(error)?;
+    let ran = tautline_guest::run::run(&config, console, &monitor_command, &stop, tell);
+    drop(lines);
+    let _ = printer.join(); // a panic there has been reported
+    let summary = ran.map_err(error)?;
     arguments.json.print(
         || {
             json!({

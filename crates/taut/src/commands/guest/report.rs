@@ -13,8 +13,9 @@ use crate::units::ns;
 /// Characters of somebody else's text that are shown. Lower: paths are cut. Higher: one fills a line.
 const TEXT_CHARS_MAX: usize = 96;
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "guest",
+    "monitor",
     "process",
     "state",
     "age",
@@ -79,8 +80,11 @@ fn row(guest: &GuestStatus) -> Vec<String> {
         let all = guest.ports.iter().map(count);
         all.fold(0_u64, u64::saturating_add).to_string()
     };
+    // Its name, without how it executes instructions.
+    let monitor = guest.monitor.split(',').next().unwrap_or_default();
     vec![
         plain(&guest.name),
+        plain(monitor),
         guest.process.to_string(),
         guest.state.text().to_owned(),
         age(guest.age),

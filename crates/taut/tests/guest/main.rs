@@ -1,254 +1,54 @@
-//! `taut guest` with real guests: programs of `bindings/guest`, built here, under QEMU; and what happens when a guest,
-//! or the process that runs it, misbehaves.
+//! `taut guest` with real guests: programs of `bindings/guest`, built here, under QEMU and on KVM; and what happens
+//! when a guest, or the process that runs it, misbehaves.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline::{
-    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, bus_neighbour,
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, bus_neighbour,
 };
 
+mod bed;
+#[path = "../common/mod.rs"]
 mod common;
-use common::{Scratch, skipped_without_tools};
+mod kvm;
 
-/// Far longer than any step takes; only ends a test that would hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+use bed::{
+    Monitor, NOBODY, PATIENCE, Running, guest, images, in_time, is_alive, port_number, receive,
+    show, taut, text, unique, wait_until,
+};
+use common::Scratch;
 
-const NOBODY: u32 = 65_534;
-
-/// Directory with the programs of guests, built once; nothing, with a note, where a tool is missing.
-fn images() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<Scratch>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        if skipped_without_tools(&[
-            ("qemu-system-aarch64", "qemu-system-arm"),
-            ("clang", "clang"),
-            ("ld.lld", "lld"),
-        ]) {
-            return None;
+/// The same tests for each monitor.
+macro_rules! for_each_monitor {
+    ($($test:ident),* $(,)?) => {
+        mod under_qemu {
+            $(#[test] fn $test() { super::$test(super::Monitor::Qemu) })*
         }
-        let scratch = Scratch::new("guest-images");
-        let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
-        let output = Command::new("make")
-            .arg("-C")
-            .arg(&kit)
-            .arg(format!("BUILD={}", scratch.0.display()))
-            .arg(format!(
-                "PROGRAM={}",
-                kit.join("tests/misbehave.c").display()
-            ))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", text(&output));
-        Some(scratch)
-    });
-    built.as_ref().map(|scratch| scratch.0.as_path())
-}
-
-fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
-}
-
-fn taut() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
-    command.stdin(Stdio::null());
-    command
-}
-
-fn guest(arguments: &[&str]) -> Output {
-    taut().arg("guest").args(arguments).output().unwrap()
-}
-
-fn show(name: &str) -> Option<Value> {
-    let output = guest(&["show", name, "--json"]);
-    serde_json::from_slice(&output.stdout).ok()
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let limit = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < limit, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A name that no other test has.
-fn unique(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
-}
-
-/// A guest of the test, killed with it.
-struct Running {
-    child: Child,
-    name: String,
-    bus: String,
-    scratch: Scratch,
-}
-
-impl Running {
-    /// Starts an image, with a file of settings if it is given, and waits until its ports are open.
-    fn start(
-        test: &str,
-        image: &str,
-        settings: Option<&str>,
-        arguments: &[&str],
-    ) -> Option<Running> {
-        let images = images()?;
-        let scratch = Scratch::new(&format!("guest-{test}"));
-        let (name, bus) = (unique(test), unique(&format!("bus-{test}")));
-        let mut command = taut();
-        command
-            .args(["guest", "run"])
-            .arg(images.join(image))
-            .args(["--name", &name, "--bus", &bus])
-            .args(arguments)
-            .arg("--console")
-            .arg(scratch.0.join("console"));
-        if let Some(settings) = settings {
-            let file = scratch.0.join("window.toml");
-            fs::write(&file, settings).unwrap();
-            command.arg("--window").arg(file);
+        mod on_kvm {
+            $(#[test] fn $test() { super::$test(super::Monitor::Kvm) })*
         }
-        let child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let running = Running {
-            child,
-            name,
-            bus,
-            scratch,
-        };
-        running.wait_open();
-        Some(running)
-    }
-
-    fn wait_open(&self) {
-        wait_until("the guest has opened its ports", || {
-            let found = show(&self.name);
-            found.is_some_and(|found| {
-                let ports = found["ports"].as_array().unwrap();
-                found["state"] == "running" && ports.iter().all(|port| port["open"] == true)
-            })
-        });
-    }
-
-    /// A node on the guest's bus, with a port for messages.
-    fn peer(&self, name: &str, number: u16) -> (Node, QueuingPort) {
-        let config = BusConfig::new(&self.bus, name.parse().unwrap());
-        let guest = bus_neighbour(self.name.parse().unwrap());
-        let node = Node::open(NodeConfig::vbus(config).with_neighbour(guest).unwrap()).unwrap();
-        let options = QueuingOptions {
-            message_bytes_max: 1_400,
-            ..QueuingOptions::default()
-        };
-        let port = node.queuing_port(port(number), &options).unwrap();
-        (node, port)
-    }
-
-    fn ask(&self, port: &mut QueuingPort, order: &[u8]) -> Option<Vec<u8>> {
-        let to = port
-            .destination_until(&self.name, self::port(1), in_time())
-            .unwrap();
-        port.send(to, Priority::HIGHEST, order).unwrap();
-        receive(port, Duration::from_secs(10))
-    }
-
-    /// Ends the guest and waits for its process.
-    fn stop(mut self) -> Output {
-        let stopped = guest(&["stop", &self.name]);
-        assert!(stopped.status.success(), "{}", text(&stopped));
-        self.output()
-    }
-
-    fn output(&mut self) -> Output {
-        wait_until("the process has ended", || {
-            self.child.try_wait().unwrap().is_some()
-        });
-        let mut output = Output {
-            status: self.child.wait().unwrap(),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        };
-        use std::io::Read;
-        self.child
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_end(&mut output.stdout)
-            .unwrap();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_end(&mut output.stderr)
-            .unwrap();
-        output
-    }
-
-    fn qemus(&self) -> Vec<u32> {
-        children(self.child.id())
-    }
+    };
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, in most tests.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+for_each_monitor!(
+    an_echo_answers_taut_ping_and_leaves_nothing,
+    values_go_both_ways,
+    ends_are_told_apart_and_followed_as_the_policy_says,
+    a_guest_that_fails_is_started_again_and_programs_go_on,
+    hostile_guests_harm_nobody,
+    nothing_is_left_when_its_process_is_killed,
+    guests_are_killed_and_restarted_at_random,
+);
 
-fn children(process: u32) -> Vec<u32> {
-    let of_threads = tautline_state::process::threads(process).unwrap_or_default();
-    let lists = of_threads.into_iter().filter_map(|thread| {
-        fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()
-    });
-    lists
-        .flat_map(|list| {
-            let numbers = list
-                .split_whitespace()
-                .map(|number| number.parse().unwrap());
-            numbers.collect::<Vec<u32>>()
-        })
-        .collect()
-}
-
-fn is_alive(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    !stat.is_empty() && !stat.contains(") Z ")
-}
-
-fn port(number: u16) -> PortNumber {
-    PortNumber::new(number).unwrap()
-}
-
-fn in_time() -> tautline::Instant {
-    tautline::now() + PATIENCE
-}
-
-fn receive(port: &mut QueuingPort, limit: Duration) -> Option<Vec<u8>> {
-    let mut buffer = vec![0; port.message_bytes_max()];
-    let message = port
-        .receive_until(tautline::now() + limit, &mut buffer)
-        .unwrap()?;
-    buffer.truncate(message.length);
-    Some(buffer)
-}
-
-#[test]
-fn an_echo_answers_taut_ping_and_leaves_nothing() {
-    let Some(running) = Running::start("echo", "echo.elf", None, &[]) else {
+fn an_echo_answers_taut_ping_and_leaves_nothing(monitor: Monitor) {
+    let Some(running) = Running::start(monitor, "echo", "echo", None, &[]) else {
         return;
     };
     let (name, bus) = (running.name.clone(), running.bus.clone());
@@ -270,32 +70,68 @@ fn an_echo_answers_taut_ping_and_leaves_nothing() {
     let shown = show(&name).unwrap();
     assert_eq!(shown["ports"][0]["to_guest"], 100);
     assert_eq!(shown["ports"][0]["to_linux"], 100);
-    let qemus = running.qemus();
-    assert_eq!(qemus.len(), 1);
+    let monitors = running.monitors();
+    assert_eq!(monitors.len(), 1);
 
     // A second one of this name is told so.
     let second = guest(&[
         "run",
-        images().unwrap().join("echo.elf").to_str().unwrap(),
+        images(monitor)
+            .unwrap()
+            .join(monitor.image("echo"))
+            .to_str()
+            .unwrap(),
         "--name",
         &name,
     ]);
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second).contains("runs already"), "{}", text(&second));
 
-    let console = fs::read_to_string(running.scratch.0.join("console")).unwrap();
+    let console = running.console();
     assert!(console.contains("echo on port 4095"), "{console}");
     let output = running.stop();
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("it was stopped"));
-    assert!(!is_alive(qemus[0]));
+    assert!(!is_alive(monitors[0]));
     assert!(!Path::new("/run/tautline/vbus").join(&bus).exists());
     assert!(!text(&guest(&["list"])).contains(&name));
 }
 
 #[test]
+fn a_standard_output_that_nobody_reads_holds_no_guest_up() {
+    let monitor = Monitor::Qemu;
+    let Some(images) = images(monitor) else {
+        return;
+    };
+    let (mut reader, mut full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while full.write(b".").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let (name, bus) = (unique("unread"), unique("bus-unread"));
+    let mut child = taut()
+        .args(["guest", "run"])
+        .arg(images.join(monitor.image("echo")))
+        .args(["--name", &name, "--bus", &bus])
+        .stdout(full)
+        .spawn()
+        .unwrap();
+    let runs = |restarts: u32| {
+        let found = show(&name);
+        found
+            .is_some_and(|found| found["ports"][0]["open"] == true && found["restarts"] == restarts)
+    };
+    wait_until("it runs", || runs(0));
+    assert!(guest(&["restart", &name]).status.success());
+    wait_until("it runs again", || runs(1));
+    let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    assert!(guest(&["stop", &name]).status.success());
+    assert!(child.wait().unwrap().success());
+    reading.join().unwrap().unwrap();
+}
+
+#[test]
 fn freertos_answers_too() {
-    let Some(images) = images() else {
+    let Some(images) = images(Monitor::Qemu) else {
         return;
     };
     let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
@@ -312,7 +148,9 @@ fn freertos_answers_too() {
     }
     assert!(output.status.success(), "{}", text(&output));
     let arguments = ["--silence-max", "10s"];
-    let Some(running) = Running::start("freertos", "freertos_echo.elf", None, &arguments) else {
+    let Some(running) =
+        Running::start(Monitor::Qemu, "freertos", "freertos_echo", None, &arguments)
+    else {
         return;
     };
     let output = taut()
@@ -326,19 +164,18 @@ fn freertos_answers_too() {
     drop(running.stop());
 }
 
-#[test]
-fn values_go_both_ways() {
+fn values_go_both_ways(monitor: Monitor) {
     let settings = "peers = [\"viewer\"]\nsilence_max = \"5s\"\n\
         [[port]]\nnumber = 10\nreceives = \"nothing\"\nsends = \"sampling\"\nmessage_bytes_max = 64\n\
         [[port]]\nnumber = 11\nreceives = \"sampling\"\nsends = \"nothing\"\nmessage_bytes_max = 64\n";
-    let Some(running) = Running::start("blink", "blink.elf", Some(settings), &[]) else {
+    let Some(running) = Running::start(monitor, "blink", "blink", Some(settings), &[]) else {
         return;
     };
     let config = BusConfig::new(&running.bus, "viewer".parse().unwrap());
     let lamp = bus_neighbour(running.name.parse().unwrap());
     let node = Node::open(NodeConfig::vbus(config).with_neighbour(lamp).unwrap()).unwrap();
     let mut viewer = node
-        .sampling_port(port(20), &SamplingOptions::default())
+        .sampling_port(port_number(20), &SamplingOptions::default())
         .unwrap();
     let mut buffer = [0; 1_484];
     let mut see = || {
@@ -354,10 +191,10 @@ fn values_go_both_ways() {
 
     // A period of zero puts the lamp out for good.
     let mut knob = node
-        .queuing_port(port(21), &QueuingOptions::default())
+        .queuing_port(port_number(21), &QueuingOptions::default())
         .unwrap();
     let to = knob
-        .destination_until(&running.name, port(11), in_time())
+        .destination_until(&running.name, port_number(11), in_time())
         .unwrap();
     knob.send(to, Priority::NORMAL, &0_u32.to_le_bytes())
         .unwrap();
@@ -367,36 +204,34 @@ fn values_go_both_ways() {
     drop(running.stop());
 }
 
-#[test]
-fn ends_are_told_apart_and_followed_as_the_policy_says() {
+fn ends_are_told_apart_and_followed_as_the_policy_says(monitor: Monitor) {
     let settings = "[[port]]\nnumber = 1\n";
+    let killed = format!("{} was killed by signal 9", monitor.process());
     let cases: [(&str, &[u8], &str, Option<i32>); 4] = [
         ("off", b"o", "it switched itself off", Some(0)),
         ("fault", b"f", "its processor stopped for a fault", Some(1)),
         ("hang", b"h", "it gave no sign of life", Some(1)),
-        ("kill", b"", "QEMU was killed by signal 9", Some(1)),
+        ("kill", b"", &killed, Some(1)),
     ];
     for (test, order, said, status) in cases {
         let arguments = ["--silence-max", "2s"];
-        let Some(mut running) = Running::start(test, "misbehave.elf", Some(settings), &arguments)
+        let Some(mut running) =
+            Running::start(monitor, test, "misbehave", Some(settings), &arguments)
         else {
             return;
         };
         let (_node, mut port) = running.peer("boss", 2);
         if order.is_empty() {
-            let qemu = running.qemus()[0].to_string();
+            let process = running.monitors()[0].to_string();
             assert!(
                 Command::new("kill")
-                    .args(["-9", &qemu])
+                    .args(["-9", &process])
                     .status()
                     .unwrap()
                     .success()
             );
         } else {
-            let to = port
-                .destination_until(&running.name, self::port(1), in_time())
-                .unwrap();
-            port.send(to, Priority::HIGHEST, order).unwrap();
+            running.order(&mut port, order);
         }
         let output = running.output();
         assert_eq!(output.status.code(), status, "{test}: {}", text(&output));
@@ -404,17 +239,17 @@ fn ends_are_told_apart_and_followed_as_the_policy_says() {
     }
 }
 
-#[test]
-fn a_guest_that_fails_is_started_again_and_programs_go_on() {
+fn a_guest_that_fails_is_started_again_and_programs_go_on(monitor: Monitor) {
     let settings = "[[port]]\nnumber = 1\n";
     let arguments = ["--restart", "on-failure", "--silence-max", "2s"];
-    let Some(running) = Running::start("again", "misbehave.elf", Some(settings), &arguments) else {
+    let Some(running) = Running::start(monitor, "again", "misbehave", Some(settings), &arguments)
+    else {
         return;
     };
     let (_node, mut port) = running.peer("boss", 2);
     assert_eq!(running.ask(&mut port, b"x").as_deref(), Some(&b"done"[..]));
     let to = port
-        .destination_until(&running.name, self::port(1), in_time())
+        .destination_until(&running.name, port_number(1), in_time())
         .unwrap();
     for (restarts, order) in [(1, b"f"), (2, b"r"), (3, b"h")] {
         port.send(to, Priority::HIGHEST, order).unwrap();
@@ -436,10 +271,9 @@ fn a_guest_that_fails_is_started_again_and_programs_go_on() {
     drop(running.stop());
 }
 
-#[test]
-fn hostile_guests_harm_nobody() {
+fn hostile_guests_harm_nobody(monitor: Monitor) {
     let settings = "[[port]]\nnumber = 1\n[[port]]\nnumber = 3\nreceives = \"sampling\"\nsends = \"sampling\"\n";
-    let Some(running) = Running::start_unopened("hostile", settings) else {
+    let Some(running) = Running::start_unopened(monitor, "hostile", settings) else {
         return;
     };
     let (_node, mut port) = running.peer("boss", 2);
@@ -453,7 +287,7 @@ fn hostile_guests_harm_nobody() {
     });
     // Random words all over its region, for two seconds: the process lives, answers, and passes others' messages.
     let to = port
-        .destination_until(&running.name, self::port(1), in_time())
+        .destination_until(&running.name, port_number(1), in_time())
         .unwrap();
     port.send(to, Priority::HIGHEST, b"s").unwrap();
     let until = Instant::now() + Duration::from_secs(2);
@@ -467,49 +301,18 @@ fn hostile_guests_harm_nobody() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-impl Running {
-    /// The guest that misbehaves: it opens port 1 alone.
-    fn start_unopened(test: &str, settings: &str) -> Option<Running> {
-        let images = images()?;
-        let scratch = Scratch::new(&format!("guest-{test}"));
-        let file = scratch.0.join("window.toml");
-        fs::write(&file, settings).unwrap();
-        let (name, bus) = (unique(test), unique(&format!("bus-{test}")));
-        let child = taut()
-            .args(["guest", "run"])
-            .arg(images.join("misbehave.elf"))
-            .args(["--name", &name, "--bus", &bus, "--window"])
-            .arg(file)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let running = Running {
-            child,
-            name,
-            bus,
-            scratch,
-        };
-        wait_until("port 1 is open", || {
-            show(&running.name).is_some_and(|found| found["ports"][0]["open"] == true)
-        });
-        Some(running)
-    }
-}
-
-#[test]
-fn nothing_is_left_when_its_process_is_killed() {
+fn nothing_is_left_when_its_process_is_killed(monitor: Monitor) {
     let mut first: Option<String> = None;
     for _ in 0..5 {
-        let Some(mut running) = Running::start("killed", "echo.elf", None, &[]) else {
+        let Some(mut running) = Running::start(monitor, "killed", "echo", None, &[]) else {
             return;
         };
-        let qemus = running.qemus();
+        let monitors = running.monitors();
         running.child.kill().unwrap();
         let status = running.child.wait().unwrap();
         assert_eq!(status.signal(), Some(9));
-        wait_until("QEMU has ended with its parent", || {
-            !qemus.iter().any(|qemu| is_alive(*qemu))
+        wait_until("its monitor has ended with its parent", || {
+            !monitors.iter().any(|monitor| is_alive(*monitor))
         });
         // The same name again, at once: what the killed process left is no hindrance.
         let name = first.get_or_insert_with(|| running.name.clone());
@@ -520,7 +323,7 @@ fn nothing_is_left_when_its_process_is_killed() {
 
 #[test]
 fn what_killed_guests_have_left_hides_no_guest() {
-    let Some(running) = Running::start("listed", "echo.elf", None, &[]) else {
+    let Some(running) = Running::start(Monitor::Qemu, "listed", "echo", None, &[]) else {
         return;
     };
     // More than are listed of one user.
@@ -530,25 +333,24 @@ fn what_killed_guests_have_left_hides_no_guest() {
         drop(UnixListener::bind(path).unwrap());
     }
     assert!(text(&guest(&["list"])).contains(&running.name));
-    let Some(second) = Running::start("sweeps", "echo.elf", None, &[]) else {
+    let Some(second) = Running::start(Monitor::Qemu, "sweeps", "echo", None, &[]) else {
         return;
     };
     assert!(left.iter().all(|path| !Path::new(path).exists()));
     drop((running.stop(), second.stop()));
 }
 
-#[test]
-fn guests_are_killed_and_restarted_at_random() {
+fn guests_are_killed_and_restarted_at_random(monitor: Monitor) {
     let count: u32 =
         std::env::var("TAUTLINE_GUEST_KILLS").map_or(10, |count| count.parse().unwrap());
     let maximum = "restarts_max = 4294967295\n[[port]]\nnumber = 4095\n";
     let arguments = ["--restart", "always"];
-    let Some(running) = Running::start("random", "echo.elf", Some(maximum), &arguments) else {
+    let Some(running) = Running::start(monitor, "random", "echo", Some(maximum), &arguments) else {
         return;
     };
     let (_node, mut port) = running.peer("boss", 2);
     let to = port
-        .destination_until(&running.name, self::port(4095), in_time())
+        .destination_until(&running.name, port_number(4095), in_time())
         .unwrap();
     let mut buffer = vec![0; port.message_bytes_max()];
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
@@ -582,9 +384,10 @@ fn guests_are_killed_and_restarted_at_random() {
             }
         }
         wait_until("it was started again", || {
+            running.assert_alive();
             if seed.is_multiple_of(2) {
-                for qemu in running.qemus() {
-                    let number = qemu.to_string();
+                for process in running.monitors() {
+                    let number = process.to_string();
                     let _ = Command::new("kill").args(["-9", &number]).status();
                 }
             } else {
@@ -603,7 +406,7 @@ fn guests_are_killed_and_restarted_at_random() {
 
 #[test]
 fn wrong_images_and_settings_are_refused_with_a_remedy() {
-    let Some(images) = images() else {
+    let Some(images) = images(Monitor::Qemu) else {
         return;
     };
     let scratch = Scratch::new("guest-wrong");
@@ -633,12 +436,10 @@ fn wrong_images_and_settings_are_refused_with_a_remedy() {
         assert!(text(&output).contains(said), "{said}: {}", text(&output));
         assert!(text(&output).contains("what to do:"), "{}", text(&output));
     };
-    refused(
-        Path::new("/bin/sh"),
-        &[],
-        2,
-        "it is for another processor (ELF machine",
-    );
+    let mut other = whole.clone();
+    other[18] = 243;
+    let other = put("other.elf", &other);
+    refused(&other, &[], 2, "it is for another processor (ELF machine");
     refused(&cut, &[], 2, "truncated");
     refused(&empty, &[], 2, "it is empty");
     refused(Path::new("/nowhere.elf"), &[], 2, "No such file");
@@ -682,7 +483,7 @@ fn strangers_reach_no_guest_of_root() {
         println!("SKIPPED: only root can become somebody else");
         return;
     }
-    let Some(running) = Running::start("stranger", "echo.elf", None, &[]) else {
+    let Some(running) = Running::start(Monitor::Qemu, "stranger", "echo", None, &[]) else {
         return;
     };
     let as_nobody = |arguments: &[&str]| {

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * The part of a guest's kit that is the same on all processors.
+ */
+#include "kit.h"
+
+/* The compiler makes calls of these. */
+void *memcpy(void *to, const void *from, size_t bytes)
+{
+	uint8_t *out = to;
+	const uint8_t *in = from;
+
+	while (bytes >= 8 && (((uintptr_t)out | (uintptr_t)in) & 7) == 0) {
+		*(uint64_t *)out = *(const uint64_t *)in;
+		out += 8;
+		in += 8;
+		bytes -= 8;
+	}
+	while (bytes-- > 0) {
+		*out++ = *in++;
+		__asm volatile("" ::: "memory"); /* or the loop becomes a call of itself */
+	}
+	return to;
+}
+
+void *memset(void *to, int value, size_t bytes)
+{
+	uint8_t *out = to;
+
+	while (bytes-- > 0) {
+		*out++ = (uint8_t)value;
+		__asm volatile("" ::: "memory");
+	}
+	return to;
+}
+
+static void print_number(uint64_t number, uint64_t base)
+{
+	char digits[24];
+	uint32_t at = sizeof(digits) - 1;
+
+	digits[at] = 0;
+	do {
+		digits[--at] = "0123456789abcdef"[number % base];
+		number /= base;
+	} while (number != 0);
+	tlg_print(digits + at);
+}
+
+void tlg_print_number(uint64_t number)
+{
+	print_number(number, 10);
+}
+
+void tlg_print_failure(const char *why)
+{
+	tlg_print("guest: ");
+	tlg_print(why);
+	tlg_print("\n");
+}
+
+uint64_t tlg_now_ns(void)
+{
+	uint64_t ticks = tlg_ticks();
+	uint64_t hz = tlg_ticks_per_second();
+
+	return ticks / hz * 1000000000 + ticks % hz * 1000000000 / hz;
+}
+
+uint64_t tlg_ticks_at(uint64_t time_ns)
+{
+	uint64_t hz = tlg_ticks_per_second();
+
+	return time_ns / 1000000000 * hz + time_ns % 1000000000 * hz / 1000000000;
+}
+
+void tlg_faulted(uint64_t cause, uint64_t address, uint64_t data)
+{
+	tlg_print("guest: fault ");
+	print_number(cause, 16);
+	tlg_print(" at ");
+	print_number(address, 16);
+	tlg_print(", data ");
+	print_number(data, 16);
+	tlg_print("\n");
+	tlg_fail("fault");
+}

@@ -1,0 +1,310 @@
+//! Guests of tests: their programs, built once, and the processes that run them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tautline::{
+    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort, bus_neighbour,
+};
+
+use crate::common::{Scratch, build_directory, skipped_without_tools};
+
+/// Far longer than any step takes; only ends a test that would hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const NOBODY: u32 = 65_534;
+
+/// Monitor of a test's guests, and so their processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Monitor {
+    Qemu,
+    Kvm,
+}
+
+impl Monitor {
+    /// File of a program for the monitor's processor.
+    pub(crate) fn image(self, program: &str) -> String {
+        match self {
+            Monitor::Qemu => format!("{program}.elf"),
+            Monitor::Kvm => format!("{program}-x86_64.elf"),
+        }
+    }
+
+    /// The monitor's process in the words of an end.
+    pub(crate) fn process(self) -> &'static str {
+        match self {
+            Monitor::Qemu => "QEMU",
+            Monitor::Kvm => "its monitor",
+        }
+    }
+
+    /// Says so where there is no such monitor.
+    fn is_skipped(self) -> bool {
+        match self {
+            Monitor::Qemu => skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")]),
+            Monitor::Kvm => {
+                let opened = tautline_guest::kvm::access::open();
+                opened
+                    .inspect_err(|error| println!("SKIPPED: {error}"))
+                    .is_err()
+            }
+        }
+    }
+}
+
+/// Directory with the programs of guests, built once; nothing, with a note, where the monitor or a tool is missing.
+pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    if monitor.is_skipped() {
+        return None;
+    }
+    let built = BUILT.get_or_init(|| {
+        if skipped_without_tools(&[("clang", "clang"), ("ld.lld", "lld")]) {
+            return None;
+        }
+        let build = build_directory("guest-images");
+        let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+        let output = Command::new("make")
+            .arg("-C")
+            .arg(&kit)
+            .arg(format!("BUILD={}", build.display()))
+            .arg(format!(
+                "PROGRAM={}",
+                kit.join("tests/misbehave.c").display()
+            ))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        Some(build)
+    });
+    built.as_deref()
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+pub(crate) fn taut() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn guest(arguments: &[&str]) -> Output {
+    taut().arg("guest").args(arguments).output().unwrap()
+}
+
+pub(crate) fn show(name: &str) -> Option<Value> {
+    let output = guest(&["show", name, "--json"]);
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < limit, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A name that no other test has.
+pub(crate) fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// A guest of the test, killed with it.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) name: String,
+    pub(crate) bus: String,
+    pub(crate) scratch: Scratch,
+}
+
+impl Running {
+    /// Starts an image, with a file of settings if it is given, and waits until its ports are open.
+    pub(crate) fn start(
+        monitor: Monitor,
+        test: &str,
+        program: &str,
+        settings: Option<&str>,
+        arguments: &[&str],
+    ) -> Option<Running> {
+        let running = Running::begin(monitor, test, program, settings, arguments)?;
+        running.wait_open();
+        Some(running)
+    }
+
+    /// The same without waiting.
+    pub(crate) fn begin(
+        monitor: Monitor,
+        test: &str,
+        program: &str,
+        settings: Option<&str>,
+        arguments: &[&str],
+    ) -> Option<Running> {
+        let images = images(monitor)?;
+        let test = format!("{test}-{monitor:?}").to_lowercase();
+        let scratch = Scratch::new(&format!("guest-{test}"));
+        let (name, bus) = (unique(&test), unique(&format!("bus-{test}")));
+        let mut command = taut();
+        command
+            .args(["guest", "run"])
+            .arg(images.join(monitor.image(program)))
+            .args(["--name", &name, "--bus", &bus])
+            .args(arguments)
+            .arg("--console")
+            .arg(scratch.0.join("console"));
+        if let Some(settings) = settings {
+            let file = scratch.0.join("window.toml");
+            fs::write(&file, settings).unwrap();
+            command.arg("--window").arg(file);
+        }
+        let child = command
+            .stdout(fs::File::create(scratch.0.join("stdout")).unwrap())
+            .stderr(fs::File::create(scratch.0.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        Some(Running {
+            child,
+            name,
+            bus,
+            scratch,
+        })
+    }
+
+    /// The guest that misbehaves: it opens port 1 alone.
+    pub(crate) fn start_unopened(monitor: Monitor, test: &str, settings: &str) -> Option<Running> {
+        let running = Running::begin(monitor, test, "misbehave", Some(settings), &[])?;
+        wait_until("port 1 is open", || {
+            show(&running.name).is_some_and(|found| found["ports"][0]["open"] == true)
+        });
+        Some(running)
+    }
+
+    /// Console of the guest so far.
+    pub(crate) fn console(&self) -> String {
+        let bytes = fs::read(self.scratch.0.join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Sends an order to the guest that misbehaves.
+    pub(crate) fn order(&self, port: &mut QueuingPort, order: &[u8]) {
+        let to = port
+            .destination_until(&self.name, port_number(1), in_time())
+            .unwrap();
+        port.send(to, Priority::HIGHEST, order).unwrap();
+    }
+
+    pub(crate) fn wait_open(&self) {
+        wait_until("the guest has opened its ports", || {
+            let found = show(&self.name);
+            self.assert_alive();
+            found.is_some_and(|found| {
+                let ports = found["ports"].as_array().unwrap();
+                found["state"] == "running" && ports.iter().all(|port| port["open"] == true)
+            })
+        });
+    }
+
+    /// Its process runs; otherwise its last words are told.
+    pub(crate) fn assert_alive(&self) {
+        let said = || String::from_utf8(self.said("stderr"));
+        assert!(is_alive(self.child.id()), "it has ended: {:?}", said());
+    }
+
+    /// A node on the guest's bus, with a port for messages.
+    pub(crate) fn peer(&self, name: &str, number: u16) -> (Node, QueuingPort) {
+        let config = BusConfig::new(&self.bus, name.parse().unwrap());
+        let guest = bus_neighbour(self.name.parse().unwrap());
+        let node = Node::open(NodeConfig::vbus(config).with_neighbour(guest).unwrap()).unwrap();
+        let options = QueuingOptions {
+            message_bytes_max: 1_400,
+            ..QueuingOptions::default()
+        };
+        let port = node.queuing_port(port_number(number), &options).unwrap();
+        (node, port)
+    }
+
+    pub(crate) fn ask(&self, port: &mut QueuingPort, order: &[u8]) -> Option<Vec<u8>> {
+        self.order(port, order);
+        receive(port, Duration::from_secs(10))
+    }
+
+    /// Ends the guest and waits for its process.
+    pub(crate) fn stop(mut self) -> Output {
+        let stopped = guest(&["stop", &self.name]);
+        assert!(stopped.status.success(), "{}", text(&stopped));
+        self.output()
+    }
+
+    pub(crate) fn output(&mut self) -> Output {
+        wait_until("the process has ended", || {
+            self.child.try_wait().unwrap().is_some()
+        });
+        Output {
+            status: self.child.wait().unwrap(),
+            stdout: self.said("stdout"),
+            stderr: self.said("stderr"),
+        }
+    }
+
+    fn said(&self, stream: &str) -> Vec<u8> {
+        fs::read(self.scratch.0.join(stream)).unwrap()
+    }
+
+    /// Processes of its monitor.
+    pub(crate) fn monitors(&self) -> Vec<u32> {
+        children(self.child.id())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, in most tests.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let of_threads = tautline_state::process::threads(process).unwrap_or_default();
+    let lists = of_threads.into_iter().filter_map(|thread| {
+        fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()
+    });
+    lists
+        .flat_map(|list| {
+            let numbers = list
+                .split_whitespace()
+                .map(|number| number.parse().unwrap());
+            numbers.collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+pub(crate) fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+pub(crate) fn port_number(number: u16) -> PortNumber {
+    PortNumber::new(number).unwrap()
+}
+
+pub(crate) fn in_time() -> tautline::Instant {
+    tautline::now() + PATIENCE
+}
+
+pub(crate) fn receive(port: &mut QueuingPort, limit: Duration) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; port.message_bytes_max()];
+    let message = port
+        .receive_until(tautline::now() + limit, &mut buffer)
+        .unwrap()?;
+    buffer.truncate(message.length);
+    Some(buffer)
+}

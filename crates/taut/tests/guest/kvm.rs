@@ -1,0 +1,225 @@
+//! Our own monitor: faults that it names, what it holds, and what it needs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::bed::{
+    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, text, unique,
+    wait_until,
+};
+use crate::common::{Scratch, skipped_without_privilege};
+
+const ONE_PORT: &str = "[[port]]\nnumber = 1\n";
+
+#[test]
+fn faults_are_named() {
+    let cases: [(&[u8], &str, bool); 4] = [
+        // The handler of the kit says more, on the console.
+        (b"f", "its processor stopped for a fault", true),
+        (b"t", "a fault that it does not handle (rip 0x", false),
+        (b"n", "it read at 0xe0000000, where nothing is", false),
+        (
+            b"w",
+            "it wrote to Linux's half of the window, at 0xc0000000",
+            false,
+        ),
+    ];
+    for (order, said, is_handled) in cases {
+        let test = format!("fault-{}", char::from(order[0]));
+        let Some(mut running) =
+            Running::start(Monitor::Kvm, &test, "misbehave", Some(ONE_PORT), &[])
+        else {
+            return;
+        };
+        let (_node, mut port) = running.peer("boss", 2);
+        running.order(&mut port, order);
+        let output = running.output();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+        let console = running.console();
+        assert_eq!(
+            console.contains("guest: fault d at"),
+            is_handled,
+            "{console}"
+        );
+    }
+}
+
+#[test]
+fn what_a_guest_does_to_its_machine_is_its_own_affair() {
+    let arguments = ["--restart", "never"];
+    let Some(running) = Running::start(
+        Monitor::Kvm,
+        "machine",
+        "misbehave",
+        Some(ONE_PORT),
+        &arguments,
+    ) else {
+        return;
+    };
+    let (_node, mut port) = running.peer("boss", 2);
+    // All ports, and a console of 108 kB: the guest goes on.
+    assert_eq!(running.ask(&mut port, b"p").as_deref(), Some(&b"done"[..]));
+    let to = port
+        .destination_until(&running.name, port_number(1), in_time())
+        .unwrap();
+    port.send(to, tautline::Priority::HIGHEST, b"c").unwrap();
+    let answer = crate::bed::receive(&mut port, crate::bed::PATIENCE);
+    assert_eq!(answer.as_deref(), Some(&b"done"[..]));
+    wait_until("the console is written", || {
+        let console = running.console();
+        console.matches("again and again\n").count() >= 1_000
+    });
+    // It spins for ever, with its interrupts masked, and is stopped all the same.
+    running.order(&mut port, b"h");
+    let monitors = running.monitors();
+    let output = running.stop();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(!monitors.into_iter().any(is_alive));
+}
+
+#[test]
+fn a_monitor_holds_its_machine_and_nothing_else() {
+    let Some(running) = Running::start(Monitor::Kvm, "holds", "echo", None, &[]) else {
+        return;
+    };
+    let process = running.monitors()[0];
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    for line in [
+        "CapEff:\t0000000000000000",
+        "CapPrm:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    let open: Vec<String> = fs::read_dir(format!("/proc/{process}/fd"))
+        .unwrap()
+        .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
+        .map(|target| target.display().to_string())
+        .collect();
+    let console = running.scratch.0.join("console");
+    for target in &open {
+        let kinds = [
+            "socket:",
+            "pipe:",
+            "anon_inode:kvm-vm",
+            "anon_inode:kvm-vcpu",
+        ];
+        let is_known = kinds.iter().any(|kind| target.starts_with(kind));
+        assert!(is_known || Path::new(target) == console, "{open:?}");
+    }
+    // Linux's half of the window cannot be made writable, and the guest's is the one that can.
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let windows: Vec<&str> = maps
+        .lines()
+        .filter(|line| line.contains("taut-window"))
+        .collect();
+    let access = |line: &&str| line.split(' ').nth(1).map(str::to_owned);
+    let access: Vec<String> = windows.iter().filter_map(access).collect();
+    assert!(access.contains(&"r--s".to_owned()) && access.contains(&"rw-s".to_owned()));
+    assert_eq!(access.len(), 2, "{windows:?}");
+    drop(running.stop());
+}
+
+/// Runs a guest with other contents of `/dev`, made by a script in a mount namespace of its own.
+fn run_with(script: &str, image: &Path) -> Output {
+    let taut = env!("CARGO_BIN_EXE_taut");
+    let (name, bus) = (unique("nodev"), unique("bus-nodev"));
+    let (image, end) = (image.display(), "guest run");
+    Command::new("unshare")
+        .args(["--mount", "sh", "-ec"])
+        .arg(format!(
+            "{script} {taut} {end} {image} --name {name} --bus {bus}"
+        ))
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn without_kvm_the_remedy_is_told() {
+    let Some(images) = images(Monitor::Kvm) else {
+        return;
+    };
+    if skipped_without_privilege() {
+        return;
+    }
+    let image = images.join("echo-x86_64.elf");
+    let empty = "mount -t tmpfs none /dev;";
+    let denied = format!(
+        "mount -t tmpfs none /dev; chmod 755 /dev; mknod -m 600 /dev/kvm c 10 232; mkdir -m 700 /dev/run; chown {NOBODY} /dev/run; exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env XDG_RUNTIME_DIR=/dev/run"
+    );
+    let cases = [
+        (empty, "this machine has no /dev/kvm", "modprobe kvm_intel"),
+        (
+            &denied,
+            "this user may not open /dev/kvm",
+            "usermod -aG kvm",
+        ),
+        (
+            "mount --bind /dev/null /dev/kvm;",
+            "/dev/kvm cannot be used",
+            "ls -l /dev/kvm",
+        ),
+    ];
+    for (script, said, remedy) in cases {
+        let output = run_with(script, &image);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+        assert!(
+            text(&output).contains(remedy),
+            "{remedy}: {}",
+            text(&output)
+        );
+    }
+}
+
+#[test]
+fn images_that_do_not_fit_are_refused() {
+    let Some(images) = images(Monitor::Kvm) else {
+        return;
+    };
+    let scratch = Scratch::new("guest-kvm-wrong");
+    let whole = fs::read(images.join("echo-x86_64.elf")).unwrap();
+    // The second segment's header follows the first's; addresses and sizes are words of 64 bits in it.
+    let second = 64 + 56;
+    let put = |at: usize, value: u64| {
+        let mut bytes = whole.clone();
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        bytes
+    };
+    let mut other = whole.clone();
+    other[18] = 243;
+    let cases = [
+        (
+            other,
+            "another processor (ELF machine 243); guests are aarch64 (183) or x86-64 (62)",
+        ),
+        (whole[..whole.len() / 8].to_vec(), "truncated"),
+        (put(second + 40, 1 << 30), "it needs memory from"),
+        (
+            put(second + 24, 0x1000),
+            "and the guest has 0x100000 to 0x1000000",
+        ),
+        (
+            put(24, 0x20_0000),
+            "no segment has its entry point 0x200000",
+        ),
+    ];
+    for (number, (bytes, said)) in cases.into_iter().enumerate() {
+        let image = scratch.0.join(format!("{number}.elf"));
+        fs::write(&image, bytes).unwrap();
+        let name = unique("nofit");
+        let output = guest(&[
+            "run",
+            image.to_str().unwrap(),
+            "--name",
+            &name,
+            "--bus",
+            &name,
+        ]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+    }
+}
