@@ -67,6 +67,14 @@ impl Pages {
 
 /// The bytes as a message of the handshake.
 pub fn vbus_handshake(data: &[u8]) {
+    if let Ok((message, text)) = Message::with_declaration(data) {
+        assert_eq!(Message::from_bytes(&data[..MESSAGE_BYTES]), Ok(message));
+        assert_eq!(
+            data.len(),
+            MESSAGE_BYTES + text.len(),
+            "nothing is left out"
+        );
+    }
     if let Ok(message) = Message::from_bytes(data) {
         assert_eq!(data.len(), MESSAGE_BYTES);
         assert_eq!(message.to_bytes()[..], *data, "nothing is left out");

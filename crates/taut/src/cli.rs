@@ -10,7 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, neigh,
-    node, partition, ping, record, recv, replay, send, serve, smooth, status, task, top, vbus,
+    node, partition, ping, record, recv, replay, send, serve, smooth, status, task, top, types,
+    vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -68,6 +69,8 @@ pub enum Command {
     Recv(recv::Arguments),
     /// Capture what ports send and receive, for the screen or for Wireshark.
     Capture(capture::Arguments),
+    /// Print the types of messages of a configuration file, also for C, Rust and Python.
+    Types(types::Arguments),
     /// Record the messages of ports in a file (MCAP).
     Record(record::Arguments),
     /// Send the messages of a recording again.
@@ -158,9 +161,11 @@ impl CommandError {
 /// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
 pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&grammar().get_matches()).unwrap_or_else(|error| error.exit());
-    // A program that this process becomes gets its signals itself, and may take its time to end.
+    // A program that this process becomes gets its signals itself, and may take its time to end; the machine of a guest
+    // has no thread beside its own.
     let is_for_program = match &cli.command {
         Command::Partition(arguments) => arguments.runs_program(),
+        Command::Guest(arguments) => arguments.is_monitor(),
         Command::Exec(_) => true,
         _ => false,
     };
@@ -197,6 +202,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Send(arguments) => send::run(arguments),
         Command::Recv(arguments) => recv::run(arguments),
         Command::Capture(arguments) => capture::run(arguments),
+        Command::Types(arguments) => types::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Replay(arguments) => replay::run(arguments),
         Command::Vbus(arguments) => vbus::run(arguments),

@@ -446,7 +446,7 @@ fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
 #[test]
 fn every_table_has_json() {
     /// Commands that print no result: they serve, write files, send or become another program.
-    const WITHOUT: [&str; 16] = [
+    const WITHOUT: [&str; 17] = [
         "run",
         "on",
         "off",
@@ -461,6 +461,7 @@ fn every_table_has_json() {
         "part",
         "serve",
         "guard",
+        "monitor",
         "init",
         "completions",
     ];

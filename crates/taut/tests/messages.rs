@@ -571,3 +571,124 @@ fn init_writes_nothing_that_does_not_work() {
             .contains("interface = \"lo\"")
     );
 }
+
+const TYPES: &str = "[[type]]
+name = \"State\"
+fields = [\"position: f64[2]\", \"mode: u16\", \"rest: u8[6]\"]
+[[type]]
+name = \"Odd\"
+fields = [\"class: u8\", \"force: f32\"]
+";
+
+/// Evaluates the dataclasses as `tautline.layout()` does: their fields, packed.
+const PYTHON: &str = "import struct, sys, typing
+exec(sys.stdin.read())
+for one in (State, Odd):
+    fields = typing.get_type_hints(one, include_extras=True)
+    print(one.__name__, struct.calcsize('<' + ''.join(hint.__metadata__[0] for hint in fields.values())))
+";
+
+/// Output of a program that gets this text.
+fn fed(command: &mut Command, text_in: &[u8]) -> String {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text_in).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn types_are_printed_for_other_languages_and_compared() {
+    let scratch = common::Scratch::new("types");
+    let write = |name: &str, content: &str| {
+        let path = scratch.0.join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let file = write("node.toml", TYPES);
+    let output = run(&["types", &file]);
+    let told = text(&output.stdout);
+    assert!(
+        told.contains("State, 24 bytes") && told.contains("position"),
+        "{told}"
+    );
+    let output = run(&["types", &file, "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json[0]["fields"][2]["offset"], 18);
+
+    // Its own assertions on sizes and offsets hold, in C and in C++.
+    let header = text(&run(&["types", &file, "--c"]).stdout);
+    let include = format!("#include \"{}\"\n", write("messages.h", &header));
+    for language in [["-xc", "-std=c11"], ["-xc++", "-std=c++17"]] {
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(language)
+            .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-"]);
+        fed(&mut compiler, include.as_bytes());
+    }
+    let python = run(&["types", &file, "--python"]).stdout;
+    let sizes = fed(Command::new("python3").args(["-c", PYTHON]), &python);
+    assert_eq!(sizes, "State 24\nOdd 5\n");
+    let rust = text(&run(&["types", &file, "--rust"]).stdout);
+    assert!(
+        rust.contains("#[repr(C, packed)]\npub struct Odd {\n    pub r#class: u8,"),
+        "{rust}"
+    );
+
+    let same = run(&["types", &file, "--compare", &file]);
+    assert_eq!(
+        (same.status.code(), text(&same.stdout)),
+        (Some(0), "State: the same\nOdd: the same\n".to_owned())
+    );
+    let changed = TYPES.replace("u16", "i16").replace("Odd", "Even");
+    let other = run(&["types", &file, "--compare", &write("other.toml", &changed)]);
+    assert_eq!(other.status.code(), Some(1));
+    assert_eq!(
+        text(&other.stdout),
+        "State: field `mode` is u16 here and i16 there\nOdd: only here\nEven: only there\n"
+    );
+    for (arguments, said) in [
+        (vec![&write("none.toml", "")[..]], "declares no types"),
+        (vec![&file, "--c", "--rust"], "cannot be used with"),
+        (
+            vec![&file, "--c", "--compare", &file],
+            "cannot be used with",
+        ),
+        (vec!["/nowhere/node.toml"], "cannot read /nowhere/node.toml"),
+    ] {
+        let output = run(&[&["types"], &arguments[..]].concat());
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+    // Fields that `send` does not take.
+    for (arguments, said) in [
+        (
+            ["--type", "Stat", "--field", "mode=1"],
+            "the configuration has no type `Stat`",
+        ),
+        (
+            ["--type", "State", "--field", "mod=1"],
+            "State has no field `mod`; it has position, mode, rest",
+        ),
+        (
+            ["--type", "State", "--field", "mode=-1"],
+            "field `mode`: `-1` is not a number of type u16",
+        ),
+        (
+            ["--type", "State", "--field", "mode"],
+            "expected NAME=VALUE",
+        ),
+    ] {
+        let send = [&["send", "motor", "7", "--config", &file][..], &arguments].concat();
+        let output = run(&send);
+        assert_eq!(output.status.code(), Some(2));
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{error}");
+    }
+}

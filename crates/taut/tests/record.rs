@@ -4,9 +4,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use serde_json::Value;
+use tautline::{
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, bus_neighbour,
+};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::python;
 
 mod common;
 use common::{Running, Scratch, skipped_without_privilege};
@@ -403,4 +409,184 @@ fn wrong_use_is_told_with_a_remedy() {
     let _ = echo.wait();
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("a recording must be a file"), "{error}");
+}
+
+/// Decodes a recording with the support for ROS 1 of MCAP's makers: the fields of each message, or its bytes.
+const TYPED_READER: &str = r#"
+import json, sys
+from mcap.reader import make_reader
+from mcap_ros1.decoder import DecoderFactory
+factory = DecoderFactory()
+with open(sys.argv[1], "rb") as file:
+    for schema, channel, message in make_reader(file, validate_crcs=True).iter_messages():
+        if schema is None:
+            print(json.dumps({"encoding": channel.message_encoding, "data": message.data.decode()}))
+            continue
+        state = factory.decoder_for(channel.message_encoding, schema)(message.data)
+        print(json.dumps({"schema": schema.name, "type": channel.metadata["type"],
+                          "position": list(state.position), "mode": state.mode}))
+"#;
+
+const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64[2]\", \"mode: u16\"]\n";
+
+/// Fields of the typed messages of a recording, by the library of PyPI.
+fn read_typed(file: &str) -> Option<Vec<Value>> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // With what they need themselves.
+    let packages = [
+        "mcap==1.6.0",
+        "mcap-ros1-support==0.9.0",
+        "lz4==4.4.5",
+        "zstandard==0.25.0",
+        "pyyaml==6.0.3",
+    ];
+    let python = match python::environment(directory, &packages) {
+        Ok(python) => python,
+        Err(why) => {
+            println!("SKIPPED: no reader of typed recordings: {why}");
+            return None;
+        }
+    };
+    let mut reader = Command::new(python);
+    let output = reader.args(["-c", TYPED_READER, file]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    Some(lines.collect())
+}
+
+/// The type as this program has it.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C, packed)]
+struct State {
+    position: [f64; 2],
+    mode: u16,
+}
+
+/// Sends a value, and bytes that are none, again and again, until the test has seen enough.
+fn send_typed(bus: &str, is_enough: &AtomicBool) {
+    let bus = BusConfig::new(bus, "arm".parse().unwrap());
+    let motor = bus_neighbour("motor".parse().unwrap());
+    let node = Node::open(NodeConfig::vbus(bus).with_neighbour(motor).unwrap()).unwrap();
+    let number = |number: u16| number.try_into().unwrap();
+    let mut port: TypedQueuingPort<State> = node
+        .typed_queuing_port(number(9), &QueuingOptions::default())
+        .unwrap();
+    let to = port.destination("motor", number(7)).unwrap();
+    while !is_enough.load(Relaxed) {
+        let state = State {
+            position: [0.5, -1.0],
+            mode: 65535,
+        };
+        port.send(to, Priority::NORMAL, &state).unwrap();
+        port.untyped().send(to, Priority::NORMAL, b"plain").unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends the sender, also if the test fails.
+struct EndsSender<'a>(&'a AtomicBool);
+
+impl Drop for EndsSender<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn typed_messages_have_names_everywhere() {
+    let scratch = Scratch::new("record-typed");
+    let (bus, receiving) = motor(&scratch);
+    let port = "[[port]]\nname = \"state\"\nnumber = 7\nkind = \"queuing\"\ntype = \"State\"\n";
+    let typed = fs::read_to_string(&receiving).unwrap() + STATE + port;
+    fs::write(&receiving, &typed).unwrap();
+    let sending = |name: &str, types: &str| {
+        let file = scratch.0.join(format!("{name}.toml"));
+        let text = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{name}\"\n{types}");
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let receive = |count: &str| {
+        let mut receive = taut(&["recv", "7", "--config", &receiving, "--timeout", "60"]);
+        receive.args(["--count", count]).stdout(Stdio::piped());
+        Running::start(&mut receive, "listening on port 7")
+    };
+    let mut receiver = receive("2");
+    // A sender of another type is told which field, and nothing of it arrives.
+    let other = sending("other", &STATE.replace("u16", "u32"));
+    let (status, _, error) = run(&["send", "motor", "7", "--config", &other, "--type", "State"]);
+    assert_eq!(status, Some(1));
+    let told = "port 7 of `motor` declares another type: field `mode` is u32 here and u16 there";
+    assert!(error.contains(told), "{error}");
+    let sender = sending("sender", STATE);
+    let (fields, plain) = (["--type", "State", "--field", "position=0.5,-1"], ["plain"]);
+    for message in [&fields[..], &plain] {
+        let send = [&["send", "motor", "7", "--config", &sender], message].concat();
+        let (status, _, error) = run(&send);
+        assert_eq!(status, Some(0), "{error}");
+    }
+    let received = output_of(&mut receiver);
+    assert_eq!(received, "State position=[0.5, -1.0] mode=0\nplain\n");
+
+    let _receiver = receive("1000000");
+    let is_enough = AtomicBool::new(false);
+    let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send_typed(&bus, &is_enough));
+        let _ends = EndsSender(&is_enough);
+        let watch = |arguments: &[&str], words| {
+            let mut command = taut(arguments);
+            command.args(["--bus", &bus, "--count", "4", "--timeout", "60"]);
+            let mut running = Running::start(command.stdout(Stdio::piped()), words);
+            output_of(&mut running)
+        };
+        let port = ["--port", "motor.7"];
+        watch(&[&["record", &file], &port[..]].concat(), "recording bus");
+        let lines = watch(&[&["capture"], &port[..]].concat(), "capturing on bus");
+        let fields = " 18 B State position=[0.5, -1.0] mode=65535";
+        assert_eq!(
+            lines.lines().filter(|line| line.ends_with(fields)).count(),
+            2,
+            "{lines}"
+        );
+        let lines = watch(&["vbus", "tap", "motor.7", "--json"], "watching motor.7");
+        let tapped = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let typed: Vec<Value> = tapped
+            .filter(|line: &Value| line["type"] == "State")
+            .collect();
+        assert_eq!(typed.len(), 2, "{lines}");
+        let expected = serde_json::json!({"position": [0.5, -1.0], "mode": 65535});
+        assert_eq!(typed[0]["fields"], expected);
+    });
+
+    let again = scratch.0.join("again.mcap").to_str().unwrap().to_owned();
+    let (status, _, error) = run(&["replay", &file, "--sim", "--write", &again]);
+    assert_eq!(status, Some(0), "{error}");
+    for file in [&file, &again] {
+        let Some(mut messages) = read_typed(file) else {
+            return;
+        };
+        assert_eq!(messages.len(), 4);
+        // Which of the two came first when the recorder began does not matter.
+        messages.sort_by_key(|message| message["schema"].is_null());
+        assert_eq!(messages[0]["schema"], "tautline/State");
+        assert_eq!(messages[0]["type"], "State { position: f64[2], mode: u16 }");
+        assert_eq!(messages[1]["position"], serde_json::json!([0.5, -1.0]));
+        assert_eq!(messages[1]["mode"], 65535);
+        assert_eq!(messages[2]["data"], "plain");
+        assert_eq!(messages[3]["encoding"], "application/octet-stream");
+    }
+}
+
+/// Standard output of a command that has ended well.
+fn output_of(running: &mut Running) -> String {
+    let mut text = String::new();
+    let stdout = running.child.stdout.take().unwrap();
+    BufReader::new(stdout).read_to_string(&mut text).unwrap();
+    let (status, said) = running.ended();
+    assert_eq!(status, Some(0), "{said}");
+    text
 }

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 19] = [
+const CRATES: [(&str, &[&str]); 22] = [
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
+    ("tautline-types", &[]),
+    // It imports nothing: the code that it writes names the library.
+    ("tautline-derive", &["tautline"]),
     ("tautline-exec", &[]),
     ("tautline-flight", &[]),
     ("tautline-partition", &["tautline-state"]),
@@ -18,12 +21,20 @@ const CRATES: [(&str, &[&str]); 19] = [
     ),
     (
         "tautline",
-        &["tautline-proto", "tautline-shm", "tautline-state"],
+        &[
+            "tautline-derive",
+            "tautline-proto",
+            "tautline-shm",
+            "tautline-state",
+            "tautline-types",
+        ],
     ),
+    ("tautline-kvm", &["tautline-state"]),
     (
         "tautline-guest",
         &[
             "tautline",
+            "tautline-kvm",
             "tautline-partition",
             "tautline-shm",
             "tautline-state",
@@ -71,6 +82,7 @@ const CRATES: [(&str, &[&str]); 19] = [
         "tautline-flight-runner",
         &[
             "tautline",
+            "tautline-capture",
             "tautline-exec",
             "tautline-flight",
             "tautline-lab",
@@ -132,6 +144,7 @@ const FLOORS: [&[&str]; 11] = [
         "runtime",
         "statistics",
         "table_state",
+        "types",
     ],
     &["link"],
     &["send_pool"],

@@ -4,6 +4,7 @@
 //!   are sent past the queueing discipline, and ours among those that Linux handles.
 //! * [`BusTap`] copies the messages of buses.
 //! * Both fill a [`Batch`], which puts them in the order of time.
+//! * [`KnownTypes`] says what the fields of a message are, where its sender or receiver declares it.
 //! * [`pcapng`] writes them for Wireshark, [`recording`] the messages in them as MCAP.
 //!
 //! Nothing is taken from anybody, and nobody waits: what comes faster than it is copied is counted as lost.
@@ -19,8 +20,10 @@ pub mod recording;
 mod ring;
 pub mod sink;
 mod sys;
+mod types;
 
 pub use batch::{Batch, Item, Origin, Way};
 pub use bus::{BUS_HEAD_BYTES, BusMessage, BusTap, bus_message};
 pub use error::CaptureError;
 pub use network::{NetworkTap, up_interfaces};
+pub use types::KnownTypes;

@@ -8,7 +8,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::bundle;
 
 use crate::batch::{Item, Way};
-use crate::bus::bus_message;
+use crate::bus::{BusMessage, bus_message};
 use crate::frame::{self, End, Frame};
 
 /// Messages that may be under way at once. Lower loses messages of many senders in fragments; each takes 64 KiB.
@@ -35,6 +35,37 @@ pub struct Flow {
     pub priority: u8,
     /// Whether it left from the machine that was recorded.
     pub is_sent: bool,
+}
+
+impl Flow {
+    /// Flow of a message of a bus.
+    #[must_use]
+    pub fn of_bus(on: &str, message: &BusMessage) -> Self {
+        Self {
+            on: on.to_owned(),
+            from: message.from.node.to_string(),
+            source_port: message.from.port.get(),
+            to: message.to.node.to_string(),
+            destination_port: message.to.port.get(),
+            priority: message.priority,
+            is_sent: false,
+        }
+    }
+
+    /// Flow of a frame on an interface.
+    #[must_use]
+    pub fn of_frame(on: &str, frame: &Frame<'_>, way: Way) -> Self {
+        let header = &frame.header;
+        Self {
+            on: on.to_owned(),
+            from: frame.from.to_string(),
+            source_port: header.source.get(),
+            to: frame.to.to_string(),
+            destination_port: header.destination.get(),
+            priority: header.priority.get(),
+            is_sent: way == Way::Sent,
+        }
+    }
 }
 
 /// A message as it was captured.
@@ -104,15 +135,7 @@ impl Messages {
                 self.malformed += 1;
                 return Ok(());
             };
-            let flow = Flow {
-                on: self.on.clone(),
-                from: message.from.node.to_string(),
-                source_port: message.from.port.get(),
-                to: message.to.node.to_string(),
-                destination_port: message.to.port.get(),
-                priority: message.priority,
-                is_sent: false,
-            };
+            let flow = Flow::of_bus(&self.on, &message);
             return each(Message {
                 flow: &flow,
                 sequence: message.sequence,
@@ -137,15 +160,7 @@ impl Messages {
         mut each: impl FnMut(Message<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let header = &frame.header;
-        let flow = Flow {
-            on: self.on.clone(),
-            from: frame.from.to_string(),
-            source_port: header.source.get(),
-            to: frame.to.to_string(),
-            destination_port: header.destination.get(),
-            priority: header.priority.get(),
-            is_sent: item.way == Way::Sent,
-        };
+        let flow = Flow::of_frame(&self.on, frame, item.way);
         let message = |bytes| Message {
             flow: &flow,
             sequence: header.message_sequence(),

@@ -1,17 +1,20 @@
 //! Recordings: messages in MCAP files, which Foxglove and the MCAP libraries read.
 //!
-//! A channel is a [`Flow`]. Files are not compressed: a recorder must not compete with what it records for time. A
-//! record of metadata named [`METADATA`] says at the end how much was captured and missed.
+//! A channel is a [`Flow`], and the type of its messages if that is known: then their bytes are what ROS 1 serialises,
+//! and its schema says so, because viewers read that. Files are not compressed: a recorder must not compete with what
+//! it records for time. A record of metadata named [`METADATA`] says at the end how much was captured and missed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use mcap::records::{MessageHeader, Metadata};
 use mcap::sans_io::LinearReaderOptions;
 use mcap::{McapError, WriteOptions, Writer};
 use rustix::fs::FallocateFlags;
+use tautline::types::{Declaration, print};
 
 use crate::message::{Flow, Message};
 
@@ -20,6 +23,12 @@ pub const METADATA: &str = "tautline";
 
 /// Name of the encoding: bytes that only their sender and receiver understand.
 const ENCODING: &str = "application/octet-stream";
+
+/// Names of the encodings of typed messages and of their schemas, from MCAP's registry.
+const TYPED_ENCODING: &str = "ros1";
+const SCHEMA_ENCODING: &str = "ros1msg";
+/// Package of the types, which names of ROS have.
+const PACKAGE: &str = "tautline";
 
 /// Bytes of a chunk. Lower: more of the file is index. Higher: more is lost if the recorder is killed.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -92,12 +101,17 @@ impl From<McapError> for RecordingError {
     }
 }
 
+/// A channel, with the type of its messages.
+type TypedChannel = (Option<Arc<Declaration>>, u16);
+
 /// Writes a recording.
 pub struct Recorder {
     writer: Writer<File>,
     /// The same file, to take space.
     file: File,
-    channels: HashMap<Flow, u16>,
+    /// Channels of each flow: one for messages without a type, one for each type that it had.
+    channels: HashMap<Flow, Vec<TypedChannel>>,
+    schemas: HashMap<Arc<Declaration>, u16>,
     /// Bytes that may have been written, and bytes that are taken on the disk.
     written: u64,
     taken: u64,
@@ -137,6 +151,7 @@ impl Recorder {
                 .create(file)?,
             file: copy,
             channels: HashMap::new(),
+            schemas: HashMap::new(),
             written: 0,
             taken: 0,
         };
@@ -144,15 +159,20 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Appends a message.
+    /// Appends a message of this type. One of another size has no type in the file.
     ///
     /// # Errors
     /// [`RecordingError::Full`] while there is still space for [`finish`](Self::finish); others of the disk.
-    pub fn write(&mut self, message: &Message<'_>) -> Result<(), RecordingError> {
+    pub fn write(
+        &mut self,
+        message: &Message<'_>,
+        declared: Option<&Arc<Declaration>>,
+    ) -> Result<(), RecordingError> {
         /// Bytes of a message's record and of its entry in the index.
         const AROUND: u64 = 64;
         self.take_space(message.bytes.len() as u64 + AROUND)?;
-        let channel_id = self.channel(message.flow)?;
+        let declared = declared.filter(|declared| declared.bytes() == message.bytes.len());
+        let channel_id = self.channel(message.flow, declared)?;
         let header = MessageHeader {
             channel_id,
             sequence: message.sequence,
@@ -192,11 +212,23 @@ impl Recorder {
         Ok(())
     }
 
-    fn channel(&mut self, flow: &Flow) -> Result<u16, RecordingError> {
-        if let Some(id) = self.channels.get(flow) {
+    fn channel(
+        &mut self,
+        flow: &Flow,
+        declared: Option<&Arc<Declaration>>,
+    ) -> Result<u16, RecordingError> {
+        let known = self.channels.get(flow).into_iter().flatten();
+        if let Some((_, id)) = known.into_iter().find(|(one, _)| one.as_ref() == declared) {
             return Ok(*id);
         }
-        let metadata = metadata_of(flow);
+        let mut metadata = metadata_of(flow);
+        let (schema, encoding) = match declared {
+            Some(declared) => {
+                metadata.insert(TYPE.to_owned(), declared.to_string());
+                (self.schema(declared)?, TYPED_ENCODING)
+            }
+            None => (0, ENCODING),
+        };
         let around: usize = metadata
             .iter()
             .map(|(key, value)| key.len() + value.len() + 8)
@@ -205,8 +237,24 @@ impl Recorder {
         self.take_space(2 * (around + flow.topic().len() + 64) as u64)?;
         let id = self
             .writer
-            .add_channel(0, &flow.topic(), ENCODING, &metadata)?;
-        self.channels.insert(flow.clone(), id);
+            .add_channel(schema, &flow.topic(), encoding, &metadata)?;
+        let channels = self.channels.entry(flow.clone()).or_default();
+        channels.push((declared.cloned(), id));
+        Ok(id)
+    }
+
+    fn schema(&mut self, declared: &Arc<Declaration>) -> Result<u16, RecordingError> {
+        if let Some(id) = self.schemas.get(declared) {
+            return Ok(*id);
+        }
+        let text = print::ros(declared);
+        let name = format!("{PACKAGE}/{}", declared.name());
+        // In the data and in the summary.
+        self.take_space(2 * (text.len() + name.len() + 64) as u64)?;
+        let id = self
+            .writer
+            .add_schema(&name, SCHEMA_ENCODING, text.as_bytes())?;
+        self.schemas.insert(Arc::clone(declared), id);
         Ok(id)
     }
 
@@ -264,6 +312,8 @@ const TO: &str = "to";
 const DESTINATION_PORT: &str = "destination_port";
 const PRIORITY: &str = "priority";
 const WAY: &str = "way";
+/// Declaration of the messages, on channels that have a type.
+const TYPE: &str = "type";
 const SENT: &str = "sent";
 const RECEIVED: &str = "received";
 
@@ -320,11 +370,23 @@ fn flow_of(channel: &mcap::Channel<'_>) -> Result<Flow, RecordingError> {
     })
 }
 
+fn type_of(channel: &mcap::Channel<'_>) -> Result<Option<Arc<Declaration>>, RecordingError> {
+    let Some(text) = channel.metadata.get(TYPE) else {
+        return Ok(None);
+    };
+    let wrong = |_| RecordingError::NotOurs {
+        topic: channel.topic.clone(),
+        key: TYPE,
+    };
+    text.parse().map(Arc::new).map(Some).map_err(wrong)
+}
+
 /// A recording that was read through once, from its beginning to its end, without an error.
 #[derive(Debug)]
 pub struct Recording<R> {
     source: R,
     flows: Vec<Flow>,
+    types: Vec<Option<Arc<Declaration>>>,
     /// Place of each channel's flow.
     places: HashMap<u16, usize>,
     messages: u64,
@@ -351,7 +413,8 @@ impl<R: Read + Seek> Recording<R> {
     /// [`RecordingError`].
     pub fn check(mut source: R) -> Result<Self, RecordingError> {
         check_magic(&mut source)?;
-        let (mut flows, mut places, mut messages) = (Vec::new(), HashMap::new(), 0);
+        let (mut flows, mut types) = (Vec::new(), Vec::new());
+        let (mut places, mut messages) = (HashMap::new(), 0);
         for message in reader(&mut source) {
             let message = message?;
             if let std::collections::hash_map::Entry::Vacant(place) =
@@ -359,15 +422,23 @@ impl<R: Read + Seek> Recording<R> {
             {
                 place.insert(flows.len());
                 flows.push(flow_of(&message.channel)?);
+                types.push(type_of(&message.channel)?);
             }
             messages += 1;
         }
         Ok(Self {
             source,
             flows,
+            types,
             places,
             messages,
         })
+    }
+
+    /// Types of the messages of each flow, where the recorder knew them. A flow is there once for each of its types.
+    #[must_use]
+    pub fn types(&self) -> &[Option<Arc<Declaration>>] {
+        &self.types
     }
 
     /// Its flows, in the order of their first messages.

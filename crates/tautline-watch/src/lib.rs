@@ -14,6 +14,7 @@ mod peers;
 mod row;
 pub mod serve;
 pub mod top;
+pub mod types;
 
 pub use look::{Look, Node, NodeFigures, Peer, Port, Run, Wishes};
 pub use row::{Key, Kind, Row, Spread, rows};

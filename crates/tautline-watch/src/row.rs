@@ -339,6 +339,7 @@ pub(crate) fn refused(port: &Port) -> u64 {
         port.unfit,
         port.sources_refused,
         port.too_large,
+        port.other_size,
         port.bad_bundles,
         port.bad_checksum,
         port.void,

@@ -42,6 +42,21 @@
 //! police_rate = 10000         # messages a second that the port takes; left out: all that come
 //! police_burst = 64           # messages at once after a pause; left out: 16
 //!
+//! [[port]]
+//! name = "joints"
+//! number = 9
+//! kind = "sampling"
+//! type = "JointState"         # of the values that the port receives; left out: any bytes
+//! sends = "JointCommand"      # of those that it sends; left out: the same
+//!
+//! [[type]]                    # little-endian, one field after the other
+//! name = "JointState"
+//! fields = ["position: f64[7]", "velocity: f64[7]", "flags: u32"]
+//!
+//! [[type]]
+//! name = "JointCommand"
+//! fields = ["torque: f32[7]"]
+//!
 //! [[udp_port]]                # plain UDP, for peers that are not ours
 //! name = "setpoints"
 //! number = 5000               # any UDP port
@@ -95,6 +110,7 @@ mod rule;
 mod send_pool;
 mod smoother;
 mod tune;
+mod types;
 
 use std::ops::Range;
 use std::path::Path;
@@ -243,6 +259,8 @@ struct Document {
     #[serde(default)]
     port: Vec<Spanned<port::PortEntry>>,
     #[serde(default)]
+    r#type: Vec<types::TypeEntry>,
+    #[serde(default)]
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
     smoother: Option<smoother::SmootherSection>,
@@ -310,8 +328,12 @@ impl Document {
                 .add(neighbour)
                 .map_err(|error| (span, format!("neighbour `{name}`: {error}")))?;
         }
+        for entry in self.r#type {
+            let declared = types::declared(entry, &config.types)?;
+            config.types.push(declared);
+        }
         for entry in self.port {
-            let port = port::port(entry.into_inner(), &config.ports)?;
+            let port = port::port(entry.into_inner(), &config.ports, &config.types)?;
             config.ports.push(port);
         }
         for entry in self.udp_port {
@@ -427,7 +449,10 @@ mod tests {
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));
         assert_eq!(config.neighbours.len(), 1);
-        assert_eq!(config.ports.len(), 2);
+        assert_eq!(config.ports.len(), 3);
+        let types = &config.ports[2].types;
+        assert_eq!(types.receives.as_ref().unwrap().bytes(), 116);
+        assert_eq!(types.sends.as_ref().unwrap().name(), "JointCommand");
         assert_eq!(config.gateway, Some([10, 0, 0, 254].into()));
         assert_eq!(config.udp_ports[0].number, 5000);
         assert_eq!(config.send_pool, SendPoolConfig::default());
@@ -473,6 +498,28 @@ mod tests {
             "line 1, column 8: `wifi` is not a link; expected \"xdp\", \"xsk\", \"packet\", \"udp\" or \"vbus\""
         );
         assert!(error("interface = [1").starts_with("line 1, column "));
+        let fields =
+            |fields: &str| error(&format!("[[type]]\nname = \"T\"\nfields = [{fields}]\n"));
+        assert_eq!(
+            fields("\"a: u8\", \"b: u9\""),
+            "line 3, column 20: field `b`: `u9` is not one of i8, u8, i16, u16, i32, u32, i64, u64, f32, f64"
+        );
+        assert_eq!(fields(""), "line 3, column 10: 0 fields, expected 1 to 64");
+        assert_eq!(
+            fields("\"a: u8\", \"a: u8\""),
+            "line 3, column 10: there are two fields `a`"
+        );
+        let typed = "[[type]]\nname = \"T\"\nfields = [\"a: u8[2000]\"]\n[[port]]\nname = \"a\"\nnumber = 7\n";
+        assert_eq!(
+            error(&format!("{typed}kind = \"queuing\"\ntype = \"S\"\n")),
+            "line 8, column 8: no type `S`: there are T"
+        );
+        assert_eq!(
+            error(&format!(
+                "{typed}kind = \"sampling\"\ntype = \"T\"\nvalue_bytes_max = 1999\n"
+            )),
+            "line 9, column 19: a T has 2000 bytes, and the port takes 1999"
+        );
         let udp = |rest: &str| error(&format!("[[udp_port]]\nname = \"a\"\nnumber = {rest}\n"));
         assert_eq!(
             udp("0"),

@@ -338,6 +338,17 @@ pub enum PortError {
         /// Kind of the configured port.
         configured: &'static str,
     },
+    /// The configuration declares another type than the program.
+    #[error("port `{name}`: the program's type is not the configuration's: {difference}")]
+    OtherType {
+        /// The name.
+        name: String,
+        /// First difference; "here" is the program.
+        difference: String,
+    },
+    /// A type of the program is beyond the limits of types.
+    #[error(transparent)]
+    BadType(#[from] tautline_types::TypeError),
     /// The depth is not one that a port can have.
     #[error("depth {depth} is not a power of two from 2 to {max}", max = crate::limits::DEPTH_MAX)]
     BadDepth {
@@ -386,6 +397,16 @@ pub enum PortError {
         name: String,
         /// Its port.
         port: PortNumber,
+    },
+    /// The peer's port declares another type than this port sends.
+    #[error("port {port} of `{name}` declares another type: {difference}")]
+    PeerOtherType {
+        /// The peer.
+        name: String,
+        /// Its port.
+        port: PortNumber,
+        /// First difference; "here" is this port.
+        difference: String,
     },
     /// Nobody of that name or address is in the neighbour table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
@@ -508,6 +529,10 @@ impl PortError {
                 "name one of the ports of the configuration, or add it there"
             }
             Self::OtherKind { .. } => "open it as the kind that is configured, or correct `kind`",
+            Self::OtherType { .. } => {
+                "declare the same type in both; `taut types` prints the file's"
+            }
+            Self::BadType(_) => "use names and sizes within the limits of docs/types.md",
             Self::BadDepth { .. } => "use a power of two within the limits, such as 64",
             Self::BadMessageSize { .. } => "use smaller messages or a larger depth",
             Self::BadSources { .. } => "use fewer sources, or several ports",
@@ -517,6 +542,9 @@ impl PortError {
             Self::NotOnLink { .. } => "leave it out, or use another link",
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"
+            }
+            Self::PeerOtherType { .. } => {
+                "declare the same type at both ends, and start both again"
             }
             Self::PeerAbsent { .. } => {
                 "start the peer (`taut vbus list` shows who is there), or wait for it longer"
@@ -574,6 +602,9 @@ pub enum SendError {
     /// Nobody has the port open, or who had it is gone (link `vbus`).
     #[error("nobody has the peer's port open")]
     PeerGone,
+    /// The peer's port declares another type than this port sends (link `vbus`); `taut status` names the field.
+    #[error("the peer's port declares another type")]
+    OtherType,
     /// The receiver's class is full: it is slower than we are, for the moment (link `vbus`).
     #[error("the receiver's class is full")]
     ReceiverFull,
@@ -622,6 +653,7 @@ impl SendError {
             }
             Self::TransmitQueueFull => "send less, or try again",
             Self::PeerGone => "start the program that opens that port, and send again",
+            Self::OtherType => "declare the same type at both ends; `taut status` names the field",
             Self::ReceiverFull => "send less, or try again when the receiver has caught up",
             Self::PoolExhausted { .. } => "give buffers back, or raise their number in [send_pool]",
             Self::InterfaceDown | Self::InterfaceGone => {
@@ -745,6 +777,14 @@ pub enum ReceiveError {
         /// Bytes that the port's largest message has.
         needed: usize,
     },
+    /// A message has another size than the port's type. The message is gone, and counted.
+    #[error("message of {bytes} bytes, and the port's type has {expected}")]
+    OtherSize {
+        /// Bytes of the message; of one that is longer than the type, one more than the type's at least.
+        bytes: usize,
+        /// Bytes of the type.
+        expected: usize,
+    },
     /// The interface is down. The port stays open and works again when it comes up.
     #[error("interface is down")]
     InterfaceDown,
@@ -765,6 +805,9 @@ impl ReceiveError {
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
+            Self::OtherSize { .. } => {
+                "use the same type on both sides; `taut status` shows who sends to this port"
+            }
             Self::BufferTooSmall { .. } => "give a buffer of the port's largest message",
             Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
             Self::Undelivered(_) => "start the peer's program, or check address, port and route",

@@ -36,11 +36,11 @@
 //! | [`control`] | [`Server`](control::Server): one process owns an interface's demux and hands ports to its clients |
 //! | [`config`] | configuration files: [`NodeConfig`] for a node, [`ServiceConfig`] for a control process |
 //! | [`Node`] | an interface, an address, neighbours ([`neighbours`]) and a list of ports; chooses the link |
-//! | [`port`] | [`QueuingPort`], [`SamplingPort`], [`UdpPort`], and how each waits |
+//! | [`port`] | [`QueuingPort`], [`SamplingPort`], [`UdpPort`], and how each waits; typed ports over the first two |
 //! | [`status`] | the state of nodes ([`NodeStatus`]) and the function that asks for it |
 //! | [`send_pool`] | buffers that datagrams are sent from without a copy |
 //! | [`link`] | frames and messages on their way: `xdp`, `xsk`, `packet`, `udp`, [`vbus`], [`sim`](link::sim) |
-//! | ground | messages and addresses, [`error`]s, limits, counters; [`cycle`] for control loops, [`kernel`] for what this kernel can do |
+//! | ground | messages and addresses, [`error`]s, limits, counters, [`types`] of messages; [`cycle`] for control loops, [`kernel`] for what this kernel can do |
 
 mod address;
 mod claim;
@@ -67,6 +67,7 @@ mod statistics;
 pub mod status;
 mod sys;
 mod table_state;
+pub mod types;
 
 pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
 pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
@@ -79,19 +80,38 @@ pub use node::{Node, now};
 pub use policing::Policing;
 pub use port::{
     Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan, Message,
-    Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, UdpPort,
+    Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, TypedQueuingPort,
+    TypedSamplingPort, UdpPort,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{
     ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus,
     NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus,
-    ReassemblyStatus, RuleStatus, UdpPortStatus,
+    ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus,
 };
+/// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:
+///
+/// ```compile_fail,E0080
+/// #[derive(Clone, Copy, tautline::Typed)]
+/// #[repr(C)]
+/// struct Padded { mode: u8, torque: f32 }
+/// ```
+/// ```compile_fail,E0277
+/// #[derive(Clone, Copy, tautline::Typed)]
+/// #[repr(C)]
+/// struct NotPlain { is_valid: bool }
+/// ```
+/// ```compile_fail
+/// #[derive(Clone, Copy, tautline::Typed)]
+/// struct AsTheCompilerLikes { mode: u8 }
+/// ```
+pub use tautline_derive::Typed;
 pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 pub use tautline_proto::time::Instant;
 pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
+pub use tautline_types::Typed;
 
 /// MAC address and first IPv4 address of an interface, in the network namespace of the calling thread.
 ///

@@ -27,13 +27,17 @@ use crate::neighbours::{Neighbours, Own};
 use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
 use crate::port::udp_list::UdpPorts;
-use crate::port::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort};
+use crate::port::{
+    QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, TypedQueuingPort,
+    TypedSamplingPort, UdpPort,
+};
 use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
 use crate::status::{NodeStatus, NotBetter, OpenReport, StatusServer, Told};
 use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
+use crate::types::{PortTypes, Typed};
 
 pub use config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
 pub(crate) use neighbours::neighbours_status;
@@ -241,7 +245,7 @@ impl Node {
         number: PortNumber,
         options: &QueuingOptions,
     ) -> Result<QueuingPort, PortError> {
-        QueuingPort::open(&self.owner(), number, None, options)
+        QueuingPort::open(&self.owner(), number, None, options, &PortTypes::default())
     }
 
     /// Opens a sampling port.
@@ -253,7 +257,34 @@ impl Node {
         number: PortNumber,
         options: &SamplingOptions,
     ) -> Result<SamplingPort, PortError> {
-        SamplingPort::open(&self.owner(), number, None, options)
+        SamplingPort::open(&self.owner(), number, None, options, &PortTypes::default())
+    }
+
+    /// Opens a queuing port whose messages are bytes to this program, and of declared types to its peers and to
+    /// watchers.
+    ///
+    /// # Errors
+    /// As [`Node::queuing_port`].
+    pub fn declared_queuing_port(
+        &self,
+        number: PortNumber,
+        options: &QueuingOptions,
+        types: &PortTypes,
+    ) -> Result<QueuingPort, PortError> {
+        QueuingPort::open(&self.owner(), number, None, options, types)
+    }
+
+    /// Opens a sampling port in the same way.
+    ///
+    /// # Errors
+    /// As [`Node::sampling_port`].
+    pub fn declared_sampling_port(
+        &self,
+        number: PortNumber,
+        options: &SamplingOptions,
+        types: &PortTypes,
+    ) -> Result<SamplingPort, PortError> {
+        SamplingPort::open(&self.owner(), number, None, options, types)
     }
 
     /// Opens a queuing port as the configuration describes it.
@@ -264,7 +295,7 @@ impl Node {
         let port = self.configured(name)?;
         match &port.kind {
             PortOptions::Queuing(options) => {
-                QueuingPort::open(&self.owner(), port.number, Some(name), options)
+                QueuingPort::open(&self.owner(), port.number, Some(name), options, &port.types)
             }
             other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
         }
@@ -278,7 +309,69 @@ impl Node {
         let port = self.configured(name)?;
         match &port.kind {
             PortOptions::Sampling(options) => {
-                SamplingPort::open(&self.owner(), port.number, Some(name), options)
+                SamplingPort::open(&self.owner(), port.number, Some(name), options, &port.types)
+            }
+            other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
+        }
+    }
+
+    /// Opens a queuing port that receives values of `R` and sends values of `S`. Its largest message is an `R`,
+    /// whatever the options say.
+    ///
+    /// # Errors
+    /// [`PortError::BadType`], and as [`Node::queuing_port`].
+    pub fn typed_queuing_port<R: Typed, S: Typed>(
+        &self,
+        number: PortNumber,
+        options: &QueuingOptions,
+    ) -> Result<TypedQueuingPort<R, S>, PortError> {
+        TypedQueuingPort::open(&self.owner(), number, None, options)
+    }
+
+    /// Opens a sampling port that keeps values of `R` and sends values of `S`. Its largest value is an `R`, whatever
+    /// the options say.
+    ///
+    /// # Errors
+    /// [`PortError::BadType`], and as [`Node::sampling_port`].
+    pub fn typed_sampling_port<R: Typed, S: Typed>(
+        &self,
+        number: PortNumber,
+        options: &SamplingOptions,
+    ) -> Result<TypedSamplingPort<R, S>, PortError> {
+        TypedSamplingPort::open(&self.owner(), number, None, options)
+    }
+
+    /// The same as the configuration describes the port; types that it declares must be these.
+    ///
+    /// # Errors
+    /// [`PortError::OtherType`] names the field that differs; else as [`Node::queuing_port_named`].
+    pub fn typed_queuing_port_named<R: Typed, S: Typed>(
+        &self,
+        name: &str,
+    ) -> Result<TypedQueuingPort<R, S>, PortError> {
+        let port = self.configured(name)?;
+        let configured = Some((name, &port.types));
+        match &port.kind {
+            PortOptions::Queuing(options) => {
+                TypedQueuingPort::open(&self.owner(), port.number, configured, options)
+            }
+            other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
+        }
+    }
+
+    /// The same as the configuration describes the port; types that it declares must be these.
+    ///
+    /// # Errors
+    /// As [`Node::typed_queuing_port_named`].
+    pub fn typed_sampling_port_named<R: Typed, S: Typed>(
+        &self,
+        name: &str,
+    ) -> Result<TypedSamplingPort<R, S>, PortError> {
+        let port = self.configured(name)?;
+        let configured = Some((name, &port.types));
+        match &port.kind {
+            PortOptions::Sampling(options) => {
+                TypedSamplingPort::open(&self.owner(), port.number, configured, options)
             }
             other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
         }

@@ -58,10 +58,12 @@ pub(crate) struct Statistics {
     pub(crate) bad_bundles: Counter,
     /// Messages that peers had not taken when they went (link `vbus`).
     pub(crate) undelivered: Counter,
-    /// Messages for which a peer that slept was not woken, because that costs too much (link `vbus`).
+    /// Messages for which a peer that slept was woken late, because that costs too much (link `vbus`).
     pub(crate) wakes_withheld: Counter,
     pub(crate) expired: Counter,
     pub(crate) incomplete_dropped: Counter,
+    /// Messages of another size than the port's type.
+    pub(crate) other_size: Counter,
 }
 
 impl Statistics {

@@ -9,7 +9,8 @@ pub use node::{
     NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
 pub use port::{
-    LatencyStatus, PeerCounters, PortStatus, ReassemblyStatus, UdpPortStatus, bucket_quantile,
+    LatencyStatus, PeerCounters, PortStatus, ReassemblyStatus, TypeDifferenceStatus, TypeStatus,
+    UdpPortStatus, bucket_quantile,
 };
 pub(crate) use serve::{StatusServer, Told};
 pub use serve::{nodes, nodes_with_latency};

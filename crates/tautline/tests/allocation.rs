@@ -13,6 +13,7 @@ use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
 use tautline::link::PlainUdp;
 use tautline::{
     Cycle, CycleOptions, LentBuffer, LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions,
+    Typed, TypedQueuingPort,
 };
 
 thread_local! {
@@ -185,6 +186,45 @@ fn merging_and_batches(pair: &Pair) {
     assert_eq!(calls, 0);
 }
 
+/// Values of a type, copied and filled in place.
+fn typed(pair: &Pair) {
+    #[derive(Clone, Copy, Debug, Typed)]
+    #[repr(C)]
+    struct State {
+        position: [f64; 7],
+        flags: u64,
+    }
+    let options = QueuingOptions::default();
+    let mut sender: TypedQueuingPort<State> = pair
+        .on_a(|node| node.typed_queuing_port(port(31), &options))
+        .unwrap();
+    let mut receiver: TypedQueuingPort<State> = pair
+        .on_b(|node| node.typed_queuing_port(port(32), &options))
+        .unwrap();
+    let to = sender.destination("peer", port(32)).unwrap();
+    let calls = allocations(|| {
+        for flags in 0..4 {
+            let state = State {
+                position: [0.5; 7],
+                flags,
+            };
+            match flags % 2 {
+                0 => sender.send(to, Priority::NORMAL, &state),
+                _ => sender.send_filled(to, Priority::NORMAL, |place| *place = state),
+            }
+            .unwrap();
+            let (received, _) = receiver.receive_until(pair.soon()).unwrap().unwrap();
+            assert_eq!((received.flags, received.position), (flags, [0.5; 7]));
+        }
+        sender
+            .untyped()
+            .send(to, Priority::NORMAL, b"other")
+            .unwrap();
+        assert!(receiver.receive_until(pair.soon()).is_err());
+    });
+    assert_eq!(calls, 0);
+}
+
 fn sampling(pair: &Pair) {
     let options = SamplingOptions {
         sources: 5,
@@ -329,6 +369,7 @@ fn nothing_is_allocated(side: Side) {
     let _alone = alone();
     let Some(pair) = pair(side, side) else { return };
     queuing(&pair);
+    typed(&pair);
     lending(&pair);
     if pair.a.report().capabilities.plain_udp != PlainUdp::None {
         plain_udp(&pair);
@@ -380,6 +421,7 @@ fn nothing_is_allocated_on_vbus() {
     let _alone = alone();
     let pair = bus_pair();
     queuing(&pair);
+    typed(&pair);
     sleeping(&pair);
     reassembly(&pair);
     merging_and_batches(&pair);

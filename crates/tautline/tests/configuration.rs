@@ -25,6 +25,11 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         &["name = \"a\"", "number = 8", "kind = \"queuing\""],
     ),
     (
+        "## Types of messages",
+        "[[type]]",
+        &["name = \"A\"", "fields = [\"a: u8\"]"],
+    ),
+    (
         "## Ports of plain UDP",
         "[[udp_port]]",
         &["name = \"a\"", "number = 5000"],
@@ -235,6 +240,10 @@ fn entry_without(heading: &str, key: &str) -> String {
         .find(|(name, _, _)| *name == heading)
         .unwrap();
     let mut lines = vec![(*open).to_owned()];
+    if ["type", "sends"].contains(&key) {
+        let declared = "[[type]]\nname = \"JointState\"\nfields = [\"a: u8\"]";
+        lines.insert(0, declared.to_owned());
+    }
     let is_set = |line: &str, key: &str| line.starts_with(&format!("{key} = "));
     for line in required.iter().copied() {
         let line = match (line, key) {

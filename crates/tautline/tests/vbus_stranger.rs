@@ -18,6 +18,7 @@ use std::time::{Duration, Instant as Clock};
 
 use common::unprivileged::become_user;
 use common::{PATIENCE, bus, child, port};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -843,10 +844,21 @@ fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
             child::ready();
             std::process::exit(0);
         });
-        // Says that it sleeps, all the time.
+        // Says that it sleeps, all the time; later it does.
+        let (mut sleeps, mut buffer) = (false, [0; 64]);
         loop {
-            while trap.receive(&mut [0; 64]).unwrap().is_some() {}
-            let _descriptor = trap.descriptor();
+            while let Some(message) = trap.receive(&mut buffer).unwrap() {
+                match &buffer[..message.length] {
+                    b"sleep" => sleeps = true,
+                    [b'#', number] => println!("woken by {number}."),
+                    _ => {}
+                }
+            }
+            let descriptor = trap.descriptor().unwrap();
+            if sleeps {
+                let mut wait = [PollFd::new(&descriptor, PollFlags::IN)];
+                poll(&mut wait, None).unwrap();
+            }
         }
     }
     if !is_root(TEST) {
@@ -879,6 +891,20 @@ fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
     }
     println!("not woken for the first time after {:?}", started.elapsed());
     assert_served(&config, &mut victim);
+
+    // Such a receiver is woken late, and not never: its answer may be waited for.
+    victim.send(to, Priority::NORMAL, b"sleep").unwrap();
+    let (started, before) = (Clock::now(), withheld());
+    for number in (0..=u8::MAX).cycle() {
+        victim.send(to, Priority::NORMAL, &[b'#', number]).unwrap();
+        stranger.wait_for(&format!("woken by {number}."));
+        if withheld() > before + 5 {
+            break;
+        }
+        assert!(started.elapsed() < 2 * PATIENCE, "it is never dear");
+        // It needs a moment to fall asleep.
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 /// The events of this process.

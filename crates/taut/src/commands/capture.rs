@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 use tautline_capture::frame;
+use tautline_capture::message::Flow;
 use tautline_capture::sink::Sink;
-use tautline_capture::{Batch, CaptureError, Item, Way, bus_message, pcapng};
+use tautline_capture::{Batch, CaptureError, Item, KnownTypes, Way, bus_message, pcapng};
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
-use crate::commands::output::{JsonArguments, JsonLines};
+use crate::commands::output::{JsonArguments, JsonLines, fields};
 use crate::commands::sources::{self, SourceArguments, Tap, failed};
 use crate::units;
 
@@ -90,6 +91,8 @@ struct Output<'a> {
     arguments: &'a Arguments,
     file: Option<Sink>,
     lines: JsonLines,
+    /// Types of the messages, where lines are written.
+    types: Option<KnownTypes>,
     seen: u64,
 }
 
@@ -109,10 +112,12 @@ impl<'a> Output<'a> {
             sink.flush().map_err(|error| failed(&error))?;
             file = Some(sink);
         }
+        let is_shown = file.is_none() || arguments.json.path().is_some();
         Ok(Output {
             arguments,
             file,
             lines: arguments.json.lines()?,
+            types: is_shown.then(KnownTypes::ask),
             seen: 0,
         })
     }
@@ -134,8 +139,8 @@ impl<'a> Output<'a> {
             if let Some(file) = &mut self.file {
                 file.block(|buffer| pcapng::packet(buffer, &packet(item, bytes)));
             }
-            if self.is_shown() {
-                let line = line(self.arguments.sources.ethertype, tap, item, bytes);
+            if let Some(types) = &mut self.types {
+                let line = line((self.arguments.sources.ethertype, types), tap, item, bytes);
                 let _ = writeln!(text, "{}", line.text);
                 let written = self.lines.write(&line.json);
                 written.map_err(|_| CaptureError::Write {
@@ -151,11 +156,6 @@ impl<'a> Output<'a> {
             let _ = cli::print(&text);
         }
         Ok(())
-    }
-
-    /// Whether lines are written besides, or in place of a file.
-    fn is_shown(&self) -> bool {
-        self.file.is_none() || self.arguments.json.path().is_some()
     }
 
     /// Ends the file with the figures of each source.
@@ -197,7 +197,7 @@ struct Line {
     json: serde_json::Value,
 }
 
-fn line(ethertype: u16, tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
+fn line((ethertype, types): (u16, &mut KnownTypes), tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
     let way = match item.way {
         Way::Received => "in ",
         Way::Sent => "out",
@@ -208,10 +208,16 @@ fn line(ethertype: u16, tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
         "way": way.trim(),
         "lost_before": item.lost,
     });
-    let said = match tap.is_bus() {
-        true => bus_line(bytes, &mut json),
-        false => frame_line(ethertype, item, bytes, &mut json),
+    let (mut said, message) = match tap.is_bus() {
+        true => bus_line(&tap.name, bytes, &mut json),
+        false => frame_line((ethertype, &tap.name), item, bytes, &mut json),
     };
+    let declared = message.and_then(|(flow, payload)| Some((types.of(&flow)?, payload)));
+    if let Some((declared, payload)) = declared
+        && let Some(fields) = fields(&declared, payload, &mut json)
+    {
+        said = format!("{said} {fields}");
+    }
     let (seconds, rest) = (item.time_ns / 1_000_000_000, item.time_ns % 1_000_000_000);
     let lost = match item.lost {
         0 => String::new(),
@@ -223,35 +229,44 @@ fn line(ethertype: u16, tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
     }
 }
 
-fn bus_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
+/// Words about a copy, and the message in it if that is whole and alone.
+type Said<'b> = (String, Option<(Flow, &'b [u8])>);
+
+fn bus_line<'b>(on: &str, bytes: &'b [u8], json: &mut serde_json::Value) -> Said<'b> {
     let Some((message, payload)) = bus_message(bytes) else {
-        return "not a message".to_owned();
+        return ("not a message".to_owned(), None);
     };
     json["from"] = message.from.to_string().into();
     json["to"] = message.to.to_string().into();
     json["priority"] = message.priority.into();
     json["sequence"] = message.sequence.into();
     json["bytes"] = payload.len().into();
-    format!(
+    let said = format!(
         "{} > {} priority {} sequence {} {} B",
         message.from,
         message.to,
         message.priority,
         message.sequence,
         payload.len()
-    )
+    );
+    (said, Some((Flow::of_bus(on, &message), payload)))
 }
 
-fn frame_line(ethertype: u16, item: &Item, bytes: &[u8], json: &mut serde_json::Value) -> String {
+fn frame_line<'b>(
+    (ethertype, on): (u16, &str),
+    item: &Item,
+    bytes: &'b [u8],
+    json: &mut serde_json::Value,
+) -> Said<'b> {
     let frame = match frame::frame(bytes, ethertype) {
         Ok(Some(frame)) => frame,
         Ok(None) => {
             json["bytes"] = item.length.into();
-            return format!("another frame, {} B", item.length);
+            return (format!("another frame, {} B", item.length), None);
         }
         Err(error) => {
             json["error"] = error.name().into();
-            return format!("malformed: {}", error.name());
+            return (format!("malformed: {}", error.name()), None);
         }
     };
     let header = frame.header;
@@ -272,7 +287,7 @@ fn frame_line(ethertype: u16, item: &Item, bytes: &[u8], json: &mut serde_json::
         (true, true) => " bundle".to_owned(),
         (true, false) => String::new(),
     };
-    format!(
+    let said = format!(
         "{} port {} > {} port {} priority {} sequence {} {} B{part}",
         frame.from,
         header.source,
@@ -281,5 +296,8 @@ fn frame_line(ethertype: u16, item: &Item, bytes: &[u8], json: &mut serde_json::
         header.priority,
         header.sequence,
         frame.payload.len()
-    )
+    );
+    let is_message = header.is_whole() && !header.is_bundle();
+    let flow = is_message.then(|| Flow::of_frame(on, &frame, item.way));
+    (said, flow.map(|flow| (flow, frame.payload)))
 }

@@ -28,4 +28,5 @@ pub mod sources;
 pub mod status;
 pub mod task;
 pub mod top;
+pub mod types;
 pub mod vbus;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::Source;
+use tautline::types::Declaration;
 use tautline_report::text::plain_lines;
 
 use crate::cli::{self, CommandError};
@@ -87,7 +88,7 @@ pub struct OutputArguments {
     /// =FILE, into a file beside them.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", conflicts_with = "hex")]
     json: Option<PathBuf>,
-    /// Write the bytes in hexadecimal.
+    /// Write the bytes in hexadecimal, also those of a known type.
     #[arg(long)]
     hex: bool,
 }
@@ -113,15 +114,25 @@ pub struct Output {
 }
 
 impl Output {
-    /// Writes a message in a line of its own; `json` is all that is known of it but its bytes.
-    pub fn write(&mut self, bytes: &[u8], mut json: Value) -> Result<(), CommandError> {
+    /// Writes a message in a line of its own; `json` is all that is known of it but its bytes. Of a type that is known,
+    /// its fields by name.
+    pub fn write(
+        &mut self,
+        bytes: &[u8],
+        mut json: Value,
+        declared: Option<&Declaration>,
+    ) -> Result<(), CommandError> {
         json["payload"] = hex(bytes).into();
+        let fields = declared.and_then(|declared| fields(declared, bytes, &mut json));
         self.json.write(&json)?;
         if self.json.has_stdout() {
             return Ok(());
         }
         if self.hex {
             return cli::print(&(hex(bytes) + "\n"));
+        }
+        if let Some(fields) = fields {
+            return cli::print(&(fields + "\n"));
         }
         let mut stdout = io::stdout().lock();
         if stdout.is_terminal() {
@@ -141,6 +152,13 @@ impl Output {
             _ => Ok(()),
         }
     }
+}
+
+/// Fields of a message by name, as a line and in `json`; `None` if it has another size than its type.
+pub fn fields(declared: &Declaration, bytes: &[u8], json: &mut Value) -> Option<String> {
+    json["fields"] = declared.json(bytes)?;
+    json["type"] = declared.name().into();
+    Some(format!("{} {}", declared.name(), declared.text(bytes)?))
 }
 
 /// Sender of a message.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tautline::types::PortTypes;
 use tautline::{
     BadNodeName, BusConfig, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeName,
     OpenError, PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError,
@@ -245,22 +246,38 @@ pub fn any_size() -> QueuingOptions {
     }
 }
 
+/// Types that the configuration gives to the port of this number.
+pub fn port_types(config: &NodeConfig, number: PortNumber) -> PortTypes {
+    let port = config.ports.iter().find(|port| port.number == number);
+    port.map(|port| port.types.clone()).unwrap_or_default()
+}
+
 /// Opens a queuing port of a command that only asks: any number that is free of the 64 below
 /// [`ECHO_PORT`]. The first that is tried goes with the process: a peer tells messages by port and
 /// number, and would take the first message of one command for the last one's, come twice.
 /// A control process may not give those to this user: then `own` is needed.
 pub fn open_any(node: &Node, own: Option<PortNumber>) -> Result<QueuingPort, CommandError> {
+    open_declared(node, own, &PortTypes::default())
+}
+
+/// The same with declared types.
+pub fn open_declared(
+    node: &Node,
+    own: Option<PortNumber>,
+    types: &PortTypes,
+) -> Result<QueuingPort, CommandError> {
     /// Commands that can ask at once. More would not break anything.
     const ATTEMPTS: u16 = 64;
     if let Some(own) = own {
-        return node.queuing_port(own, &any_size()).map_err(port_error);
+        let port = node.declared_queuing_port(own, &any_size(), types);
+        return port.map_err(port_error);
     }
     let mut refused = None;
     let first = (std::process::id() % u32::from(ATTEMPTS)) as u16;
     for attempt in 0..ATTEMPTS {
         let number = ECHO_PORT - 1 - (first + attempt) % ATTEMPTS;
         let number = PortNumber::new(number).expect("the numbers below the highest are in range");
-        match node.queuing_port(number, &any_size()) {
+        match node.declared_queuing_port(number, &any_size(), types) {
             Err(error @ PortError::Taken { .. }) => refused = Some(error),
             Err(error @ PortError::NotAllowed { .. }) => {
                 let remedy = "send from a port that is allowed: --from N";

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tautline_capture::message::Messages;
 use tautline_capture::recording::{Recorder, RecordingError};
-use tautline_capture::{Batch, CaptureError};
+use tautline_capture::{Batch, CaptureError, KnownTypes};
 
 use crate::cli::CommandError;
 use crate::commands::live::pause;
@@ -41,6 +41,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             .into_iter()
             .map(|tap| Source::new(tap, &arguments))
             .collect(),
+        types: KnownTypes::ask(),
         seen: 0,
     };
     let copied = recording.copy();
@@ -73,6 +74,7 @@ struct Running<'a> {
     arguments: &'a Arguments,
     recorder: Recorder,
     sources: Vec<Source>,
+    types: KnownTypes,
     seen: u64,
 }
 
@@ -108,6 +110,7 @@ impl Running<'_> {
             arguments,
             recorder,
             sources,
+            types,
             seen,
         } = self;
         let count = arguments.count.unwrap_or(u64::MAX);
@@ -118,7 +121,8 @@ impl Running<'_> {
             }
             messages.take(item, bytes, |message| {
                 if *seen < count {
-                    recorder.write(&message)?;
+                    let declared = types.of(message.flow);
+                    recorder.write(&message, declared.as_ref())?;
                     *seen += 1;
                 }
                 Ok(())

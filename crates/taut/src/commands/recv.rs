@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tautline::types::PortTypes;
 use tautline::{Instant, Message, PortNumber, QueuingPort, Sample, SamplingOptions, SamplingPort};
 use tautline_testbed::interrupt;
 
@@ -39,8 +40,10 @@ pub struct Arguments {
 /// Writes each message in a line of its own. Not all came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
-    let node = peer::open(arguments.node.node_config()?)?;
-    let mut source = ReceivingPort::open(&node, &arguments)?;
+    let config = arguments.node.node_config()?;
+    let types = peer::port_types(&config, arguments.port);
+    let node = peer::open(config)?;
+    let mut source = ReceivingPort::open(&node, &arguments, &types)?;
     // Standard output is for what is received.
     eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
     let mut output = arguments.output.open()?;
@@ -57,7 +60,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             ));
         }
         if let Some(found) = source.next(deadline.min(now + LOOK))? {
-            output.write(found.bytes, found.json)?;
+            output.write(found.bytes, found.json, types.receives.as_deref())?;
             received += 1;
         }
     }
@@ -83,16 +86,20 @@ struct Incoming<'a> {
 }
 
 impl ReceivingPort {
-    fn open(node: &tautline::Node, arguments: &Arguments) -> Result<ReceivingPort, CommandError> {
+    fn open(
+        node: &tautline::Node,
+        arguments: &Arguments,
+        types: &PortTypes,
+    ) -> Result<ReceivingPort, CommandError> {
         if arguments.sampling {
             let port = node
-                .sampling_port(arguments.port, &SamplingOptions::default())
+                .declared_sampling_port(arguments.port, &SamplingOptions::default(), types)
                 .map_err(peer::port_error)?;
             let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
             Ok(ReceivingPort::Sampling(Box::new(port), buffer))
         } else {
             let port = node
-                .queuing_port(arguments.port, &peer::any_size())
+                .declared_queuing_port(arguments.port, &peer::any_size(), types)
                 .map_err(peer::port_error)?;
             let buffer = vec![0; port.message_bytes_max()];
             Ok(ReceivingPort::Queuing(Box::new(port), buffer))

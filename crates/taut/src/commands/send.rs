@@ -1,8 +1,10 @@
 //! `taut send`: one message from a script.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use clap::Args;
+use tautline::types::{Declaration, PortTypes};
 use tautline::{PortNumber, Priority};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 
@@ -19,6 +21,17 @@ pub struct Arguments {
     port: PortNumber,
     /// The message [default: all of standard input].
     message: Option<String>,
+    /// Type of the message, a [[type]] of the configuration file; fields that are not given are 0.
+    #[arg(
+        long = "type",
+        value_name = "NAME",
+        requires = "config",
+        conflicts_with = "message"
+    )]
+    type_name: Option<String>,
+    /// Value of a field, with commas between the numbers of an array; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", requires = "type_name", value_parser = field, allow_hyphen_values = true)]
+    field: Vec<(String, String)>,
     /// Priority of the message, 7 being the most urgent.
     #[arg(long, value_name = "P", value_parser = peer::priority, default_value_t = Priority::NORMAL)]
     priority: Priority,
@@ -31,18 +44,56 @@ pub struct Arguments {
 
 /// Sends the message. Nothing tells whether it arrived: that is the nature of datagrams.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let message = match &arguments.message {
-        Some(text) => text.clone().into_bytes(),
-        None => standard_input()?,
+    let (message, declared) = match (&arguments.message, &arguments.type_name) {
+        (Some(text), _) => (text.clone().into_bytes(), None),
+        (None, Some(name)) => typed(&arguments, name)?,
+        (None, None) => (standard_input()?, None),
     };
     let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
-    let mut port = peer::open_any(&node, arguments.from)?;
+    let types = PortTypes {
+        sends: declared,
+        ..PortTypes::default()
+    };
+    let mut port = peer::open_declared(&node, arguments.from, &types)?;
     let to = port
         .destination(&name, arguments.port)
         .map_err(peer::port_error)?;
     port.send(to, arguments.priority, &message)
         .map_err(peer::send_error)
 }
+
+/// Reads a field and its value.
+fn field(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=');
+    let (name, value) = parts.ok_or("expected NAME=VALUE, such as torque=0.5,1,1.5")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
+}
+
+/// The message of this type with the fields that were given.
+fn typed(arguments: &Arguments, name: &str) -> Result<Typed, CommandError> {
+    let config = arguments.node.node_config()?;
+    let found = config.types.iter().find(|one| one.name() == name);
+    let declared = found.ok_or_else(|| {
+        let known: Vec<&str> = config.types.iter().map(|one| one.name()).collect();
+        CommandError::usage(
+            format!("the configuration has no type `{name}`"),
+            match known.is_empty() {
+                true => "declare it there: [[type]]".to_owned(),
+                false => format!("it has {}", known.join(", ")),
+            },
+        )
+    })?;
+    let fields = arguments.field.iter();
+    let message = declared
+        .message(fields.map(|(name, value)| (name.as_str(), value.as_str())))
+        .map_err(|error| {
+            CommandError::usage(error.to_string(), format!("the type is {declared}"))
+        })?;
+    Ok((message, Some(Arc::clone(declared))))
+}
+
+/// A message and its type.
+type Typed = (Vec<u8>, Option<Arc<Declaration>>);
 
 /// All of it, but no more than shows that it is too much.
 fn standard_input() -> Result<Vec<u8>, CommandError> {

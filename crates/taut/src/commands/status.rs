@@ -7,6 +7,7 @@ use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use crate::commands::smooth;
 use tautline_report::table;
+use tautline_watch::types;
 
 /// Arguments of `taut status`.
 #[derive(Debug, Args)]
@@ -134,6 +135,7 @@ fn node_text(node: &Value) -> String {
     }
     text += &neighbours_text(node);
     text += &ports_text(list(&node["ports"]));
+    text.extend(list(&node["ports"]).iter().flat_map(type_lines));
     text += &lost_to_deaths(list(&node["ports"]));
     text += &withheld_wakes(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
@@ -320,6 +322,19 @@ fn ports_text(ports: &[Value]) -> String {
         cells
     };
     table::figures(&header, ports.iter().map(row))
+}
+
+/// Types of a port's messages, and the peers that declare others.
+fn type_lines(port: &Value) -> Vec<String> {
+    let number = plain(&port["number"]);
+    let declared = ["receives", "sends"].into_iter().filter_map(|key| {
+        let declared = types::declaration(&port[key])?;
+        Some(format!("  port {number} {key} {declared}\n"))
+    });
+    let differences = types::differences(port).into_iter();
+    declared
+        .chain(differences.map(|sentence| format!("  port {number}: {sentence}\n")))
+        .collect()
 }
 
 /// Counters of datagrams that came in fragments and were not put together.

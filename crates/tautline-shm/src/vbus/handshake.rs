@@ -48,6 +48,8 @@ pub enum Refusal {
     NotHere = 4,
     /// The name belongs to another user, or the port is not for this one.
     Denied = 5,
+    /// The other side declares another type of messages. The declaration of this side follows the message.
+    OtherType = 6,
 }
 
 /// One message.
@@ -55,7 +57,7 @@ pub enum Refusal {
 pub struct Message {
     /// Type of the message.
     pub step: Step,
-    /// The connection's epoch.
+    /// The connection's epoch. Of [`Step::Connect`]: hash of the declared type of messages, or 0.
     pub epoch: u64,
     /// The connection's entry in the consumer's memory.
     pub index: u32,
@@ -144,6 +146,24 @@ impl Message {
         bytes[32..40].copy_from_slice(&self.memory_bytes.to_ne_bytes());
         bytes[40..].copy_from_slice(&self.node);
         bytes
+    }
+
+    /// Reads a message and the declaration that follows it, if it is a refusal for the type. Any bytes may come.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn with_declaration(bytes: &[u8]) -> Result<(Self, &[u8]), HandshakeError> {
+        let length = HandshakeError::Length { bytes: bytes.len() };
+        let Some((message, text)) = bytes.split_at_checked(MESSAGE_BYTES) else {
+            return Err(length);
+        };
+        let message = Self::from_bytes(message)?;
+        let may_follow =
+            message.step == Step::Refused && message.reason == Refusal::OtherType as u32;
+        match text.is_empty() || may_follow {
+            true => Ok((message, text)),
+            false => Err(length),
+        }
     }
 
     /// Reads a message; any bytes may come.
@@ -262,6 +282,22 @@ mod tests {
         for (place, value) in [(40, 0), (40, b'/'), (40, b'.'), (42, b'x'), (71, 1)] {
             assert_eq!(wrong(place, value), HandshakeError::BadName);
         }
+        let with_text = |message: Message| {
+            let bytes = [&message.to_bytes()[..], b"T { a: u8 }"].concat();
+            Message::with_declaration(&bytes).map(|(message, text)| (message, text.to_vec()))
+        };
+        let refused = |reason| Message {
+            reason,
+            ..Message::new(Step::Refused, name("a"), 1, 2)
+        };
+        let told = (refused(6), b"T { a: u8 }".to_vec());
+        assert_eq!(with_text(told.0), Ok(told));
+        for other in [refused(5), Message::new(Step::Here, name("a"), 1, 2)] {
+            assert_eq!(with_text(other), Err(HandshakeError::Length { bytes: 83 }));
+            let alone = other.to_bytes();
+            assert_eq!(Message::with_declaration(&alone), Ok((other, &[][..])));
+        }
+        assert!(Message::with_declaration(&good[..71]).is_err());
         assert!(is_name(&name("robot-1_arm.left")));
         assert!(!is_name(&[b'a'; NAME_BYTES]), "nothing ends it");
     }

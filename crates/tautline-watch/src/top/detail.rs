@@ -7,6 +7,7 @@ use crate::column::{short, time};
 use crate::look::{Look, NodeFigures, Peer};
 use crate::peers::peer_name;
 use crate::row::{Kind, NAME_CHARS_MAX, Row, Spread, all_ports, node_place};
+use crate::types;
 
 /// Lines about a row.
 pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
@@ -56,6 +57,7 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
         };
         lines.push(String::new());
         lines.extend(said.into_iter().flat_map(counters));
+        lines.extend(said.into_iter().flat_map(types::differences));
     }
     lines
 }
@@ -87,11 +89,14 @@ fn counters(said: &Value) -> Vec<String> {
     let told = told.filter(|(key, _)| {
         !matches!(
             key.as_str(),
-            "ports" | "udp_ports" | "peers" | "latency" | "number"
+            "ports" | "udp_ports" | "peers" | "latency" | "number" | "type_differences"
         )
     });
     let line = |(key, value): (&String, &Value)| {
         let value = match value {
+            Value::Object(_) if matches!(key.as_str(), "receives" | "sends") => {
+                types::declaration(value).unwrap_or_default()
+            }
             Value::String(text) => text.clone(),
             Value::Null => "–".to_owned(),
             other => other.to_string(),

@@ -1,17 +1,20 @@
 //! The `[[port]]` and `[[udp_port]]` entries of a configuration.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_shm::police::BURST_MAX;
+use tautline_types::Declaration;
 use toml::Spanned;
 
-use super::{PortConfig, PortOptions, UdpPortConfig, Wrong};
+use super::{PortConfig, PortOptions, UdpPortConfig, Wrong, types};
 use crate::error::PortError;
 use crate::policing::{Policing, RATE_MAX};
 use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
+use crate::types::PortTypes;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +30,8 @@ pub(super) struct PortEntry {
     spin_us: Option<u64>,
     police_rate: Option<Spanned<u32>>,
     police_burst: Option<Spanned<u32>>,
+    r#type: Option<Spanned<String>>,
+    sends: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -41,7 +46,11 @@ pub(super) struct UdpPortEntry {
     police_burst: Option<Spanned<u32>>,
 }
 
-pub(super) fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig, Wrong> {
+pub(super) fn port(
+    mut entry: PortEntry,
+    before: &[PortConfig],
+    declared: &[Arc<Declaration>],
+) -> Result<PortConfig, Wrong> {
     let number = u16::try_from(*entry.number.get_ref())
         .ok()
         .and_then(PortNumber::new)
@@ -64,9 +73,10 @@ pub(super) fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig
         let message = format!("there is a port named `{}` already", entry.name.get_ref());
         return Err((entry.name.span(), message));
     }
+    let types = types::of_port(entry.r#type.take(), entry.sends.take(), declared)?;
     let kind = match entry.kind.get_ref().as_str() {
-        "queuing" => queuing(&entry)?,
-        "sampling" => sampling(&entry)?,
+        "queuing" => queuing(&entry, received_bytes(&types))?,
+        "sampling" => sampling(&entry, received_bytes(&types))?,
         other => {
             let message = format!("`{other}` is not a kind; expected \"queuing\" or \"sampling\"");
             return Err((entry.kind.span(), message));
@@ -76,7 +86,32 @@ pub(super) fn port(entry: PortEntry, before: &[PortConfig]) -> Result<PortConfig
         name: entry.name.into_inner(),
         number,
         kind,
+        types,
     })
+}
+
+/// Name and bytes of the type that a port receives.
+fn received_bytes(types: &PortTypes) -> Option<(&str, usize)> {
+    let receives = types.receives.as_ref()?;
+    Some((receives.name(), receives.bytes()))
+}
+
+/// Largest message of a port: the one that is given, if the port's type fits it; otherwise `default`, or the type's.
+fn largest(
+    given: &Option<Spanned<usize>>,
+    received: Option<(&str, usize)>,
+    default: usize,
+) -> Result<usize, Wrong> {
+    let needed = received.map_or(0, |(_, bytes)| bytes);
+    match (given, received) {
+        (None, _) => Ok(default.max(needed)),
+        (Some(given), Some((name, _))) if *given.get_ref() < needed => {
+            let taken = given.get_ref();
+            let message = format!("a {name} has {needed} bytes, and the port takes {taken}");
+            Err((given.span(), message))
+        }
+        (Some(given), _) => Ok(*given.get_ref()),
+    }
 }
 
 /// Messages that pass a policed port at once, unless configured: what comes in one wake-up of a sender
@@ -144,7 +179,7 @@ fn culprit((depth, bytes): Sizes<'_>, entry: Range<usize>) -> Range<usize> {
     }
 }
 
-fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
+fn queuing(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOptions, Wrong> {
     if let Some(value) = &entry.refresh_period_us {
         let message = "a queuing port has no refresh_period_us, expected a sampling port";
         return Err((value.span(), message.to_owned()));
@@ -159,14 +194,15 @@ fn queuing(entry: &PortEntry) -> Result<PortOptions, Wrong> {
     }
     let policing = policing(&entry.police_rate, &entry.police_burst)?;
     let sizes = (&entry.depth, &entry.message_bytes_max);
-    let options = queue(sizes, entry.spin_us, policing);
+    let mut options = queue(sizes, entry.spin_us, policing);
+    options.message_bytes_max = largest(sizes.1, received, options.message_bytes_max)?;
     options
         .check()
         .map_err(|error| (culprit(sizes, entry.kind.span()), error.to_string()))?;
     Ok(PortOptions::Queuing(options))
 }
 
-fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
+fn sampling(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOptions, Wrong> {
     if let Some(depth) = &entry.depth {
         let message = "a sampling port has no depth, expected a queuing port";
         return Err((depth.span(), message.to_owned()));
@@ -180,9 +216,7 @@ fn sampling(entry: &PortEntry) -> Result<PortOptions, Wrong> {
         policing: policing(&entry.police_rate, &entry.police_burst)?,
         ..SamplingOptions::default()
     };
-    if let Some(bytes) = &entry.value_bytes_max {
-        options.value_bytes_max = *bytes.get_ref();
-    }
+    options.value_bytes_max = largest(&entry.value_bytes_max, received, options.value_bytes_max)?;
     if let Some(period) = &entry.refresh_period_us {
         options.refresh_period = Duration::from_micros(*period.get_ref());
     }

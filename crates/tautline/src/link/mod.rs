@@ -38,6 +38,7 @@ use crate::address::Source;
 use crate::error::{NeighbourTableError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
+use crate::types::PortTypes;
 
 /// Origin of the arrival time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -244,8 +245,10 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
 }
 
 /// Properties of a port to be opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PortRequest {
+    /// Types of its messages, which the peers on a bus compare with theirs.
+    pub(crate) types: PortTypes,
     /// Its number.
     pub number: PortNumber,
     /// Its kind, and how much it holds.

@@ -1,6 +1,7 @@
 //! Configuration of a node and of the ports that it opens by name.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
@@ -10,6 +11,7 @@ use crate::kind::{LinkKind, XdpMode};
 use crate::link::vbus::config::BusConfig;
 use crate::port::{QueuingOptions, SamplingOptions};
 use crate::send_pool::SendPoolConfig;
+use crate::types::{Declaration, PortTypes};
 
 /// Configuration of a node.
 #[derive(Clone, Debug)]
@@ -41,6 +43,8 @@ pub struct NodeConfig {
     pub neighbours: NeighbourTable,
     /// The router's address on this network, a neighbour: the way of plain UDP to other networks.
     pub gateway: Option<Ipv4Addr>,
+    /// Types that are declared.
+    pub types: Vec<Arc<Declaration>>,
     /// Ports that can be opened by name.
     pub ports: Vec<PortConfig>,
     /// Ports of plain UDP that can be opened by name.
@@ -71,6 +75,8 @@ pub struct PortConfig {
     pub number: PortNumber,
     /// Kind and options of the port.
     pub kind: PortOptions,
+    /// Types of its messages.
+    pub types: PortTypes,
 }
 
 /// Kind and options of a port.
@@ -108,6 +114,7 @@ impl NodeConfig {
             bus: None,
             neighbours: NeighbourTable::new(),
             gateway: None,
+            types: Vec::new(),
             ports: Vec::new(),
             udp_ports: Vec::new(),
             send_pool: SendPoolConfig::default(),

@@ -67,8 +67,8 @@ impl Core for Box<BusPort> {
         (**self).peer_wait()
     }
 
-    fn wait_for_attempt(&self, to: Destination) {
-        (**self).wait_for_attempt(to.0);
+    fn wait_for_attempt(&self, to: Destination) -> Result<(), PortError> {
+        (**self).wait_for_attempt(to.0)
     }
 
     fn wait_for_peer(&self, to: Destination, deadline: Instant) -> Result<(), PortError> {

@@ -24,6 +24,7 @@ use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::table_state::LockedBy;
+use crate::types::PortTypes;
 
 /// Common parts of both kinds of port: a number, a core, destinations. `R` is the receiving state of frames.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ pub(super) struct Opening<'a> {
     pub(super) refresh_period: Option<Duration>,
     pub(super) spin: Duration,
     pub(super) policing: Option<Policing>,
+    pub(super) types: &'a PortTypes,
 }
 
 impl<R> Endpoint<R> {
@@ -87,6 +89,7 @@ impl<R> Endpoint<R> {
             number,
             shape,
             message_bytes_max,
+            types: opening.types.clone(),
         })?;
         let half = Half::new(number, opened, receiver);
         with_core!(&half, core => core.police(bucket));
@@ -96,6 +99,7 @@ impl<R> Endpoint<R> {
         let memory = with_core!(&half, core => core.open_memory());
         let registration = reservation.fill(OpenPort {
             name: opening.name.map(str::to_owned),
+            types: opening.types.clone(),
             refresh_period: opening.refresh_period,
             has_real_time: capabilities.arrival_clock != ArrivalClock::Virtual,
             memory,
@@ -144,6 +148,7 @@ impl<R> Endpoint<R> {
 
     fn resolve(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         if let Some(known) = self.known(name, to) {
+            with_core!(&self.half, core => core.wait_for_attempt(known))?;
             return Ok(known);
         }
         let neighbour = self.node.neighbour_named(name)?;
@@ -199,7 +204,7 @@ impl<R> Endpoint<R> {
         to: PortNumber,
     ) -> Result<Destination, PortError> {
         let destination = self.add(neighbour, name, to)?;
-        with_core!(&self.half, core => core.wait_for_attempt(destination));
+        with_core!(&self.half, core => core.wait_for_attempt(destination))?;
         Ok(destination)
     }
 

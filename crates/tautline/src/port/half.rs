@@ -80,8 +80,11 @@ pub(super) trait Core: Bell {
         Duration::ZERO
     }
 
-    /// Waits until the first attempt to reach a destination has ended, where the link makes one.
-    fn wait_for_attempt(&self, _to: Destination) {}
+    /// Waits until the first attempt to reach a destination has ended, where the link makes one. An error if the port
+    /// there declares another type.
+    fn wait_for_attempt(&self, _to: Destination) -> Result<(), PortError> {
+        Ok(())
+    }
 
     /// Waits until the port at a destination is there, where the link knows that.
     fn wait_for_peer(&self, _to: Destination, _deadline: Instant) -> Result<(), PortError> {

@@ -19,8 +19,9 @@ use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
-use crate::status::{LatencyStatus, PeerCounters, PortStatus};
+use crate::status::{LatencyStatus, PeerCounters, PortStatus, TypeDifferenceStatus, TypeStatus};
 use crate::sys::clock;
+use crate::types::PortTypes;
 
 /// The open ports of a node.
 pub(crate) type Ports = OpenList<PortNumber, OpenPort>;
@@ -30,6 +31,7 @@ pub(crate) type Ports = OpenList<PortNumber, OpenPort>;
 pub(crate) struct OpenPort {
     pub(super) name: Option<String>,
     pub(super) memory: OpenMemory,
+    pub(super) types: PortTypes,
     pub(super) statistics: Arc<Statistics>,
     /// Age up to which a value is valid (sampling).
     pub(super) refresh_period: Option<Duration>,
@@ -135,6 +137,8 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         number,
         name: port.name.clone(),
         kind,
+        receives: port.types.receives.as_deref().map(TypeStatus::from),
+        sends: port.types.sends.as_deref().map(TypeStatus::from),
         memory_bytes: figures.memory_bytes,
         memory_resident: bus_receiver.is_resident(),
         depth,
@@ -169,6 +173,13 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         abandoned: figures.totals.abandoned,
         undelivered: counted.undelivered.read(),
         wakes_withheld: counted.wakes_withheld.read(),
+        other_size: counted.other_size.read(),
+        type_differences: bus_receiver
+            .types
+            .differences()
+            .into_iter()
+            .map(TypeDifferenceStatus::from)
+            .collect(),
         peers: figures.peers.iter().map(peer).collect(),
     }
 }
@@ -186,6 +197,8 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         number,
         name: port.name.clone(),
         kind,
+        receives: port.types.receives.as_deref().map(TypeStatus::from),
+        sends: port.types.sends.as_deref().map(TypeStatus::from),
         memory_bytes: mapped.shape().bytes(),
         memory_resident: mapped.is_resident(),
         depth,
@@ -220,6 +233,8 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         abandoned: 0,
         undelivered: 0,
         wakes_withheld: 0,
+        other_size: counted.other_size.read(),
+        type_differences: Vec::new(),
         peers: peers(&memory),
     }
 }

@@ -15,6 +15,7 @@ mod open_list;
 pub(crate) mod owner;
 mod queuing;
 mod sampling;
+mod typed;
 mod udp;
 pub(crate) mod udp_list;
 mod waiting;
@@ -22,6 +23,7 @@ mod waiting;
 pub use lent::{LentMessage, Loan};
 pub use queuing::{QueuingOptions, QueuingPort};
 pub use sampling::{SamplingOptions, SamplingPort};
+pub use typed::{TypedQueuingPort, TypedSamplingPort};
 pub use udp::{Datagram, LentDatagram, UdpPort};
 
 pub use crate::limits::{

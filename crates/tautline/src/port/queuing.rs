@@ -21,6 +21,7 @@ use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX, SPIN_DEFAULT};
 use crate::message::{Destination, Message, Outgoing};
 use crate::policing::Policing;
+use crate::types::PortTypes;
 
 /// Options of a queuing port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +99,7 @@ impl QueuingPort {
         number: PortNumber,
         name: Option<&str>,
         options: &QueuingOptions,
+        types: &PortTypes,
     ) -> Result<Self, PortError> {
         options.check()?;
         let opening = Opening {
@@ -110,6 +112,7 @@ impl QueuingPort {
             refresh_period: None,
             spin: options.spin,
             policing: options.policing,
+            types,
         };
         let endpoint = Endpoint::open(node, &opening, || Receiver::new(options))?;
         Ok(Self {
@@ -348,6 +351,11 @@ impl QueuingPort {
     /// simulated network, where spinning does not move the time.
     pub fn set_spin(&mut self, spin: Duration) {
         self.endpoint.set_spin(spin);
+    }
+
+    /// Counts a message of another size than the port's type.
+    pub(super) fn count_other_size(&self) {
+        self.endpoint.statistics.other_size.add(1);
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none.

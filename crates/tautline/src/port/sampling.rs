@@ -20,6 +20,7 @@ use crate::limits::{SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
 use crate::message::{Destination, LentSample, Outgoing, Sample};
 use crate::policing::Policing;
 use crate::statistics::Statistics;
+use crate::types::PortTypes;
 
 /// Options of a sampling port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +120,7 @@ impl SamplingPort {
         number: PortNumber,
         name: Option<&str>,
         options: &SamplingOptions,
+        types: &PortTypes,
     ) -> Result<Self, PortError> {
         options.check()?;
         let opening = Opening {
@@ -131,6 +133,7 @@ impl SamplingPort {
             refresh_period: Some(options.refresh_period),
             spin: options.spin,
             policing: options.policing,
+            types,
         };
         let endpoint = Endpoint::open(node, &opening, || Readers::new(options.sources))?;
         Ok(Self {
@@ -394,6 +397,11 @@ impl SamplingPort {
     /// [`SamplingPort::read`] or [`SamplingPort::read_newer`] that found nothing new.
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         self.endpoint.descriptor()
+    }
+
+    /// Counts a value of another size than the port's type.
+    pub(super) fn count_other_size(&self) {
+        self.endpoint.statistics.other_size.add(1);
     }
 
     /// Brings in what has arrived, for a read into `buffer`.

@@ -179,7 +179,7 @@ pub struct ClientPortStatus {
     pub rule: Option<usize>,
     /// Frames that its client tried to send and may not. Not those of a predecessor's time.
     pub frames_refused: u64,
-    /// Frames that came while it slept and for which it was not woken, because its doorbell costs too much to ring.
+    /// Frames that came while it slept and for which it was woken late, because its doorbell costs too much to ring.
     pub rings_withheld: u64,
 }
 

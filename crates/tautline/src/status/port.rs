@@ -7,7 +7,9 @@ use tautline_shm::layout::CLASS_COUNT;
 use crate::address::Address;
 use crate::kind::PortKind;
 use crate::latency::Distribution;
+use crate::link::vbus::{Direction, TypeDifference};
 use crate::policing::Policing;
+use crate::types::Declaration;
 
 /// Messages from one peer's port to this port, and losses on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,6 +32,64 @@ pub struct PeerCounters {
 
 fn number<S: serde::Serializer>(port: &PortNumber, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u16(port.get())
+}
+
+/// A type of messages, as `taut status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TypeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its fields, as in a configuration: `position: f64[7]`.
+    pub fields: Vec<String>,
+    /// Bytes of a message.
+    pub bytes: usize,
+}
+
+impl From<&Declaration> for TypeStatus {
+    fn from(declaration: &Declaration) -> Self {
+        Self {
+            name: declaration.name().to_owned(),
+            fields: declaration
+                .fields()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            bytes: declaration.bytes(),
+        }
+    }
+}
+
+/// A peer that declares another type of messages than the port, as `taut status` shows it (link `vbus`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TypeDifferenceStatus {
+    /// The peer's address.
+    pub address: Address,
+    /// Its port.
+    #[serde(serialize_with = "number")]
+    pub port: PortNumber,
+    /// Direction of the messages: `sends` or `receives`, seen from this port.
+    pub direction: &'static str,
+    /// First difference, if the peer has told its declaration; "here" is this port.
+    pub difference: Option<String>,
+    /// Connections that were refused for it.
+    pub refused: u64,
+}
+
+impl From<TypeDifference> for TypeDifferenceStatus {
+    fn from(found: TypeDifference) -> Self {
+        Self {
+            address: Address::Bus(found.node),
+            port: found.port,
+            direction: match found.direction {
+                Direction::Sends => "sends",
+                Direction::Receives => "receives",
+            },
+            difference: found.difference,
+            refused: found.refused,
+        }
+    }
 }
 
 /// Time from the arrival of messages to their read, measured while somebody asks for it.
@@ -99,6 +159,10 @@ pub struct PortStatus {
     pub name: Option<String>,
     /// Its kind.
     pub kind: PortKind,
+    /// Type of the messages that it receives, if it says so.
+    pub receives: Option<TypeStatus>,
+    /// Type of the messages that it sends, if it says so.
+    pub sends: Option<TypeStatus>,
     /// Bytes of its memory.
     pub memory_bytes: usize,
     /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
@@ -166,8 +230,12 @@ pub struct PortStatus {
     pub abandoned: u64,
     /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
     pub undelivered: u64,
-    /// Messages of this port for which a peer that slept was not woken, because waking it costs too much (link `vbus`).
+    /// Messages of this port for which a peer that slept was woken late, because waking it is dear (link `vbus`).
     pub wakes_withheld: u64,
+    /// Messages that a typed port was asked for and that had another size than its type.
+    pub other_size: u64,
+    /// Peers that declare other types, and are not connected for that (link `vbus`).
+    pub type_differences: Vec<TypeDifferenceStatus>,
     /// Senders.
     pub peers: Vec<PeerCounters>,
 }

@@ -1,11 +1,15 @@
 //! `taut vbus tap`: the messages of a port, as its receiver gets them.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
+use tautline::types::Declaration;
 use tautline::vbus::{ObserveError, Observer, PortName, Tap, Tapped};
+use tautline_capture::KnownTypes;
+use tautline_capture::message::Flow;
 use tautline_testbed::interrupt;
 
 use super::{BusArguments, explain};
@@ -41,32 +45,62 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let deadline = arguments
         .timeout
         .and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut tap = Tap::new(open(arguments)?);
+    let (bus, observer) = open(arguments)?;
+    let mut source = Source {
+        tap: Tap::new(observer),
+        on: format!("bus {bus}"),
+        types: KnownTypes::ask(),
+    };
     eprintln!("watching {}", arguments.name);
     let mut seen = 0;
     let mut output = arguments.output.open()?;
-    let ended = watch(arguments, deadline, &mut tap, &mut output, &mut seen);
-    eprintln!("{seen} seen, {} missed", tap.missed());
+    let ended = watch(arguments, deadline, &mut source, &mut output, &mut seen);
+    eprintln!("{seen} seen, {} missed", source.tap.missed());
     ended
+}
+
+/// The port that is watched.
+struct Source {
+    tap: Tap,
+    /// Its bus, as flows name it.
+    on: String,
+    types: KnownTypes,
+}
+
+impl Source {
+    /// Type of a message's flow.
+    fn declared(&mut self, tapped: &Tapped) -> Option<Arc<Declaration>> {
+        let to = self.tap.observer().name();
+        self.types.of(&Flow {
+            on: self.on.clone(),
+            from: tapped.source.address.to_string(),
+            source_port: tapped.source.port.get(),
+            to: to.node.to_string(),
+            destination_port: to.port.get(),
+            priority: tapped.priority.get(),
+            is_sent: false,
+        })
+    }
 }
 
 fn watch(
     arguments: &Arguments,
     deadline: Option<Instant>,
-    tap: &mut Tap,
+    source: &mut Source,
     output: &mut Output,
     seen: &mut u64,
 ) -> Result<(), CommandError> {
-    let mut buffer = vec![0; tap.observer().message_bytes_max()];
+    let mut buffer = vec![0; source.tap.observer().message_bytes_max()];
     let mut refreshed = Instant::now();
     while arguments.count.is_none_or(|count| *seen < count) {
         if interrupt::interrupted().is_some() {
             // Ending it is how it ends, unless a number was asked for.
             return arguments.count.map_or(Ok(()), |_| too_few(*seen));
         }
-        if let Some(tapped) = tap.look(&mut buffer) {
+        if let Some(tapped) = source.tap.look(&mut buffer) {
             let json = tapped_json(&tapped);
-            output.write(&buffer[..tapped.length], json)?;
+            let declared = source.declared(&tapped);
+            output.write(&buffer[..tapped.length], json, declared.as_deref())?;
             *seen += 1;
             continue;
         }
@@ -76,7 +110,7 @@ fn watch(
         }
         if now >= refreshed + REFRESH {
             refreshed = now;
-            match tap.refresh() {
+            match source.tap.refresh() {
                 // Busy or stopped: its memory can be watched all the same.
                 Ok(()) | Err(ObserveError::Silent { .. }) => {}
                 Err(error) => return Err(explain(&error)),
@@ -94,8 +128,8 @@ fn too_few(seen: u64) -> Result<(), CommandError> {
     ))
 }
 
-/// The port, on the bus that is named or on the only one that has it.
-fn open(arguments: &Arguments) -> Result<Observer, CommandError> {
+/// The port, on the bus that is named or on the only one that has it, and that bus.
+fn open(arguments: &Arguments) -> Result<(String, Observer), CommandError> {
     let buses = arguments.bus.buses()?;
     let with_port: Vec<String> = buses
         .iter()
@@ -103,7 +137,9 @@ fn open(arguments: &Arguments) -> Result<Observer, CommandError> {
         .map(|bus| bus.path.to_string_lossy().into_owned())
         .collect();
     match with_port.as_slice() {
-        [bus] => Observer::open(bus, arguments.name).map_err(|error| explain(&error)),
+        [bus] => Observer::open(bus, arguments.name)
+            .map(|observer| (bus.clone(), observer))
+            .map_err(|error| explain(&error)),
         [] => Err(CommandError::failed(
             format!("no bus has a port {}", arguments.name),
             "`taut vbus list` shows the ports that there are",

@@ -1,6 +1,10 @@
 //! Cost of waking a stranger. The kernel walks over all who watch an event when it is signalled, at the expense of
 //! whoever signals it: of a port that has its event watched by 15,000 epolls, 2 ms. So the sender takes the time, and a
-//! receiver that is dear is woken seldom (decision 0045; the demux does the same, `TL_RING_…` of `bpf/tautline.h`).
+//! receiver that is dear is woken late (decision 0045; the demux does the same, `TL_RING_…` of `bpf/tautline.h`).
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::Duration;
 
 use tautline_proto::time::Instant;
 
@@ -28,6 +32,11 @@ impl WakeDebt {
         self.until_ns.saturating_sub(now.as_nanos()) <= DEBT_NS_MAX
     }
 
+    /// When it is worth waking again.
+    pub(super) fn allowed_at(&self) -> Instant {
+        Instant::from_nanos(self.until_ns.saturating_sub(DEBT_NS_MAX))
+    }
+
     /// Charges the time that waking it has taken.
     pub(super) fn charge(&mut self, began: Instant, ended: Instant) {
         let took = ended.as_nanos().saturating_sub(began.as_nanos());
@@ -38,9 +47,50 @@ impl WakeDebt {
     }
 }
 
+/// A wake-up that the sender withheld and the service thread makes up for, so that no receiver sleeps for ever: the
+/// sender may be waiting for its answer.
+#[derive(Debug, Default)]
+pub(super) struct LateWake {
+    /// 0: none is due.
+    at_ns: AtomicU64,
+}
+
+impl LateWake {
+    /// Sender: asks for it. Whether the service thread must be told.
+    pub(super) fn ask(&self, at: Instant) -> bool {
+        self.at_ns.swap(at.as_nanos().max(1), AcqRel) == 0
+    }
+
+    /// Service: time until it is due, if one is asked for.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        let at = self.at_ns.load(Acquire);
+        (at > 0).then(|| Instant::from_nanos(at).saturating_duration_since(now))
+    }
+
+    /// Service: whether to wake the receiver now.
+    pub(super) fn take(&self, now: Instant) -> bool {
+        let is_due = self.wait(now).is_some_and(|wait| wait.is_zero());
+        is_due && self.at_ns.swap(0, AcqRel) > 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_late_wake_is_made_once() {
+        let late = LateWake::default();
+        let at = Instant::from_nanos;
+        assert_eq!(late.wait(at(5)), None);
+        assert!(late.ask(at(10)));
+        assert!(!late.ask(at(12)), "it has been told");
+        assert!(!late.take(at(11)));
+        assert_eq!(late.wait(at(11)), Some(Duration::from_nanos(1)));
+        assert!(late.take(at(12)));
+        assert!(!late.take(at(13)));
+        assert!(late.ask(at(20)));
+    }
 
     /// Wakes for as long as it is allowed in turn after turn of this length; returns the share of time that it took.
     fn share(took_ns: u64, between_ns: u64, turns: u64) -> f64 {

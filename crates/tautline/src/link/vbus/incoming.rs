@@ -18,12 +18,14 @@ use tautline_shm::vbus::wait;
 use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
 use super::stamps::{Stamps, earlier};
+use super::types::{BusTypes, Direction};
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::{Address, NodeName, Source};
 use crate::statistics::Counter;
 use crate::sys::clock;
 use crate::sys::event::{Bells, Event};
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::types::PortTypes;
 
 /// Peers whose reconnections are remembered. Lower: a count begins anew for a peer among many.
 const RESTARTS_MAX: usize = 64;
@@ -143,6 +145,8 @@ pub(crate) struct ReceiverShared {
     pub(crate) shape: Shape,
     /// Sources that a sampling port keeps a value of; 1: the last of all.
     sources: usize,
+    /// Types of the port's messages.
+    pub(crate) types: Arc<BusTypes>,
     own: ConsumerView<OwnMemory>,
     /// Rung by the service thread, and by each producer with an event of its own.
     pub(super) bells: Bells,
@@ -157,6 +161,7 @@ impl ReceiverShared {
         number: PortNumber,
         shape: Shape,
         sources: usize,
+        types: PortTypes,
     ) -> std::io::Result<Self> {
         let own = View::consumer(OwnMemory::new(consumer_bytes())?);
         let bus_receiver = Self {
@@ -164,6 +169,7 @@ impl ReceiverShared {
             number,
             shape,
             sources,
+            types: Arc::new(BusTypes::new(types)),
             own,
             bells: Bells::new()?,
             generation: AtomicU32::new(0),
@@ -264,6 +270,8 @@ impl ReceiverShared {
 
     /// Service: a peer is there.
     pub(crate) fn connect(&self, incoming: &Arc<Incoming>) {
+        let peer = (incoming.node, incoming.port);
+        self.types.agree(peer, Direction::Receives);
         let mut control = self.control();
         control.arrivals.push(Arc::clone(incoming));
         control.live.push(Arc::clone(incoming));

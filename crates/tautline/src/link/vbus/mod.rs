@@ -23,6 +23,7 @@ mod receiver;
 mod sender;
 mod service;
 mod stamps;
+mod types;
 mod view;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -44,6 +45,7 @@ pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
 pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
 pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
+pub(crate) use self::types::{Direction, TypeDifference};
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, Route,
@@ -146,6 +148,7 @@ impl Link for BusLink {
                 what: "places for more than 32 sources",
             });
         }
+        let types = request.types;
         let socket = self.directory.bind(number).map_err(|error| match error {
             BindError::Taken(holder) => PortError::Taken {
                 port: number,
@@ -153,7 +156,7 @@ impl Link for BusLink {
             },
             BindError::Io(error) => PortError::refused("taking the port's name on the bus", error),
         })?;
-        let shared = ReceiverShared::new(self.node, number, shape, sources)
+        let shared = ReceiverShared::new(self.node, number, shape, sources, types)
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         let shared = Arc::new(shared);
         let listen = Command::Listen(Arc::clone(&shared), socket);
@@ -216,6 +219,20 @@ struct Flow {
     to: PortNumber,
     bus_sender: BusSender,
     numbering: Numbering,
+}
+
+impl Flow {
+    /// An error if the peer's port declares another type.
+    fn same_type(&self) -> Result<(), PortError> {
+        match self.bus_sender.difference() {
+            None => Ok(()),
+            Some(difference) => Err(PortError::PeerOtherType {
+                name: self.name.clone(),
+                port: self.to,
+                difference,
+            }),
+        }
+    }
 }
 
 /// A port's half: what it receives through, and its ways to others.
@@ -283,7 +300,8 @@ impl BusPort {
             link: "vbus",
         })?;
         let from = self.bus_receiver.shared.number;
-        let bus_sender = BusSender::new(&self.service.handle, from, node, to, statistics);
+        let known = (&self.bus_receiver.shared.types, statistics);
+        let bus_sender = BusSender::new(&self.service.handle, from, node, to, known);
         self.flows.push(Flow {
             name: name.to_owned(),
             to,
@@ -298,9 +316,12 @@ impl BusPort {
         self.wait
     }
 
-    /// Waits until the first attempt to reach the port at the end of this way has ended.
-    pub(crate) fn wait_for_attempt(&self, to: usize) {
-        self.flows[to].bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
+    /// Waits until the first attempt to reach the port at the end of this way has ended. An error if that port declares
+    /// another type.
+    pub(crate) fn wait_for_attempt(&self, to: usize) -> Result<(), PortError> {
+        let flow = &self.flows[to];
+        flow.bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
+        flow.same_type()
     }
 
     /// Waits until the port at the end of this way is there.
@@ -309,6 +330,7 @@ impl BusPort {
         if flow.bus_sender.wait_for_peer(deadline) {
             return Ok(());
         }
+        flow.same_type()?;
         Err(PortError::PeerAbsent {
             name: flow.name.clone(),
             port: flow.to,

@@ -16,8 +16,9 @@ use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 
-use super::debt::WakeDebt;
+use super::debt::{LateWake, WakeDebt};
 use super::service::{Command, ServiceHandle};
+use super::types::{BusTypes, Direction};
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
@@ -39,6 +40,7 @@ pub(crate) struct Established {
     own: ProducerView<OwnMemory>,
     peer: ConsumerView<PeerMemory>,
     event: PeerEvent,
+    late: LateWake,
     shape: Shape,
     index: usize,
 }
@@ -56,8 +58,21 @@ impl Established {
             own,
             peer,
             event,
+            late: LateWake::default(),
             shape,
             index,
+        }
+    }
+
+    /// Service: time until the consumer is to be woken because the sender has not done it.
+    pub(super) fn late_wake(&self, now: Instant) -> Option<Duration> {
+        self.late.wait(now)
+    }
+
+    /// Service: wakes the consumer if that is due.
+    pub(super) fn wake_late(&self, now: Instant) {
+        if self.late.take(now) {
+            self.event.ring();
         }
     }
 
@@ -100,6 +115,8 @@ struct State {
     established: Option<Arc<Established>>,
     /// The first attempt has come to something, or to nothing.
     settled: bool,
+    /// First difference of the declared types, while the peer refuses for that.
+    difference: Option<String>,
 }
 
 /// State that the port's thread and the service thread share.
@@ -110,6 +127,8 @@ pub(crate) struct SenderShared {
     /// Where to.
     pub(crate) node: NodeName,
     pub(crate) to: PortNumber,
+    /// Types of the sending port's messages.
+    pub(super) types: Arc<BusTypes>,
     generation: AtomicU32,
     state: Mutex<State>,
     settled: Condvar,
@@ -122,9 +141,13 @@ impl SenderShared {
 
     /// Service: the connection is there, or no longer.
     pub(crate) fn set(&self, established: Option<Arc<Established>>) {
+        if established.is_some() {
+            self.types.agree((self.node, self.to), Direction::Sends);
+        }
         let mut state = self.state();
         state.established = established;
         state.settled = true;
+        state.difference = None;
         // Release: partner is the Acquire in `BusSender::refresh`.
         self.generation.fetch_add(1, Release);
         drop(state);
@@ -137,13 +160,21 @@ impl SenderShared {
         self.settled.notify_all();
     }
 
-    /// Waits until the connection is there; whether it is.
+    /// Service: the peer declares another type.
+    pub(crate) fn differ(&self, difference: String) {
+        self.state().difference = Some(difference);
+        // Release: partner is the Acquire in `BusSender::refresh`.
+        self.generation.fetch_add(1, Release);
+        self.settled.notify_all();
+    }
+
+    /// Waits until the connection is there, or is refused for its type; whether it is there.
     fn wait_established(&self, deadline: Instant) -> bool {
         let limit = deadline.saturating_duration_since(clock::monotonic());
         let state = self.state();
-        let waited = self
-            .settled
-            .wait_timeout_while(state, limit, |state| state.established.is_none());
+        let waited = self.settled.wait_timeout_while(state, limit, |state| {
+            state.established.is_none() && state.difference.is_none()
+        });
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.established.is_some()
     }
@@ -165,6 +196,7 @@ struct Active {
     place: Writer,
     kicker: Kicker,
     debt: WakeDebt,
+    service: Arc<ServiceHandle>,
     clock: Ticks,
     statistics: Arc<Statistics>,
 }
@@ -194,6 +226,8 @@ pub(crate) struct BusSender {
     clock: Ticks,
     /// The port's, for messages that peers had not taken when they went.
     statistics: Arc<Statistics>,
+    /// Error of a send while nothing is active.
+    missing: SendError,
 }
 
 impl BusSender {
@@ -203,12 +237,13 @@ impl BusSender {
         from: PortNumber,
         node: NodeName,
         to: PortNumber,
-        statistics: &Arc<Statistics>,
+        (types, statistics): (&Arc<BusTypes>, &Arc<Statistics>),
     ) -> Self {
         let shared = Arc::new(SenderShared {
             from,
             node,
             to,
+            types: Arc::clone(types),
             generation: AtomicU32::new(0),
             state: Mutex::default(),
             settled: Condvar::new(),
@@ -221,7 +256,13 @@ impl BusSender {
             active: None,
             clock: Ticks::new(),
             statistics: Arc::clone(statistics),
+            missing: SendError::PeerGone,
         }
+    }
+
+    /// First difference of the declared types, while the peer refuses for that.
+    pub(crate) fn difference(&self) -> Option<String> {
+        self.shared.state().difference.clone()
     }
 
     /// Waits until the first attempt has come to something or nothing.
@@ -244,7 +285,13 @@ impl BusSender {
         }
         // The service thread keeps the old connection until we have let go of it, so nothing is
         // unmapped here.
-        let established = self.shared.state().established.clone();
+        let state = self.shared.state();
+        let established = state.established.clone();
+        self.missing = match state.difference {
+            Some(_) => SendError::OtherType,
+            None => SendError::PeerGone,
+        };
+        drop(state);
         self.active = established.map(|connection| Active {
             place: match connection.shape.kind {
                 Kind::Queuing { depth } => Writer::Ring(ring::Producer::new(depth)),
@@ -253,6 +300,7 @@ impl BusSender {
             connection,
             kicker: Kicker::new(),
             debt: WakeDebt::default(),
+            service: Arc::clone(&self.service),
             clock: self.clock.clone(),
             statistics: Arc::clone(&self.statistics),
         });
@@ -263,7 +311,7 @@ impl BusSender {
         if self.shared.generation.load(Relaxed) != self.generation {
             self.refresh();
         }
-        let active = self.active.as_mut().ok_or(SendError::PeerGone)?;
+        let active = self.active.as_mut().ok_or(self.missing)?;
         active.check(bytes)?;
         Ok(active)
     }
@@ -487,7 +535,9 @@ impl Active {
         let began = clock::monotonic();
         if !self.debt.allows(began) {
             self.statistics.wakes_withheld.add(1);
-            // It goes on sleeping until a later message is allowed.
+            if self.connection.late.ask(self.debt.allowed_at()) {
+                self.service.look();
+            }
             return self.kicker.forget();
         }
         self.connection.event.ring();

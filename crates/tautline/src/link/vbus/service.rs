@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify;
-use tautline_shm::vbus::handshake::{HandshakeError, MESSAGE_BYTES, Message, Refusal, Step};
+use tautline_proto::wire::PortNumber;
+use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 
-use super::access::{Access, ConnectionCounts};
+use super::access::{Access, ConnectionCounts, Share};
 use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
 use super::directory::Directory;
 use super::entry::{DetachedPort, Entry};
 use super::handover::{admit, greeting, make, offer, refuse, show};
 use super::incoming::ReceiverShared;
 use super::sender::{Established, SenderShared};
+use super::types::{Peer, WITH_DECLARATION_BYTES_MAX};
 use crate::address::NodeName;
 use crate::sys::aio::Signaller;
+use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::seqpacket::{self, Listener, Received};
 
@@ -67,6 +70,11 @@ impl ServiceHandle {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         commands.push(command);
         drop(commands);
+        self.wake.ring();
+    }
+
+    /// Has the thread look at the connections: one of them has a consumer to be woken later.
+    pub(crate) fn look(&self) {
         self.wake.ring();
     }
 
@@ -185,11 +193,9 @@ impl Worker {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            let timeout = self.is_busy().then(|| {
-                let until_retry = self.retry_at.saturating_duration_since(Instant::now());
-                until_retry.clamp(SEEK_PERIOD_MIN, RETRY_PERIOD / 4)
-            });
-            let timeout = timeout.and_then(|limit| Timespec::try_from(limit).ok());
+            let timeout = self
+                .timeout()
+                .and_then(|limit| Timespec::try_from(limit).ok());
             let space = rustix::buffer::spare_capacity(&mut events);
             // Interrupted: as if nothing had come.
             let _count = epoll::wait(&self.epoll, space, timeout.as_ref());
@@ -210,6 +216,27 @@ impl Worker {
             }
             self.keep_time();
         }
+    }
+
+    /// Time until there is something to do, even if no descriptor has anything to say.
+    fn timeout(&self) -> Option<Duration> {
+        let retry = self.is_busy().then(|| {
+            let until_retry = self.retry_at.saturating_duration_since(Instant::now());
+            until_retry.clamp(SEEK_PERIOD_MIN, RETRY_PERIOD / 4)
+        });
+        let now = clock::monotonic();
+        let late = self
+            .established()
+            .filter_map(|established| established.late_wake(now));
+        late.chain(retry).min()
+    }
+
+    /// The connections of this node's senders.
+    fn established(&self) -> impl Iterator<Item = &Established> {
+        self.entries.values().filter_map(|entry| match entry {
+            Entry::Consumer { established, .. } => Some(&**established),
+            _ => None,
+        })
     }
 
     fn is_busy(&self) -> bool {
@@ -323,7 +350,7 @@ impl Worker {
             // This thread would close a descriptor that does not fit, and a stranger's descriptor can block.
             return self.lose_token(token);
         }
-        let mut buffer = [0; MESSAGE_BYTES + 1];
+        let mut buffer = [0; WITH_DECLARATION_BYTES_MAX + 1];
         match seqpacket::receive(entry.socket(), &mut buffer) {
             Ok(Received::Nothing) => {}
             Ok(Received::Message(bytes, descriptors)) => {
@@ -332,7 +359,7 @@ impl Worker {
                 };
                 // Registered anew under the same number if it stays.
                 let _known = epoll::delete(&self.epoll, entry.socket());
-                let message = Message::from_bytes(&buffer[..bytes]);
+                let message = Message::with_declaration(&buffer[..bytes]);
                 match self.answer(entry, message, descriptors) {
                     Ok(entry) => self.insert(token, entry),
                     Err(entry) => self.lose(entry),
@@ -457,7 +484,7 @@ impl Worker {
     fn answer(
         &mut self,
         entry: Entry,
-        message: Result<Message, HandshakeError>,
+        message: Result<(Message, &[u8]), HandshakeError>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
         match entry {
@@ -469,25 +496,30 @@ impl Worker {
             } => {
                 let descriptors = socket.foreign(descriptors);
                 let result = match (&message, offered) {
-                    (Ok(message), None) if message.step == Step::Connect => {
+                    (Ok((message, _)), None) if message.step == Step::Connect => {
                         match self.offer(&bus_receiver, &socket, message) {
+                            // Nothing is offered to one of another type, which may tell its own now.
                             Ok(offered) => {
                                 return Ok(Entry::Arriving {
                                     bus_receiver,
                                     socket,
                                     since,
-                                    offered: Some(offered),
+                                    offered,
                                 });
                             }
                             Err(reason) => Err(Some(reason)),
                         }
                     }
-                    (Ok(message), None) if message.step == Step::Observe => {
+                    (Ok((message, text)), None) if message.step == Step::Refused => {
+                        self.told(&bus_receiver, &socket, message, text);
+                        Err(None)
+                    }
+                    (Ok((message, _)), None) if message.step == Step::Observe => {
                         // Shown, and then let go.
                         let _gone = show(&bus_receiver, &socket);
                         Err(None)
                     }
-                    (Ok(message), Some(offered)) if message.step == Step::Here => {
+                    (Ok((message, _)), Some(offered)) if message.step == Step::Here => {
                         admit(&bus_receiver, message, offered, descriptors).map_err(Some)
                     }
                     (Err(HandshakeError::OtherVersion { .. }), _) => Err(Some(Refusal::Version)),
@@ -537,23 +569,50 @@ impl Worker {
         }
     }
 
-    /// Offers an entry to a producer whose name is its own.
+    /// Offers an entry to a producer whose name is its own; none to one that declares another type, which is told.
     fn offer(
         &self,
         bus_receiver: &ReceiverShared,
         socket: &PeerSocket,
         message: &Message,
-    ) -> Result<(usize, u64), Refusal> {
-        let user = socket.user();
-        let node = NodeName::from_bytes(message.node).ok_or(Refusal::NotHere)?;
-        let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
-        let share = self.access.share(user, bus_receiver.number);
-        match share {
-            Some(share) if owns && self.access.may_be(user, node) => {
-                offer(bus_receiver, socket, message, share)
-            }
-            _ => Err(Refusal::Denied),
+    ) -> Result<Option<(usize, u64)>, Refusal> {
+        let (peer, share) = self
+            .producer(bus_receiver, socket, message)
+            .ok_or(Refusal::Denied)?;
+        if let Some(own) = bus_receiver.types.refuses(message) {
+            let greeting = greeting(Step::Refused, bus_receiver);
+            bus_receiver.types.refuse(socket, peer, greeting, own);
+            return Ok(None);
         }
+        offer(bus_receiver, socket, message, share).map(Some)
+    }
+
+    /// A producer that was refused for its type tells its declaration.
+    fn told(
+        &self,
+        bus_receiver: &ReceiverShared,
+        socket: &PeerSocket,
+        message: &Message,
+        text: &[u8],
+    ) {
+        if let Some((peer, _)) = self.producer(bus_receiver, socket, message) {
+            bus_receiver.types.told(peer, text);
+        }
+    }
+
+    /// Name, port and share of a producer, if its name is its own and it may send to the port.
+    fn producer(
+        &self,
+        bus_receiver: &ReceiverShared,
+        socket: &PeerSocket,
+        message: &Message,
+    ) -> Option<(Peer, Share)> {
+        let user = socket.user();
+        let node = NodeName::from_bytes(message.node)?;
+        let port = PortNumber::new(message.port)?;
+        let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
+        let share = self.access.share(user, bus_receiver.number)?;
+        (owns && self.access.may_be(user, node)).then_some(((node, port), share))
     }
 
     /// Producer: the consumer has answered.
@@ -563,11 +622,26 @@ impl Worker {
         socket: PeerSocket,
         since: Instant,
         made: Option<Arc<Established>>,
-        message: Result<Message, HandshakeError>,
+        message: Result<(Message, &[u8]), HandshakeError>,
         descriptors: Foreign,
     ) -> Result<Entry, Entry> {
         match (message, made) {
-            (Ok(message), None) if message.step == Step::Offer => {
+            (Ok((message, text)), None)
+                if message.step == Step::Refused && message.reason == Refusal::OtherType as u32 =>
+            {
+                let peer = (bus_sender.node, bus_sender.to);
+                let greeting = self.own_greeting(Step::Refused, &bus_sender);
+                let types = &bus_sender.types;
+                bus_sender.differ(types.refused(&socket, peer, greeting, text));
+                // It looks whether the peer has begun anew, with this type, as after every refusal.
+                Err(Entry::Connecting {
+                    bus_sender,
+                    socket,
+                    since,
+                    made: None,
+                })
+            }
+            (Ok((message, _)), None) if message.step == Step::Offer => {
                 // No more are due.
                 seqpacket::pass_rights(socket.as_fd(), false);
                 let signaller = self.signaller_for(socket.user());
@@ -578,14 +652,8 @@ impl Worker {
                     let here = Message {
                         epoch: message.epoch,
                         index: message.index,
-                        peer_port: bus_sender.to.get(),
                         memory_bytes: made.own().bytes() as u64,
-                        ..Message::new(
-                            Step::Here,
-                            self.node.bytes(),
-                            bus_sender.from.get(),
-                            std::process::id(),
-                        )
+                        ..self.own_greeting(Step::Here, &bus_sender)
                     };
                     let file = [made.own().file()];
                     seqpacket::send(socket.as_fd(), &here.to_bytes(), &file)?;
@@ -606,7 +674,7 @@ impl Worker {
                     }),
                 }
             }
-            (Ok(message), Some(established)) if message.step == Step::Accepted => {
+            (Ok((message, _)), Some(established)) if message.step == Step::Accepted => {
                 bus_sender.set(Some(Arc::clone(&established)));
                 Ok(Entry::Consumer {
                     bus_sender,
@@ -621,6 +689,15 @@ impl Worker {
                 since,
                 made,
             }),
+        }
+    }
+
+    /// Producer: a message to the port that a flow leads to.
+    fn own_greeting(&self, step: Step, bus_sender: &SenderShared) -> Message {
+        let (node, process) = (self.node.bytes(), std::process::id());
+        Message {
+            peer_port: bus_sender.to.get(),
+            ..Message::new(step, node, bus_sender.from.get(), process)
         }
     }
 
@@ -648,13 +725,8 @@ impl Worker {
             // The offer brings two.
             seqpacket::pass_rights(socket.as_fd(), true);
             let connect = Message {
-                peer_port: bus_sender.to.get(),
-                ..Message::new(
-                    Step::Connect,
-                    self.node.bytes(),
-                    bus_sender.from.get(),
-                    std::process::id(),
-                )
+                epoch: bus_sender.types.sent_hash(),
+                ..self.own_greeting(Step::Connect, &bus_sender)
             };
             seqpacket::send(socket.as_fd(), &connect.to_bytes(), &[])?;
             Ok(socket)
@@ -734,6 +806,9 @@ impl Worker {
         if now >= self.accept_at {
             self.resume();
         }
+        let now = clock::monotonic();
+        self.established()
+            .for_each(|established| established.wake_late(now));
         self.closer.retry();
         self.detached.retain(|grave| !grave.is_ours_alone());
     }

@@ -1,0 +1,304 @@
+//! Declarations as source text of other languages, and as a message definition of ROS.
+
+use std::fmt::Write as _;
+
+use crate::declaration::{Declaration, Field};
+
+/// Words that C or C++, Rust or Python keep for themselves: as a field's name they get a `_` behind them there.
+const KEYWORDS: &[&str] = &[
+    "abstract",
+    "alignas",
+    "alignof",
+    "and",
+    "as",
+    "asm",
+    "assert",
+    "async",
+    "auto",
+    "await",
+    "become",
+    "bool",
+    "box",
+    "break",
+    "case",
+    "catch",
+    "char",
+    "class",
+    "compl",
+    "const",
+    "constexpr",
+    "continue",
+    "crate",
+    "def",
+    "default",
+    "del",
+    "delete",
+    "do",
+    "double",
+    "dyn",
+    "elif",
+    "else",
+    "enum",
+    "except",
+    "explicit",
+    "export",
+    "extern",
+    "false",
+    "final",
+    "finally",
+    "float",
+    "fn",
+    "for",
+    "friend",
+    "from",
+    "gen",
+    "global",
+    "goto",
+    "if",
+    "impl",
+    "import",
+    "in",
+    "inline",
+    "int",
+    "is",
+    "lambda",
+    "let",
+    "long",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "mutable",
+    "namespace",
+    "new",
+    "nonlocal",
+    "noexcept",
+    "not",
+    "nullptr",
+    "operator",
+    "or",
+    "override",
+    "pass",
+    "priv",
+    "private",
+    "protected",
+    "pub",
+    "public",
+    "raise",
+    "ref",
+    "register",
+    "requires",
+    "restrict",
+    "return",
+    "self",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "struct",
+    "super",
+    "switch",
+    "template",
+    "this",
+    "throw",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typedef",
+    "typeof",
+    "typename",
+    "union",
+    "unsafe",
+    "unsigned",
+    "unsized",
+    "use",
+    "using",
+    "virtual",
+    "void",
+    "volatile",
+    "where",
+    "while",
+    "with",
+    "xor",
+    "yield",
+];
+
+fn word(name: &str) -> String {
+    let underscore = if KEYWORDS.contains(&name) { "_" } else { "" };
+    format!("{name}{underscore}")
+}
+
+/// The same in Rust, where almost every word can be a name, so that the derived declaration has the same one.
+fn rust_word(name: &str) -> String {
+    match name {
+        "crate" | "self" | "super" => word(name),
+        name if KEYWORDS.contains(&name) => format!("r#{name}"),
+        name => name.to_owned(),
+    }
+}
+
+fn lines(declaration: &Declaration, line: impl Fn(&Field) -> String) -> String {
+    declaration.fields().iter().map(line).collect()
+}
+
+/// A header of C and C++ with these types. Sizes and offsets are asserted when it is compiled.
+#[must_use]
+pub fn c(declarations: &[Declaration]) -> String {
+    let mut text = String::from(
+        "/* Types of messages, from `taut types`: little-endian, fields one after the other. */\n\
+         #pragma once\n\n#include <assert.h>\n#include <stddef.h>\n#include <stdint.h>\n\n\
+         #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__\n\
+         #error \"the messages are little-endian, and this machine's numbers are not\"\n#endif\n",
+    );
+    for declaration in declarations {
+        let name = declaration.name();
+        let fields = lines(declaration, |field| {
+            let count = field.count.map(|count| format!("[{count}]"));
+            format!(
+                "\t{} {}{};\n",
+                field.scalar.c_name(),
+                word(&field.name),
+                count.unwrap_or_default()
+            )
+        });
+        let packed = match declaration.is_aligned() {
+            true => "",
+            false => " __attribute__((packed))",
+        };
+        let offsets = lines(declaration, |field| {
+            let (own, offset) = (word(&field.name), field.offset);
+            format!("static_assert(offsetof(struct {name}, {own}) == {offset}, \"{own}\");\n")
+        });
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "\nstruct{packed} {name} {{\n{fields}}};\n\
+             static_assert(sizeof(struct {name}) == {}, \"{name}\");\n{offsets}",
+            declaration.bytes()
+        );
+    }
+    text
+}
+
+/// The types as structs of Rust.
+#[must_use]
+pub fn rust(declarations: &[Declaration]) -> String {
+    let mut text = String::from("// Types of messages, from `taut types`.\n");
+    for declaration in declarations {
+        let fields = lines(declaration, |field| {
+            let scalar = field.scalar;
+            let own = match field.count {
+                Some(count) => format!("[{scalar}; {count}]"),
+                None => scalar.to_string(),
+            };
+            format!("    pub {}: {own},\n", rust_word(&field.name))
+        });
+        let packed = if declaration.is_aligned() {
+            ""
+        } else {
+            ", packed"
+        };
+        let _ = write!(
+            text,
+            "\n#[derive(Clone, Copy, Debug, PartialEq, tautline::Typed)]\n#[repr(C{packed})]\n\
+             pub struct {} {{\n{fields}}}\n",
+            declaration.name()
+        );
+    }
+    text
+}
+
+/// The types as dataclasses of Python, for `tautline.layout()`.
+#[must_use]
+pub fn python(declarations: &[Declaration]) -> String {
+    let mut text = String::from(
+        "# Types of messages, from `taut types`.\n\
+         from dataclasses import dataclass\nfrom typing import Annotated, Tuple\n",
+    );
+    for declaration in declarations {
+        let fields = lines(declaration, |field| {
+            let number = if field.scalar.is_float() {
+                "float"
+            } else {
+                "int"
+            };
+            let format = field.scalar.python_format();
+            let own = word(&field.name);
+            match field.count {
+                // One number with a count of 1 is a number itself, as `layout` reads it.
+                Some(count) if count > 1 => {
+                    format!("    {own}: Annotated[Tuple[{number}, ...], \"{count}{format}\"]\n")
+                }
+                _ => format!("    {own}: Annotated[{number}, \"{format}\"]\n"),
+            }
+        });
+        let _ = write!(
+            text,
+            "\n\n@dataclass\nclass {}:\n{fields}",
+            declaration.name()
+        );
+    }
+    text
+}
+
+/// The type as a message definition of ROS 1, whose serialisation of such fields is the message itself.
+#[must_use]
+pub fn ros(declaration: &Declaration) -> String {
+    lines(declaration, |field| {
+        let count = field.count.map(|count| format!("[{count}]"));
+        format!(
+            "{}{} {}\n",
+            field.scalar.ros_name(),
+            count.unwrap_or_default(),
+            field.name
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(text: &str) -> Declaration {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_language_has_the_fields() {
+        let types = [
+            declared("State { position: f64[2], type: u16, rest: u8[6] }"),
+            declared("Odd { a: u8, b: f32 }"),
+        ];
+        let text = c(&types);
+        for line in [
+            "struct State {\n\tdouble position[2];\n\tuint16_t type;\n\tuint8_t rest[6];\n};",
+            "static_assert(offsetof(struct State, rest) == 18, \"rest\");",
+            "static_assert(sizeof(struct State) == 24, \"State\");",
+            "struct __attribute__((packed)) Odd {\n\tuint8_t a;\n\tfloat b;\n};",
+        ] {
+            assert!(
+                text.replace("type_", "type").contains(line),
+                "{line}\n{text}"
+            );
+        }
+        let text = rust(&types);
+        assert!(text.contains(
+            "#[repr(C)]\npub struct State {\n    pub position: [f64; 2],\n    pub r#type: u16,"
+        ));
+        assert!(text.contains(
+            "#[repr(C, packed)]\npub struct Odd {\n    pub a: u8,\n    pub b: f32,\n}\n"
+        ));
+        let text = python(&types);
+        assert!(
+            text.contains("class State:\n    position: Annotated[Tuple[float, ...], \"2d\"]\n")
+        );
+        assert!(text.contains("    type_: Annotated[int, \"H\"]\n"));
+        assert_eq!(
+            ros(&types[0]),
+            "float64[2] position\nuint16 type\nuint8[6] rest\n"
+        );
+    }
+}

@@ -1,0 +1,350 @@
+//! Typed ports: values of Rust in place of bytes. The wire is that of an untyped port; a value's memory is its message.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
+use tautline_types::{Declaration, Typed, WithRoom};
+
+use super::owner::PortOwner;
+use super::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
+use crate::address::Source;
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::limits::VALUE_BYTES_DEFAULT;
+use crate::message::{Destination, Message, Sample};
+use crate::types::PortTypes;
+
+/// A port's name and the types that the configuration declares for it.
+pub(crate) type Configured<'c> = Option<(&'c str, &'c PortTypes)>;
+
+/// A queuing port that receives values of `R` and sends values of `S`.
+///
+/// The size of each message is checked when it is received. On a bus, ends that declare different types do not connect;
+/// [`destination`](Self::destination) names the field that differs.
+///
+/// ```
+/// use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, neighbour};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, tautline::Typed)]
+/// #[repr(C)]
+/// struct Command {
+///     torque: [f32; 3],
+///     mode: u32,
+/// }
+///
+/// let here = [127, 0, 0, 1].into();
+/// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("motor", here))?)?;
+/// let options = QueuingOptions::default();
+/// let mut motor: TypedQueuingPort<Command> = node.typed_queuing_port(2031.try_into()?, &options)?;
+/// let mut controller: TypedQueuingPort<Command> = node.typed_queuing_port(2032.try_into()?, &options)?;
+///
+/// let to = controller.destination("motor", motor.number())?;
+/// let command = Command { torque: [0.0, 0.5, 1.0], mode: 2 };
+/// controller.send(to, Priority::HIGHEST, &command)?;
+/// let (received, message) = motor.receive_until(Instant::FAR_FUTURE)?.expect("no deadline");
+/// assert_eq!((received, message.priority), (command, Priority::HIGHEST));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TypedQueuingPort<R: Typed, S: Typed = R> {
+    port: QueuingPort,
+    types: PhantomData<fn(S) -> R>,
+}
+
+/// A sampling port that keeps values of `R` and sends values of `S`. As [`TypedQueuingPort`].
+///
+/// ```
+/// use tautline::{Instant, Node, NodeConfig, Priority, SamplingOptions, TypedSamplingPort, neighbour};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, tautline::Typed)]
+/// #[repr(C)]
+/// struct State {
+///     position: [f64; 3],
+/// }
+///
+/// let here = [127, 0, 0, 1].into();
+/// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("arm", here))?)?;
+/// let options = SamplingOptions::default();
+/// let mut arm: TypedSamplingPort<State> = node.typed_sampling_port(2033.try_into()?, &options)?;
+/// let to = arm.destination("arm", arm.number())?;
+/// arm.send(to, Priority::NORMAL, &State { position: [1.0, 2.0, 3.0] })?;
+/// let (state, sample) = arm.read_new_until(Instant::FAR_FUTURE)?.expect("no deadline");
+/// assert!(sample.valid && state.position[2] == 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TypedSamplingPort<R: Typed, S: Typed = R> {
+    port: SamplingPort,
+    types: PhantomData<fn(S) -> R>,
+}
+
+impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
+    pub(crate) fn open(
+        node: &Arc<dyn PortOwner>,
+        number: PortNumber,
+        configured: Configured<'_>,
+        options: &QueuingOptions,
+    ) -> Result<Self, PortError> {
+        let types = declared::<R, S>(configured)?;
+        let options = QueuingOptions {
+            // A message of the port is a value: a longer one is refused where it arrives.
+            message_bytes_max: size_of::<R>(),
+            ..options.clone()
+        };
+        let name = configured.map(|(name, _)| name);
+        Ok(Self {
+            port: QueuingPort::open(node, number, name, &options, &types)?,
+            types: PhantomData,
+        })
+    }
+
+    /// Takes the most urgent message, if there is one. Never waits.
+    ///
+    /// # Errors
+    /// [`ReceiveError::OtherSize`]: a message was shorter than the type; it is gone. Else [`ReceiveError`].
+    #[inline]
+    pub fn receive(&mut self) -> Result<Option<(R, Message)>, ReceiveError> {
+        let mut value = R::zeroed();
+        let received = self.port.receive(value.bytes_mut())?;
+        self.checked(value, received)
+    }
+
+    /// Takes the most urgent message; waits for one until `deadline`, as
+    /// [`QueuingPort::receive_until`](super::QueuingPort::receive_until).
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    #[inline]
+    pub fn receive_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<(R, Message)>, ReceiveError> {
+        let mut value = R::zeroed();
+        let received = self.port.receive_until(deadline, value.bytes_mut())?;
+        self.checked(value, received)
+    }
+
+    #[inline]
+    fn checked(
+        &self,
+        value: R,
+        received: Option<Message>,
+    ) -> Result<Option<(R, Message)>, ReceiveError> {
+        match received {
+            Some(message) if message.length != size_of::<R>() => {
+                self.port.count_other_size();
+                Err(other_size::<R>(message.length))
+            }
+            received => Ok(received.map(|message| (value, message))),
+        }
+    }
+}
+
+impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
+    pub(crate) fn open(
+        node: &Arc<dyn PortOwner>,
+        number: PortNumber,
+        configured: Configured<'_>,
+        options: &SamplingOptions,
+    ) -> Result<Self, PortError> {
+        let types = declared::<R, S>(configured)?;
+        let options = SamplingOptions {
+            value_bytes_max: value_bytes_max(size_of::<R>()),
+            ..options.clone()
+        };
+        let name = configured.map(|(name, _)| name);
+        Ok(Self {
+            port: SamplingPort::open(node, number, name, &options, &types)?,
+            types: PhantomData,
+        })
+    }
+
+    /// The last value, seen before or not; `None` while there has never been one. Never waits, never retries.
+    ///
+    /// # Errors
+    /// [`ReceiveError::OtherSize`]: the last value is not of the type's size. Else [`ReceiveError`].
+    #[inline]
+    pub fn read(&mut self) -> Result<Option<(R, Sample)>, ReceiveError> {
+        self.read_with(|port, buffer| port.read(buffer))
+    }
+
+    /// The next value that this port has not seen; waits for one until `deadline`, as
+    /// [`SamplingPort::read_new_until`](super::SamplingPort::read_new_until).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn read_new_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<(R, Sample)>, ReceiveError> {
+        self.read_with(|port, buffer| port.read_new_until(deadline, buffer))
+    }
+
+    /// The last value of one source, as [`SamplingPort::read_from`](super::SamplingPort::read_from).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_from(&mut self, source: Source) -> Result<Option<(R, Sample)>, ReceiveError> {
+        self.read_with(|port, buffer| port.read_from(source, buffer))
+    }
+
+    /// Whether there is a value that this port has not seen.
+    #[inline]
+    #[must_use]
+    pub fn fresh(&self) -> bool {
+        self.port.fresh()
+    }
+
+    #[inline]
+    fn read_with(
+        &mut self,
+        read: impl FnOnce(&mut SamplingPort, &mut [u8]) -> Result<Option<Sample>, ReceiveError>,
+    ) -> Result<Option<(R, Sample)>, ReceiveError> {
+        let mut value = WithRoom::<R>::zeroed();
+        let buffer = &mut value.bytes_mut()[..value_bytes_max(size_of::<R>())];
+        match read(&mut self.port, buffer)? {
+            Some(sample) if sample.length != size_of::<R>() => {
+                self.port.count_other_size();
+                Err(other_size::<R>(sample.length))
+            }
+            sample => Ok(sample.map(|sample| (value.value(), sample))),
+        }
+    }
+}
+
+/// Functions that both kinds of port have.
+macro_rules! common_functions {
+    ($typed:ident, $untyped:ident) => {
+        impl<R: Typed, S: Typed> $typed<R, S> {
+            /// The port's number.
+            #[must_use]
+            pub fn number(&self) -> PortNumber {
+                self.port.number()
+            }
+
+            /// As [`QueuingPort::destination`](super::QueuingPort::destination).
+            ///
+            /// # Errors
+            /// As there.
+            pub fn destination(
+                &mut self,
+                name: &str,
+                to: PortNumber,
+            ) -> Result<Destination, PortError> {
+                self.port.destination(name, to)
+            }
+
+            /// As [`QueuingPort::destination_until`](super::QueuingPort::destination_until).
+            ///
+            /// # Errors
+            /// As there.
+            pub fn destination_until(
+                &mut self,
+                name: &str,
+                to: PortNumber,
+                deadline: Instant,
+            ) -> Result<Destination, PortError> {
+                self.port.destination_until(name, to, deadline)
+            }
+
+            /// As [`QueuingPort::reply_to`](super::QueuingPort::reply_to).
+            ///
+            /// # Errors
+            /// As there.
+            pub fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
+                self.port.reply_to(source)
+            }
+
+            /// Sends a value, as [`QueuingPort::send`](super::QueuingPort::send) sends its bytes.
+            ///
+            /// # Errors
+            /// [`SendError`].
+            #[inline]
+            pub fn send(
+                &mut self,
+                to: Destination,
+                priority: Priority,
+                value: &S,
+            ) -> Result<(), SendError> {
+                self.port.send(to, priority, value.bytes())
+            }
+
+            /// Sends a value that `fill` writes where it will be sent from: on a bus the memory that the receiver looks
+            /// into, elsewhere a buffer of the node's pool. `fill` writes every field: an earlier message may lie
+            /// there.
+            ///
+            /// # Errors
+            /// As [`QueuingPort::lend`](super::QueuingPort::lend) and
+            /// [`QueuingPort::send`](super::QueuingPort::send).
+            #[inline]
+            pub fn send_filled(
+                &mut self,
+                to: Destination,
+                priority: Priority,
+                fill: impl FnOnce(&mut S),
+            ) -> Result<(), SendError> {
+                let mut loan = self.port.lend(to, priority, size_of::<S>())?;
+                match S::in_place(&mut loan) {
+                    Some(value) => fill(value),
+                    // No place of a link is aligned to less than eight bytes, and no number to more.
+                    None => {
+                        let mut value = S::zeroed();
+                        fill(&mut value);
+                        loan.copy_from_slice(value.bytes());
+                    }
+                }
+                loan.send()
+            }
+
+            /// The port without its types: descriptors, batches, lending, and whatever else is done with bytes.
+            pub fn untyped(&mut self) -> &mut $untyped {
+                &mut self.port
+            }
+        }
+    };
+}
+
+common_functions!(TypedQueuingPort, QueuingPort);
+common_functions!(TypedSamplingPort, SamplingPort);
+
+/// Declarations of the two types, which must be those of the configuration where that has them.
+fn declared<R: Typed, S: Typed>(configured: Configured<'_>) -> Result<PortTypes, PortError> {
+    let (receives, sends) = (Declaration::of::<R>()?, Declaration::of::<S>()?);
+    if let Some((name, types)) = configured {
+        let pairs = [(&receives, &types.receives), (&sends, &types.sends)];
+        for (own, declared) in pairs {
+            let difference = declared.as_ref().and_then(|other| own.difference(other));
+            if let Some(difference) = difference {
+                return Err(PortError::OtherType {
+                    name: name.to_owned(),
+                    difference,
+                });
+            }
+        }
+    }
+    Ok(PortTypes {
+        receives: Some(Arc::new(receives)),
+        sends: Some(Arc::new(sends)),
+    })
+}
+
+/// Largest value of a sampling port for a type of this size. Sampling ports cut longer values off, so there is room for
+/// one more byte, by which a longer value shows; but not beyond one frame, which is the most that can come there.
+const fn value_bytes_max(bytes: usize) -> usize {
+    debug_assert!(bytes <= MESSAGE_BYTES_MAX);
+    if bytes < VALUE_BYTES_DEFAULT {
+        bytes + 1
+    } else {
+        bytes
+    }
+}
+
+#[cold]
+fn other_size<R: Typed>(bytes: usize) -> ReceiveError {
+    ReceiveError::OtherSize {
+        bytes,
+        expected: size_of::<R>(),
+    }
+}
