@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tautline_capture::recording::Recording;
 use tautline_testbed::child::allowed_cpus;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
@@ -70,6 +71,24 @@ fn the_executive_flies_in_a_partition_and_tells() {
         assert!(!record["world"]["landed_at"].is_null(), "{said}");
         assert!(said.contains("Linux silent"), "{said}");
     }
+    // The soft half, and what the recorder wrote.
+    let soft = &record["soft"];
+    assert!(soft["pictures"].as_u64().unwrap() > 50, "{soft}");
+    assert!(soft["doors"].as_u64().unwrap() > 20, "{soft}");
+    assert_eq!(soft["restarts"][0]["which"], "video", "{soft}");
+    assert!(
+        said.contains("video process killed: started again"),
+        "{said}"
+    );
+    assert!(said.contains("recorder's disk full"), "{said}");
+    let files = soft["recordings"].as_array().unwrap();
+    let messages = files.iter().map(|file| {
+        let recording = Recording::open(Path::new(file.as_str().unwrap())).unwrap();
+        let has_pictures = recording.flows().iter().any(|flow| flow.to == "mapping");
+        assert!(has_pictures, "{file}");
+        recording.messages()
+    });
+    assert_eq!(messages.sum::<u64>(), soft["recorded"].as_u64().unwrap());
     if let Some(text) = browse(&out.join("report.html"), &scratch.0.join("profile")) {
         assert!(text.contains("A flight beside a busy Linux"));
     }

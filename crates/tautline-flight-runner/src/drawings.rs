@@ -5,9 +5,9 @@ use tautline_report::page::Table;
 use tautline_report::space::{Path, Point, Space};
 use tautline_report::strips::{Span, Strip, Strips};
 
-use crate::record::{FlightRecord, Loop, Phase};
+use crate::course::WAYPOINTS;
+use crate::record::{Fault, FlightRecord, Loop, Phase};
 use crate::report::missed_under_load;
-use crate::show::WAYPOINTS;
 
 /// Error of the attitude at the top of the strips, degrees.
 const TILT_SHOWN: f64 = 30.0;
@@ -22,6 +22,12 @@ pub(crate) fn strips(records: &[FlightRecord]) -> Strips {
             until: phase.until,
             is_bad: phase.is_fault,
         };
+        let event = |fault: &Fault| Span {
+            name: fault.name.clone(),
+            from: fault.from,
+            until: fault.until,
+            is_bad: true,
+        };
         let word = |at: f64, word: &str| Some((at, word.to_owned()));
         Strip {
             name: record.variant.text().to_owned(),
@@ -29,6 +35,7 @@ pub(crate) fn strips(records: &[FlightRecord]) -> Strips {
                 .map(|sample| (sample.at, sample.tilt_error))
                 .collect(),
             spans: record.phases.iter().map(span).collect(),
+            events: record.faults.iter().map(event).collect(),
             marks: missed_at(record).collect(),
             end: match (world.crash, world.landed_at) {
                 (Some((at, ..)), _) => word(at, "crashed"),
@@ -111,6 +118,50 @@ pub(crate) fn loops(record: &FlightRecord) -> Table {
             one.missed.to_string(),
             format!("{missed} of {releases}"),
             format!("{:.2} ms", one.worst_ns as f64 / 1e6),
+        ]);
+    }
+    table
+}
+
+pub(crate) fn faults(records: &[FlightRecord]) -> Table {
+    let mut table = Table::new(["fault", "flight", "from", "course"]);
+    table.prose();
+    for record in records {
+        for fault in &record.faults {
+            table.row([
+                fault.name.clone(),
+                record.variant.text().to_owned(),
+                format!("{:.1} s", fault.from),
+                fault.outcome.clone(),
+            ]);
+        }
+    }
+    table
+}
+
+/// The soft half in numbers.
+pub(crate) fn soft(records: &[FlightRecord]) -> Table {
+    let mut table = Table::new([
+        "flight",
+        "pictures seen",
+        "missed",
+        "with a door",
+        "processes started again",
+        "messages recorded",
+    ]);
+    for record in records {
+        let soft = &record.soft;
+        let recorded = match soft.recordings.is_empty() {
+            true => "-".to_owned(),
+            false => format!("{} in {} files", soft.recorded, soft.recordings.len()),
+        };
+        table.row([
+            record.variant.text().to_owned(),
+            soft.pictures.to_string(),
+            soft.pictures_missed.to_string(),
+            soft.doors.to_string(),
+            soft.restarts.len().to_string(),
+            recorded,
         ]);
     }
     table

@@ -10,11 +10,16 @@
 //! | `loops` | the controller's loops as jobs, the same for all variants |
 //! | `threads`, `tasks` | jobs as threads with a timer; jobs as tasks of the executive |
 //! | `wire` | values between processes and loops: datagrams of the kernel, or ports on a V-Bus |
+//! | `course` | the day on which all variants fly |
+//! | `soft` | video, mapping and recorder: ordinary processes under supervision |
+//! | `trials` | faults that a craft is to survive, and how it went |
 //! | [`part`] | entry of the child processes |
 //! | `reference` | the same flight in virtual time, where nothing is late |
 //! | [`ground`] | the craft for ground stations, by MAVLink |
 //! | [`report`] | table, verdict, page |
 
+mod child;
+mod course;
 mod drawings;
 mod faults;
 pub mod ground;
@@ -24,9 +29,14 @@ mod record;
 mod reference;
 pub mod report;
 pub mod show;
+mod soft;
 mod tasks;
 mod threads;
+mod trials;
 mod wire;
 mod world;
 
-pub use record::{FlightRecord, Loop, LoopRecord, Phase, Sample, Variant, WorldRecord};
+pub use record::{
+    Fault, FlightRecord, Loop, LoopRecord, Phase, Restart, Sample, SoftRecord, Variant, WorldRecord,
+};
+pub use soft::SoftPart;

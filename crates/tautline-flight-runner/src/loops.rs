@@ -7,6 +7,7 @@ use tautline_flight::control::{AttitudeLoop, Navigator, RateLoop, Seen, Tuning};
 use tautline_flight::message::{
     Attitude, AttitudeTarget, Companion, Imu, Mission, Motors, RateTarget, Sensors, Status, Turned,
 };
+use tautline_flight::scenery::Sighting;
 use tautline_flight::world::Craft;
 use tautline_testbed::sys::monotonic_ns;
 
@@ -121,6 +122,7 @@ pub(crate) fn jobs(wires: &Wires, mission: Mission) -> io::Result<Vec<Job>> {
     let mut attitude: Inbox<Attitude> = wires.inbox(Stream::Attitude)?;
     let mut attitude_target: Inbox<AttitudeTarget> = wires.inbox(Stream::AttitudeTarget)?;
     let mut companion: Inbox<Companion> = wires.inbox(Stream::Companion)?;
+    let mut sighting: Inbox<Sighting> = wires.inbox(Stream::Sighting)?;
 
     let mut to_motors: Outbox<Motors> = wires.outbox(Stream::Motors)?;
     let mut to_attitude: Outbox<Turned> = wires.outbox(Stream::Turned)?;
@@ -128,6 +130,7 @@ pub(crate) fn jobs(wires: &Wires, mission: Mission) -> io::Result<Vec<Job>> {
     let mut to_navigator: Outbox<Attitude> = wires.outbox(Stream::Attitude)?;
     let mut from_navigator: Outbox<AttitudeTarget> = wires.outbox(Stream::AttitudeTarget)?;
     let mut to_record: Outbox<Status> = wires.outbox(Stream::Status)?;
+    let mut to_video: Outbox<Status> = wires.soft_outbox(Stream::Telemetry)?;
 
     let mut rate_loop = RateLoop::new(craft);
     let mut last_us = 0;
@@ -156,10 +159,12 @@ pub(crate) fn jobs(wires: &Wires, mission: Mission) -> io::Result<Vec<Job>> {
             companion: *companion.newest(),
             mission,
             tuning: Tuning::default(),
+            sighting: *sighting.newest(),
         };
         let (target, status) = navigator.step(&seen, seconds);
         from_navigator.send(&target);
         to_record.send(&status);
+        to_video.send(&status);
     };
     Ok(vec![
         Job::new(Loop::Rate, rate),

@@ -1,18 +1,21 @@
 //! The child processes of a flight: this program, started again with the words of one part.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tautline_flight::message::Mission;
 use tautline_partition::PartitionConfig;
 use tautline_state::cpus::CpuList;
 
 use crate::loops::{Job, Log, jobs};
-use crate::record::{LoopRecord, Variant};
+use crate::record::{LoopRecord, Variant, WorldRecord};
+use crate::soft::{self, RecorderSettings, VideoSettings};
 use crate::wire::{Means, Seat};
 use crate::world::WorldSettings;
-use crate::{faults, show, tasks, threads, world};
+use crate::{course, faults, tasks, threads, world};
 
 /// Patience with the last jobs of the executive.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
@@ -24,6 +27,12 @@ pub(crate) enum Part {
     World(WorldSettings),
     /// The flight controller.
     Controller(ControllerSettings),
+    /// Camera and flight data.
+    Video(VideoSettings),
+    /// Door in the pictures.
+    Mapping(Means),
+    /// Messages of the bus in files.
+    Recorder(RecorderSettings),
     /// A task of the highest priority that never sleeps, for so many seconds.
     Runaway(f64),
     /// Processes that start and end.
@@ -58,11 +67,16 @@ pub fn run(word: &str) -> io::Result<()> {
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(io::Error::other);
     match part {
         Part::World(settings) => {
-            let record = world::run(&settings, |start| say(&start.to_string()))?;
-            say(&serde_json::to_string(&record)?);
-            Ok(())
+            let record = |record: &WorldRecord| match serde_json::to_string(record) {
+                Ok(text) => say(&text),
+                Err(error) => eprintln!("the world's record: {error}"),
+            };
+            world::run(&settings, |start| say(&start.to_string()), record)
         }
         Part::Controller(settings) => control(&settings),
+        Part::Video(settings) => soft::show_video(&settings),
+        Part::Mapping(means) => soft::map(&means),
+        Part::Recorder(settings) => soft::record(&settings),
         Part::Runaway(length) => faults::run_away(seconds(length)?),
         Part::Storm(length) => faults::storm(seconds(length)?),
         Part::Pressure(length) => faults::press(seconds(length)?),
@@ -70,14 +84,14 @@ pub fn run(word: &str) -> io::Result<()> {
 }
 
 /// A line for the process that started this one, which may be gone.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut output = io::stdout().lock();
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
 fn control(settings: &ControllerSettings) -> io::Result<()> {
     let wires = settings.means.open(Seat::Controller)?;
-    let jobs: Vec<Job> = jobs(&wires, Mission::new(&show::WAYPOINTS))?;
+    let jobs: Vec<Job> = jobs(&wires, course::mission())?;
     let logs: Vec<Log> = jobs.iter().map(|job| job.log.clone()).collect();
     let mut limits = Vec::new();
     match settings.variant {
@@ -108,6 +122,17 @@ fn control(settings: &ControllerSettings) -> io::Result<()> {
     }
     say(&serde_json::to_string(&report)?);
     Ok(())
+}
+
+/// Tells from now on whether standard input has ended.
+pub(crate) fn end_of_input() -> impl Fn() -> bool {
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let tell = has_ended.clone();
+    thread::spawn(move || {
+        wait_for_end();
+        tell.store(true, Ordering::Relaxed);
+    });
+    move || has_ended.load(Ordering::Relaxed)
 }
 
 /// Waits until standard input ends.

@@ -1,9 +1,13 @@
 //! Record of a flight.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use tautline_flight::message::{Motors, Phase as FlightPhase, Status};
 use tautline_flight::vector::Vector;
 use tautline_flight::world::World;
+
+use crate::soft::SoftPart;
 
 /// Way of running the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,8 +153,12 @@ pub struct WorldRecord {
     pub silent_steps_max: u64,
     /// A hundred samples a second.
     pub samples: Vec<Sample>,
-    /// Crash: seconds from the start, metres a second downwards, degrees of tilt.
+    /// Crash: seconds from the start, metres a second towards the ground or the wall, degrees of tilt.
     pub crash: Option<(f64, f64, f64)>,
+    /// Whether it was the wall.
+    pub has_hit_wall: bool,
+    /// Way through the door: seconds from the start, metres to the left of its middle.
+    pub passage: Option<(f64, f64)>,
     /// Moment at which the craft had landed and stopped its motors.
     pub landed_at: Option<f64>,
     /// Alarms that the controller raised, with the moment of each.
@@ -180,6 +188,55 @@ impl WorldRecord {
     }
 }
 
+/// A soft process that ended in flight, and was started again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Restart {
+    /// Which.
+    pub which: SoftPart,
+    /// Seconds from the world's start.
+    pub at: f64,
+    /// Moment from which on it worked again.
+    pub again_at: Option<f64>,
+}
+
+/// The soft half of a flight.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SoftRecord {
+    /// Pictures that the last video process drew, and those whose time had passed.
+    pub pictures_drawn: u64,
+    /// Pictures that were left out because their time had passed.
+    pub pictures_skipped: u64,
+    /// Pictures that the mapping saw.
+    pub pictures: u64,
+    /// Pictures that were drawn and that it did not see.
+    pub pictures_missed: u64,
+    /// Pictures in which it found a door.
+    pub doors: u64,
+    /// Processes that ended in flight.
+    pub restarts: Vec<Restart>,
+    /// Kills of the video process, as faults.
+    pub killed: usize,
+    /// Messages that the recorder wrote, and its files.
+    pub recorded: u64,
+    /// Files of the recorder.
+    pub recordings: Vec<PathBuf>,
+    /// Moment at which the recorder's disk was full, and the messages on it.
+    pub disk_full: Option<(f64, u64)>,
+}
+
+/// A fault that the craft survives, and its course.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Name.
+    pub name: String,
+    /// Seconds from the world's start.
+    pub from: f64,
+    /// End, in seconds from the world's start.
+    pub until: f64,
+    /// Course, in a few words.
+    pub outcome: String,
+}
+
 /// Record of one flight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlightRecord {
@@ -197,6 +254,10 @@ pub struct FlightRecord {
     pub phases: Vec<Phase>,
     /// Achievements of the loads.
     pub achieved: Vec<String>,
+    /// The soft half.
+    pub soft: SoftRecord,
+    /// Faults that the craft is to survive, by time.
+    pub faults: Vec<Fault>,
 }
 
 /// Errors of a stretch of a flight.
@@ -267,6 +328,8 @@ mod tests {
             limits: vec![],
             phases: vec![],
             achieved: vec![],
+            soft: SoftRecord::default(),
+            faults: vec![],
         }
     }
 

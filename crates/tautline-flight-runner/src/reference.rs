@@ -1,15 +1,14 @@
 //! The flight as it would be if nothing were ever late: in virtual time, in this process, the same in every run.
 
 use tautline_flight::flight::Flight;
-use tautline_flight::message::Mission;
 
+use crate::course::{mission, scene};
 use crate::record::Sample;
-use crate::show::WAYPOINTS;
-use crate::world::{SAMPLE_STEPS, scene};
+use crate::world::SAMPLE_STEPS;
 
 /// Samples of the reference, from the start for so many seconds.
 pub(crate) fn fly(seed: u64, seconds: f64) -> Vec<Sample> {
-    let mut flight = Flight::new(scene(seed), Mission::new(&WAYPOINTS));
+    let mut flight = Flight::new(scene(seed), mission()).with_eyes();
     let mut samples = Vec::new();
     while flight.world.seconds() < seconds {
         flight.step();

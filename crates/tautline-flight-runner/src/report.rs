@@ -1,13 +1,18 @@
 //! Table, verdict and page of a show.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
+use tautline_flight::vision::WIDTH;
 use tautline_lab::machine::Machine;
-use tautline_report::page::{self, Level, Page, Table};
+use tautline_report::page::{self, Level, Page, Picture, Table};
 use tautline_report::table;
 
-use crate::drawings::{loops, phases, space, strips};
+use crate::drawings::{faults, loops, phases, soft, space, strips};
 use crate::record::{Errors, FlightRecord, Loop, Sample, Variant};
 use crate::reference;
+use crate::soft::{Shot, pictures};
+use crate::trials::TOLD;
 
 const HEADER: [&str; 8] = [
     "",
@@ -25,6 +30,10 @@ const PAGE_COLUMNS: [&[usize]; 2] = [&[0, 1, 2, 3, 7], &[0, 4, 5, 6]];
 const CALM_FROM: f64 = 1.5;
 /// Longest reference; a show has its first fault earlier.
 const REFERENCE_SECONDS_MAX: f64 = 60.0;
+/// Pictures on the page, and where they come from.
+const PICTURES_SHOWN: usize = 6;
+const PICTURES: &str = "From the recording of (c): one picture in ten. The mapping finds the door in them, and without \
+GPS the craft flies by it.";
 /// Name of the flight without a machine.
 const REFERENCE: &str = "virtual time, never late";
 
@@ -37,12 +46,16 @@ pub struct Report {
     seed: u64,
     /// The same flight in virtual time.
     reference: Vec<Sample>,
+    /// Pictures that the recorder kept.
+    shots: Vec<Shot>,
 }
 
 impl Report {
     /// Compares flights that had this seed with the flight that is never late. Variants that could not fly come with
     /// the reason.
     pub fn new(records: Vec<FlightRecord>, missing: Vec<(Variant, String)>, seed: u64) -> Report {
+        let files = records.iter().flat_map(|record| &record.soft.recordings);
+        let files: Vec<PathBuf> = files.cloned().collect();
         let end = records
             .iter()
             .map(FlightRecord::fault_at)
@@ -52,6 +65,8 @@ impl Report {
             missing,
             machine: Machine::read(),
             seed,
+            // A recording that cannot be read is told by the tools that read recordings; the page has no pictures.
+            shots: pictures(&files).unwrap_or_default(),
             reference: reference::fly(seed, end.min(REFERENCE_SECONDS_MAX)),
         }
     }
@@ -107,6 +122,13 @@ impl Report {
         let tables = PAGE_COLUMNS.map(|columns| of_columns(columns, &rows).html());
         let notes = self.notes().into_iter().map(|note| page::paragraph(&note));
         page.section("Figures", tables.into_iter().chain(notes));
+        let shots = chosen(&self.shots, records);
+        if !shots.is_empty() {
+            let source = page::paragraph(PICTURES);
+            page.section("The camera's pictures", [source, page::pictures(&shots)]);
+        }
+        page.section("Faults", [faults(records).html()]);
+        page.section("Soft half", [soft(records).html()]);
         page.section("Loops", records.iter().map(|record| loops(record).html()));
         page.section("Loads and faults", [phases(records).html()]);
         page.section("Machine", [page::key_values(&self.machine.rows())]);
@@ -155,9 +177,16 @@ impl Report {
         }
         for record in &self.records {
             let name = record.variant.text();
-            for (at, alarm) in &record.world.alarms {
+            let others = record.world.alarms.iter();
+            for (at, alarm) in others.filter(|(_, alarm)| !TOLD.contains(&alarm.as_str())) {
                 notes.push(format!(
                     "{name}: at {at:.1} s the controller noticed: {alarm}"
+                ));
+            }
+            for fault in &record.faults {
+                notes.push(format!(
+                    "{name}: at {:.1} s {}: {}",
+                    fault.from, fault.name, fault.outcome
                 ));
             }
             notes.extend(
@@ -173,6 +202,27 @@ impl Report {
         );
         notes
     }
+}
+
+/// Pictures from the take-off to a moment after the door, at equal distances.
+fn chosen(shots: &[Shot], records: &[FlightRecord]) -> Vec<Picture> {
+    let passed = records.iter().filter_map(|record| record.world.passage);
+    let until = passed.map(|(at, _)| at).fold(0.0, f64::max) + 0.5;
+    let shown: Vec<&Shot> = shots
+        .iter()
+        .filter(|(at, _)| (CALM_FROM..until).contains(at))
+        .collect();
+    let places = (1..=PICTURES_SHOWN).map(|number| shown.len() * number / PICTURES_SHOWN);
+    let mut places: Vec<usize> = places.filter_map(|place| place.checked_sub(1)).collect();
+    places.dedup();
+    places
+        .into_iter()
+        .map(|place| Picture {
+            caption: format!("{:.1} s", shown[place].0),
+            width: WIDTH as u32,
+            pixels: shown[place].1.clone(),
+        })
+        .collect()
 }
 
 fn flight_json(record: &FlightRecord) -> Value {
@@ -357,7 +407,7 @@ ever late: the wind makes these errors, and a variant adds to them what its late
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{LoopRecord, Phase, WorldRecord};
+    use crate::record::{LoopRecord, Phase, SoftRecord, WorldRecord};
     use tautline_flight::vector::Vector;
 
     fn flight(variant: Variant, crash: Option<(f64, f64, f64)>, missed: u64) -> FlightRecord {
@@ -402,6 +452,8 @@ mod tests {
                 phase("runaway", 7.0, true),
             ],
             achieved: vec![],
+            soft: SoftRecord::default(),
+            faults: vec![],
         }
     }
 
@@ -445,5 +497,24 @@ mod tests {
         let json = report.json();
         assert_eq!(json["flights"][1]["missed_under_load"]["rate"], 0);
         assert!(json["reference"]["loaded"]["tilt_rms"].as_f64().unwrap() > 0.1);
+    }
+
+    #[test]
+    fn pictures_are_chosen_from_the_take_off_to_the_door() {
+        let shots: Vec<Shot> = (0..120)
+            .map(|tenth| (f64::from(tenth) / 10.0, vec![]))
+            .collect();
+        let mut record = flight(Variant::Partition, None, 0);
+        record.world.passage = Some((9.0, 0.1));
+        let captions = |shots: &[Shot]| -> Vec<String> {
+            let all = chosen(shots, std::slice::from_ref(&record)).into_iter();
+            all.map(|picture| picture.caption).collect()
+        };
+        assert_eq!(
+            captions(&shots),
+            ["2.7 s", "4.0 s", "5.4 s", "6.7 s", "8.0 s", "9.4 s"]
+        );
+        assert_eq!(captions(&shots[20..22]), ["2.0 s", "2.1 s"]);
+        assert!(captions(&[]).is_empty());
     }
 }

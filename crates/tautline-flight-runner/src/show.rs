@@ -1,53 +1,46 @@
 //! The schedule of the show: one flight for each variant, with loads and faults at the same moments.
 
-use std::io::{self, BufRead, BufReader};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::ChildStdin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tautline_flight::message::Companion;
-use tautline_flight::vector::{Vector, vector};
 use tautline_lab::load::{self, Load, LoadError};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 use tautline_state::cpus::CpuList;
 use tautline_state::{StateError, TemporaryDirectory};
-use tautline_testbed::child::{allowed_cpus, tie};
-use tautline_testbed::interrupt::{CleanUp, interrupted};
+use tautline_testbed::child::allowed_cpus;
+use tautline_testbed::interrupt::CleanUp;
 use tautline_testbed::sys::monotonic_ns;
 
+use crate::child::{Said, Started};
 use crate::part::{ControllerReport, ControllerSettings, Part};
 use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
+use crate::soft::{Soft, SoftSettings};
+use crate::trials::faults;
 use crate::wire::{Means, Seat, Stream};
 use crate::world::WorldSettings;
 
-/// Way-points of the show.
-pub(crate) const WAYPOINTS: [Vector; 6] = [
-    vector(3.0, 0.0, 2.0),
-    vector(3.0, 3.0, 2.5),
-    vector(0.0, 3.0, 2.5),
-    vector(0.0, 0.0, 2.0),
-    vector(3.0, 0.0, 2.0),
-    vector(3.0, 3.0, 2.5),
-];
 /// Moments of the flight, seconds from the world's start. Before the first one nothing runs beside it.
-const LOAD_AT: f64 = 3.5;
-const STORM_AT: f64 = 5.2;
-const RUNAWAY_AT: f64 = 7.0;
+const LOAD_AT: f64 = 3.0;
+const STORM_AT: f64 = 10.4;
+pub(crate) const RUNAWAY_AT: f64 = 11.8;
 /// Time for which the highest priority computes. Lower: a craft at some height is caught again. Higher: the machine
 /// answers nobody for longer.
 const RUNAWAY_SECONDS: f64 = 2.0;
 /// Longest flight: the fault, the silence after which the craft lands, and the landing.
-const SECONDS_MAX: f64 = 13.0;
+const SECONDS_MAX: f64 = 17.5;
 /// Time that a child may take beyond what it should.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Period of the signs of life of Linux.
 const COMPANION_PERIOD: Duration = Duration::from_millis(50);
-/// Distance of looks for ^C.
-const LOOK: Duration = Duration::from_millis(50);
+/// Files that a recorder may have left behind in an earlier show.
+const RECORDINGS_MAX: usize = 16;
 /// The lab's own sizes: the largest file and memory block.
 const LOAD_MIB_MAX: u64 = 256;
 /// Name of the partition.
@@ -66,6 +59,8 @@ pub struct Settings {
     pub seed: u64,
     /// CPU of the partition.
     pub cpu: usize,
+    /// Directory for recordings.
+    pub out: PathBuf,
     /// Whether a variant whose world was late may fly once more.
     pub is_patient: bool,
 }
@@ -89,6 +84,12 @@ pub enum ShowError {
     /// A child ended without its report.
     #[error("the {part} ended without a report")]
     NoReport {
+        /// Part of the flight.
+        part: &'static str,
+    },
+    /// A child said nothing for so long though it should have.
+    #[error("the {part} has not reported within {} s", PATIENCE.as_secs())]
+    Silent {
         /// Part of the flight.
         part: &'static str,
     },
@@ -116,57 +117,6 @@ pub fn run(
         records.push(record);
     }
     Ok(records)
-}
-
-/// A child and its output.
-struct Started {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Started {
-    fn part(settings: &Settings, part: &Part) -> io::Result<Started> {
-        let word = serde_json::to_string(part)?;
-        let words = &settings.part_command;
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(word);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = tie(&mut command, None).spawn()?;
-        let output = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
-        let (tell, lines) = channel();
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Started { child, lines })
-    }
-
-    /// A line of the child's, waiting for so long; looks for ^C meanwhile.
-    fn line(&self, patience: Duration) -> Result<Option<String>, ShowError> {
-        let end = Instant::now() + patience;
-        loop {
-            if let Some(signal) = interrupted() {
-                return Err(ShowError::Interrupted(signal));
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left.min(LOOK)) {
-                Ok(line) => return Ok(Some(line)),
-                Err(RecvTimeoutError::Timeout) if left > LOOK => {}
-                Err(_) => return Ok(None),
-            }
-        }
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It has ended in most cases.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Linux beside the controller: a thread that gives signs of life.
@@ -254,13 +204,15 @@ impl Beside {
                     Part::Storm(RUNAWAY_AT - STORM_AT),
                     Part::Pressure(RUNAWAY_AT - STORM_AT),
                 ] {
-                    self.parts.push(Started::part(settings, &part)?);
+                    let started = Started::part(&settings.part_command, &part)?;
+                    self.parts.push(started);
                 }
                 ("and fork storm, memory pressure", RUNAWAY_AT)
             }
             _ => {
+                let part = Part::Runaway(RUNAWAY_SECONDS);
                 self.parts
-                    .push(Started::part(settings, &Part::Runaway(RUNAWAY_SECONDS))?);
+                    .push(Started::part(&settings.part_command, &part)?);
                 ("runaway at SCHED_FIFO 99", RUNAWAY_AT + RUNAWAY_SECONDS)
             }
         };
@@ -312,14 +264,19 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
     };
     // First: the world and the loads are to be outside.
     let partition = partition(settings, variant)?;
-    let world = Started::part(
-        settings,
-        &Part::World(WorldSettings {
-            means: means.clone(),
-            seed: settings.seed,
-            seconds_max: SECONDS_MAX,
-        }),
-    )?;
+    let soft = Soft::start(SoftSettings {
+        part_command: settings.part_command.clone(),
+        means: means.clone(),
+        seed: settings.seed,
+        home: home.path.clone(),
+        recordings: recordings(settings, variant)?,
+    });
+    let world = Part::World(WorldSettings {
+        means: means.clone(),
+        seed: settings.seed,
+        seconds_max: SECONDS_MAX,
+    });
+    let world = Started::part(&settings.part_command, &world)?;
     let controller = Part::Controller(ControllerSettings {
         variant,
         means: means.clone(),
@@ -327,8 +284,8 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
             .as_ref()
             .map(|made| (made.name().to_owned(), made.cpus().to_string())),
     });
-    let mut controller = Started::part(settings, &controller)?;
-    let to_controller = controller.child.stdin.take();
+    let mut controller = Started::part(&settings.part_command, &controller)?;
+    let to_controller = controller.input();
     let heart = Heart::start(means);
     let mut beside = Beside {
         directory: home.path.clone(),
@@ -336,10 +293,11 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         parts: Vec::new(),
         phases: Vec::new(),
     };
-    let world = watch(settings, &world, &mut beside)?;
+    let world = watch(settings, &world, &mut beside, &soft)?;
     let report = report(&controller, to_controller)?;
     drop(heart);
     beside.parts.clear();
+    let soft = soft.stop()?;
     let achieved = beside
         .load
         .take()
@@ -356,6 +314,8 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         .for_each(|phase| phase.until = phase.until.min(end));
     Ok(FlightRecord {
         variant,
+        faults: faults(&world, &soft),
+        soft,
         world,
         loops: report.loops,
         stale_inputs: report.stale_inputs,
@@ -378,32 +338,54 @@ fn watch(
     settings: &Settings,
     world: &Started,
     beside: &mut Beside,
+    soft: &Soft,
 ) -> Result<WorldRecord, ShowError> {
     let nothing = || ShowError::NoReport { part: "world" };
-    let start = world
-        .line(PATIENCE)?
-        .and_then(|line| line.parse::<u64>().ok());
+    let start = line(world, PATIENCE)?.and_then(|line| line.parse::<u64>().ok());
     let start = start.ok_or_else(nothing)?;
+    soft.begin(start);
     let now = || monotonic_ns().saturating_sub(start) as f64 * 1e-9;
-    let record = loop {
-        let Some(next) = beside.next() else {
-            break world.line(PATIENCE)?;
-        };
-        let left = Duration::try_from_secs_f64(next - now()).unwrap_or(Duration::ZERO);
-        match world.line(left)? {
-            Some(record) => break Some(record),
-            None => beside.advance(settings, now())?,
+    loop {
+        let next = beside.next().map(|at| at - now());
+        let left = next.map_or(Ok(PATIENCE), Duration::try_from_secs_f64);
+        match world.line(left.unwrap_or(Duration::ZERO)) {
+            Said::Line(record) => return serde_json::from_str(&record).map_err(|_| nothing()),
+            Said::Interrupted(signal) => return Err(ShowError::Interrupted(signal)),
+            Said::Nothing if next.is_some() => beside.advance(settings, now())?,
+            Said::Nothing => return Err(ShowError::Silent { part: "world" }),
+            Said::Ended => return Err(nothing()),
         }
-    };
-    let record = record.ok_or_else(nothing)?;
-    serde_json::from_str(&record).map_err(|_| nothing())
+    }
+}
+
+/// A line of a child's, waiting for so long.
+fn line(child: &Started, patience: Duration) -> Result<Option<String>, ShowError> {
+    match child.line(patience) {
+        Said::Line(line) => Ok(Some(line)),
+        Said::Interrupted(signal) => Err(ShowError::Interrupted(signal)),
+        Said::Nothing | Said::Ended => Ok(None),
+    }
+}
+
+/// Directory for recordings of a variant that has a bus, without those of an earlier show.
+fn recordings(settings: &Settings, variant: Variant) -> io::Result<Option<PathBuf>> {
+    if !variant.has_bus() {
+        return Ok(None);
+    }
+    for index in 1..=RECORDINGS_MAX {
+        match fs::remove_file(settings.out.join(format!("flight-{index}.mcap"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(Some(std::path::absolute(&settings.out)?))
 }
 
 /// Ends the controller and takes its report. One that cannot answer any more has an empty one.
 fn report(controller: &Started, input: Option<ChildStdin>) -> Result<ControllerReport, ShowError> {
     drop(input);
-    let line = controller.line(PATIENCE)?;
-    let report = line.and_then(|line| serde_json::from_str(&line).ok());
+    let report = line(controller, PATIENCE)?;
+    let report = report.and_then(|line| serde_json::from_str(&line).ok());
     report.ok_or(ShowError::NoReport {
         part: "flight controller",
     })

@@ -66,11 +66,10 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::course;
     use crate::loops::jobs;
-    use crate::show::WAYPOINTS;
     use crate::wire::{Means, Seat};
     use crate::world::{self, WorldSettings};
-    use tautline_flight::message::Mission;
 
     /// Long enough to arm and to leave the ground.
     const SECONDS: f64 = 1.6;
@@ -83,9 +82,13 @@ mod tests {
             seed: 1,
             seconds_max: SECONDS,
         };
-        let world = thread::spawn(move || world::run(&settings, |_| {}).unwrap());
+        let world = thread::spawn(move || {
+            let mut record = None;
+            world::run(&settings, |_| {}, |ended| record = Some(ended.clone())).unwrap();
+            record.unwrap()
+        });
         let wires = means.open(Seat::Controller).unwrap();
-        let jobs = jobs(&wires, Mission::new(&WAYPOINTS)).unwrap();
+        let jobs = jobs(&wires, course::mission()).unwrap();
         let log = jobs[0].log.clone();
         let threads = start(jobs, false).unwrap();
         let record = world.join().unwrap();

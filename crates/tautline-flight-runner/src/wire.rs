@@ -15,6 +15,8 @@ use tautline::{
     SamplingPort, bus_neighbour,
 };
 use tautline_flight::message::{MESSAGE_BYTES_MAX, decode, encode};
+use tautline_flight::vector::{Rotation, Vector};
+use tautline_flight::vision::PICTURE_BYTES;
 
 /// Time for the others to open their ports. Lower: a start beside many compilers fails. Higher: a child that died is
 /// waited for.
@@ -43,16 +45,26 @@ pub(crate) enum Stream {
     Status,
     /// Signs of life of Linux, to the navigator.
     Companion,
+    /// Light that falls into the camera, to the video.
+    View,
+    /// State of the flight, to the video.
+    Telemetry,
+    /// Pictures, to the mapping.
+    Picture,
+    /// The door, to the navigator.
+    Sighting,
 }
 
 /// Streams that there are.
-const STREAMS: usize = 9;
+const STREAMS: usize = 13;
 
 impl Stream {
     /// Node that reads it.
     fn reader(self) -> Seat {
         match self {
             Stream::Motors | Stream::Status => Seat::World,
+            Stream::View | Stream::Telemetry => Seat::Video,
+            Stream::Picture => Seat::Mapping,
             _ => Seat::Controller,
         }
     }
@@ -64,16 +76,32 @@ pub(crate) enum Seat {
     World,
     Controller,
     Ground,
+    Video,
+    Mapping,
 }
 
+/// Nodes that somebody sends to.
+const READERS: [Seat; 4] = [Seat::World, Seat::Controller, Seat::Video, Seat::Mapping];
+
 impl Seat {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Seat::World => "world",
             Seat::Controller => "controller",
             Seat::Ground => "ground",
+            Seat::Video => "video",
+            Seat::Mapping => "mapping",
         }
     }
+}
+
+/// Place and attitude of the camera, as the world has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct View {
+    /// World's time, microseconds; 0 before the first value.
+    pub(crate) time_us: u64,
+    pub(crate) place: Vector,
+    pub(crate) attitude: Rotation,
 }
 
 /// Means by which the values of one flight travel.
@@ -102,7 +130,7 @@ impl Means {
                 let name = |seat: Seat| seat.name().parse::<NodeName>().map_err(io::Error::other);
                 let bus = BusConfig::new(&directory.display().to_string(), name(seat)?);
                 let mut config = NodeConfig::vbus(bus);
-                for peer in [Seat::World, Seat::Controller] {
+                for peer in READERS {
                     let neighbour = bus_neighbour(name(peer)?);
                     config = config.with_neighbour(neighbour).map_err(io::Error::other)?;
                 }
@@ -123,11 +151,11 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    fn port(&self, number: u16) -> io::Result<SamplingPort> {
+    fn port(&self, number: u16, value_bytes_max: usize) -> io::Result<SamplingPort> {
         let node = self.node.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let number = PortNumber::try_from(number).map_err(io::Error::other)?;
         let options = SamplingOptions {
-            value_bytes_max: MESSAGE_BYTES_MAX,
+            value_bytes_max,
             ..SamplingOptions::default()
         };
         node.sampling_port(number, &options)
@@ -139,16 +167,8 @@ impl Wires {
         &self,
         stream: Stream,
     ) -> io::Result<Inbox<M>> {
-        let receiver = match &self.means {
-            Means::Sockets(ports) => {
-                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, ports[stream as usize - 1]))?;
-                socket.set_nonblocking(true)?;
-                Receiver::Socket(socket)
-            }
-            Means::Bus(_) => Receiver::Port(Box::new(self.port(stream as u16)?)),
-        };
         Ok(Inbox {
-            receiver,
+            receiver: self.receiver(stream, MESSAGE_BYTES_MAX)?,
             value: M::default(),
             buffer: [0; MESSAGE_BYTES_MAX],
         })
@@ -156,7 +176,52 @@ impl Wires {
 
     /// Opens the writing end of a stream; waits for its reader on a bus.
     pub(crate) fn outbox<M: Serialize>(&self, stream: Stream) -> io::Result<Outbox<M>> {
-        let sender = match &self.means {
+        Ok(Outbox::new(self.sender(
+            stream,
+            MESSAGE_BYTES_MAX,
+            PATIENCE,
+        )?))
+    }
+
+    /// Opens the writing end of a stream whose reader or writer is a soft process: waits for nobody, and finds the
+    /// reader when it comes, and when it comes again.
+    pub(crate) fn soft_outbox<M: Serialize>(&self, stream: Stream) -> io::Result<Outbox<M>> {
+        Ok(Outbox::new(self.sender(
+            stream,
+            MESSAGE_BYTES_MAX,
+            Duration::ZERO,
+        )?))
+    }
+
+    /// Opens the reading end of the pictures.
+    pub(crate) fn pictures_in(&self) -> io::Result<PictureInbox> {
+        Ok(PictureInbox {
+            receiver: self.receiver(Stream::Picture, PICTURE_BYTES)?,
+            buffer: vec![0; PICTURE_BYTES],
+        })
+    }
+
+    /// Opens the writing end of the pictures.
+    pub(crate) fn pictures_out(&self) -> io::Result<PictureOutbox> {
+        Ok(PictureOutbox {
+            sender: self.sender(Stream::Picture, PICTURE_BYTES, Duration::ZERO)?,
+            buffer: vec![0; PICTURE_BYTES],
+        })
+    }
+
+    fn receiver(&self, stream: Stream, bytes_max: usize) -> io::Result<Receiver> {
+        Ok(match &self.means {
+            Means::Sockets(ports) => {
+                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, ports[stream as usize - 1]))?;
+                socket.set_nonblocking(true)?;
+                Receiver::Socket(socket)
+            }
+            Means::Bus(_) => Receiver::Port(Box::new(self.port(stream as u16, bytes_max)?)),
+        })
+    }
+
+    fn sender(&self, stream: Stream, bytes_max: usize, patience: Duration) -> io::Result<Sender> {
+        Ok(match &self.means {
             Means::Sockets(ports) => {
                 let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
                 socket.connect((Ipv4Addr::LOCALHOST, ports[stream as usize - 1]))?;
@@ -164,18 +229,15 @@ impl Wires {
                 Sender::Socket(socket)
             }
             Means::Bus(_) => {
-                let mut port = self.port(SENDERS + stream as u16)?;
+                let mut port = self.port(SENDERS + stream as u16, bytes_max)?;
                 let number = PortNumber::try_from(stream as u16).map_err(io::Error::other)?;
-                let to = port
-                    .destination_until(stream.reader().name(), number, tautline::now() + PATIENCE)
-                    .map_err(io::Error::other)?;
-                Sender::Port(Box::new(port), to)
+                let name = stream.reader().name();
+                let to = match patience.is_zero() {
+                    true => port.destination(name, number),
+                    false => port.destination_until(name, number, tautline::now() + patience),
+                };
+                Sender::Port(Box::new(port), to.map_err(io::Error::other)?)
             }
-        };
-        Ok(Outbox {
-            sender,
-            buffer: [0; MESSAGE_BYTES_MAX],
-            values: PhantomData,
         })
     }
 }
@@ -231,6 +293,14 @@ pub(crate) struct Outbox<M> {
 }
 
 impl<M: Serialize> Outbox<M> {
+    fn new(sender: Sender) -> Outbox<M> {
+        Outbox {
+            sender,
+            buffer: [0; MESSAGE_BYTES_MAX],
+            values: PhantomData,
+        }
+    }
+
     /// Sends a value. One that cannot be sent is lost: its reader notices by the count.
     pub(crate) fn send(&mut self, value: &M) {
         let Some(bytes) = encode(value, &mut self.buffer) else {
@@ -243,10 +313,64 @@ impl<M: Serialize> Outbox<M> {
     }
 }
 
+/// Reading end of the pictures.
+pub(crate) struct PictureInbox {
+    receiver: Receiver,
+    buffer: Vec<u8>,
+}
+
+impl PictureInbox {
+    /// Copies the newest message, if there is a new one; no other copy is made on a bus. Never waits.
+    pub(crate) fn new_message(&mut self) -> Option<&[u8]> {
+        let mut newest = None;
+        match &mut self.receiver {
+            Receiver::Socket(socket) => {
+                while let Ok(length) = socket.recv(&mut self.buffer) {
+                    newest = Some(length);
+                }
+            }
+            Receiver::Port(port) => {
+                if let Ok(Some(sample)) = port.read(&mut self.buffer)
+                    && sample.new
+                {
+                    newest = Some(sample.length);
+                }
+            }
+        }
+        newest.map(|length| &self.buffer[..length])
+    }
+}
+
+/// Writing end of the pictures.
+pub(crate) struct PictureOutbox {
+    sender: Sender,
+    buffer: Vec<u8>,
+}
+
+impl PictureOutbox {
+    /// Has a message drawn, on a bus where its reader will copy it from, and sends it; returns whether it left.
+    pub(crate) fn send(&mut self, draw: impl FnOnce(&mut [u8])) -> bool {
+        match &mut self.sender {
+            Sender::Socket(socket) => {
+                draw(&mut self.buffer);
+                socket.send(&self.buffer).is_ok()
+            }
+            Sender::Port(port, to) => match port.lend(*to, Priority::LOWEST, PICTURE_BYTES) {
+                Ok(mut loan) => {
+                    draw(&mut loan);
+                    loan.send().is_ok()
+                }
+                Err(_) => false,
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tautline_flight::message::{Motors, Status};
+    use tautline_flight::vision::{HEAD_BYTES, PictureHead};
 
     fn travels(means: &Means) {
         let (world, controller) = (
@@ -274,10 +398,41 @@ mod tests {
         assert_eq!(own.newest().waypoint, 7);
     }
 
+    /// Pictures reach a mapping that comes later than the video, and one that comes after that has died.
+    fn pictures_travel(means: &Means) {
+        let video = means.open(Seat::Video).unwrap();
+        let mut pictures = video.pictures_out().unwrap();
+        for life in 1..=2u32 {
+            let mapping = means.open(Seat::Mapping).unwrap();
+            let mut inbox = mapping.pictures_in().unwrap();
+            let end = tautline::now() + PATIENCE;
+            let head = loop {
+                assert!(tautline::now() < end, "no picture came in life {life}");
+                pictures.send(|message| {
+                    let head = PictureHead {
+                        count: life,
+                        ..PictureHead::default()
+                    };
+                    head.write(message);
+                    message[HEAD_BYTES..].fill(life as u8);
+                });
+                if let Some((head, pixels)) = inbox.new_message().and_then(PictureHead::read) {
+                    assert!(pixels.iter().all(|pixel| *pixel == life as u8));
+                    break head;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            assert_eq!(head.count, life);
+            assert!(inbox.new_message().is_none(), "a picture is new once");
+        }
+    }
+
     #[test]
     fn values_travel_by_sockets_and_by_a_bus() {
         travels(&Means::sockets().unwrap());
         let directory = tautline_state::TemporaryDirectory::make("taut-flight-test").unwrap();
         travels(&Means::Bus(directory.path().join("bus")));
+        pictures_travel(&Means::sockets().unwrap());
+        pictures_travel(&Means::Bus(directory.path().join("pictures")));
     }
 }

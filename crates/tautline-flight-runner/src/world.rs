@@ -3,14 +3,14 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use tautline_flight::message::{Imu, Motors, Order, Phase, Sensors, Status};
-use tautline_flight::vector::vector;
-use tautline_flight::world::{Gust, IMU_STEPS, SENSORS_STEPS, STEP_SECONDS, Scene, World};
+use tautline_flight::message::{Imu, Motors, Phase, Sensors, Status};
+use tautline_flight::world::{IMU_STEPS, SENSORS_STEPS, STEP_SECONDS, World};
 use tautline_state::policy::set_deadline;
 use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
 
+use crate::course::scene;
 use crate::record::{Sample, WorldRecord};
-use crate::wire::{Inbox, Means, Outbox, Seat, Stream};
+use crate::wire::{Inbox, Means, Outbox, Seat, Stream, View};
 
 /// Time of a step.
 const STEP_NS: u64 = (STEP_SECONDS * 1e9) as u64;
@@ -39,29 +39,6 @@ pub(crate) struct WorldSettings {
     pub(crate) seconds_max: f64,
 }
 
-/// The day on which all variants fly: pilot, wind and gusts.
-pub(crate) fn scene(seed: u64) -> Scene {
-    let gust = |at, x, y| Gust {
-        at,
-        length: 1.2,
-        peak: vector(x, y, 0.0),
-    };
-    Scene {
-        seed,
-        gusts: vec![
-            gust(2.6, 3.0, -2.0),
-            gust(4.6, -3.0, 3.0),
-            gust(6.4, 4.0, 1.0),
-        ],
-        orders: vec![
-            (0.6, Order::Arm),
-            (0.7, Order::TakeOff),
-            (0.8, Order::Mission),
-        ],
-        ..Scene::default()
-    }
-}
-
 /// Takes the place above everything else: SCHED_DEADLINE, or SCHED_FIFO where the kernel gives no more.
 fn rise() -> String {
     let locked = match lock_memory() {
@@ -85,6 +62,7 @@ struct Nature {
     status: Inbox<Status>,
     imu: Outbox<Imu>,
     sensors: Outbox<Sensors>,
+    view: Outbox<View>,
     record: WorldRecord,
     /// Count of the newest command, and the step in which it came.
     last: (u32, u64),
@@ -93,8 +71,13 @@ struct Nature {
 }
 
 /// Runs the world from the controller's first command to the end of the flight. Calls `started` with the time of the
-/// first step.
-pub(crate) fn run(settings: &WorldSettings, started: impl FnOnce(u64)) -> io::Result<WorldRecord> {
+/// first step, and `ended` with the record before it leaves the bus: beside a load that may take half a minute, because
+/// the kernel's threads that give back what a node had wait for the CPU.
+pub(crate) fn run(
+    settings: &WorldSettings,
+    started: impl FnOnce(u64),
+    ended: impl FnOnce(&WorldRecord),
+) -> io::Result<()> {
     let wires = settings.means.open(Seat::World)?;
     // The reading ends first: the controller waits for them.
     let motors = wires.inbox(Stream::Motors)?;
@@ -106,6 +89,7 @@ pub(crate) fn run(settings: &WorldSettings, started: impl FnOnce(u64)) -> io::Re
         status,
         imu: wires.outbox(Stream::Imu)?,
         sensors: wires.outbox(Stream::Sensors)?,
+        view: wires.soft_outbox(Stream::View)?,
         record: WorldRecord {
             policy: rise(),
             samples: Vec::with_capacity(samples_max),
@@ -131,7 +115,8 @@ pub(crate) fn run(settings: &WorldSettings, started: impl FnOnce(u64)) -> io::Re
     nature.record.start_ns = start;
     started(start);
     nature.live(start, settings.seconds_max);
-    Ok(nature.record)
+    ended(&nature.record);
+    Ok(())
 }
 
 impl Nature {
@@ -153,6 +138,11 @@ impl Nature {
             .world
             .crash()
             .map(|crash| (crash.at, crash.speed, crash.tilt.to_degrees()));
+        self.record.has_hit_wall = self.world.crash().is_some_and(|crash| crash.is_wall);
+        self.record.passage = self
+            .world
+            .passage()
+            .map(|passage| (passage.at, passage.off));
     }
 
     fn step(&mut self) {
@@ -172,7 +162,14 @@ impl Nature {
             self.imu.send(&self.world.imu());
         }
         if steps.is_multiple_of(SENSORS_STEPS) {
-            self.sensors.send(&self.world.sensors());
+            let sensors = self.world.sensors();
+            self.sensors.send(&sensors);
+            let body = self.world.body();
+            self.view.send(&View {
+                time_us: sensors.time_us,
+                place: body.position,
+                attitude: body.attitude,
+            });
         }
         if steps.is_multiple_of(SAMPLE_STEPS) {
             self.sample(&motors);

@@ -1,8 +1,16 @@
 //! A whole flight in one process, in virtual time: world and loops take turns, and every run is the same.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::control::{AttitudeLoop, Navigator, RateLoop, Seen, Tuning};
 use crate::message::{
     Attitude, AttitudeTarget, Companion, Mission, Motors, RateTarget, Status, Turned,
+};
+use crate::scenery::Sighting;
+use crate::vision::{
+    Camera, DoorFinder, HEAD_BYTES, PICTURE_BYTES, PICTURES_PER_SECOND, PictureHead,
+    draw_flight_data,
 };
 use crate::world::{STEP_SECONDS, Scene, World};
 
@@ -14,6 +22,40 @@ pub const ATTITUDE_STEPS: u64 = 8;
 pub const NAVIGATOR_STEPS: u64 = 40;
 /// Steps between two signs of life of Linux.
 const COMPANION_STEPS: u64 = 200;
+
+/// Steps between two pictures.
+const PICTURE_STEPS: u64 = (1.0 / STEP_SECONDS) as u64 / PICTURES_PER_SECOND;
+
+/// Camera and mapping of a flight in virtual time.
+#[derive(Clone, Debug)]
+struct Eyes {
+    camera: Camera,
+    finder: DoorFinder,
+    /// Picture with its head, as it would travel.
+    message: Vec<u8>,
+    /// The door in the picture before: looking takes as long as a picture lasts.
+    next: Sighting,
+}
+
+impl Eyes {
+    /// Takes a picture and looks at it; returns the door in the picture before.
+    fn look(&mut self, world: &World, status: &Status) -> Sighting {
+        let ready = self.next;
+        let head = PictureHead {
+            count: ready.count,
+            time_us: world.sensors().time_us,
+            attitude: status.attitude,
+        };
+        let pixels = &mut self.message[HEAD_BYTES..];
+        let body = world.body();
+        self.camera.take(body.position, body.attitude, pixels);
+        draw_flight_data(&head, status, pixels);
+        if let Some(found) = self.finder.find(&head, pixels) {
+            self.next = found;
+        }
+        ready
+    }
+}
 
 /// Loops that do not run for a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +87,9 @@ pub struct Flight {
     pub tuning: Tuning,
     /// Newest command to the motors.
     pub motors: Motors,
+    /// The door as the mapping saw it last.
+    pub sighting: Sighting,
+    eyes: Option<Eyes>,
     rate: RateLoop,
     attitude: AttitudeLoop,
     navigator: Navigator,
@@ -71,12 +116,32 @@ impl Flight {
             attitude: AttitudeLoop::default(),
             navigator: Navigator::new(craft),
             motors: Motors::default(),
+            sighting: Sighting::default(),
+            eyes: None,
             turned: Turned::default(),
             rate_target: RateTarget::default(),
             estimate: Attitude::default(),
             attitude_target: AttitudeTarget::default(),
             last: [0; 3],
         }
+    }
+
+    /// The same craft with a camera, and a mapping that looks for the door in its pictures.
+    #[must_use]
+    pub fn with_eyes(mut self) -> Flight {
+        let scene = self.world.scene();
+        self.eyes = Some(Eyes {
+            camera: Camera::new(scene.wall, self.mission.points(), scene.seed),
+            finder: DoorFinder::default(),
+            message: vec![0; PICTURE_BYTES],
+            next: Sighting::default(),
+        });
+        self
+    }
+
+    /// Ends the mapping: no door is seen from now on.
+    pub fn close_eyes(&mut self) {
+        self.eyes = None;
     }
 
     /// Moves on by a step of the world; the loops whose time has come do a job each, the fastest first.
@@ -95,6 +160,11 @@ impl Flight {
                 self.attitude
                     .step(&self.turned, &self.attitude_target, seconds);
         }
+        if self.world.steps().is_multiple_of(PICTURE_STEPS)
+            && let Some(eyes) = &mut self.eyes
+        {
+            self.sighting = eyes.look(&self.world, &self.status);
+        }
         if let Some(seconds) = self.due(2, NAVIGATOR_STEPS, stalls.navigator) {
             let seen = Seen {
                 sensors: self.world.sensors(),
@@ -102,6 +172,7 @@ impl Flight {
                 companion: self.companion,
                 mission: self.mission,
                 tuning: self.tuning,
+                sighting: self.sighting,
             };
             (self.attitude_target, self.status) = self.navigator.step(&seen, seconds);
         }

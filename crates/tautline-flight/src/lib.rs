@@ -1,9 +1,10 @@
 //! A quadcopter and its flight controller, without a clock.
 //!
-//! [`world`] is the craft in moving air with its sensors; [`control`] the three loops that fly it; [`message`] the
-//! values that they exchange. No function here reads a clock, makes a system call or draws a random number that its
-//! caller did not seed: the same code flies in a test, in tasks of the executive, and beside any load. There is no
-//! unsafe code, and none of the loops takes memory after it is made.
+//! [`world`] is the craft in moving air with its sensors; [`control`] the three loops that fly it; [`vision`] its
+//! camera, and the door in the camera's pictures; [`message`] the values that they exchange. No function here reads a
+//! clock, makes a system call or draws a random number that its caller did not seed: the same code flies in a test, in
+//! tasks of the executive, and beside any load. There is no unsafe code, and none of the loops takes memory after it is
+//! made.
 //!
 //! ```
 //! use tautline_flight::flight::Flight;
@@ -31,5 +32,7 @@ extern crate alloc;
 pub mod control;
 pub mod flight;
 pub mod message;
+pub mod scenery;
 pub mod vector;
+pub mod vision;
 pub mod world;

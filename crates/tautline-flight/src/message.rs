@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::scenery::DoorPlan;
 use crate::vector::{Rotation, Vector};
 
 /// Room for the bytes of any message. Lower: the mission of [`WAYPOINTS_MAX`] way-points does not fit. Higher: each
@@ -207,6 +208,8 @@ pub struct Mission {
     pub length: u32,
     /// Metres from the start, east, north, up.
     pub waypoints: [Vector; WAYPOINTS_MAX],
+    /// Door on the way.
+    pub door: Option<DoorPlan>,
 }
 
 impl Default for Mission {
@@ -225,6 +228,16 @@ impl Mission {
             count: 1,
             length: length as u32,
             waypoints,
+            door: None,
+        }
+    }
+
+    /// The same mission with a door on its way.
+    #[must_use]
+    pub fn through(self, plan: DoorPlan) -> Mission {
+        Mission {
+            door: Some(plan),
+            ..self
         }
     }
 
@@ -326,6 +339,10 @@ pub struct Status {
     pub battery_volts: f64,
     /// Reply to the newest order of the companion.
     pub reply: Reply,
+    /// Place of the door as far as it was seen.
+    pub door: Option<Vector>,
+    /// Whether the door takes the satellites' place.
+    pub is_by_door: bool,
 }
 
 #[cfg(test)]
@@ -335,7 +352,8 @@ mod tests {
 
     #[test]
     fn the_largest_message_fits_and_comes_back() {
-        let mission = Mission::new(&[vector(1.0, -2.0, 3.0); WAYPOINTS_MAX + 1]);
+        let mission =
+            Mission::new(&[vector(1.0, -2.0, 3.0); WAYPOINTS_MAX + 1]).through(DoorPlan::default());
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let bytes = encode(&mission, &mut buffer).unwrap();
         assert_eq!(decode::<Mission>(bytes), Some(mission));

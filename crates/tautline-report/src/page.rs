@@ -1,7 +1,7 @@
 //! Building blocks of reports: one HTML file that needs nothing but itself.
 //!
-//! No script, no font and no picture is loaded; the page forbids it to the browser as well. It
-//! follows the reader's light or dark setting, and is laid out for a phone first. All text passes
+//! No script, no font and no picture is loaded; the page forbids it to the browser as well. Pictures are part of the
+//! file. It follows the reader's light or dark setting, and is laid out for a phone first. All text passes
 //! through the template library's escaping (`maud`), so no name that comes from a machine, a
 //! network or a file can become markup.
 //!
@@ -19,6 +19,8 @@
 //! ```
 
 use crate::date;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Part of a page: markup that was escaped when it was made.
@@ -112,7 +114,7 @@ impl Page {
             html lang="en" {
                 head {
                     meta charset="utf-8";
-                    meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                    meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.title) }
@@ -137,6 +139,47 @@ impl Page {
 /// A paragraph.
 pub fn paragraph(text: &str) -> Block {
     Block(html! { p { (text) } })
+}
+
+/// A picture of grey pixels.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// Line of text below it.
+    pub caption: String,
+    /// Pixels of a row.
+    pub width: u32,
+    /// One byte for each pixel from black to white, row after row from the top.
+    pub pixels: Vec<u8>,
+}
+
+impl Picture {
+    /// The picture as the address of an image; `None` if its rows are not whole.
+    fn address(&self) -> Option<String> {
+        let height = self.pixels.len() as u32 / self.width.max(1);
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, self.width, height);
+        encoder.set_color(png::ColorType::Grayscale);
+        let mut writer = encoder.write_header().ok()?;
+        writer.write_image_data(&self.pixels).ok()?;
+        writer.finish().ok()?;
+        Some(format!("data:image/png;base64,{}", BASE64.encode(file)))
+    }
+}
+
+/// Pictures beside each other, as many as the screen has room for.
+pub fn pictures(all: &[Picture]) -> Block {
+    Block(html! {
+        div.pictures {
+            @for picture in all {
+                @if let Some(address) = picture.address() {
+                    figure {
+                        img src=(address) alt=(picture.caption);
+                        figcaption { (picture.caption) }
+                    }
+                }
+            }
+        }
+    })
 }
 
 /// Command or output, in a fixed-width face and with its line breaks.
@@ -265,7 +308,7 @@ pub(crate) const DRAWING: &str = "\
 .line{fill:none;stroke-width:2;stroke-linejoin:round}\
 .area{stroke:none;opacity:.1}\
 .mark{stroke:none;opacity:.8}\
-.span{fill:var(--limited)}.bad-span{fill:var(--bad)}.miss{stroke:var(--bad);stroke-width:1.2}\
+.span{fill:var(--limited)}.event{fill:var(--note)}.bad-span{fill:var(--bad)}.miss{stroke:var(--bad);stroke-width:1.2}\
 .place{fill:var(--bg);stroke:var(--soft);stroke-width:2}.missed{fill:none;stroke:var(--bad);stroke-width:1.2}\
 .cross{stroke:var(--bad);stroke-width:3}\
 .surface{fill:var(--s0)}.hole{fill:none;stroke:var(--line)}\
@@ -306,6 +349,8 @@ figcaption{color:var(--soft);font-size:.92rem;margin-bottom:.4rem}\
 svg.plot{display:block;width:100%;height:auto}\
 svg.wide{display:none}\
 @media(min-width:700px){svg.wide{display:block}svg.narrow{display:none}}\
+.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,15rem),1fr));gap:.5rem 1rem}\
+.pictures figure{margin:0}.pictures img{display:block;width:100%;height:auto;margin-bottom:.3rem}\
 .legend{display:flex;flex-wrap:wrap;gap:.15rem 1.1rem;list-style:none;margin:.4rem 0 0;padding:0;font-size:.9rem}\
 .legend li{display:flex;align-items:center;gap:.45rem}\
 .legend svg{flex:none}\
@@ -357,6 +402,30 @@ mod tests {
             assert!(!html.contains(word), "{word}");
         }
         assert!(html.contains("default-src 'none'"));
+    }
+
+    #[test]
+    fn pictures_are_part_of_the_page() {
+        let picture = |pixels: usize| Picture {
+            caption: HOSTILE.to_owned(),
+            width: 4,
+            pixels: vec![7; pixels],
+        };
+        let Block(markup) = pictures(&[picture(12), picture(11)]);
+        let html = markup.into_string();
+        let (_, rest) = html.split_once("src=\"data:image/png;base64,").unwrap();
+        let (address, rest) = rest.split_once('"').unwrap();
+        let file = BASE64.decode(address).unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(file))
+            .read_info()
+            .unwrap();
+        let mut pixels = [0; 12];
+        reader.next_frame(&mut pixels).unwrap();
+        assert_eq!(pixels, [7; 12]);
+        assert!(
+            !html.contains("<script") && !rest.contains("<img"),
+            "cut off"
+        );
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Strip {
     pub points: Vec<(f64, f64)>,
     /// Shaded stretches.
     pub spans: Vec<Span>,
+    /// Events, as numbered bars along the bottom; those of one name have one number.
+    pub events: Vec<Span>,
     /// Marked moments, in seconds.
     pub marks: Vec<f64>,
     /// End of the run, with a word for it.
@@ -76,6 +78,8 @@ const HEADING: f64 = 30.0;
 const AXIS: f64 = 36.0;
 /// Length of a mark.
 const MARK: f64 = 9.0;
+/// Height of an event's bar, and its least width.
+const EVENT: f64 = 4.0;
 
 impl Strips {
     /// The figure as part of a page.
@@ -105,6 +109,9 @@ impl Strips {
                             span { (name) }
                         }
                     }
+                    @for (index, name) in self.event_names().iter().enumerate() {
+                        li { b { (index + 1) } span { (name) } }
+                    }
                     li {
                         svg width="30" height="10" aria-hidden="true" { line.miss x1="15" x2="15" y1="0" y2="10" {} }
                         span { "a missed deadline" }
@@ -112,6 +119,17 @@ impl Strips {
                 }
             }
         })
+    }
+
+    /// Names of the events, each once, in the order of their numbers.
+    fn event_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for event in self.strips.iter().flat_map(|strip| &strip.events) {
+            if !names.contains(&event.name.as_str()) {
+                names.push(&event.name);
+            }
+        }
+        names
     }
 
     fn seconds_max(&self) -> f64 {
@@ -163,6 +181,14 @@ impl Layout {
                 @let value = share * figure.value_max;
                 line.grid x1=(self.left) x2=(right) y1=(format!("{:.1}", y(value))) y2=(format!("{:.1}", y(value))) {}
                 text x=(self.left - 6.0) y=(format!("{:.1}", y(value) + 4.0)) text-anchor="end" { (value) }
+            }
+            @let names = figure.event_names();
+            @for event in &strip.events {
+                @let x = self.x(event.from, end);
+                @let number = names.iter().position(|name| *name == event.name).map_or(0, |index| index + 1);
+                rect.event x=(format!("{x:.1}")) y=(floor - EVENT) height=(EVENT)
+                    width=(format!("{:.1}", (self.x(event.until, end) - x).max(EVENT))) {}
+                text x=(format!("{x:.1}")) y=(floor - EVENT - 3.0) style="fill:var(--ink)" { (number) }
             }
             @for mark in self.thinned(&strip.marks, end) {
                 line.miss x1=(format!("{mark:.1}")) x2=(format!("{mark:.1}")) y1=(top) y2=(top + MARK) {}
@@ -240,6 +266,7 @@ mod tests {
                 .map(|at| (f64::from(at) / 10.0, f64::from(at % 7)))
                 .collect(),
             spans: vec![span("load", false), span("fault", true)],
+            events: vec![span("<event>", true), span("other", true)],
             marks: vec![1.0, 1.0001, 9.0],
             end: Some((9.5, "crashed".to_owned())),
         };
@@ -257,6 +284,13 @@ mod tests {
         assert!(html.contains("&lt;a&gt;") && !html.contains("<a>"));
         assert_eq!(html.matches("<span>load</span>").count(), 1);
         assert_eq!(html.matches("crashed").count(), 4);
+        assert_eq!(html.matches("&lt;event&gt;").count(), 1);
+        assert!(html.contains("<b>2</b><span>other</span>"), "{html}");
+        assert_eq!(
+            html.matches(">2</text>").count(),
+            4,
+            "two strips, wide and narrow"
+        );
         assert!(!html.contains("NaN") && !html.contains("inf"));
     }
 

@@ -193,6 +193,7 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
         variants,
         seed: arguments.seed,
         cpu,
+        out: arguments.out.clone(),
         is_patient: true,
     };
     // Puts the partition back should this process be killed.

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`RateLoop`] | 1,000 | inertial units, [`RateTarget`] | [`Motors`], [`Turned`] |
 //! | [`AttitudeLoop`] | 500 | [`Turned`], [`AttitudeTarget`] | [`RateTarget`], [`Attitude`] |
-//! | [`Navigator`] | 100 | [`Sensors`], [`Attitude`], [`Companion`], [`Mission`] | [`AttitudeTarget`], [`Status`] |
+//! | [`Navigator`] | 100 | [`Sensors`], [`Attitude`], [`Companion`], [`Mission`], [`Sighting`] | [`AttitudeTarget`], [`Status`] |
 //!
 //! Each notices by the messages' counts when another one has fallen silent, and does the best that it can alone.
 //!
@@ -16,9 +16,11 @@
 //! [`Sensors`]: crate::message::Sensors
 //! [`Companion`]: crate::message::Companion
 //! [`Mission`]: crate::message::Mission
+//! [`Sighting`]: crate::scenery::Sighting
 //! [`Status`]: crate::message::Status
 
 mod attitude;
+mod landmark;
 mod navigator;
 mod place;
 mod rate;

@@ -5,10 +5,12 @@ use libm::{atan2, tan};
 use crate::message::{
     Alarms, Attitude, AttitudeTarget, Companion, Mission, Order, Phase, Reply, Sensors, Status,
 };
+use crate::scenery::Sighting;
 use crate::vector::{Rotation, Vector, vector};
 use crate::world::{Craft, GRAVITY};
 
 use super::Freshness;
+use super::landmark::Landmark;
 use super::place::Place;
 use super::track::Track;
 
@@ -44,6 +46,14 @@ const ATTITUDE_SECONDS_MAX: f64 = 0.05;
 /// Longest silence of Linux, which gives twenty signs of life a second. Lower: a busy Linux is taken for dead.
 /// Higher: the craft flies on for longer without it.
 const COMPANION_SECONDS_MAX: f64 = 0.7;
+/// Without GPS for so long, three values of it, the door tells the place.
+const GPS_SECONDS_SHORT: f64 = 0.3;
+/// Time without GPS for which the inertial units are enough to brake, and to land where the craft is. Lower: it drifts
+/// with the wind from a greater height. Higher: it follows a velocity that is wrong.
+const RECKONING_SECONDS_MAX: f64 = 4.0;
+/// Longest time without a new picture of the door in which it still tells the place. Lower: the craft, which sees no
+/// door while it passes through, lands in it. Higher: it drifts for longer before it lands.
+const DOOR_SECONDS_MAX: f64 = 1.5;
 /// Longest time without a job of the navigator's own after which a flight goes on: the attitude loop has sunk since.
 const OWN_SECONDS_MAX: f64 = 1.5;
 /// Share of the nominal voltage below which the craft lands.
@@ -86,6 +96,8 @@ pub struct Seen {
     pub mission: Mission,
     /// Settings.
     pub tuning: Tuning,
+    /// The door in the camera's picture.
+    pub sighting: Sighting,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -96,6 +108,7 @@ struct Ages {
     sonar: Freshness,
     attitude: Freshness,
     companion: Freshness,
+    sighting: Freshness,
 }
 
 /// The navigator.
@@ -103,6 +116,7 @@ struct Ages {
 pub struct Navigator {
     craft: Craft,
     place: Place,
+    landmark: Landmark,
     track: Track,
     ages: Ages,
     phase: Phase,
@@ -110,6 +124,7 @@ pub struct Navigator {
     heading: Rotation,
     wind: Vector,
     waypoint: usize,
+    is_door_new: bool,
     /// Whether the mission follows the take-off.
     is_mission_next: bool,
     remote_orders: u32,
@@ -126,6 +141,7 @@ impl Navigator {
         Navigator {
             craft,
             place: Place::default(),
+            landmark: Landmark::default(),
             track: Track::default(),
             ages: Ages::default(),
             phase: Phase::default(),
@@ -133,6 +149,7 @@ impl Navigator {
             heading: Rotation::NONE,
             wind: Vector::ZERO,
             waypoint: 0,
+            is_door_new: false,
             is_mission_next: false,
             remote_orders: 0,
             companion_orders: 0,
@@ -149,6 +166,7 @@ impl Navigator {
         let is_on_ground = matches!(self.phase, Phase::Disarmed | Phase::Armed);
         self.place
             .update(&seen.sensors, &seen.attitude, is_on_ground);
+        self.look_for_door(seen);
         if self.alarms.gps {
             self.place.forget_correction();
         }
@@ -168,8 +186,34 @@ impl Navigator {
             waypoint: self.waypoint as u32,
             battery_volts: seen.sensors.battery_volts,
             reply: self.status.reply,
+            door: self.landmark.place(),
+            is_by_door: !self.has_gps() && self.has_door(),
         };
         (self.target, self.status)
+    }
+
+    fn has_gps(&self) -> bool {
+        self.ages.gps.age() < GPS_SECONDS_SHORT
+    }
+
+    /// Whether the door was seen not long ago.
+    fn has_door(&self) -> bool {
+        self.landmark.place().is_some() && self.ages.sighting.age() < DOOR_SECONDS_MAX
+    }
+
+    /// Whether nothing tells where the craft is.
+    fn is_lost(&self) -> bool {
+        self.alarms.gps && !self.has_door()
+    }
+
+    fn look_for_door(&mut self, seen: &Seen) {
+        let (true, Some(plan)) = (self.is_door_new, &seen.mission.door) else {
+            return;
+        };
+        let age_us = seen.sensors.time_us.saturating_sub(seen.sighting.time_us);
+        let has_gps = self.has_gps();
+        self.landmark
+            .look(&seen.sighting, age_us, plan, &mut self.place, has_gps);
     }
 
     /// Notices who is silent.
@@ -180,6 +224,7 @@ impl Navigator {
         ages.barometer.look(sensors.barometer.count, seconds);
         ages.attitude.look(seen.attitude.count, seconds);
         ages.companion.look(seen.companion.count, seconds);
+        self.is_door_new = ages.sighting.look(seen.sighting.count, seconds);
         let expects_echo =
             self.place.position.z < SONAR_HEIGHT && seen.attitude.rotation.tilt() < SONAR_TILT;
         let silent_seconds = if expects_echo { seconds } else { 0.0 };
@@ -267,7 +312,7 @@ impl Navigator {
     fn fail_safe(&mut self, seconds: f64) {
         let alarms = &self.alarms;
         let must_land = seconds > OWN_SECONDS_MAX
-            || alarms.gps
+            || self.is_lost()
             || alarms.barometer
             || alarms.spare_imu
             || alarms.companion
@@ -313,7 +358,9 @@ impl Navigator {
     fn fly_mission(&mut self, seen: &Seen, seconds: f64) {
         match seen.mission.points().get(self.waypoint) {
             Some(place) => {
-                let is_there = self.track.approach(*place, seen.tuning.cruise, seconds);
+                let shift = self.landmark.shift(self.waypoint, &seen.mission.door);
+                let place = *place + shift;
+                let is_there = self.track.approach(place, seen.tuning.cruise, seconds);
                 self.waypoint += usize::from(is_there);
             }
             None => self.phase = Phase::Hold,
@@ -347,7 +394,7 @@ impl Navigator {
             self.wind = (self.wind + WIND.scale(slip) * seconds).clamped(WIND_MAX);
             acceleration = VELOCITY.scale(slip) + self.wind;
         }
-        if self.alarms.gps {
+        if self.is_lost() && self.ages.gps.age() > RECKONING_SECONDS_MAX {
             // Nobody knows where it drifts to: it stays level.
             acceleration = Vector::UP * acceleration.z;
         }

@@ -11,6 +11,10 @@ const GPS_POSITION_TO_VELOCITY: f64 = 0.1;
 /// Turn of the estimated attitude for an error of the velocity, radians a second for metres a second. Lower: an
 /// error of the attitude lasts for longer. Higher: noise of GPS tilts the craft.
 const VELOCITY_TO_TILT: f64 = 0.05;
+/// Shares of an error by which a picture of a landmark corrects position and velocity, 30 times a second. Lower: the
+/// velocity of the last moment with satellites stays wrong. Higher: the picture's noise shakes the craft.
+const LANDMARK_POSITION: f64 = 0.1;
+const LANDMARK_VELOCITY: f64 = 0.12;
 /// The same for the height: of sound, which is good near the ground, and of pressure.
 const SONAR_POSITION: f64 = 0.4;
 const SONAR_VELOCITY: f64 = 1.0;
@@ -71,6 +75,12 @@ impl Place {
         self.velocity += slip * GPS_VELOCITY + off * (GPS_POSITION_TO_VELOCITY * 0.1);
         // A velocity that runs away tells that gravity is felt where there is none: the attitude is wrong.
         self.correction = Vector::UP.cross(slip.level()) * VELOCITY_TO_TILT;
+    }
+
+    /// Takes the place that follows from a landmark, in the satellites' stead.
+    pub(super) fn hear_landmark(&mut self, off: Vector) {
+        self.position += off * LANDMARK_POSITION;
+        self.velocity += off * LANDMARK_VELOCITY;
     }
 
     /// Without satellites the last correction would go on for ever.

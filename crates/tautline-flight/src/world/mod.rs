@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use libm::exp;
 
 use crate::message::{Imu, Motors, Order, Remote, Sensors};
+use crate::scenery::Wall;
 use crate::vector::{Rotation, Vector};
 
 mod body;
@@ -91,6 +92,8 @@ pub struct Scene {
     pub orders: Vec<(f64, Order)>,
     /// Charge of the battery at the start, 0 to 1.
     pub charge: f64,
+    /// Wall across the way.
+    pub wall: Option<Wall>,
 }
 
 impl Default for Scene {
@@ -103,6 +106,7 @@ impl Default for Scene {
             silences: Vec::new(),
             orders: Vec::new(),
             charge: 1.0,
+            wall: None,
         }
     }
 }
@@ -124,6 +128,7 @@ pub struct World {
     crash: Option<Crash>,
     remote: Remote,
     has_flown: bool,
+    passage: Option<Passage>,
 }
 
 /// End of a craft.
@@ -131,10 +136,21 @@ pub struct World {
 pub struct Crash {
     /// Seconds from the world's start.
     pub at: f64,
-    /// Speed downwards, metres a second.
+    /// Speed towards the ground or the wall, metres a second.
     pub speed: f64,
     /// Angle to the vertical, radians.
     pub tilt: f64,
+    /// Whether it was the wall.
+    pub is_wall: bool,
+}
+
+/// Moment at which the craft came through the door.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Passage {
+    /// Seconds from the world's start.
+    pub at: f64,
+    /// Metres to the left of the door's middle.
+    pub off: f64,
 }
 
 impl World {
@@ -152,6 +168,7 @@ impl World {
             crash: None,
             remote: Remote::default(),
             has_flown: false,
+            passage: None,
             scene,
         }
     }
@@ -159,7 +176,11 @@ impl World {
     /// Moves on by a step, under the newest command that has arrived.
     pub fn step(&mut self, motors: &Motors) {
         self.steps += 1;
-        let before = self.body.velocity;
+        let Body {
+            velocity: before,
+            position: place,
+            ..
+        } = self.body;
         self.air = self
             .wind
             .step(&self.scene.gusts, self.seconds(), STEP_SECONDS);
@@ -169,6 +190,7 @@ impl World {
             self.body.step(craft, commands, self.air, STEP_SECONDS);
             self.discharge();
             self.touch_ground();
+            self.touch_wall(place);
         }
         let change = (self.body.velocity - before) * (1.0 / STEP_SECONDS);
         let force = self
@@ -240,9 +262,7 @@ impl World {
         let (speed, tilt) = (-body.velocity.z, body.attitude.tilt());
         body.position.z = 0.0;
         if self.has_flown && (speed > IMPACT_MAX || tilt > IMPACT_TILT_MAX) {
-            let at = self.steps as f64 * STEP_SECONDS;
-            self.crash = Some(Crash { at, speed, tilt });
-            (body.velocity, body.rates, body.rotors) = (Vector::ZERO, Vector::ZERO, [0.0; 4]);
+            self.end(speed, false);
             return;
         }
         let kept = exp(-SLIDING * STEP_SECONDS);
@@ -255,6 +275,33 @@ impl World {
             (body.attitude * Rotation::from_vector(upright * (1.0 - kept))).normalised();
     }
 
+    /// Looks whether the craft has hit the wall, or come through its door since it was at the place before.
+    fn touch_wall(&mut self, before: Vector) {
+        let Some(wall) = self.scene.wall else {
+            return;
+        };
+        let body = &self.body;
+        if wall.is_touched(body.position) {
+            self.end(body.velocity.x.abs(), true);
+        } else if before.x < wall.east && body.position.x >= wall.east {
+            self.passage = Some(Passage {
+                at: self.seconds(),
+                off: body.position.y - wall.door.place.y,
+            });
+        }
+    }
+
+    fn end(&mut self, speed: f64, is_wall: bool) {
+        let body = &mut self.body;
+        self.crash = Some(Crash {
+            at: self.steps as f64 * STEP_SECONDS,
+            speed,
+            tilt: body.attitude.tilt(),
+            is_wall,
+        });
+        (body.velocity, body.rates, body.rotors) = (Vector::ZERO, Vector::ZERO, [0.0; 4]);
+    }
+
     /// Puts the craft somewhere, for comparisons with other models.
     pub fn place(&mut self, body: Body) {
         self.body = body;
@@ -264,6 +311,11 @@ impl World {
     /// The craft as it is, which no controller knows.
     pub fn body(&self) -> &Body {
         &self.body
+    }
+
+    /// Settings of the world.
+    pub fn scene(&self) -> &Scene {
+        &self.scene
     }
 
     /// Wind at the craft, metres a second.
@@ -284,6 +336,12 @@ impl World {
     /// The crash, if there was one.
     pub fn crash(&self) -> Option<Crash> {
         self.crash
+    }
+
+    /// The newest way through the door, if there was one. A flight over or around the wall is one too, far from the
+    /// door's middle.
+    pub fn passage(&self) -> Option<Passage> {
+        self.passage
     }
 
     /// Newest values of the inertial units; new ones every [`IMU_STEPS`].

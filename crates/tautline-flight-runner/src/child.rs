@@ -1,0 +1,97 @@
+//! Child processes of a flight, and the lines that they say.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tautline_testbed::child::tie;
+use tautline_testbed::interrupt::interrupted;
+
+use crate::part::Part;
+
+/// Distance of looks for ^C.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A child and its output. Dropped, it is killed.
+pub(crate) struct Started {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+/// Line of a child, or none yet, or none any more.
+pub(crate) enum Said {
+    Line(String),
+    Nothing,
+    Ended,
+    /// By this signal, before anything was said.
+    Interrupted(i32),
+}
+
+impl Started {
+    /// Starts this program, by these words, as one part of a flight.
+    pub(crate) fn part(words: &[PathBuf], part: &Part) -> io::Result<Started> {
+        let word = serde_json::to_string(part)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(word);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = tie(&mut command, None).spawn()?;
+        let output = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
+        let (tell, lines) = channel();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Started { child, lines })
+    }
+
+    /// A line of the child's, waiting for so long; looks for ^C meanwhile.
+    pub(crate) fn line(&self, patience: Duration) -> Said {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(signal) = interrupted() {
+                return Said::Interrupted(signal);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok(line) => return Said::Line(line),
+                Err(RecvTimeoutError::Timeout) if left > LOOK => {}
+                Err(RecvTimeoutError::Timeout) => return Said::Nothing,
+                Err(RecvTimeoutError::Disconnected) => return Said::Ended,
+            }
+        }
+    }
+
+    /// A line that was said already.
+    pub(crate) fn said(&self) -> Said {
+        match self.lines.try_recv() {
+            Ok(line) => Said::Line(line),
+            Err(TryRecvError::Empty) => Said::Nothing,
+            Err(TryRecvError::Disconnected) => Said::Ended,
+        }
+    }
+
+    /// Its standard input, whose end tells most parts to end.
+    pub(crate) fn input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Kills it, as a fault.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It has ended in most cases.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
