@@ -249,14 +249,15 @@ show_failure() {
 # Adds up a log's `test result` lines and its skipped tests, and keeps what was skipped and why.
 # A test that skipped any of its work is counted as skipped and not as passed. Ignored tests are
 # skipped ones. A SKIPPED line outside every test's output is one more. Sets run_stage's
-# stage_passed and stage_failed. Keeps why tests failed: the line of each panic, and the one after it. Tests that are
-# repeated are not counted again.
+# stage_passed and stage_failed. Keeps why tests failed: the line of each panic, and at most four after it. Tests
+# that are repeated are not counted again.
 count_tests() {
     local counts
     counts=$(awk -v list="$logs/skipped" -v reasons="$logs/failed" '
         /^REPEATED: / { exit }
-        reason_follows { print "  " $0 >>reasons; reason_follows = 0 }
-        /^thread .* panicked at / && in_failures { print >>reasons; reason_follows = 1 }
+        /^(note: run with |---- |failures:)/ { lines_follow = 0 }
+        lines_follow && NF { print "  " $0 >>reasons; lines_follow-- }
+        /^thread .* panicked at / && in_failures { print >>reasons; lines_follow = 4 }
         /^successes:$/ { in_successes = 1; name = "" }
         /^failures:$/ { in_successes = 0; in_failures = 1; name = "" }
         /^---- .* stdout ----$/ {
