@@ -13,7 +13,7 @@ use tautline_state::cpus::CpuList;
 use crate::loops::{Job, Log, jobs};
 use crate::record::{LoopRecord, Variant, WorldRecord};
 use crate::soft::{self, RecorderSettings, VideoSettings};
-use crate::wire::{Means, Seat};
+use crate::wire::{Means, Role};
 use crate::world::WorldSettings;
 use crate::{course, faults, tasks, threads, world};
 
@@ -90,7 +90,7 @@ pub(crate) fn say(line: &str) {
 }
 
 fn control(settings: &ControllerSettings) -> io::Result<()> {
-    let wires = settings.means.open(Seat::Controller)?;
+    let wires = settings.means.open(Role::Controller)?;
     let jobs: Vec<Job> = jobs(&wires, course::mission())?;
     let logs: Vec<Log> = jobs.iter().map(|job| job.log.clone()).collect();
     let mut limits = Vec::new();

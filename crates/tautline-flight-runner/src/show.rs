@@ -23,7 +23,7 @@ use crate::part::{ControllerReport, ControllerSettings, Part};
 use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
 use crate::soft::{Soft, SoftSettings};
 use crate::trials::faults;
-use crate::wire::{Means, Seat, Stream};
+use crate::wire::{Means, Role, Stream};
 use crate::world::WorldSettings;
 
 /// Moments of the flight, seconds from the world's start. Before the first one nothing runs beside it.
@@ -130,7 +130,7 @@ impl Heart {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let beat = move || {
-            let Ok(wires) = means.open(Seat::Ground) else {
+            let Ok(wires) = means.open(Role::Ground) else {
                 return;
             };
             let Ok(mut outbox) = wires.outbox(Stream::Companion) else {

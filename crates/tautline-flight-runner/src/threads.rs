@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::course;
     use crate::loops::jobs;
-    use crate::wire::{Means, Seat};
+    use crate::wire::{Means, Role};
     use crate::world::{self, WorldSettings};
 
     /// Long enough to arm and to leave the ground.
@@ -87,7 +87,7 @@ mod tests {
             world::run(&settings, |_| {}, |ended| record = Some(ended.clone())).unwrap();
             record.unwrap()
         });
-        let wires = means.open(Seat::Controller).unwrap();
+        let wires = means.open(Role::Controller).unwrap();
         let jobs = jobs(&wires, course::mission()).unwrap();
         let log = jobs[0].log.clone();
         let threads = start(jobs, false).unwrap();

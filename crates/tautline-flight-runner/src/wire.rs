@@ -60,19 +60,19 @@ const STREAMS: usize = 13;
 
 impl Stream {
     /// Node that reads it.
-    fn reader(self) -> Seat {
+    fn reader(self) -> Role {
         match self {
-            Stream::Motors | Stream::Status => Seat::World,
-            Stream::View | Stream::Telemetry => Seat::Video,
-            Stream::Picture => Seat::Mapping,
-            _ => Seat::Controller,
+            Stream::Motors | Stream::Status => Role::World,
+            Stream::View | Stream::Telemetry => Role::Video,
+            Stream::Picture => Role::Mapping,
+            _ => Role::Controller,
         }
     }
 }
 
 /// A process of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum Role {
     World,
     Controller,
     Ground,
@@ -81,16 +81,16 @@ pub(crate) enum Seat {
 }
 
 /// Nodes that somebody sends to.
-const READERS: [Seat; 4] = [Seat::World, Seat::Controller, Seat::Video, Seat::Mapping];
+const READERS: [Role; 4] = [Role::World, Role::Controller, Role::Video, Role::Mapping];
 
-impl Seat {
+impl Role {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Seat::World => "world",
-            Seat::Controller => "controller",
-            Seat::Ground => "ground",
-            Seat::Video => "video",
-            Seat::Mapping => "mapping",
+            Role::World => "world",
+            Role::Controller => "controller",
+            Role::Ground => "ground",
+            Role::Video => "video",
+            Role::Mapping => "mapping",
         }
     }
 }
@@ -123,12 +123,12 @@ impl Means {
     }
 
     /// Opens one process's side.
-    pub(crate) fn open(&self, seat: Seat) -> io::Result<Wires> {
+    pub(crate) fn open(&self, role: Role) -> io::Result<Wires> {
         let node = match self {
             Means::Sockets(_) => None,
             Means::Bus(directory) => {
-                let name = |seat: Seat| seat.name().parse::<NodeName>().map_err(io::Error::other);
-                let bus = BusConfig::new(&directory.display().to_string(), name(seat)?);
+                let name = |role: Role| role.name().parse::<NodeName>().map_err(io::Error::other);
+                let bus = BusConfig::new(&directory.display().to_string(), name(role)?);
                 let mut config = NodeConfig::vbus(bus);
                 for peer in READERS {
                     let neighbour = bus_neighbour(name(peer)?);
@@ -374,8 +374,8 @@ mod tests {
 
     fn travels(means: &Means) {
         let (world, controller) = (
-            means.open(Seat::World).unwrap(),
-            means.open(Seat::Controller).unwrap(),
+            means.open(Role::World).unwrap(),
+            means.open(Role::Controller).unwrap(),
         );
         let mut inbox = world.inbox::<Motors>(Stream::Motors).unwrap();
         assert_eq!(inbox.newest().count, 0);
@@ -400,10 +400,10 @@ mod tests {
 
     /// Pictures reach a mapping that comes later than the video, and one that comes after that has died.
     fn pictures_travel(means: &Means) {
-        let video = means.open(Seat::Video).unwrap();
+        let video = means.open(Role::Video).unwrap();
         let mut pictures = video.pictures_out().unwrap();
         for life in 1..=2u32 {
-            let mapping = means.open(Seat::Mapping).unwrap();
+            let mapping = means.open(Role::Mapping).unwrap();
             let mut inbox = mapping.pictures_in().unwrap();
             let end = tautline::now() + PATIENCE;
             let head = loop {

@@ -10,7 +10,7 @@ use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
 
 use crate::course::scene;
 use crate::record::{Sample, WorldRecord};
-use crate::wire::{Inbox, Means, Outbox, Seat, Stream, View};
+use crate::wire::{Inbox, Means, Outbox, Role, Stream, View};
 
 /// Time of a step.
 const STEP_NS: u64 = (STEP_SECONDS * 1e9) as u64;
@@ -78,7 +78,7 @@ pub(crate) fn run(
     started: impl FnOnce(u64),
     ended: impl FnOnce(&WorldRecord),
 ) -> io::Result<()> {
-    let wires = settings.means.open(Seat::World)?;
+    let wires = settings.means.open(Role::World)?;
     // The reading ends first: the controller waits for them.
     let motors = wires.inbox(Stream::Motors)?;
     let status = wires.inbox(Stream::Status)?;

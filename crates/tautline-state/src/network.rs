@@ -209,15 +209,15 @@ fn remove_queue(route: &mut Route, name: &str) -> io::Result<()> {
     route.tell(&mut request).map_err(as_absent)
 }
 
-/// A filter: what is needed to remove it.
-struct Found {
+/// A filter, by all that its removal needs.
+struct Filter {
     handle: u32,
     info: u32,
     kind: String,
     name: Option<String>,
 }
 
-fn filters(route: &mut Route, interface: u32, side: Side) -> io::Result<Vec<Found>> {
+fn filters(route: &mut Route, interface: u32, side: Side) -> io::Result<Vec<Filter>> {
     let mut found = Vec::new();
     let head = tc_head(interface, 0, side.parent(), 0);
     let mut request = Request::new(RTM_GETTFILTER, DUMP, &head);
@@ -226,7 +226,7 @@ fn filters(route: &mut Route, interface: u32, side: Side) -> io::Result<Vec<Foun
         let options = attribute(attributes, TCA_OPTIONS);
         let name = options.and_then(|options| attribute(options, TCA_BPF_NAME));
         if let (Some(handle), Some(info)) = (word(answer, 8), word(answer, 16)) {
-            found.push(Found {
+            found.push(Filter {
                 handle,
                 info,
                 kind: attribute(attributes, TCA_KIND)

@@ -8,7 +8,7 @@ use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
 use super::{SoftLine, say};
 use crate::part::end_of_input;
-use crate::wire::{Means, Outbox, Seat, Stream};
+use crate::wire::{Means, Outbox, Role, Stream};
 
 /// Distance of looks for a new picture. Lower: the process takes time for nothing. Higher: the door is known later.
 const LOOK_NS: u64 = 4_000_000;
@@ -16,7 +16,7 @@ const LOOK_NS: u64 = 4_000_000;
 /// Looks at pictures until standard input ends.
 pub(crate) fn run(means: &Means) -> io::Result<()> {
     let ended = end_of_input();
-    let wires = means.open(Seat::Mapping)?;
+    let wires = means.open(Role::Mapping)?;
     let mut inbox = wires.pictures_in()?;
     let mut sightings: Outbox<Sighting> = wires.soft_outbox(Stream::Sighting)?;
     say(&SoftLine::Ready);

@@ -17,7 +17,7 @@ use tautline_testbed::sys::{monotonic_ns, mount, sleep_until};
 
 use super::{SoftLine, say};
 use crate::part::end_of_input;
-use crate::wire::{Means, Seat, Stream};
+use crate::wire::{Means, Role, Stream};
 
 /// Distance of looks at the bus: values that are replaced in between are missed.
 const LOOK_NS: u64 = 10_000_000;
@@ -172,7 +172,7 @@ fn bring_away(disk: Option<PathBuf>, done: &[PathBuf]) -> io::Result<()> {
 }
 
 fn is_picture(message: &Message<'_>) -> bool {
-    message.flow.to == Seat::Mapping.name()
+    message.flow.to == Role::Mapping.name()
         && message.flow.destination_port == Stream::Picture as u16
 }
 

@@ -12,7 +12,7 @@ use tautline_testbed::sys::{monotonic_ns, sleep_until};
 use super::{SoftLine, say};
 use crate::course;
 use crate::part::end_of_input;
-use crate::wire::{Inbox, Means, Seat, Stream, View};
+use crate::wire::{Inbox, Means, Role, Stream, View};
 
 const PERIOD_NS: u64 = 1_000_000_000 / PICTURES_PER_SECOND;
 
@@ -26,7 +26,7 @@ pub(crate) struct VideoSettings {
 /// Draws pictures until standard input ends.
 pub(crate) fn run(settings: &VideoSettings) -> io::Result<()> {
     let ended = end_of_input();
-    let wires = settings.means.open(Seat::Video)?;
+    let wires = settings.means.open(Role::Video)?;
     let mut view: Inbox<View> = wires.inbox(Stream::View)?;
     let mut telemetry: Inbox<Status> = wires.inbox(Stream::Telemetry)?;
     let mut pictures = wires.pictures_out()?;

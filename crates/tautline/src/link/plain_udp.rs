@@ -159,8 +159,8 @@ pub(super) fn next_identification() -> u16 {
     NEXT.fetch_add(1, Relaxed) as u16
 }
 
-/// A kernel socket that has the port, so that nobody else gets it, and that shows in `ss` whose it is.
-/// What reaches it all the same (from this very host, say) is dropped, not kept.
+/// Takes the port at a kernel socket, so that nobody else gets it and `ss` shows its owner. Datagrams that still
+/// reach the socket, from this very host for example, are dropped.
 pub(super) fn reserve(local: SocketAddrV4) -> Result<OwnedFd, PortError> {
     let socket = bind(local)?;
     receive_nothing(&socket)
