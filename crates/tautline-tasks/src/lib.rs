@@ -35,25 +35,33 @@
 //! partition. Settings that are refused are no errors: the tasks run without them, and [`Running::limits`] names each
 //! with its remedy.
 
+mod error;
+mod executive;
 mod figures;
 pub mod file;
 mod lint;
 mod logical;
 mod message;
+mod options;
 mod program;
-mod run;
+mod running;
 mod segment;
+mod shared;
 mod summary;
 mod sys;
 mod thread;
+mod urgency;
 mod watchdog;
 
+pub use error::RunError;
+pub use executive::Executive;
 pub use figures::{Interval, TaskState, Times, TracedJob};
 pub use lint::{Lint, LintKind, WatchedAllocator};
 pub use logical::Logical;
 pub use message::{MessageSource, OnMessage};
+pub use options::Options;
 pub use program::Program;
-pub use run::{Executive, Options, RunError, Running, Trigger};
+pub use running::{Running, Trigger};
 pub use segment::{Description, Look, TaskDescription, TaskView, View, runs};
 pub use summary::{Summary, TaskSummary};
 pub use thread::{TaskBody, WithSafeState};

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tautline_exec::Job;
 
-use crate::run::{Options, Shared};
+use crate::options::Options;
+use crate::shared::Shared;
 use crate::sys::{self, PriorityMutex, Urgency};
 use crate::thread::TaskBody;
 

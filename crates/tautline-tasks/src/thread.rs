@@ -12,9 +12,11 @@ use tautline_exec::{Action, Activation, Job};
 use crate::figures::{Figures, TaskState, TracedJob};
 use crate::lint::{self, LintKind, Watch};
 use crate::message::{Inbox, MessageSource};
+use crate::options::Options;
 use crate::program::{self, Process, Program};
-use crate::run::{Options, Ready, RunningJob, Shared, urgency};
+use crate::shared::{Ready, RunningJob, Shared};
 use crate::sys::{self, ThreadNumber, Urgency};
+use crate::urgency::urgency;
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
 /// near the end of the stack.

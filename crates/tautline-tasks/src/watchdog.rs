@@ -10,9 +10,11 @@ use rustix::thread::CpuSet;
 use tautline_exec::{Action, Scheduling};
 
 use crate::figures::TaskState;
-use crate::run::{Options, Shared, urgency};
+use crate::options::Options;
+use crate::shared::Shared;
 use crate::sys::{self, Urgency};
 use crate::thread::Worker;
+use crate::urgency::urgency;
 
 /// Longest distance of two looks. Lower: more wake-ups for nothing. Higher: a job that never returns is recorded later.
 const LOOK_MAX: Duration = Duration::from_millis(1);

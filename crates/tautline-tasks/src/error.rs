@@ -1,0 +1,124 @@
+//! Reasons why a set is not run, each with its remedy.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use tautline_exec::SetError;
+use tautline_partition::PartitionError;
+
+use crate::file::FileError;
+
+/// The set could not be run.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A task can miss its deadline, and does not say why that is acceptable.
+    #[error("`{task}` can miss its deadline{}", by.map_or(String::new(), |by| format!(" by {by:?} or more")))]
+    Refused {
+        /// Name of the task.
+        task: String,
+        /// Time by which it can be late at the least; `None` if there is no bound.
+        by: Option<Duration>,
+    },
+    /// The set's file has a mistake.
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// The set is declared wrongly.
+    #[error("{0}")]
+    Set(#[from] SetError),
+    /// The set has no such task.
+    #[error("the set has no task `{task}`")]
+    UnknownTask {
+        /// Name that was given.
+        task: String,
+    },
+    /// A task has no code.
+    #[error("task `{task}` has no code")]
+    NoBody {
+        /// Name of the task.
+        task: String,
+    },
+    /// The task has code already.
+    #[error("task `{task}` has its code already")]
+    BodyRepeated {
+        /// Name of the task.
+        task: String,
+    },
+    /// The task is activated by time.
+    #[error("task `{task}` is activated by time and not by messages")]
+    NotByMessage {
+        /// Name of the task.
+        task: String,
+    },
+    /// The task is activated by messages.
+    #[error("task `{task}` is activated by messages and not by time")]
+    NotByTime {
+        /// Name of the task.
+        task: String,
+    },
+    /// The program of a task could not be started, or did not prepare itself.
+    #[error("task `{task}`: {reason}")]
+    Program {
+        /// Name of the task.
+        task: String,
+        /// Cause.
+        reason: String,
+    },
+    /// The kernel does not let threads of this process have SCHED_DEADLINE.
+    #[error("SCHED_DEADLINE is refused: {0}")]
+    DeadlineRefused(io::Error),
+    /// A program would need a share of the CPU of its own beside that of its task.
+    #[error("task `{task}` is a program, and SCHED_DEADLINE is for code")]
+    ProgramByDeadline {
+        /// Name of the task.
+        task: String,
+    },
+    /// The partition of the set could not be made.
+    #[error("{0}")]
+    Partition(#[from] PartitionError),
+    /// A thread or a mutex could not be made.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Message and remedy: this is how a program shows the error that it returns from `main`.
+impl fmt::Debug for RunError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}\n  what to do: {}", self.remedy())
+    }
+}
+
+impl RunError {
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &str {
+        match self {
+            RunError::Refused { .. } => {
+                "see `taut task check`; shorten what takes long, or give the task a reason to accept it"
+            }
+            RunError::File(error) => &error.remedy,
+            RunError::Set(error) => error.remedy(),
+            RunError::UnknownTask { .. } => "use a name of the set",
+            RunError::NoBody { .. } => "give each task its code with Executive::task",
+            RunError::BodyRepeated { .. } => "give each task its code once",
+            RunError::NotByMessage { .. } => {
+                "messages activate tasks with Activation::Message, or `port` in a file"
+            }
+            RunError::NotByTime { .. } => {
+                "logical execution time needs releases that are known ahead: poll the port in a task with a period"
+            }
+            RunError::Program { .. } => {
+                "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
+            }
+            RunError::DeadlineRefused(_) => {
+                "run the set as root in a partition of one CPU (`[partition]` in its file), or use fixed priorities"
+            }
+            RunError::ProgramByDeadline { .. } => {
+                "use fixed priorities or a table for sets with programs"
+            }
+            RunError::Partition(error) => error.remedy(),
+            RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
+        }
+    }
+}

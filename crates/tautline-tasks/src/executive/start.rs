@@ -1,0 +1,195 @@
+//! Starting a set: its partition, its threads and programs, and the first release that all of them wait for.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tautline_exec::Scheduling;
+use tautline_partition::{Partition, PartitionConfig, PartitionError};
+
+use super::Executive;
+use crate::error::RunError;
+use crate::lint::Tally;
+use crate::logical;
+use crate::options::Options;
+use crate::running::Running;
+use crate::segment::{Description, Segment, TaskDescription};
+use crate::shared::{Decisions, Ready, Shared, Signal};
+use crate::sys::{self, PriorityMutex, Urgency};
+use crate::thread::{self, Body, TaskThread, Worker};
+use crate::urgency::{try_deadline, urgency};
+use crate::watchdog;
+
+/// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
+/// Higher: programs start later.
+const START_DELAY: Duration = Duration::from_millis(5);
+/// Start of a set that is not ready, far beyond any clock and within what the kernel takes.
+const OUT_OF_REACH: Duration = Duration::from_secs(1 << 40);
+/// Stack of a task. Lower: ordinary code overflows it. Higher: 64 tasks lock memory that nobody uses.
+const STACK_BYTES: usize = 512 * 1024;
+
+impl Executive {
+    /// Starts all tasks together, in the first mode. Puts a hook before the process's panic hook, by which a task
+    /// that panics loses its priority before its message is written.
+    ///
+    /// # Errors
+    /// [`RunError::NoBody`], [`RunError::Partition`], [`RunError::Program`], [`RunError::System`].
+    pub fn start(self, options: &Options) -> Result<Running, RunError> {
+        if let Some(task) = self.bodies.iter().position(Option::is_none) {
+            return Err(RunError::NoBody {
+                task: self.set.tasks()[task].name.clone(),
+            });
+        }
+        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(_)));
+        if self.set.scheduling() == Scheduling::EarliestDeadline
+            && let Some(task) = self.bodies.iter().position(is_program)
+        {
+            return Err(RunError::ProgramByDeadline {
+                task: self.set.tasks()[task].name.clone(),
+            });
+        }
+        let mut limits = Vec::new();
+        let mut options = options.clone();
+        let partition = match &self.partition {
+            None => None,
+            Some(config) => {
+                let first = config.cpus.iter().next().map(|cpu| cpu as usize);
+                options.cpu = options.cpu.or(first);
+                enter(config, &mut limits)?
+            }
+        };
+        let options = &options;
+        if self.set.scheduling() == Scheduling::EarliestDeadline && options.real_time {
+            try_deadline(&self.set, options.cpu)?;
+        }
+        thread::demote_on_panic();
+        if options.lock_memory
+            && let Err(error) = tautline_state::memory::lock_all()
+        {
+            limits.push(format!(
+                "memory is not locked ({error}): raise the limit (ulimit -l unlimited) or grant CAP_IPC_LOCK"
+            ));
+        }
+        let count = self.set.tasks().len();
+        let (segment, refused) = Segment::new(&self.description())?;
+        limits.extend(refused);
+        let shared = Arc::new(Shared {
+            decisions: PriorityMutex::new(Decisions {
+                executive: tautline_exec::Executive::new(&self.set, OUT_OF_REACH),
+                jobs: vec![None; count],
+            })?,
+            signals: self
+                .sources
+                .iter()
+                .map(Signal::of)
+                .collect::<Result<_, _>>()?,
+            watchdog: Signal::default(),
+            exchange: Signal::default(),
+            is_stopping: AtomicBool::new(false),
+            limits: Mutex::new(limits),
+            programs: Mutex::new((0..count).map(|_| None).collect()),
+            lints: Mutex::new(vec![Tally::default(); count]),
+            segment,
+            set: self.set,
+        });
+        // Nobody else has set it.
+        let _ = self.home.set(Arc::downgrade(&shared));
+        let mut running = Running {
+            threads: Vec::new(),
+            watchdog: None,
+            exchange: None,
+            start: Duration::ZERO,
+            shared: shared.clone(),
+            _partition: partition.map(Box::new),
+        };
+        // Nobody begins before all have their settings: until then the first release is out of reach.
+        let ready = Arc::new(Ready::default());
+        let bodies = self.bodies.into_iter().flatten().zip(self.sources);
+        for (index, (body, source)) in bodies.enumerate() {
+            let thread = TaskThread {
+                shared: shared.clone(),
+                index,
+                options: options.clone(),
+                ready: ready.clone(),
+            };
+            let name: String = shared.set.tasks()[index].name.chars().take(15).collect();
+            let builder = std::thread::Builder::new()
+                .name(name)
+                .stack_size(STACK_BYTES);
+            let started = builder.spawn(move || thread.run(body, source));
+            running
+                .threads
+                .push(started.inspect_err(|_| shared.stop())?);
+        }
+        let mut workers: Vec<(usize, Worker)> = Vec::with_capacity(count);
+        for (task, started) in ready.wait_for(count) {
+            match started {
+                Ok(worker) => workers.push((task, worker)),
+                Err(reason) => {
+                    shared.stop();
+                    return Err(RunError::Program {
+                        task: shared.set.tasks()[task].name.clone(),
+                        reason,
+                    });
+                }
+            }
+        }
+        let start = sys::monotonic() + START_DELAY;
+        running.start = start;
+        {
+            let mut decisions = shared.decisions.lock();
+            decisions.executive.start_at(start);
+        }
+        shared.wake_all();
+        running.watchdog = Some(watchdog::start(&shared, workers, options)?);
+        if !self.logical.is_empty() {
+            running.exchange = Some(logical::start(&shared, self.logical, options)?);
+        }
+        Ok(running)
+    }
+
+    fn description(&self) -> Description {
+        let tasks = self.set.tasks().iter().enumerate();
+        let describe = |(index, task): (usize, &tautline_exec::Task)| TaskDescription {
+            name: task.name.clone(),
+            priority: match urgency(&self.set, index) {
+                Urgency::Fifo(priority) => priority,
+                Urgency::Deadline { .. } => 0,
+            },
+            period: task.period,
+            deadline: task.deadline,
+            worst_case: task.worst_case,
+            bound: self.bounds[index],
+        };
+        Description {
+            name: self.name.clone(),
+            process: std::process::id(),
+            modes: self.set.mode_names().map(str::to_owned).collect(),
+            tasks: tasks.map(describe).collect(),
+        }
+    }
+}
+
+/// Moves this process into the partition of the set, and returns the partition if it had to be made.
+fn enter(
+    config: &PartitionConfig,
+    limits: &mut Vec<String>,
+) -> Result<Option<Partition>, PartitionError> {
+    let partition = match Partition::create(config) {
+        Err(PartitionError::Exists(name)) => {
+            let found = tautline_partition::find(&name)?;
+            found.enter(std::process::id())?;
+            return Ok(None);
+        }
+        made => made?,
+    };
+    partition.enter(std::process::id())?;
+    if !partition.form().keeps_others_away() {
+        limits.push(format!(
+            "partition `{}` is {}: run as root, or in a group with a delegated cpuset",
+            config.name,
+            partition.form().text()
+        ));
+    }
+    Ok(Some(partition))
+}

@@ -1,0 +1,169 @@
+//! State that the threads of a run share, and the signals by which they wake each other.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use rustix::thread::futex;
+use tautline_exec::TaskSet;
+
+use crate::lint::Tally;
+use crate::message::{self, MessageSource};
+use crate::program;
+use crate::segment::Segment;
+use crate::sys::PriorityMutex;
+use crate::thread::Started;
+
+/// State that all threads of a run share.
+pub(crate) struct Shared {
+    pub(crate) set: TaskSet,
+    pub(crate) decisions: PriorityMutex<Decisions>,
+    /// By task.
+    pub(crate) signals: Vec<Signal>,
+    pub(crate) watchdog: Signal,
+    /// Wakes the exchange of tasks with logical execution time.
+    pub(crate) exchange: Signal,
+    pub(crate) is_stopping: AtomicBool,
+    pub(crate) limits: Mutex<Vec<String>>,
+    /// Handles of the tasks' processes, by task.
+    pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
+    /// Findings about the code of tasks, by task.
+    pub(crate) lints: Mutex<Vec<Tally>>,
+    pub(crate) segment: Segment,
+}
+
+/// The executive's core, and the jobs that run.
+pub(crate) struct Decisions {
+    pub(crate) executive: tautline_exec::Executive,
+    pub(crate) jobs: Vec<Option<RunningJob>>,
+}
+
+/// A job that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunningJob {
+    /// Execution time of the worker when the job began.
+    pub(crate) cpu_time: Duration,
+    /// Whether the worker is below all others.
+    pub(crate) is_demoted: bool,
+}
+
+/// Wakes one thread: a futex whose value changes with each signal.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    value: AtomicU32,
+    /// Messages that activate the task and have not yet done so.
+    pub(crate) messages: AtomicU32,
+    /// Wakes a thread that waits for messages of a source.
+    pub(crate) bell: Option<OwnedFd>,
+}
+
+impl Signal {
+    /// Signal of a task with a source of messages, or without one.
+    pub(crate) fn of(source: &Option<MessageSource>) -> io::Result<Signal> {
+        Ok(Signal {
+            bell: source.as_ref().map(|_| message::bell()).transpose()?,
+            ..Signal::default()
+        })
+    }
+
+    /// Value to look at before deciding to wait.
+    pub(crate) fn value(&self) -> u32 {
+        // Pairs with `wake`: what was written before a signal is seen by who sees its value.
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Waits for a signal after `seen`, or for an absolute time.
+    pub(crate) fn wait(&self, seen: u32, until: Option<Duration>) {
+        let until = until.map(|until| rustix::thread::futex::Timespec {
+            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: until.subsec_nanos().into(),
+        });
+        let flags = futex::Flags::PRIVATE;
+        let all = std::num::NonZeroU32::MAX;
+        // A signal, the time, or an interruption: the caller looks again in each case.
+        let _ = futex::wait_bitset(&self.value, flags, seen, until.as_ref(), all);
+    }
+
+    pub(crate) fn wake(&self) {
+        // Pairs with `value`.
+        self.value.fetch_add(1, Ordering::Release);
+        // A wake-up of nobody is no error, and no other is possible: the address is valid.
+        let _ = futex::wake(&self.value, futex::Flags::PRIVATE, 1);
+        if let Some(bell) = &self.bell {
+            message::ring(bell);
+        }
+    }
+}
+
+impl Shared {
+    /// Wakes all threads, to look at what has changed.
+    pub(crate) fn wake_all(&self) {
+        for signal in &self.signals {
+            signal.wake();
+        }
+        self.watchdog.wake();
+        self.exchange.wake();
+    }
+
+    /// Lets a requested mode take effect, if nothing stands against it. The caller wakes all threads if it does, once
+    /// the decisions are no longer locked.
+    pub(crate) fn switch(&self, decisions: &mut Decisions, now: Duration) -> bool {
+        let has_switched = decisions.executive.switch(now).is_some();
+        if has_switched {
+            self.segment.set_mode(decisions.executive.mode());
+        }
+        has_switched
+    }
+
+    /// Kills the process of a task, or code's nothing.
+    pub(crate) fn kill_program(&self, task: usize) {
+        let programs = self.programs.lock();
+        let programs = programs.unwrap_or_else(|error| error.into_inner());
+        programs[task].iter().for_each(program::kill);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Pairs with `stop`; nothing else is published by it.
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stop(&self) {
+        // Pairs with `is_stopping`.
+        self.is_stopping.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    pub(crate) fn limit(&self, text: String) {
+        // A thread that panicked while it held the list left it whole: a push does not panic halfway.
+        let mut limits = self
+            .limits
+            .lock()
+            .unwrap_or_else(|error| error.into_inner());
+        if !limits.contains(&text) {
+            limits.push(text);
+        }
+    }
+}
+
+/// Threads that have made their settings, or failed to. Each tells once.
+#[derive(Default)]
+pub(crate) struct Ready {
+    told: Mutex<Vec<(usize, Started)>>,
+    changed: Condvar,
+}
+
+impl Ready {
+    pub(crate) fn tell(&self, task: usize, started: Started) {
+        let mut told = self.told.lock().unwrap_or_else(|error| error.into_inner());
+        told.push((task, started));
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn wait_for(&self, count: usize) -> Vec<(usize, Started)> {
+        let told = self.told.lock().unwrap_or_else(|error| error.into_inner());
+        let all = self.changed.wait_while(told, |told| told.len() < count);
+        std::mem::take(&mut *all.unwrap_or_else(|error| error.into_inner()))
+    }
+}
