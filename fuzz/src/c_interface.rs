@@ -524,12 +524,21 @@ impl World {
             assert!(check(tautline_tasks_open(file.as_ptr(), place(&mut opened, what))) < 0);
             let run = (what & 8 == 0).then_some(job as unsafe extern "C" fn(_, _));
             check(tautline_tasks_code(tasks, name.as_ptr(), run, None, start));
+            let mut code: tautline_c::types::tautline_logical_code = std::mem::zeroed();
+            check(tautline_tasks_logical_code(
+                tasks,
+                name.as_ptr(),
+                place(&mut code, what),
+                start,
+            ));
             check(tautline_tasks_messages(tasks, name.as_ptr(), port));
             check(tautline_tasks_messages(tasks, c"a".as_ptr(), port));
             check(tautline_tasks_start(tasks, cpu, what.into()));
             check(tautline_tasks_trigger(tasks, name.as_ptr()));
             check(tautline_tasks_trigger(tasks, c"a".as_ptr()));
             check(tautline_tasks_request_mode(tasks, name.as_ptr()));
+            let mut lints = [0; 64];
+            check(tautline_tasks_lints(tasks, lints.as_mut_ptr(), lints.len()));
             let mut figures = std::mem::zeroed();
             let figures = place(&mut figures, what);
             check(tautline_tasks_figures(tasks, c"a".as_ptr(), figures));

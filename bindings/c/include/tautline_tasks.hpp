@@ -4,6 +4,7 @@
 #ifndef TAUTLINE_TASKS_HPP
 #define TAUTLINE_TASKS_HPP
 
+#include <cstddef>
 #include <type_traits>
 
 #include "tautline.hpp"
@@ -147,11 +148,34 @@ public:
         return given(task, call_run<Run>, call_safe<Run>, &run);
     }
 
+    // Gives a task its code with logical execution time (tautline_tasks_logical_code), as an object with
+    // read(Input &), run(job, const Input &, Output &), write(const Output &) and safe(). The object is not copied. Its
+    // functions are called in several threads: what they share are the inputs and outputs, which are zero at first.
+    template <class Input, class Output, class Code>
+        requires std::is_trivially_copyable_v<Input> && std::is_trivially_copyable_v<Output> &&
+                 (alignof(Input) <= alignof(std::max_align_t)) && (alignof(Output) <= alignof(std::max_align_t))
+    result<done> logical_code(const char *task, Code &code) const noexcept {
+        tautline_logical_code in_c{};
+        in_c.read = [](void *input, void *context) {
+            static_cast<Code *>(context)->read(*static_cast<Input *>(input));
+        };
+        in_c.run = [](const tautline_job *released, const void *input, void *output, void *context) {
+            static_cast<Code *>(context)->run(job(*released), *static_cast<const Input *>(input),
+                                              *static_cast<Output *>(output));
+        };
+        in_c.write = [](const void *output, void *context) {
+            static_cast<Code *>(context)->write(*static_cast<const Output *>(output));
+        };
+        in_c.safe_state = call_safe<Code>;
+        in_c.input_bytes = sizeof(Input);
+        in_c.output_bytes = sizeof(Output);
+        return detail::checked(tautline_tasks_logical_code(handle_, task, &in_c, &code));
+    }
     // A port's messages release a task that has `port` in its file. Before the start.
     result<done> messages(const char *task, const port_view &port) const noexcept {
         return detail::checked(tautline_tasks_messages(handle_, task, port.handle()));
     }
-    // Starts all tasks on one CPU, or with -1 on any. Flags: 0, or TAUTLINE_WITHOUT_REAL_TIME.
+    // Starts all tasks on one CPU, or with -1 on any. Flags: 0, or TAUTLINE_WITHOUT_REAL_TIME and TAUTLINE_WITH_LINT.
     result<done> start(int cpu, std::uint32_t flags = 0) const noexcept {
         return detail::checked(tautline_tasks_start(handle_, cpu, flags));
     }
@@ -172,6 +196,12 @@ public:
     result<std::string> limits() const {
         return detail::text_of([this](char *text, std::size_t bytes) {
             return tautline_tasks_limits(handle_, text, bytes);
+        });
+    }
+    // Findings about the code of tasks, with TAUTLINE_WITH_LINT.
+    result<std::string> lints() const {
+        return detail::text_of([this](char *text, std::size_t bytes) {
+            return tautline_tasks_lints(handle_, text, bytes);
         });
     }
     // Stops the tasks and closes the set; the number of tasks whose job did not return in time.

@@ -268,6 +268,17 @@ fn structs_have_the_same_layout_on_both_sides() {
     );
     layout!(
         text,
+        tautline_logical_code {
+            read,
+            run,
+            write,
+            safe_state,
+            input_bytes,
+            output_bytes
+        }
+    );
+    layout!(
+        text,
         tautline_task_figures {
             jobs,
             missed,
@@ -310,6 +321,7 @@ fn constants_are_the_same_on_both_sides() {
         "TAUTLINE_WITHOUT_REAL_TIME",
         TAUTLINE_WITHOUT_REAL_TIME.into(),
     );
+    same("TAUTLINE_WITH_LINT", TAUTLINE_WITH_LINT.into());
     same("TAUTLINE_PRIORITY_LOWEST", Priority::LOWEST.get().into());
     same("TAUTLINE_PRIORITY_NORMAL", Priority::NORMAL.get().into());
     same("TAUTLINE_PRIORITY_HIGHEST", Priority::HIGHEST.get().into());

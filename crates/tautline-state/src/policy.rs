@@ -42,9 +42,11 @@ struct SchedulingAttributes {
 
 /// SCHED_DEADLINE in uapi/linux/sched.h; not in every libc.
 const SCHED_DEADLINE: u32 = 6;
+/// Children of the thread have SCHED_OTHER. Without this the kernel lets it have none.
+const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
 
-/// Gives a thread SCHED_DEADLINE; thread 0 is the calling one. The kernel answers EPERM to a thread that may not run on
-/// all CPUs of its scheduling domain, and EBUSY when the admission test fails.
+/// Gives a thread SCHED_DEADLINE, and what it starts SCHED_OTHER; thread 0 is the calling one. The kernel answers EPERM
+/// to a thread that may not run on all CPUs of its scheduling domain, and EBUSY when the admission test fails.
 pub fn set_deadline(
     thread: i32,
     runtime_ns: u64,
@@ -54,7 +56,7 @@ pub fn set_deadline(
     let attributes = SchedulingAttributes {
         size: size_of::<SchedulingAttributes>() as u32,
         policy: SCHED_DEADLINE,
-        flags: 0,
+        flags: SCHED_FLAG_RESET_ON_FORK,
         nice: 0,
         priority: 0,
         runtime_ns,

@@ -57,6 +57,18 @@ pub enum RunError {
         /// Name of the task.
         task: String,
     },
+    /// The task has no program.
+    #[error("task `{task}` has no program")]
+    NoProgram {
+        /// Name of the task.
+        task: String,
+    },
+    /// The set's file names ports for a program, and nobody has opened them.
+    #[error("the ports of task `{task}` are not open")]
+    NoValues {
+        /// Name of the task.
+        task: String,
+    },
     /// The program of a task could not be started, or did not prepare itself.
     #[error("task `{task}`: {reason}")]
     Program {
@@ -68,8 +80,10 @@ pub enum RunError {
     /// The kernel does not let threads of this process have SCHED_DEADLINE.
     #[error("SCHED_DEADLINE is refused: {0}")]
     DeadlineRefused(io::Error),
-    /// A program would need a share of the CPU of its own beside that of its task.
-    #[error("task `{task}` is a program, and SCHED_DEADLINE is for code")]
+    /// The thread that waits for a program needs a share of the CPU beside that of the program.
+    #[error(
+        "task `{task}` is a program, whose thread has no share of the CPU under SCHED_DEADLINE"
+    )]
     ProgramByDeadline {
         /// Name of the task.
         task: String,
@@ -108,6 +122,12 @@ impl RunError {
             RunError::NotByTime { .. } => {
                 "logical execution time needs releases that are known ahead: poll the port in a task with a period"
             }
+            RunError::NoProgram { .. } => {
+                "name one with `exec` in the file, or use Executive::logical_task for code"
+            }
+            RunError::NoValues { .. } => {
+                "run the file with `taut task run`, or open the ports and call Executive::program_values"
+            }
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
             }
@@ -115,7 +135,7 @@ impl RunError {
                 "run the set as root in a partition of one CPU (`[partition]` in its file), or use fixed priorities"
             }
             RunError::ProgramByDeadline { .. } => {
-                "use fixed priorities or a table for sets with programs"
+                "declare an `overhead` of 50us or more in [machine], or use fixed priorities or a table"
             }
             RunError::Partition(error) => error.remedy(),
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",

@@ -11,11 +11,13 @@ use tautline_exec::{Activation, Analysis, Job, TaskResponse, TaskSet};
 use tautline_partition::PartitionConfig;
 
 use crate::error::RunError;
-use crate::file::{self, TaskFile};
-use crate::logical::{self, Exchanged, Home, Logical};
+use crate::file::{self, TaskFile, TaskPorts};
+use crate::labour::Body;
+use crate::logical::{self, Exchanged, First, Home, Logical};
 use crate::message::MessageSource;
 use crate::program::Program;
-use crate::thread::{Body, TaskBody};
+use crate::thread::TaskBody;
+use crate::values::ProgramValues;
 
 /// A set with the code of its tasks, before it runs.
 pub struct Executive {
@@ -28,8 +30,10 @@ pub struct Executive {
     bodies: Vec<Option<Body>>,
     /// By task.
     sources: Vec<Option<MessageSource>>,
-    /// File of the node whose ports activate tasks.
+    /// File of the node whose ports activate tasks or hold their values.
     node: Option<PathBuf>,
+    /// By task; none without a file.
+    ports: Vec<TaskPorts>,
     /// Tasks with logical execution time.
     logical: Vec<(usize, Arc<dyn Exchanged>)>,
     home: Home,
@@ -58,6 +62,7 @@ impl Executive {
             bodies: set.tasks().iter().map(|_| None).collect(),
             sources: set.tasks().iter().map(|_| None).collect(),
             node: None,
+            ports: Vec::new(),
             logical: Vec::new(),
             home: Home::default(),
             partition: None,
@@ -73,6 +78,7 @@ impl Executive {
         let TaskFile {
             set,
             programs,
+            ports,
             partition,
             node,
         } = file::read(path.as_ref())?;
@@ -82,8 +88,9 @@ impl Executive {
         let text = path.as_ref().to_string_lossy();
         executive.name = text.chars().take(NAME_CHARS_MAX).collect();
         for (body, program) in executive.bodies.iter_mut().zip(programs) {
-            *body = program.map(Body::Program);
+            *body = program.map(|program| Body::Program(program, None));
         }
+        executive.ports = ports;
         Ok(executive)
     }
 
@@ -162,12 +169,61 @@ impl Executive {
         W: FnMut(&O) + Send + 'static,
         S: FnMut() + Send + 'static,
     {
-        let index = index_of(&self.set, name)?;
-        if by_message(&self.set, name).is_ok() {
-            let task = name.to_owned();
-            return Err(RunError::NotByTime { task });
-        }
-        let (body, values) = logical::sides(parts, self.home.clone())?;
+        let first = First {
+            inputs: [I::default(), I::default()],
+            outputs: [O::default(), O::default()],
+        };
+        self.give_logical(name, parts, first)
+    }
+
+    /// The same with first values of the inputs and outputs, for types that have no default.
+    ///
+    /// # Errors
+    /// As [`logical_task`](Executive::logical_task).
+    pub fn logical_task_from<I, O, R, J, W, S>(
+        &mut self,
+        name: &str,
+        parts: Logical<R, J, W, S>,
+        input: I,
+        output: O,
+    ) -> Result<(), RunError>
+    where
+        I: Clone + Send + 'static,
+        O: Clone + Send + 'static,
+        R: FnMut(&mut I) + Send + 'static,
+        J: FnMut(&Job, &I, &mut O) + Send + 'static,
+        W: FnMut(&O) + Send + 'static,
+        S: FnMut() + Send + 'static,
+    {
+        let first = First {
+            inputs: [input.clone(), input],
+            outputs: [output.clone(), output],
+        };
+        self.give_logical(name, parts, first)
+    }
+
+    fn give_logical<I, O, R, J, W, S>(
+        &mut self,
+        name: &str,
+        parts: Logical<R, J, W, S>,
+        first: First<I, O>,
+    ) -> Result<(), RunError>
+    where
+        I: Send + 'static,
+        O: Send + 'static,
+        R: FnMut(&mut I) + Send + 'static,
+        J: FnMut(&Job, &I, &mut O) + Send + 'static,
+        W: FnMut(&O) + Send + 'static,
+        S: FnMut() + Send + 'static,
+    {
+        let index = by_time(&self.set, name)?;
+        let (read, write) = (Box::new(parts.read), Box::new(parts.write));
+        let (side, values) = logical::sides(read, write, first, self.home.clone())?;
+        let body = logical::Body {
+            side,
+            run: parts.run,
+            safe_state: parts.safe_state,
+        };
         self.task(name, body)?;
         self.logical.push((index, values));
         Ok(())
@@ -178,7 +234,35 @@ impl Executive {
     /// # Errors
     /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`].
     pub fn program(&mut self, name: &str, program: Program) -> Result<(), RunError> {
-        self.give(name, Body::Program(program))
+        self.give(name, Body::Program(program, None))
+    }
+
+    /// Gives the program of a task logical execution time: its inputs are read at the release of each job and stand in
+    /// the job's line; its outputs stand in the answer and are written at the deadline.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownTask`], [`RunError::NotByTime`], [`RunError::NoProgram`], [`RunError::System`].
+    pub fn program_values(&mut self, name: &str, values: ProgramValues) -> Result<(), RunError> {
+        let index = by_time(&self.set, name)?;
+        let Some(Body::Program(_, side)) = &mut self.bodies[index] else {
+            return Err(RunError::NoProgram {
+                task: name.to_owned(),
+            });
+        };
+        let (read, write, first) = values.parts();
+        let (own, values) = logical::sides(read, write, first, self.home.clone())?;
+        *side = Some(own);
+        self.logical.retain(|(task, _)| *task != index);
+        self.logical.push((index, values));
+        Ok(())
+    }
+
+    /// Tasks whose programs have inputs or outputs in ports, by the set's file. The caller opens the ports and calls
+    /// [`program_values`](Executive::program_values) before the start.
+    pub fn ports(&self) -> impl Iterator<Item = (&str, &TaskPorts)> {
+        let tasks = self.set.tasks().iter().zip(&self.ports);
+        let tasks = tasks.filter(|(_, ports)| !ports.is_empty());
+        tasks.map(|(task, ports)| (task.name.as_str(), ports))
     }
 
     /// Has a port's messages activate a task: a job for each, not sooner than the task's period allows. The task's
@@ -192,8 +276,8 @@ impl Executive {
         Ok(())
     }
 
-    /// File of the node whose ports activate tasks, if the set's file names one. The caller opens it: this crate knows
-    /// no ports.
+    /// File of the node whose ports activate tasks or hold their values, if the set's file names one. The caller opens
+    /// it: this crate knows no ports.
     #[must_use]
     pub fn node(&self) -> Option<&Path> {
         self.node.as_deref()
@@ -246,6 +330,17 @@ pub(crate) fn by_message(set: &TaskSet, task: &str) -> Result<usize, RunError> {
     match set.tasks()[index].activation {
         Activation::Message { .. } => Ok(index),
         Activation::Time { .. } => Err(RunError::NotByMessage {
+            task: task.to_owned(),
+        }),
+    }
+}
+
+/// Index of a task that time activates.
+fn by_time(set: &TaskSet, task: &str) -> Result<usize, RunError> {
+    let index = index_of(set, task)?;
+    match set.tasks()[index].activation {
+        Activation::Time { .. } => Ok(index),
+        Activation::Message { .. } => Err(RunError::NotByTime {
             task: task.to_owned(),
         }),
     }

@@ -32,8 +32,10 @@ pub struct Logical<R, J, W, S> {
     pub safe_state: S,
 }
 
-type Read<I> = Box<dyn FnMut(&mut I) + Send>;
-type Write<O> = Box<dyn FnMut(&O) + Send>;
+/// Reads inputs.
+pub(crate) type Read<I> = Box<dyn FnMut(&mut I) + Send>;
+/// Writes outputs.
+pub(crate) type Write<O> = Box<dyn FnMut(&O) + Send>;
 
 /// Values between the task and the exchange.
 struct Slots<I, O> {
@@ -95,48 +97,91 @@ impl<I: Send, O: Send> Exchanged for PriorityMutex<Slots<I, O>> {
 /// The run that a body belongs to, once it has started.
 pub(crate) type Home = Arc<OnceLock<Weak<Shared>>>;
 
-/// Code of the task.
-pub(crate) struct Body<I, O, J, S> {
+/// A function that reads or writes the values of a task has panicked in the exchange.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("reading or writing its values panicked")]
+pub(crate) struct Broken;
+
+/// The job's side of the exchange: values that it works with while the others are read and written.
+pub(crate) struct Side<I, O> {
     slots: Arc<PriorityMutex<Slots<I, O>>>,
     home: Home,
-    input: I,
-    output: O,
-    run: J,
-    safe_state: S,
+    pub(crate) input: I,
+    pub(crate) output: O,
 }
 
-/// Code of a task, and its values.
-type Sides<I, O, J, S> = (Body<I, O, J, S>, Arc<dyn Exchanged>);
+impl<I, O> Side<I, O> {
+    /// Takes the inputs of a job's release.
+    pub(crate) fn take(&mut self, job: &Job) -> Result<(), Broken> {
+        let mut slots = self.slots.lock();
+        if slots.is_broken {
+            return Err(Broken);
+        }
+        // The exchange is late, or on another CPU: what it has not done yet is done here, in its order.
+        slots.write_due(job.release);
+        slots.read_for(job.release);
+        std::mem::swap(&mut self.input, &mut slots.input);
+        Ok(())
+    }
 
-/// The two sides of a task.
-pub(crate) fn sides<I, O, R, J, W, S>(
-    parts: Logical<R, J, W, S>,
+    /// Has the outputs of a job written at its deadline. Outputs that come too late are left out.
+    pub(crate) fn hand_over(&mut self, job: &Job) {
+        if sys::monotonic() > job.deadline {
+            return;
+        }
+        let mut slots = self.slots.lock();
+        std::mem::swap(&mut self.output, &mut slots.output);
+        slots.write_at = Some(job.deadline);
+        drop(slots);
+        if let Some(shared) = self.home.get().and_then(Weak::upgrade) {
+            shared.exchange.wake();
+        }
+    }
+
+    /// Withdraws outputs that wait, or the safe values would be overwritten at the deadline.
+    pub(crate) fn withdraw(&self) {
+        self.slots.lock().write_at = None;
+    }
+}
+
+/// Values of the two sides: each has its own, which change hands.
+pub(crate) struct First<I, O> {
+    pub(crate) inputs: [I; 2],
+    pub(crate) outputs: [O; 2],
+}
+
+/// The two sides of a task's values: that of its jobs, and that of the exchange.
+pub(crate) fn sides<I: Send + 'static, O: Send + 'static>(
+    read: Read<I>,
+    write: Write<O>,
+    first: First<I, O>,
     home: Home,
-) -> io::Result<Sides<I, O, J, S>>
-where
-    I: Default + Send + 'static,
-    O: Default + Send + 'static,
-    R: FnMut(&mut I) + Send + 'static,
-    W: FnMut(&O) + Send + 'static,
-{
+) -> io::Result<(Side<I, O>, Arc<dyn Exchanged>)> {
+    let [input, own_input] = first.inputs;
+    let [output, own_output] = first.outputs;
     let slots = Arc::new(PriorityMutex::new(Slots {
-        read: Box::new(parts.read) as Read<I>,
-        input: I::default(),
+        read,
+        input,
         read_for: None,
-        write: Box::new(parts.write) as Write<O>,
-        output: O::default(),
+        write,
+        output,
         write_at: None,
         is_broken: false,
     })?);
-    let body = Body {
+    let side = Side {
         slots: slots.clone(),
         home,
-        input: I::default(),
-        output: O::default(),
-        run: parts.run,
-        safe_state: parts.safe_state,
+        input: own_input,
+        output: own_output,
     };
-    Ok((body, slots))
+    Ok((side, slots))
+}
+
+/// Code of the task.
+pub(crate) struct Body<I, O, J, S> {
+    pub(crate) side: Side<I, O>,
+    pub(crate) run: J,
+    pub(crate) safe_state: S,
 }
 
 impl<I, O, J, S> TaskBody for Body<I, O, J, S>
@@ -147,30 +192,15 @@ where
     S: FnMut() + Send,
 {
     fn run(&mut self, job: &Job) {
-        {
-            let mut slots = self.slots.lock();
-            assert!(!slots.is_broken, "reading or writing its values panicked");
-            // The exchange is late, or on another CPU: what it has not done yet is done here, in its order.
-            slots.write_due(job.release);
-            slots.read_for(job.release);
-            std::mem::swap(&mut self.input, &mut slots.input);
-        }
-        (self.run)(job, &self.input, &mut self.output);
-        // Outputs that come too late are left out.
-        if sys::monotonic() <= job.deadline {
-            let mut slots = self.slots.lock();
-            std::mem::swap(&mut self.output, &mut slots.output);
-            slots.write_at = Some(job.deadline);
-            drop(slots);
-            if let Some(shared) = self.home.get().and_then(Weak::upgrade) {
-                shared.exchange.wake();
-            }
-        }
+        let side = &mut self.side;
+        let taken = side.take(job);
+        taken.unwrap_or_else(|broken| panic!("{broken}"));
+        (self.run)(job, &side.input, &mut side.output);
+        side.hand_over(job);
     }
 
     fn safe_state(&mut self) {
-        // Or they would be overwritten at the deadline.
-        self.slots.lock().write_at = None;
+        self.side.withdraw();
         (self.safe_state)();
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A line has three numbers: the job's, its release and its deadline in nanoseconds of `CLOCK_MONOTONIC`. The bytes of
 //! a message that activated it follow as hexadecimal digits. The program does the job and answers with the job's number
-//! on a line of its own; other lines are ignored. Job 0 comes before the first release: the program prepares itself,
-//! and answers. The end of its input asks it to end.
+//! on a line of its own; other lines are ignored. With logical execution time its inputs follow in the same way, and
+//! its outputs follow the number of the answer; `-` stands for no value. Job 0 comes before the first release: the
+//! program prepares itself, and answers. The end of its input asks it to end.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -19,6 +20,7 @@ use tautline_state::child::end_with_thread;
 
 use crate::figures::ns;
 use crate::sys;
+use crate::values::{ProgramSide, Value};
 
 /// Time for a program to prepare itself. Lower: an interpreter with large libraries is given up on a slow machine.
 /// Higher: a program that does not know the protocol is reported later.
@@ -31,8 +33,10 @@ const END_LOOK: Duration = Duration::from_millis(1);
 /// Room for the line of a job with an ordinary message, 1,500 bytes of two digits. Lower: the first message takes
 /// memory. Higher: memory that few use.
 const REQUEST_BYTES: usize = 4096;
-/// Longest line of a program that can be an answer.
+/// Longest line of a program without outputs that can be an answer.
 const LINE_BYTES_MAX: usize = 64;
+/// No value, in a line.
+const NOTHING: &[u8] = b"-";
 
 /// A program that does the jobs of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,13 +93,19 @@ pub(crate) struct Process {
     from: ChildStdout,
     /// Bytes of a line that is not whole yet.
     line: Vec<u8>,
+    /// The last answer.
+    answer: Vec<u8>,
+    /// Longest line that can be an answer.
+    line_bytes_max: usize,
     /// The line of a job; its memory is kept from one job to the next.
     request: Vec<u8>,
 }
 
 impl Process {
-    /// Starts a program with the scheduling and the CPUs of the calling thread, and waits until it is prepared.
-    pub(crate) fn start(program: &Program) -> io::Result<Process> {
+    /// Starts a program with the scheduling and the CPUs of the calling thread, and waits until it is prepared. Its
+    /// answers have room for so many bytes of outputs.
+    pub(crate) fn start(program: &Program, output_bytes: usize) -> io::Result<Process> {
+        let line_bytes_max = LINE_BYTES_MAX + output_bytes;
         let mut command = program.command(&program.words);
         let mut child = command
             .stdin(Stdio::piped())
@@ -106,10 +116,12 @@ impl Process {
             child,
             to,
             from: from.expect("a pipe was asked for"),
-            line: Vec::with_capacity(LINE_BYTES_MAX),
+            line: Vec::with_capacity(line_bytes_max + 1),
+            answer: Vec::with_capacity(line_bytes_max + 1),
+            line_bytes_max,
             request: Vec::with_capacity(REQUEST_BYTES),
         };
-        process.send(0, Duration::ZERO, Duration::ZERO, None)?;
+        process.send(0, Duration::ZERO, Duration::ZERO, None, &[])?;
         process.wait_for(0, Some(Instant::now() + PREPARE_MAX))?;
         Ok(process)
     }
@@ -126,9 +138,23 @@ impl Process {
     }
 
     /// Has it do a job. An error if it has ended.
-    pub(crate) fn run(&mut self, job: &Job, message: Option<&[u8]>) -> io::Result<()> {
-        self.send(job.number, job.release, job.deadline, message)?;
+    pub(crate) fn run(
+        &mut self,
+        job: &Job,
+        message: Option<&[u8]>,
+        inputs: &[Value],
+    ) -> io::Result<()> {
+        self.send(job.number, job.release, job.deadline, message, inputs)?;
         self.wait_for(job.number, None)
+    }
+
+    /// Takes the outputs from its last answer. One that is not there, or is no value, is left out.
+    pub(crate) fn outputs(&self, outputs: &mut [Value]) {
+        let words = self.answer.split(u8::is_ascii_whitespace);
+        let mut words = words.filter(|word| !word.is_empty()).skip(1);
+        for output in outputs {
+            output.set(words.next());
+        }
     }
 
     fn send(
@@ -137,17 +163,25 @@ impl Process {
         release: Duration,
         deadline: Duration,
         message: Option<&[u8]>,
+        inputs: &[Value],
     ) -> io::Result<()> {
         // One write for the whole line. The pipe has room, since there is one job at a time, for messages of up to
         // 32 KiB; a longer one waits until the program reads.
         self.request.clear();
         write!(self.request, "{number} {} {}", ns(release), ns(deadline))?;
-        if let Some(message) = message {
+        let mut push = |bytes: Option<&[u8]>| {
             self.request.push(b' ');
-            for byte in message {
-                write!(self.request, "{byte:02x}")?;
+            match bytes {
+                Some(bytes) => bytes.iter().for_each(|byte| {
+                    self.request.extend([byte >> 4, byte & 15].map(digit));
+                }),
+                None => self.request.extend(NOTHING),
             }
+        };
+        if message.is_some() {
+            push(message);
         }
+        inputs.iter().for_each(|input| push(input.bytes()));
         self.request.push(b'\n');
         let to = self.to.as_mut().ok_or(ErrorKind::BrokenPipe)?;
         to.write_all(&self.request)
@@ -155,7 +189,8 @@ impl Process {
 
     fn wait_for(&mut self, number: u64, until: Option<Instant>) -> io::Result<()> {
         let mut buffer = [0; 4 * LINE_BYTES_MAX];
-        loop {
+        let mut has_answered = false;
+        while !has_answered {
             if let Some(until) = until {
                 self.wait_for_input(until)?;
             }
@@ -165,20 +200,32 @@ impl Process {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            let mut has_answered = false;
             for byte in &buffer[..length] {
-                has_answered |= *byte == b'\n' && is_number(&self.line, number);
                 match *byte {
-                    b'\n' => self.line.clear(),
-                    // A longer line is none that counts: what is kept of it says so.
-                    byte if self.line.len() < LINE_BYTES_MAX => self.line.push(byte),
+                    b'\n' => {
+                        if !has_answered && self.is_answer(number) {
+                            has_answered = true;
+                            std::mem::swap(&mut self.line, &mut self.answer);
+                        }
+                        self.line.clear();
+                    }
+                    // A longer line is none that counts: its length says so.
+                    byte if self.line.len() <= self.line_bytes_max => self.line.push(byte),
                     _ => {}
                 }
             }
-            if has_answered {
-                return Ok(());
-            }
         }
+        Ok(())
+    }
+
+    /// Whether the line is the number of a job, with outputs if there is room for some.
+    fn is_answer(&self, number: u64) -> bool {
+        let line = self.line.trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace);
+        let end = end.filter(|_| self.line_bytes_max > LINE_BYTES_MAX);
+        let first = std::str::from_utf8(&line[..end.unwrap_or(line.len())]);
+        self.line.len() <= self.line_bytes_max
+            && first.is_ok_and(|first| first.parse() == Ok(number))
     }
 
     fn wait_for_input(&self, until: Instant) -> io::Result<()> {
@@ -222,10 +269,15 @@ pub(crate) fn kill(handle: &OwnedFd) {
     let _ = rustix::process::pidfd_send_signal(handle, Signal::KILL); // it has ended already
 }
 
-/// Whether a line is this number.
-fn is_number(line: &[u8], number: u64) -> bool {
-    let text = std::str::from_utf8(line).unwrap_or_default();
-    text.trim().parse() == Ok(number)
+/// Bytes that the outputs of a program take in its answers.
+pub(crate) fn room_of(side: &ProgramSide) -> usize {
+    let outputs = side.output.iter();
+    outputs.map(|output| 1 + 2 * output.buffer.len()).sum()
+}
+
+/// Hexadecimal digit of a number below 16.
+fn digit(number: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(number & 15)]
 }
 
 /// How a task's process ended, for the report.
@@ -265,9 +317,9 @@ mod tests {
     #[test]
     fn a_program_answers_each_job() {
         let script = "while read number release deadline; do echo working; echo \"$number\"; done";
-        let mut process = Process::start(&program(script)).unwrap();
+        let mut process = Process::start(&program(script), 0).unwrap();
         for number in 1..50 {
-            process.run(&job(number), None).unwrap();
+            process.run(&job(number), None, &[]).unwrap();
         }
         assert!(sys::cpu_time_of_process(process.number()).is_some());
         process.end();
@@ -280,40 +332,40 @@ mod tests {
             "read a b c; [ \"$a $b $c\" = '0 0 0' ] || exit; echo {long}; echo 0; \
              read a b c; [ \"$b $c\" = '1000000 2000000' ] || exit; echo 12; echo 1x; echo 1; cat"
         );
-        let mut process = Process::start(&program(&script)).unwrap();
-        process.run(&job(1), None).unwrap();
+        let mut process = Process::start(&program(&script), 0).unwrap();
+        process.run(&job(1), None, &[]).unwrap();
     }
 
     #[test]
     fn a_message_follows_the_times_as_hexadecimal_digits() {
         let script = "read a b c; echo 0; read a b c d; [ \"$d\" = 00ff41 ] || exit; echo 1; \
                       read a b c d; [ -z \"$d\" ] || exit; echo 2; cat";
-        let mut process = Process::start(&program(script)).unwrap();
-        process.run(&job(1), Some(&[0, 255, b'A'])).unwrap();
-        process.run(&job(2), Some(&[])).unwrap();
+        let mut process = Process::start(&program(script), 0).unwrap();
+        process.run(&job(1), Some(&[0, 255, b'A']), &[]).unwrap();
+        process.run(&job(2), Some(&[]), &[]).unwrap();
     }
 
     #[test]
     fn a_program_that_ends_or_is_not_there_is_an_error() {
-        let error = Process::start(&program("exit 3")).unwrap_err();
+        let error = Process::start(&program("exit 3"), 0).unwrap_err();
         assert_eq!(reason(&error), "its program ended");
-        let mut process = Process::start(&program("read a; echo 0; read a")).unwrap();
+        let mut process = Process::start(&program("read a; echo 0; read a"), 0).unwrap();
         assert_eq!(
-            reason(&process.run(&job(1), None).unwrap_err()),
+            reason(&process.run(&job(1), None, &[]).unwrap_err()),
             "its program ended"
         );
         let nowhere = Program {
             words: vec!["./no-such-program".to_owned()],
             ..program("")
         };
-        let error = Process::start(&nowhere).unwrap_err();
+        let error = Process::start(&nowhere, 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
 
     #[test]
     fn nothing_is_left_of_one_that_does_not_end() {
         let script = "sleep 1000 & echo 0; trap '' TERM; while :; do sleep 1000; done";
-        let process = Process::start(&program(script)).unwrap();
+        let process = Process::start(&program(script), 0).unwrap();
         let group = process.number();
         process.end();
         let group = Pid::from_raw(group).unwrap();

@@ -10,7 +10,7 @@ use tautline_partition::Partition;
 
 use crate::error::RunError;
 use crate::executive::{by_message, index_of};
-use crate::lint::{Lint, Tally};
+use crate::lint::Lint;
 use crate::segment::{self, TaskView};
 use crate::shared::Shared;
 use crate::summary::{Summary, TaskSummary};
@@ -62,9 +62,13 @@ impl Running {
     /// Findings about the code of tasks, where [`Options::lint`] asks for them.
     #[must_use]
     pub fn lints(&self) -> Vec<Lint> {
+        // Copied first: the tasks wait meanwhile, and the words take long.
         let lints = self.shared.lints.lock();
-        let lints = lints.unwrap_or_else(|error| error.into_inner());
-        lints.iter().flat_map(Tally::lints).cloned().collect()
+        let lints = lints.unwrap_or_else(|error| error.into_inner()).clone();
+        let tasks = self.shared.set.tasks().iter().zip(&lints);
+        tasks
+            .flat_map(|(task, tally)| tally.lints(&task.name))
+            .collect()
     }
 
     /// Name of the mode that runs; empty if the set has none.

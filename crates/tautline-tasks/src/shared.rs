@@ -9,12 +9,12 @@ use std::time::Duration;
 use rustix::thread::futex;
 use tautline_exec::TaskSet;
 
+use crate::labour::Started;
 use crate::lint::Tally;
 use crate::message::{self, MessageSource};
 use crate::program;
 use crate::segment::Segment;
 use crate::sys::PriorityMutex;
-use crate::thread::Started;
 
 /// State that all threads of a run share.
 pub(crate) struct Shared {

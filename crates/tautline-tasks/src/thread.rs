@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -10,13 +9,14 @@ use std::time::Duration;
 use tautline_exec::{Action, Activation, Job};
 
 use crate::figures::{Figures, TaskState, TracedJob};
-use crate::lint::{self, LintKind, Watch};
+use crate::labour::{Body, Labour, Running, Worker};
+use crate::lint::{Counts, Watch};
 use crate::message::{Inbox, MessageSource};
 use crate::options::Options;
-use crate::program::{self, Process, Program};
+use crate::program::{self, Process};
 use crate::shared::{Ready, RunningJob, Shared};
-use crate::sys::{self, ThreadNumber, Urgency};
-use crate::urgency::urgency;
+use crate::sys::{self, Urgency};
+use crate::urgency::{of_program, urgency};
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
 /// near the end of the stack.
@@ -66,86 +66,6 @@ impl<R: FnMut(&Job) + Send, S: FnMut() + Send> TaskBody for WithSafeState<R, S> 
     }
 }
 
-/// Code or program of a task.
-pub(crate) enum Body {
-    /// Code, which the task's thread runs.
-    Code(Box<dyn TaskBody>),
-    /// A program, whose process does the jobs; the task's thread waits for it.
-    Program(Program),
-}
-
-/// Where the jobs of a task are done: its thread, or its process.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Worker {
-    Thread(ThreadNumber),
-    Process {
-        /// The thread that waits for the process.
-        thread: ThreadNumber,
-        process: ThreadNumber,
-    },
-}
-
-impl Worker {
-    /// Execution time so far; `None` once it has ended.
-    pub(crate) fn cpu_time(self) -> Option<Duration> {
-        match self {
-            Worker::Thread(thread) => sys::cpu_time_of(thread),
-            Worker::Process { process, .. } => sys::cpu_time_of_process(process),
-        }
-    }
-
-    /// Gives it its scheduling; SCHED_OTHER without an urgency.
-    pub(crate) fn schedule(self, urgency: Option<Urgency>) -> io::Result<()> {
-        match self {
-            Worker::Thread(thread) => sys::schedule(thread, urgency),
-            Worker::Process { thread, process } => {
-                sys::schedule(thread, urgency)?;
-                sys::schedule_process(process, urgency)
-            }
-        }
-    }
-}
-
-/// A task whose settings are made, or the reason why its program cannot do its jobs.
-pub(crate) type Started = Result<Worker, String>;
-
-/// Code or process that does the jobs, in the hands of the task's thread.
-enum Labour {
-    Code(Box<dyn TaskBody>),
-    Program(Program, Process),
-}
-
-impl Labour {
-    /// Does a job. An error says why the task has failed; a panic has told its own.
-    fn run(&mut self, job: &Job, message: Option<&[u8]>) -> Result<(), Option<String>> {
-        match self {
-            Labour::Code(body) => {
-                let job = AssertUnwindSafe(|| match message {
-                    Some(message) => body.run_on_message(job, message),
-                    None => body.run(job),
-                });
-                catch_unwind(job).map_err(|_| None)
-            }
-            Labour::Program(_, process) => process
-                .run(job, message)
-                .map_err(|error| Some(program::reason(&error))),
-        }
-    }
-
-    fn go_to_safe_state(self) -> Result<(), String> {
-        match self {
-            Labour::Code(mut body) => catch_unwind(AssertUnwindSafe(|| body.safe_state()))
-                .map_err(|_| "panicked".to_owned()),
-            Labour::Program(program, process) => {
-                // It may not write to the outputs any more.
-                drop(process);
-                let safe = program.go_to_safe_state();
-                safe.map_err(|error| format!("failed ({error})"))
-            }
-        }
-    }
-}
-
 /// A job that has begun.
 struct Begun {
     job: Job,
@@ -169,23 +89,26 @@ impl TaskThread {
     /// Runs jobs until the set stops or the task is stopped.
     pub(crate) fn run(self, body: Body, source: Option<MessageSource>) {
         let mut inbox = source.map(Inbox::new);
-        self.apply_settings();
+        self.apply_settings(&body);
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
         let (worker, mut labour) = match self.prepare(body) {
             Ok(prepared) => prepared,
             Err(reason) => return self.ready.tell(self.index, Err(reason)),
         };
+        let is_watched = self.options.lint && matches!(labour, Labour::Code(_));
+        let mut watch = is_watched.then(Watch::new);
         self.ready.tell(self.index, Ok(worker));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
         while let Some(begun) = self.next_job(worker, figures, &mut inbox) {
             let message = inbox.as_ref().zip(begun.message);
             let message = message.map(|(inbox, length)| inbox.bytes(length));
-            let watch = self.options.lint && matches!(labour, Labour::Code(_));
-            let watch = watch.then(Watch::begin);
+            if let Some(watch) = &mut watch {
+                watch.begin();
+            }
             let result = labour.run(&begun.job, message);
-            let found = watch.and_then(Watch::end);
+            let found = watch.as_mut().and_then(Watch::end);
             let used = own_time(worker).saturating_sub(begun.cpu_time);
             let now = sys::monotonic();
             let job = TracedJob {
@@ -207,8 +130,8 @@ impl TaskThread {
                 return;
             }
         }
-        if let Labour::Program(_, process) = labour {
-            process.end();
+        if let Labour::Program(running) = labour {
+            running.process.end();
         }
     }
 
@@ -217,8 +140,9 @@ impl TaskThread {
         let thread = sys::own_number();
         match body {
             Body::Code(code) => Ok((Worker::Thread(thread), Labour::Code(code))),
-            Body::Program(program) => {
-                let started = Process::start(&program).and_then(|process| {
+            Body::Program(program, values) => {
+                let room = values.as_ref().map_or(0, program::room_of);
+                let started = Process::start(&program, room).and_then(|process| {
                     let handle = process.handle()?;
                     Ok((process, handle))
                 });
@@ -232,7 +156,20 @@ impl TaskThread {
                     thread,
                     process: process.number(),
                 };
-                Ok((worker, Labour::Program(program, process)))
+                // It has inherited the priority of its thread, but no share of the CPU.
+                let (_, urgency) = of_program(&self.shared.set, self.index);
+                if matches!(urgency, Urgency::Deadline { .. })
+                    && self.options.real_time
+                    && let Err(error) = sys::schedule(process.number(), Some(urgency))
+                {
+                    self.report_refusal(urgency, &error);
+                }
+                let running = Running {
+                    program,
+                    process,
+                    values,
+                };
+                Ok((worker, Labour::Program(Box::new(running))))
             }
         }
     }
@@ -287,7 +224,7 @@ impl TaskThread {
                 signal.messages.fetch_sub(1, Ordering::Relaxed); // only this thread takes any
             }
             if job.is_background {
-                self.schedule(worker, None);
+                self.demote(worker);
             }
             return Some(Begun {
                 job,
@@ -320,7 +257,7 @@ impl TaskThread {
                 .segment
                 .figures(self.index)
                 .set_state(TaskState::Active);
-            self.schedule(worker, Some(urgency(&self.shared.set, self.index)));
+            self.promote(worker);
         }
         if has_switched {
             self.shared.wake_all();
@@ -330,25 +267,31 @@ impl TaskThread {
 
     fn go_to_safe_state(&self, labour: Labour) {
         // However long it takes, nobody waits for it.
-        self.schedule(Worker::Thread(sys::own_number()), None);
+        self.demote(Worker::Thread(sys::own_number()));
         if let Err(reason) = labour.go_to_safe_state() {
             self.report(&format!("its safe state {reason}: look at its outputs"));
         }
     }
 
-    fn schedule(&self, worker: Worker, urgency: Option<Urgency>) {
+    fn promote(&self, worker: Worker) {
         if self.options.real_time {
             // A refusal was reported at the start already.
-            let _ = worker.schedule(urgency);
+            let _ = worker.promote(&self.shared.set, self.index);
+        }
+    }
+
+    fn demote(&self, worker: Worker) {
+        if self.options.real_time {
+            // It was allowed to take the priority, so it may give it back.
+            let _ = worker.demote();
         }
     }
 
     /// Notes what a job did that does not belong into one.
-    fn note(&self, job: u64, found: [(LintKind, u64); 3]) {
+    fn note(&self, job: u64, found: Counts) {
         let lints = self.shared.lints.lock();
         let mut lints = lints.unwrap_or_else(|error| error.into_inner());
-        let name = &self.shared.set.tasks()[self.index].name;
-        lint::note(&mut lints[self.index], name, job, found);
+        lints[self.index].note(job, found);
     }
 
     /// Tells the user of something about this task.
@@ -357,7 +300,7 @@ impl TaskThread {
         self.shared.limit(format!("`{name}`: {text}"));
     }
 
-    fn apply_settings(&self) {
+    fn apply_settings(&self, body: &Body) {
         if let Some(cpu) = self.options.cpu
             && !sys::stay_on(cpu)
         {
@@ -367,20 +310,26 @@ impl TaskThread {
         }
         // Without SCHED_FIFO, the kernel's default of 50 µs makes each wake-up late by as much.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        if self.options.real_time
-            && let Err(error) = sys::schedule(
-                sys::own_number(),
-                Some(urgency(&self.shared.set, self.index)),
-            )
-        {
-            match urgency(&self.shared.set, self.index) {
-                Urgency::Fifo(_) => self.shared.limit(format!(
-                    "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
-                )),
-                Urgency::Deadline { .. } => self.report(&format!(
-                    "SCHED_DEADLINE is refused ({error}): leave the kernel 5 % of the CPU (sched_rt_runtime_us)"
-                )),
-            }
+        if !self.options.real_time {
+            return;
+        }
+        let urgency = match body {
+            Body::Code(_) => urgency(&self.shared.set, self.index),
+            Body::Program(..) => of_program(&self.shared.set, self.index).0,
+        };
+        if let Err(error) = sys::schedule(sys::own_number(), Some(urgency)) {
+            self.report_refusal(urgency, &error);
+        }
+    }
+
+    fn report_refusal(&self, urgency: Urgency, error: &io::Error) {
+        match urgency {
+            Urgency::Fifo(_) => self.shared.limit(format!(
+                "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
+            )),
+            Urgency::Deadline { .. } => self.report(&format!(
+                "SCHED_DEADLINE is refused ({error}): leave the kernel 5 % of the CPU (sched_rt_runtime_us)"
+            )),
         }
     }
 }

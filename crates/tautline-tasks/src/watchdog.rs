@@ -10,11 +10,10 @@ use rustix::thread::CpuSet;
 use tautline_exec::{Action, Scheduling};
 
 use crate::figures::TaskState;
+use crate::labour::Worker;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::sys::{self, Urgency};
-use crate::thread::Worker;
-use crate::urgency::urgency;
 
 /// Longest distance of two looks. Lower: more wake-ups for nothing. Higher: a job that never returns is recorded later.
 const LOOK_MAX: Duration = Duration::from_millis(1);
@@ -89,7 +88,7 @@ fn watch(shared: &Shared, workers: &[(usize, Worker)], options: &Options) {
     // A job that does not end may not keep others from the CPU after the set has stopped.
     if options.real_time {
         for (_, worker) in workers {
-            let _ = worker.schedule(None);
+            let _ = worker.demote();
         }
     }
 }
@@ -104,10 +103,12 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
     let is_below = decisions.executive.is_below(task, now);
     if is_below != job.is_demoted {
         decisions.jobs[task].as_mut()?.is_demoted = is_below;
-        let urgency = (!is_below).then(|| urgency(&shared.set, task));
         // Under the lock, which the thread takes before it lifts the demotion.
         if options.real_time {
-            let _ = worker.schedule(urgency);
+            let _ = match is_below {
+                true => worker.demote(),
+                false => worker.promote(&shared.set, task),
+            };
         }
     }
     if action == Some(Action::Stopped) || is_below != job.is_demoted {

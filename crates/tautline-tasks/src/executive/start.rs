@@ -9,6 +9,8 @@ use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use super::Executive;
 use crate::error::RunError;
+use crate::file::TaskPorts;
+use crate::labour::{Body, Worker};
 use crate::lint::Tally;
 use crate::logical;
 use crate::options::Options;
@@ -16,8 +18,8 @@ use crate::running::Running;
 use crate::segment::{Description, Segment, TaskDescription};
 use crate::shared::{Decisions, Ready, Shared, Signal};
 use crate::sys::{self, PriorityMutex, Urgency};
-use crate::thread::{self, Body, TaskThread, Worker};
-use crate::urgency::{try_deadline, urgency};
+use crate::thread::{self, TaskThread};
+use crate::urgency::{RELAY_MIN, try_deadline, urgency};
 use crate::watchdog;
 
 /// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
@@ -40,8 +42,17 @@ impl Executive {
                 task: self.set.tasks()[task].name.clone(),
             });
         }
-        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(_)));
+        let lacks_values = |(body, ports): (&Option<Body>, &TaskPorts)| {
+            matches!(body, Some(Body::Program(_, None))) && !ports.is_empty()
+        };
+        if let Some(task) = self.bodies.iter().zip(&self.ports).position(lacks_values) {
+            return Err(RunError::NoValues {
+                task: self.set.tasks()[task].name.clone(),
+            });
+        }
+        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(..)));
         if self.set.scheduling() == Scheduling::EarliestDeadline
+            && self.set.machine().overhead < RELAY_MIN
             && let Some(task) = self.bodies.iter().position(is_program)
         {
             return Err(RunError::ProgramByDeadline {

@@ -53,23 +53,38 @@ fn earliest_deadlines_run_under_sched_deadline() {
     let cpu = std::thread::available_parallelism().unwrap().get() - 1;
     let text = format!(
         "schedule = \"earliest-deadline\"\n[partition]\nname = \"{name}\"\ncpus = \"{cpu}\"\n\
-         [[task]]\nname = \"one\"\nperiod = \"10ms\"\nworst_case = \"1ms\"\n"
+         [machine]\noverhead = \"500us\"\n\
+         [[task]]\nname = \"one\"\nperiod = \"10ms\"\nworst_case = \"1ms\"\n\
+         [[task]]\nname = \"two\"\nperiod = \"50ms\"\nworst_case = \"20ms\"\nexec = \"sh policy.sh\"\n"
     );
+    // Its children have no share.
+    let program =
+        "while read number rest; do cut -d' ' -f41 /proc/$$/stat >> policies; echo $number; done";
+    std::fs::write(file.path().join("policy.sh"), program).unwrap();
     std::fs::write(&path, text).unwrap();
     const CHILD: &str = "TAUTLINE_TEST_DEADLINES";
     if let Some(path) = std::env::var_os(CHILD) {
-        let mut executive = Executive::from_file(path).unwrap();
+        let place = std::path::PathBuf::from(&path);
+        let place = place.parent().unwrap();
+        let mut executive = Executive::from_file(&path).unwrap();
         let policies = Arc::new(AtomicU64::new(0));
         let seen = policies.clone();
         let body = move |_: &Job| seen.store(100 + u64::from(policy()), Ordering::Relaxed);
         executive.task("one", body).unwrap();
         match executive.start(&options()) {
             Ok(running) => {
-                wait_until(|| count_of(&policies) > 0);
+                wait_until(|| count_of(&policies) > 0 && running.task("two").unwrap().jobs > 2);
                 let limits = running.limits().join("; ");
                 assert!(stopped(running).tasks[0].jobs > 0);
                 // 6 is SCHED_DEADLINE.
                 assert_eq!(count_of(&policies), 106, "{limits}");
+                let of_program = std::fs::read_to_string(place.join("policies")).unwrap();
+                let of_jobs: Vec<&str> = of_program.lines().skip(1).collect();
+                assert!(of_jobs.len() > 2, "{of_program}");
+                assert!(
+                    of_jobs.iter().all(|policy| *policy == "6"),
+                    "{of_program}{limits}"
+                );
                 println!("ran under SCHED_DEADLINE");
             }
             Err(error) => println!("SKIPPED: {error}"),

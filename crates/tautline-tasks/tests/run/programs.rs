@@ -37,6 +37,50 @@ fn programs_do_the_jobs_of_tasks_and_one_that_dies_stops_alone() {
     assert!(told, "{:?}", summary.limits);
 }
 
+/// As an integer division by zero in C does.
+#[test]
+fn a_program_that_a_fault_ends_stops_alone() {
+    let divides = "while read number rest; do [ $number = 3 ] && kill -FPE $$; echo $number; done";
+    let (_place, divides) = script("divides.sh", divides);
+    let (_other, good) = script("good.sh", ANSWERS);
+    let set = TaskSet::new(vec![of_shells("divides"), of_shells("good")]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    executive.program("divides", divides).unwrap();
+    executive.program("good", good).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| running.task("divides").unwrap().state == TaskState::Stopped);
+    let before = running.task("good").unwrap().jobs;
+    wait_until(|| running.task("good").unwrap().jobs > before + 5);
+    assert!(!stopped(running).tasks[1].is_stopped);
+}
+
+/// A program that is stopped and goes on is late, as one that slept with the machine; nothing is made up for.
+#[test]
+fn a_program_that_was_stopped_for_a_while_goes_on_without_a_storm() {
+    let (_place, sleeps) = script(
+        "stopped.sh",
+        "while read number rest; do\n\
+         [ $number = 3 ] && { (sleep 0.3; kill -CONT $$) & kill -STOP $$; }; echo $number; done",
+    );
+    let mut executive = Executive::new(TaskSet::new(vec![of_shells("sleeps")]).unwrap()).unwrap();
+    executive.program("sleeps", sleeps).unwrap();
+    let running = executive.start(&options()).unwrap();
+    wait_until(|| running.task("sleeps").unwrap().jobs > 6);
+    let summary = stopped(running);
+    let left_out = |record: &&tautline_exec::HealthRecord| matches!(record.action, Action::Skipped { releases } if releases >= 10);
+    assert!(
+        summary.records.iter().any(|record| left_out(&record)),
+        "{:?}",
+        summary.records
+    );
+    let trace = &summary.tasks[0].trace;
+    let gaps = trace
+        .windows(2)
+        .map(|pair| pair[1].release - pair[0].release);
+    assert!(gaps.clone().all(|gap| gap >= ms(20)), "{trace:?}");
+    assert!(gaps.max() >= Some(ms(220)), "{trace:?}");
+}
+
 #[test]
 fn a_program_beyond_its_budget_goes_on_below_all_others_and_is_ended_with_the_set() {
     let spins = "read number rest; echo $number; read number rest; while :; do :; done";

@@ -1,0 +1,135 @@
+//! Where the jobs of a task are done: code in its thread, or a process that its thread waits for.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tautline_exec::{Job, TaskSet};
+
+use crate::program::{self, Process, Program};
+use crate::sys::{self, ThreadNumber, Urgency};
+use crate::thread::TaskBody;
+use crate::urgency::{of_program, urgency};
+use crate::values::ProgramSide;
+
+/// Code or program of a task.
+pub(crate) enum Body {
+    /// Code, which the task's thread runs.
+    Code(Box<dyn TaskBody>),
+    /// A program, whose process does the jobs; the task's thread waits for it.
+    Program(Program, Option<ProgramSide>),
+}
+
+/// Where the jobs of a task are done: its thread, or its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Worker {
+    Thread(ThreadNumber),
+    Process {
+        /// The thread that waits for the process.
+        thread: ThreadNumber,
+        process: ThreadNumber,
+    },
+}
+
+impl Worker {
+    /// Execution time so far; `None` once it has ended.
+    pub(crate) fn cpu_time(self) -> Option<Duration> {
+        match self {
+            Worker::Thread(thread) => sys::cpu_time_of(thread),
+            Worker::Process { process, .. } => sys::cpu_time_of_process(process),
+        }
+    }
+
+    /// Gives it the scheduling of its task.
+    pub(crate) fn promote(self, set: &TaskSet, task: usize) -> io::Result<()> {
+        match self {
+            Worker::Thread(thread) => sys::schedule(thread, Some(urgency(set, task))),
+            Worker::Process { thread, process } => {
+                let (of_thread, of_process) = of_program(set, task);
+                sys::schedule(thread, Some(of_thread))?;
+                match of_process {
+                    Urgency::Fifo(_) => sys::schedule_process(process, Some(of_process)),
+                    // Each further thread would take a share of its own.
+                    Urgency::Deadline { .. } => sys::schedule(process, Some(of_process)),
+                }
+            }
+        }
+    }
+
+    /// Puts it below all tasks.
+    pub(crate) fn demote(self) -> io::Result<()> {
+        match self {
+            Worker::Thread(thread) => sys::schedule(thread, None),
+            Worker::Process { thread, process } => {
+                sys::schedule(thread, None)?;
+                sys::schedule_process(process, None)
+            }
+        }
+    }
+}
+
+/// A task whose settings are made, or the reason why its program cannot do its jobs.
+pub(crate) type Started = Result<Worker, String>;
+
+/// Code or process that does the jobs, in the hands of the task's thread.
+pub(crate) enum Labour {
+    Code(Box<dyn TaskBody>),
+    Program(Box<Running>),
+}
+
+/// A program that runs.
+pub(crate) struct Running {
+    pub(crate) program: Program,
+    pub(crate) process: Process,
+    /// With logical execution time.
+    pub(crate) values: Option<ProgramSide>,
+}
+
+impl Running {
+    fn run(&mut self, job: &Job, message: Option<&[u8]>) -> Result<(), String> {
+        let reason = |error: io::Error| program::reason(&error);
+        let Some(values) = &mut self.values else {
+            return self.process.run(job, message, &[]).map_err(reason);
+        };
+        values.take(job).map_err(|broken| broken.to_string())?;
+        let done = self.process.run(job, None, &values.input);
+        done.map_err(reason)?;
+        self.process.outputs(&mut values.output);
+        values.hand_over(job);
+        Ok(())
+    }
+
+    fn go_to_safe_state(self) -> Result<(), String> {
+        // It may not write to the outputs any more.
+        drop(self.process);
+        if let Some(values) = self.values {
+            values.withdraw();
+        }
+        let safe = self.program.go_to_safe_state();
+        safe.map_err(|error| format!("failed ({error})"))
+    }
+}
+
+impl Labour {
+    /// Does a job. An error says why the task has failed; a panic has told its own.
+    pub(crate) fn run(&mut self, job: &Job, message: Option<&[u8]>) -> Result<(), Option<String>> {
+        match self {
+            Labour::Code(body) => {
+                let job = AssertUnwindSafe(|| match message {
+                    Some(message) => body.run_on_message(job, message),
+                    None => body.run(job),
+                });
+                catch_unwind(job).map_err(|_| None)
+            }
+            Labour::Program(running) => running.run(job, message).map_err(Some),
+        }
+    }
+
+    pub(crate) fn go_to_safe_state(self) -> Result<(), String> {
+        match self {
+            Labour::Code(mut body) => catch_unwind(AssertUnwindSafe(|| body.safe_state()))
+                .map_err(|_| "panicked".to_owned()),
+            Labour::Program(running) => running.go_to_safe_state(),
+        }
+    }
+}
