@@ -774,3 +774,30 @@ fn a_browser_shows_the_page() {
     // A blank page of this size compresses to some 6 KB.
     assert!(picture.len() > 20_000, "{} bytes", picture.len());
 }
+
+#[test]
+fn several_cpus_in_one_virtual_time_need_a_newer_qemu() {
+    let scratch = Scratch::new("old-qemu");
+    let program = scratch.0.join("qemu-system-x86_64");
+    fs::write(&program, "#!/bin/sh\necho QEMU emulator version 7.2.22\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&program, executable).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args([
+            "lab",
+            "kernels",
+            "--cpus",
+            "2",
+            "--kernel",
+            "./vmlinuz",
+            "--cache",
+        ])
+        .arg(&scratch.0)
+        .env("PATH", format!("{}:/usr/bin:/bin", scratch.0.display()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = text(&output);
+    assert!(said.contains("need QEMU 8.1 or later"), "{said}");
+}

@@ -58,6 +58,9 @@ pub struct Arguments {
         conflicts_with = "guest_command"
     )]
     cyclictest_turns: u32,
+    /// CPUs of each guest; more than one needs QEMU 8.1 or later
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    cpus: u32,
     /// Copy this file into the guests, at its own path
     #[arg(long = "guest-file", value_name = "FILE")]
     guest_files: Vec<PathBuf>,
@@ -298,6 +301,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         },
         command,
         turns: arguments.cyclictest_turns,
+        cpu_count: arguments.cpus,
         files: arguments.guest_files.clone(),
         time_limit: arguments.time_limit,
         reuse_results: !arguments.fresh,

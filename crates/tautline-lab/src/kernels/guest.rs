@@ -127,7 +127,7 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
         let settings = load::Settings {
             worker_command: worker_command.to_vec(),
             directory: PathBuf::from("/load"),
-            cpu_count: 1,
+            cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
             size_mib_max: orders.size_mib_max,
             external_tools: false,
         };
@@ -160,6 +160,10 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
 /// many: one of the first sixteen runs (QEMU 7.2) came out different. A CPU that never halts needs none of that.
 fn keep_cpu_from_halting() -> io::Result<()> {
     sys::fork(|| {
+        // The first CPU, so that no partition of others finds it there; one that runs is enough.
+        let mut first = rustix::thread::CpuSet::new();
+        first.set(0);
+        let _ = rustix::thread::sched_setaffinity(None, &first); // it exists
         // Without the class it would be a load; a kernel that refuses it does not exist.
         if sys::set_idle_class().is_ok() {
             let mut turns = 0u64;
@@ -190,6 +194,7 @@ pub fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
             "shared memory",
             fs::create_dir_all("/dev/shm").and_then(|()| sys::mount("tmpfs", "/dev/shm", "")),
         ),
+        ("cgroups", sys::mount("cgroup2", "/sys/fs/cgroup", "")),
         ("loopback device", sys::raise_loopback()),
     ];
     for (what, outcome) in optional {

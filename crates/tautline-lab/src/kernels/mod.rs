@@ -247,6 +247,9 @@ pub enum KernelsError {
         /// Debian's package that has it.
         package: &'static str,
     },
+    /// QEMU does not share one virtual time among several CPUs.
+    #[error("several CPUs in one virtual time need QEMU 8.1 or later; this is {0}")]
+    QemuTooOld(String),
     /// A program could not be run.
     #[error("{tool} cannot be run: {source}")]
     Tool {
@@ -357,6 +360,8 @@ pub struct Settings {
     pub command: Option<Vec<String>>,
     /// Turns that the probe takes with cyclictest under each load, instead of measuring alone; 0 for none.
     pub turns: u32,
+    /// CPUs of each guest. The probe is on the first one.
+    pub cpu_count: u32,
     /// Further files for the guest, copied at their own paths.
     pub files: Vec<PathBuf>,
     /// Host time after which one guest is given up.
@@ -386,6 +391,7 @@ impl Settings {
             accelerator: Accelerator::InstructionCount,
             command: None,
             turns: 0,
+            cpu_count: qemu::LAB_CPU_COUNT,
             files: Vec::new(),
             time_limit: Duration::from_secs(600),
             cache,
@@ -481,6 +487,10 @@ struct Prepared {
 fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
     // First, so that nothing is downloaded in vain.
     let qemu_version = qemu::version(job.arch)?;
+    let is_virtual = settings.accelerator == Accelerator::InstructionCount;
+    if is_virtual && settings.cpu_count > 1 && !qemu::shares_time(&qemu_version) {
+        return Err(KernelsError::QemuTooOld(qemu_version));
+    }
     let kernel = archive::kernel_image(job, &settings.cache)?;
     let label = match job.arch {
         Arch::X86_64 => job.kernel.to_string(),
@@ -569,8 +579,8 @@ impl Prepared {
             initramfs,
             parameters: &self.parameters,
             accelerator: settings.accelerator,
-            cpu_count: qemu::LAB_CPU_COUNT,
-            memory_mib: qemu::LAB_MEMORY_MIB,
+            cpu_count: settings.cpu_count,
+            memory_mib: qemu::LAB_MEMORY_MIB * settings.cpu_count,
             has_pci_express: false,
             devices: &[],
             qemu: None,

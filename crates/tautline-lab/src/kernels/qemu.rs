@@ -44,8 +44,20 @@ pub struct Qemu {
     pub firmware: PathBuf,
 }
 
-/// CPUs of a guest in virtual time: QEMU before 8.1 does not share one virtual time among several.
+/// CPUs of a guest that measures, if not said otherwise.
 pub const LAB_CPU_COUNT: u32 = 1;
+
+/// QEMU that shares one virtual time among several CPUs; with an older one all but the first starve.
+const SHARED_TIME_SINCE: (u32, u32) = (8, 1);
+
+/// A device without a use but its timer, each 10 µs of virtual time, which bounds the turn of each of several CPUs.
+/// Without it, one CPU waits for milliseconds while another one computes.
+const SHORT_TURNS: [&str; 4] = [
+    "-netdev",
+    "hubport,id=turns,hubid=0",
+    "-object",
+    "filter-buffer,id=turn,netdev=turns,interval=10",
+];
 
 /// Memory of a guest that measures, in MiB. Lower: the loads' files and memory blocks do not fit. Higher: fewer guests
 /// at once.
@@ -119,6 +131,9 @@ impl Guest<'_> {
             "none",
         ]);
         arguments.push("-no-reboot");
+        if self.accelerator == Accelerator::InstructionCount && self.cpu_count > 1 {
+            arguments.extend(SHORT_TURNS);
+        }
         let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
         arguments.extend_from_slice(self.devices);
         arguments.push("-append".to_owned());
@@ -373,6 +388,19 @@ pub fn version(arch: Arch) -> Result<String, KernelsError> {
         .to_owned())
 }
 
+/// Whether a QEMU of this version, as it names itself, shares one virtual time among several CPUs.
+pub fn shares_time(version: &str) -> bool {
+    let number = version.split_whitespace().find(|word| {
+        let digit = |letter: char| letter.is_ascii_digit();
+        word.starts_with(digit) && word.contains('.')
+    });
+    let mut parts = number.unwrap_or_default().split('.');
+    let mut part = || parts.next().and_then(|part| part.parse::<u32>().ok());
+    part()
+        .zip(part())
+        .is_some_and(|found| found >= SHARED_TIME_SINCE)
+}
+
 /// The system's QEMU.
 fn find_qemu(arch: Arch) -> Result<PathBuf, KernelsError> {
     let tool = arch.qemu();
@@ -385,6 +413,22 @@ fn find_qemu(arch: Arch) -> Result<PathBuf, KernelsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_that_share_time_are_known() {
+        for (version, shares) in [
+            ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)", false),
+            ("QEMU emulator version 8.0.5", false),
+            ("QEMU emulator version 8.1.0", true),
+            (
+                "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)",
+                true,
+            ),
+            ("", false),
+        ] {
+            assert_eq!(shares_time(version), shares, "{version}");
+        }
+    }
 
     #[test]
     fn an_error_names_the_cause_and_quotes_the_end_of_the_console() {

@@ -73,9 +73,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     };
     // Puts the partition back should this process be killed.
     let _guard = partition.map(|_| Guard::start()).transpose()?;
-    let running = executive
-        .start(&Options::default().with_cpu(cpu))
-        .map_err(failed)?;
+    // The only code is that of rehearsals.
+    let options = Options::default().with_cpu(cpu).with_lint(false);
+    let running = executive.start(&options).map_err(failed)?;
     eprintln!(
         "{} on CPU {cpu}; `taut task top` and `taut task trace` watch it",
         arguments.file.display()
