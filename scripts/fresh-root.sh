@@ -2,7 +2,7 @@
 # Runs commands on a clone of this checkout in a fresh minimal Debian root, so that no step of
 # the set-up hides behind what a machine happens to have.
 #
-#   scripts/fresh-root.sh [--suite NAME] [--mirror URL] [--keep] [-- COMMAND...]
+#   scripts/fresh-root.sh [--suite NAME] [--mirror URL] [--only DIRECTORY] [--keep] [-- COMMAND...]
 #
 # The root holds debootstrap's minbase, git, make, and this machine's Rust toolchain (mounted
 # read-only); nothing else. Each COMMAND is one argument, run by sh in the clone; without any
@@ -10,6 +10,8 @@
 #
 #   --suite NAME  the Debian release; bookworm if not given
 #   --mirror URL  where to take it from; if not given, from where this machine's apt does
+#   --only DIRECTORY
+#                 copy this directory in place of the clone, and leave git, make and the toolchain out
 #   --keep        leave the root where it is, and say where
 #
 # apt and cargo work inside as they do on this machine: apt's sources, keys and download
@@ -33,6 +35,7 @@ self=$(readlink -f "${BASH_SOURCE[0]}")
 checkout=$(dirname "$(dirname "$self")")
 suite=bookworm
 mirror=
+only=
 keep=no
 commands=("make demo" "make test")
 root=
@@ -57,7 +60,7 @@ main() {
     # and bash does not start the commands with SIGINT ignored, as it does otherwise.
     set -m
     unshare --mount --pid --fork --kill-child --mount-proc --propagation private \
-        "$self" --inside "$root" "$suite" "$mirror" "${commands[@]}" </dev/null &
+        "$self" --inside "$root" "$suite" "$mirror" "$only" "${commands[@]}" </dev/null &
     job=$!
     set +m
     local status=0
@@ -69,9 +72,13 @@ main() {
 parse_arguments() {
     while (($#)); do
         case $1 in
-        --suite | --mirror)
+        --suite | --mirror | --only)
             (($# >= 2)) || usage
-            [[ $1 == --suite ]] && suite=$2 || mirror=$2
+            case $1 in
+            --suite) suite=$2 ;;
+            --mirror) mirror=$2 ;;
+            --only) only=$(readlink -f "$2") ;;
+            esac
             shift 2
             ;;
         --keep)
@@ -90,7 +97,7 @@ parse_arguments() {
 }
 
 usage() {
-    echo "usage: scripts/fresh-root.sh [--suite NAME] [--mirror URL] [--keep] [-- COMMAND...]" >&2
+    echo "usage: scripts/fresh-root.sh [--suite NAME] [--mirror URL] [--only DIRECTORY] [--keep] [-- COMMAND...]" >&2
     exit 2
 }
 
@@ -101,12 +108,13 @@ check_machine() {
         command -v "$command" >/dev/null || missing+=("$command")
     done
     ((${#missing[@]} == 0)) || fail "not installed: ${missing[*]}"
-    [[ -x $(toolchain_here)/bin/cargo ]] || fail "no cargo in $(toolchain_here)"
-    [[ $(toolchain_here) != /usr ]] || fail "needs a toolchain in a directory of its own, as rustup's are"
     if [[ -z $mirror ]]; then
         mirror=$(mirror_of_this_machine)
         [[ -n $mirror ]] || fail "this machine's apt has no source for $suite: give --mirror URL"
     fi
+    [[ -z $only ]] || return 0
+    [[ -x $(toolchain_here)/bin/cargo ]] || fail "no cargo in $(toolchain_here)"
+    [[ $(toolchain_here) != /usr ]] || fail "needs a toolchain in a directory of its own, as rustup's are"
     if [[ -n $(git -C "$checkout" status --porcelain) ]]; then
         echo "fresh-root: note: changes that are not committed are not tested" >&2
     fi
@@ -148,13 +156,17 @@ clean_up() {
 # From here on: what runs inside the namespaces, as their first process.
 
 inside() {
-    root=$1 suite=$2 mirror=$3
-    shift 3
+    root=$1 suite=$2 mirror=$3 only=$4
+    shift 4
     make_root
     take_over_apt
     take_over_certificates
-    take_over_cargo
-    git clone -q --no-hardlinks "$checkout" "$root$clone"
+    if [[ -n $only ]]; then
+        cp -r "$only" "$root$clone"
+    else
+        take_over_cargo
+        git clone -q --no-hardlinks "$checkout" "$root$clone"
+    fi
     mount_inside
 
     local command started
@@ -169,6 +181,7 @@ inside() {
 
 make_root() {
     local include=git,make
+    [[ -z $only ]] || include=apt
     # Without root certificates apt could not even fetch the package that has them.
     [[ $mirror != https:* ]] || include+=,ca-certificates
     echo "fresh-root: debootstrap $suite into $root"
@@ -230,6 +243,7 @@ mount_inside() {
     mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
     [[ ! -d $root/sys/fs/bpf ]] || mount -t bpf bpf "$root/sys/fs/bpf"
     mount -t tmpfs -o mode=755 tmpfs "$root/run"
+    [[ -z $only ]] || return 0
     mount --bind "$(toolchain_here)" "$root$toolchain"
     mount -o remount,bind,ro "$root$toolchain"
 }

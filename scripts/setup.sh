@@ -1,14 +1,15 @@
 #!/bin/sh
 # Finds what the machine lacks to build, demonstrate or test Tautline, and installs it.
 #
-#   scripts/setup.sh [--for build|demo|test] [--check]
+#   scripts/setup.sh [--for build|packages|demo|test] [--check]
 #
 # Looks for the commands, headers and compiler targets themselves, never for package names, so
 # it is content with whatever provides them. What is missing is installed with apt where this
 # runs as root on a Debian-like system; everywhere else the exact command is printed and the
 # exit status is 1. It prints one line when nothing is missing.
 #
-#   --for SET       build: compilers and headers. demo (default): build, and what the demo runs.
+#   --for SET       build: compilers and headers. packages: build, and what packages are made and tried with.
+#                   demo (default): build, and what the demo runs.
 #                   test: demo, and what the tests run.
 #   --check         only look: print what is missing and install nothing.
 #
@@ -70,7 +71,7 @@ parse_arguments() {
         --for)
             [ $# -ge 2 ] || usage
             case "$2" in
-            build | demo | test) set_name=$2 ;;
+            build | packages | demo | test) set_name=$2 ;;
             *) usage ;;
             esac
             shift 2
@@ -85,7 +86,7 @@ parse_arguments() {
 }
 
 usage() {
-    echo "usage: scripts/setup.sh [--for build|demo|test] [--check]" >&2
+    echo "usage: scripts/setup.sh [--for build|packages|demo|test] [--check]" >&2
     exit 2
 }
 
@@ -99,6 +100,14 @@ find_missing() {
     need "linux-libc-dev" "the kernel's headers (linux/bpf.h, asm/types.h)" has_kernel_headers
     need "ca-certificates" "root certificates, for cargo's downloads" has_certificates
     [ "$set_name" != build ] || return 0
+    if [ "$set_name" != demo ]; then
+        need "dpkg-dev" "dpkg-shlibdeps" has_commands dpkg-shlibdeps
+        need "binutils" "strip and nm" has_commands strip nm
+    fi
+    if [ "$set_name" = packages ]; then
+        need "debootstrap" "debootstrap" has_commands debootstrap
+        return 0
+    fi
 
     need "iproute2" "ip and ss" has_commands ip ss
     need "iperf3" "iperf3" has_commands iperf3
@@ -122,7 +131,6 @@ find_missing() {
     need "g++" "g++" has_commands g++
     need "cmake make" "cmake and make" has_commands cmake make
     need "valgrind" "valgrind" has_commands valgrind
-    need "binutils" "nm" has_commands nm
     # The unit of the control process is read by it.
     need "systemd" "systemd-analyze" has_commands systemd-analyze
     # Captured files are read by it, with our dissector.

@@ -42,6 +42,9 @@ pub enum SmootherError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The crate was built without the feature `bpf`.
+    #[error("this build has no BPF programs")]
+    WithoutBpf,
     /// The programs do not load.
     #[error("the kernel does not take the smoother's programs: {0}")]
     Program(String),
@@ -68,6 +71,9 @@ impl SmootherError {
                 "load the module, or use a kernel that has it; nothing is held without it"
             }
             Self::Failed { .. } => "nothing is held; what was set up is taken away again",
+            Self::WithoutBpf => {
+                "build with the feature `bpf`, which needs clang and libbpf's headers"
+            }
             Self::Program(_) => "run as root; the kernel must be Linux 5.18 or later",
             Self::Journal(JournalError::Busy { .. }) => "`taut smooth off` ends it",
             Self::Journal(_) | Self::State(_) => "run as root",

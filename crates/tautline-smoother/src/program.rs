@@ -10,8 +10,6 @@ use tautline_proto::wire::MacAddress;
 
 use crate::SmootherError;
 
-const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/smoother.bpf.o"));
-
 /// Class of the first node. The programs have the same number, and the handle of the queueing discipline.
 pub(crate) const CLASS_FIRST: u32 = 0x10;
 
@@ -55,7 +53,8 @@ impl std::fmt::Debug for Programs {
 impl Programs {
     /// Loads them for these nodes, in their order, without attaching them.
     pub(crate) fn load(nodes: &[MacAddress]) -> Result<Self, SmootherError> {
-        let mut ebpf = Ebpf::load(OBJECT).map_err(refused)?;
+        let object = tautline_bpf::SMOOTHER.ok_or(SmootherError::WithoutBpf)?;
+        let mut ebpf = Ebpf::load(object).map_err(refused)?;
         for name in ["hold", "class", "sort", "count"] {
             let program: &mut SchedClassifier = ebpf
                 .program_mut(name)

@@ -125,6 +125,9 @@ pub enum OpenError {
     /// The kernel has no busy polling, which the configuration asks for.
     #[error("this kernel has no busy polling")]
     NoBusyPolling,
+    /// The library was built without the feature `bpf`: links `xdp` and `xsk` have no programs.
+    #[error("this build has no BPF programs")]
+    WithoutBpf,
     /// The kernel's verifier refuses the program.
     #[error("the kernel's verifier refuses the program: {log}")]
     ProgramRefused {
@@ -223,6 +226,9 @@ impl OpenError {
                 "leave `busy_poll_us` out: kernels with PREEMPT_RT mostly have none, others since Linux 5.11"
             }
             Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
+            Self::WithoutBpf => {
+                "use link = \"packet\", \"udp\" or \"vbus\", or build with the feature `bpf`, which needs clang and libbpf's headers"
+            }
             Self::ProgramRefused { .. } => {
                 "use link = \"packet\", and report this with the whole log, which TAUTLINE_VERIFIER_LOG=all shows"
             }

@@ -24,24 +24,15 @@ use aya::{Ebpf, EbpfLoader};
 const LOG_LINES: usize = 12;
 
 /// Objects of this build.
-const BUILT_IN: [(&str, &[u8]); 4] = [
-    (
-        "demux",
-        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o")),
-    ),
-    (
-        "demux_tc",
-        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux_tc.bpf.o")),
-    ),
-    (
-        "send",
-        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/send.bpf.o")),
-    ),
-    (
-        "xsk",
-        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xsk.bpf.o")),
-    ),
-];
+fn built_in() -> [(&'static str, &'static [u8]); 4] {
+    [
+        ("demux", tautline_bpf::DEMUX),
+        ("demux_tc", tautline_bpf::DEMUX_TC),
+        ("send", tautline_bpf::SEND),
+        ("xsk", tautline_bpf::XSK),
+    ]
+    .map(|(name, object)| (name, object.expect("built with the feature `bpf`")))
+}
 
 /// `struct tl_config` of `bpf/tautline.h`, and its name.
 struct Setting {
@@ -134,7 +125,7 @@ fn objects(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// Aligned as the loader wants it, which a file that was read need not be.
 fn all_objects() -> Vec<(String, Vec<u8>)> {
-    let built_in = BUILT_IN.map(|(name, bytes)| (format!("built-in {name}"), bytes.to_vec()));
+    let built_in = built_in().map(|(name, bytes)| (format!("built-in {name}"), bytes.to_vec()));
     let mut all = Vec::from(built_in);
     if let Some(directory) = std::env::var_os("TAUTLINE_BPF_OBJECTS") {
         let mut paths = Vec::new();

@@ -302,7 +302,7 @@ fn the_kernel_polices_by_the_same_clock(side: Side) {
 
 /// The `#define`s of the kernel side's header.
 fn defines() -> HashMap<&'static str, u64> {
-    let header = include_str!("../../../bpf/tautline.h");
+    let header = tautline_bpf::HEADER;
     let define = |line: &'static str| {
         let mut words = line.strip_prefix("#define ")?.split_whitespace();
         let (name, value) = (words.next()?, words.next()?);
@@ -383,7 +383,7 @@ fn constants_are_the_same() {
 
 #[test]
 fn counters_are_in_the_same_order() {
-    let header = include_str!("../../../bpf/tautline.h");
+    let header = tautline_bpf::HEADER;
     let (_, counters) = header.split_once("enum tl_node_counter {").unwrap();
     let (counters, _) = counters.split_once('}').unwrap();
     let listed: Vec<_> = counters

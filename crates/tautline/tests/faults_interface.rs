@@ -201,14 +201,13 @@ fn a_deleted_interface_is_an_error_and_no_more() {
 }
 
 /// Some XDP program: that of link `xsk`, loaded without a node.
-const FOREIGN: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xsk.bpf.o"));
 const FOREIGN_NAME: &str = "tautline_xsk";
 
 #[test]
 fn another_program_is_named_and_left_alone() {
     let Some(hosts) = hosts() else { return };
     // Attached by this test itself, so no demux of a node.
-    let mut foreign = aya::Ebpf::load(FOREIGN).unwrap();
+    let mut foreign = aya::Ebpf::load(tautline_bpf::XSK.unwrap()).unwrap();
     let program: &mut aya::programs::Xdp = foreign
         .program_mut(FOREIGN_NAME)
         .unwrap()

@@ -20,7 +20,6 @@ use tautline_testbed::sys::frame_sender;
 
 use super::{Arrival, End, PathError};
 
-const PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 /// IEEE 802 local experimental EtherType 2.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb6];
 const ETHERNET_BYTES: usize = 14;
@@ -69,7 +68,8 @@ impl Floor {
         peer: [u8; 6],
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let index = interface::index(interface)?;
-        let mut ebpf = EbpfLoader::new().load(PROGRAM)?;
+        let object = tautline_bpf::FLOOR.ok_or("this build has no BPF programs (feature `bpf`)")?;
+        let mut ebpf = EbpfLoader::new().load(object)?;
         let program: &mut Xdp = ebpf
             .program_mut("tautline_floor")
             .ok_or("the floor is not in its object")?

@@ -10,8 +10,6 @@ use aya::{Ebpf, EbpfLoader};
 use super::HostsError;
 use super::cell::{Port, WIRE_BYTES};
 
-const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/switch_port.bpf.o"));
-
 // The program has the same numbers.
 const WAIT_BINS: usize = 1024;
 const SOURCES: usize = 64;
@@ -127,6 +125,8 @@ impl SwitchPort {
     pub(super) fn attach(device: &str, port: &Port) -> Result<Self, HostsError> {
         let longest_ns = WIRE_BYTES * 8_000_000_000 / port.rate_bps;
         let late_ns = LATE.map(|late| u64::try_from(late.as_nanos()).unwrap_or(u64::MAX));
+        let object = tautline_bpf::SWITCH_PORT
+            .ok_or_else(|| refused(std::io::Error::other("built without the feature `bpf`")))?;
         let mut program = EbpfLoader::new()
             .override_global(
                 "picoseconds_per_byte",
@@ -138,7 +138,7 @@ impl SwitchPort {
             .override_global("bin_ns", &(longest_ns / BINS_PER_FRAME).max(1), true)
             .override_global("longest_ns", &longest_ns, true)
             .override_global("late_ns", &late_ns, true)
-            .load(OBJECT)
+            .load(object)
             .map_err(refused)?;
         // Since Linux 6.6 it is there without a queueing discipline.
         let _ = tc::qdisc_add_clsact(device);

@@ -34,9 +34,6 @@ use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
 use crate::sys::{bpf, packet};
 
-const DEMUX: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux.bpf.o"));
-const DEMUX_TC: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/demux_tc.bpf.o"));
-
 /// Flags of a port's map: `BPF_F_MMAPABLE`, so that the process reads it without system calls, and
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
 const PORT_MAP_FLAGS: u32 = 1 << 10 | bpf::INNER_MAP;
@@ -79,13 +76,14 @@ impl Setup {
     /// Loads the demux without attaching it.
     pub(super) fn load(&self) -> Result<Ebpf, OpenError> {
         self.load_object(match self.mode {
-            XdpMode::Native | XdpMode::Generic => DEMUX,
-            XdpMode::Tc => DEMUX_TC,
+            XdpMode::Native | XdpMode::Generic => tautline_bpf::DEMUX,
+            XdpMode::Tc => tautline_bpf::DEMUX_TC,
         })
     }
 
     /// Loads an object that takes the demux's configuration.
-    pub(in crate::link) fn load_object(&self, object: &[u8]) -> Result<Ebpf, OpenError> {
+    pub(in crate::link) fn load_object(&self, object: Option<&[u8]>) -> Result<Ebpf, OpenError> {
+        let object = object.ok_or(OpenError::WithoutBpf)?;
         EbpfLoader::new()
             .override_global("config", &self.config_bytes(), true)
             .load(object)

@@ -18,8 +18,6 @@ use crate::error::OpenError;
 use crate::sys::namespace::PrivateNamespace;
 use crate::sys::{bpf, tap};
 
-const SEND: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/send.bpf.o"));
-
 const PROGRAM: &str = "tautline_send";
 const PERMITS: &str = "senders";
 
@@ -86,7 +84,7 @@ impl Taps {
     /// [`OpenError::NotPermitted`], [`OpenError::Refused`].
     pub(crate) fn new(setup: &Setup, demux: u32) -> Result<Self, OpenError> {
         let former = permits_of(demux);
-        let mut ebpf = setup.load_object(SEND)?;
+        let mut ebpf = setup.load_object(tautline_bpf::SEND)?;
         let program: &mut Xdp = ebpf
             .program_mut(PROGRAM)
             .ok_or_else(|| not_loaded("the program for sending is not in its object".into()))?

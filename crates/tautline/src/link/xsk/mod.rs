@@ -45,8 +45,6 @@ use crate::error::{OpenError, PortError};
 use crate::sys::memory::Mapping;
 use crate::sys::xsk::{BusyPoll, Copies, XskSocket, try_busy_poll};
 
-const PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xsk.bpf.o"));
-
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The node's half.
@@ -78,7 +76,7 @@ impl XskLink {
         {
             return Err(OpenError::NoBusyPolling);
         }
-        let mut ebpf = setup.load_object(PROGRAM)?;
+        let mut ebpf = setup.load_object(tautline_bpf::XSK)?;
         // Before the sockets: whoever else has a program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
         let busy_poll = busy_poll.map(|time| BusyPoll {

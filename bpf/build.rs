@@ -1,37 +1,26 @@
-// Compiles a BPF program with clang: shared by the build scripts of the crates that load one. There is no pre-built
-// object in the project, so that the code that runs in the kernel is the code that can be read.
+//! Compiles the BPF programs with clang, if the feature `programs` asks for them. There is no pre-built object in the
+//! project, so that the code that runs in the kernel is the code that can be read.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Headers beside the programs.
-const HEADERS: [&str; 9] = [
-    "tautline.h",
-    // Included by the demux for traffic control.
-    "demux.bpf.c",
-    "fragment.bpf.h",
-    "hook.bpf.h",
-    "ip.bpf.h",
-    "load.bpf.h",
-    "node.bpf.h",
-    "tap.bpf.h",
-    "udp.bpf.h",
-];
-
-/// Compiles programs of `bpf/` into the output directory of the crate.
-pub(crate) fn compile_all(programs: &[&str]) {
-    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let sources = root.join("../../bpf");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
-    for header in HEADERS {
-        let header = sources.join(header);
-        println!("cargo:rerun-if-changed={}", header.display());
+    println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var_os("CARGO_FEATURE_PROGRAMS").is_none() {
+        return;
     }
-    for program in programs {
-        let source = format!("{program}.bpf.c");
-        println!("cargo:rerun-if-changed={}", sources.join(&source).display());
-        compile(&sources, &source, &out.join(format!("{program}.bpf.o")));
+    let sources = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    for entry in std::fs::read_dir(&sources).expect("the package has its sources") {
+        let path = entry.expect("the package has its sources").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".h") || name.ends_with(".c") {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+        if let Some(program) = name.strip_suffix(".bpf.c") {
+            compile(&sources, &name, &out.join(format!("{program}.bpf.o")));
+        }
     }
 }
 
