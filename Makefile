@@ -22,12 +22,14 @@ BENCH_COUNT := 100000
 BENCH_JSON := $(TARGET)/bench-rtt.json
 BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
 EXPERIMENTS := all
+STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
+OLDEST_RUST := $(shell sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml)
 KERNEL_TEST_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels test-packages test-oldest-rust xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -55,6 +57,17 @@ install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, 
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p tautline-c
 	@$(MAKE) --no-print-directory -C bindings/c install BUILT=$(abspath $(TARGET))/release
+
+packages: ## Debian packages of the command and the C library, in target/packages (DEB_MAINTAINER, SOURCE_DATE_EPOCH)
+	@scripts/setup.sh --for packages
+	cargo build --release --locked -p taut -p tautline-preload -p tautline-c
+	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages
+
+static: ## the command as one file for any Linux of this architecture (musl), target/static/taut
+	@scripts/setup.sh --for build
+	@! command -v rustup >/dev/null || rustup --quiet target add $(STATIC_TARGET)
+	CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked -p taut --target $(STATIC_TARGET)
+	install -D $(TARGET)/$(STATIC_TARGET)/release/taut $(TARGET)/static/taut
 
 python: ## the wheel for Python, in target/wheels
 	@scripts/setup.sh --for build
@@ -118,6 +131,14 @@ test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in Q
 
 xsk-zero-copy: ## link xsk with drivers that have zero-copy: a part of test-kernels
 	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only amd64@trixie-backports --part cards"
+
+test-packages: packages ## long, root: crates built from their packages; the Debian ones used in a fresh Debian root
+	@scripts/test-packages.sh
+
+test-oldest-rust: ## long: everything compiles with the oldest Rust that is supported, by rustup
+	@scripts/setup.sh --for build
+	rustup --quiet toolchain install --profile minimal $(OLDEST_RUST)
+	cargo +$(OLDEST_RUST) check --locked --workspace --all-targets --target-dir $(TARGET)/oldest-rust
 
 test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debian root
 	@scripts/fresh-root.sh

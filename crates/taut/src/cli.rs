@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, neigh,
-    node, partition, ping, record, recv, replay, send, serve, smooth, status, task, top, types,
-    vbus,
+    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, man,
+    neigh, node, partition, ping, record, recv, replay, send, serve, smooth, status, task, top,
+    types, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -87,6 +87,8 @@ pub enum Command {
     Guest(guest::Arguments),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
+    /// Write the manual pages of all commands.
+    Man(man::Arguments),
 }
 
 /// How a command ended that did not succeed.
@@ -211,6 +213,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Flight(arguments) => flight::run(arguments),
         Command::Guest(arguments) => guest::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
+        Command::Man(arguments) => man::run(arguments),
     }
 }
 

@@ -446,7 +446,7 @@ fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
 #[test]
 fn every_table_has_json() {
     /// Commands that print no result: they serve, write files, send or become another program.
-    const WITHOUT: [&str; 17] = [
+    const WITHOUT: [&str; 18] = [
         "run",
         "on",
         "off",
@@ -464,6 +464,7 @@ fn every_table_has_json() {
         "monitor",
         "init",
         "completions",
+        "man",
     ];
     fn check(command: &clap::Command) {
         if command.has_subcommands() {
@@ -476,6 +477,38 @@ fn every_table_has_json() {
         assert!(has_json || WITHOUT.contains(&name), "{name}");
     }
     check(&taut::cli::grammar());
+}
+
+/// Names of the manual pages of a command and those below it.
+fn pages(command: &clap::Command, before: &str, names: &mut std::collections::BTreeSet<String>) {
+    let name = format!("{before}{}", command.get_name());
+    names.insert(format!("{name}.1"));
+    for command in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+        pages(command, &format!("{name}-"), names);
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let scratch = Scratch::new("man");
+    let directory = scratch.0.join("man1");
+    let written = run(&["man", directory.to_str().unwrap()]);
+    assert!(written.status.success(), "{written:?}");
+    let mut expected = std::collections::BTreeSet::new();
+    pages(&taut::cli::grammar(), "", &mut expected);
+    assert!(expected.contains("taut-node-run.1"), "{expected:?}");
+    let found = std::fs::read_dir(&directory).unwrap();
+    let found = found.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(found.collect::<std::collections::BTreeSet<_>>(), expected);
+    let page = std::fs::read_to_string(directory.join("taut-node-run.1")).unwrap();
+    assert!(
+        page.contains(".SH OPTIONS") && page.contains("config"),
+        "{page}"
+    );
+    // A file is in the place of the directory.
+    let page = directory.join("taut.1");
+    let refused = run(&["man", page.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
 }
 
 #[test]

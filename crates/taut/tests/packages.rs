@@ -1,7 +1,9 @@
-//! Packages of cargo: they are whole, and need no compiler for C where nobody asks for it.
+//! Packages: those of cargo are whole and need no compiler for C where nobody asks for it, and the Debian package has
+//! everything that belongs to the command. `make test-packages` builds, installs and uses them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -149,4 +151,185 @@ fn only_the_feature_bpf_asks_for_a_compiler() {
     for name in ["tautline-lab", "tautline-partition"] {
         assert!(!asks_for_programs(&["--package", name]), "{name}");
     }
+}
+
+/// Files of a package, with the mode and owner that `dpkg-deb` shows.
+fn contents(package: &Path) -> BTreeMap<String, String> {
+    let text = said(Command::new("dpkg-deb").arg("--contents").arg(package));
+    let entry = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (mode, owner) = (words.next()?, words.next()?);
+        let path = words.nth(3)?.strip_prefix('.')?;
+        Some((path.to_owned(), format!("{mode} {owner}")))
+    };
+    text.lines()
+        .map(|line| entry(line).unwrap_or_else(|| panic!("{line}")))
+        .collect()
+}
+
+/// Names of the manual pages of a command and those below it.
+fn pages(command: &clap::Command, before: &str, names: &mut BTreeSet<String>) {
+    let name = format!("{before}{}", command.get_name());
+    names.insert(format!("/usr/share/man/man1/{name}.1.gz"));
+    for command in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+        pages(command, &format!("{name}-"), names);
+    }
+}
+
+/// Makes the package of this build's command, quickly.
+fn packed(out: &Path) -> Vec<u8> {
+    let taut = Path::new(env!("CARGO_BIN_EXE_taut"));
+    let mut command = Command::new(root().join("scripts/packages.sh"));
+    command
+        .arg(taut.parent().unwrap())
+        .arg(out)
+        .arg("taut")
+        .env("DPKG_DEB_COMPRESSOR_TYPE", "none");
+    let line = said(&mut command);
+    let file = Path::new(line.trim());
+    assert_eq!(file.parent(), Some(out));
+    fs::rename(file, out.join("taut.deb")).unwrap();
+    fs::read(out.join("taut.deb")).unwrap()
+}
+
+#[test]
+fn the_debian_package_has_all_that_belongs_to_the_command() {
+    if skipped_without_tools(&[
+        ("dpkg-deb", "dpkg"),
+        ("dpkg-shlibdeps", "dpkg-dev"),
+        ("strip", "binutils"),
+    ]) {
+        return;
+    }
+    let scratch = Scratch::new("deb");
+    let first = packed(&scratch.0);
+    assert!(
+        first == packed(&scratch.0),
+        "the same files make another package"
+    );
+    let package = scratch.0.join("taut.deb");
+
+    let found = contents(&package);
+    let mut expected = BTreeSet::new();
+    pages(&taut::cli::grammar(), "", &mut expected);
+    assert!(expected.len() > 40, "{expected:?}");
+    expected.extend(
+        [
+            "/usr/bin/taut",
+            "/usr/lib/tautline/libtautline_preload.so",
+            "/usr/lib/systemd/system/taut-node@.service",
+            "/usr/lib/systemd/system/taut-node@.socket",
+            "/usr/share/bash-completion/completions/taut",
+            "/usr/share/zsh/vendor-completions/_taut",
+            "/usr/share/fish/vendor_completions.d/taut.fish",
+            "/usr/share/doc/taut/copyright",
+            "/usr/share/doc/taut/changelog.gz",
+            "/usr/share/doc/taut/notices.gz",
+            "/usr/share/doc/taut/docs/configuration.md",
+            "/usr/share/doc/taut/examples/taut-node@.service.d/tune.conf",
+            "/etc/tautline/",
+        ]
+        .map(str::to_owned),
+    );
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|path| !found.contains_key(*path))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    for (path, mode) in &found {
+        let writable = mode.as_bytes()[5] == b'w' || mode.as_bytes()[8] == b'w';
+        assert!(mode.ends_with(" root/root") && !writable, "{path}: {mode}");
+    }
+    // Pages of commands that are no more would stay unnoticed.
+    let pages = found
+        .keys()
+        .filter(|path| path.starts_with("/usr/share/man/man1/taut"));
+    let odd: Vec<_> = pages.filter(|path| !expected.contains(*path)).collect();
+    assert!(odd.is_empty(), "{odd:?}");
+
+    let field = |name: &str| {
+        said(
+            Command::new("dpkg-deb")
+                .arg("--field")
+                .arg(&package)
+                .arg(name),
+        )
+    };
+    assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
+    let depends = field("Depends");
+    assert!(depends.contains("libc6 (>="), "{depends}");
+    for one in depends.split([',', '|']) {
+        let one = one.split_whitespace().next().unwrap();
+        assert!(["libc6", "libgcc-s1"].contains(&one), "{depends}");
+    }
+    unpacked_it_works(&package, &scratch.0.join("root"));
+}
+
+fn unpacked_it_works(package: &Path, image: &Path) {
+    said(
+        Command::new("dpkg-deb")
+            .arg("--raw-extract")
+            .arg(package)
+            .arg(image),
+    );
+    let taut = image.join("usr/bin/taut");
+    let version = said(Command::new(&taut).arg("--version"));
+    assert_eq!(version.trim(), concat!("taut ", env!("CARGO_PKG_VERSION")));
+    for (shell, file) in [
+        ("bash", "bash-completion/completions/taut"),
+        ("zsh", "zsh/vendor-completions/_taut"),
+        ("fish", "fish/vendor_completions.d/taut.fish"),
+    ] {
+        let script = said(Command::new(&taut).args(["completions", shell]));
+        let packed = fs::read_to_string(image.join("usr/share").join(file)).unwrap();
+        assert_eq!(packed, script, "{shell}");
+        for command in taut::cli::grammar().get_subcommands() {
+            assert!(
+                command.is_hide_set() || packed.contains(command.get_name()),
+                "{shell}: {}",
+                command.get_name()
+            );
+        }
+    }
+    // The unit starts what is there.
+    let unit = image.join("usr/lib/systemd/system/taut-node@.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("\nExecStart=/usr/bin/taut node run "));
+    for script in ["postinst", "prerm", "postrm"] {
+        let script = image.join("DEBIAN").join(script);
+        assert_eq!(
+            script.metadata().unwrap().permissions().mode() & 0o777,
+            0o755
+        );
+        said(Command::new("sh").arg("-n").arg(&script));
+    }
+    for file in ["notices.gz", "changelog.gz"] {
+        let file = image.join("usr/share/doc/taut").join(file);
+        let text = said(Command::new("gzip").arg("-dc").arg(&file));
+        assert!(text.len() > 1000, "{}", file.display());
+        let private = root().canonicalize().unwrap();
+        assert!(!text.contains(&*private.to_string_lossy()), "{text}");
+    }
+}
+
+#[test]
+fn the_forge_runs_targets_that_there_are() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let workflow = root().join(".github/workflows/check.yml");
+    let workflow = fs::read_to_string(workflow).unwrap();
+    let mut targets = 0;
+    for line in workflow.lines().filter(|line| line.contains("run: ")) {
+        for (_, rest) in line
+            .match_indices(" make ")
+            .map(|(at, _)| line.split_at(at + 6))
+        {
+            let target = rest.split_whitespace().next().unwrap();
+            let rule = format!("\n{target}:");
+            assert!(makefile.contains(&rule), "{line}");
+            targets += 1;
+        }
+    }
+    assert!(targets >= 2, "{workflow}");
+    assert!(workflow.contains(" .ci/run"));
+    assert!(root().join(".ci/run").exists());
 }

@@ -12,6 +12,7 @@ pub mod flight;
 pub mod guest;
 pub mod init;
 pub mod live;
+pub mod man;
 pub mod neigh;
 pub mod node;
 pub mod output;

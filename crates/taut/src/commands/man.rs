@@ -1,0 +1,35 @@
+//! `taut man DIRECTORY`.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::{self, CommandError};
+
+/// Arguments of `taut man`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Directory of the pages, which is made if it is missing.
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// Writes a page for each command: `taut.1`, `taut-node.1`, `taut-node-run.1` and so on.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    write(&arguments.directory).map_err(|error| {
+        CommandError::failed(
+            format!(
+                "cannot write pages to {}: {error}",
+                arguments.directory.display()
+            ),
+            "name a directory that this user may write to",
+        )
+    })
+}
+
+fn write(directory: &PathBuf) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(cli::grammar(), directory)
+}

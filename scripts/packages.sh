@@ -1,0 +1,258 @@
+#!/usr/bin/env bash
+# Makes Debian packages of what cargo has built, with dpkg's own tools.
+#
+#   scripts/packages.sh [--architecture NAME] BUILT DIRECTORY [PACKAGE...]
+#
+# BUILT is where cargo put the command and the libraries, such as target/release. The packages, all if none is named:
+#
+#   taut              the command, its manual pages, completions, systemd units, and the library of `taut exec`
+#   libtautline0      the shared library of the C interface
+#   libtautline-dev   headers, static library, files for pkg-config and CMake
+#
+# The same files make the same packages, byte for byte: all times are SOURCE_DATE_EPOCH, or the last commit's. Needs
+# dpkg-dev and binutils. DEB_MAINTAINER names who answers for the packages, DEB_VERSION another version than that of
+# the workspace.
+set -euo pipefail
+export LC_ALL=C
+umask 022
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly maintainer=${DEB_MAINTAINER:-Tautline <tautline@localhost>}
+work=
+built=
+out=
+architecture=
+multiarch=
+version=
+
+main() {
+    local package packages=(taut libtautline0 libtautline-dev)
+    if [[ ${1:-} == --architecture ]]; then
+        (($# >= 2)) || usage
+        architecture=$2
+        shift 2
+    fi
+    (($# >= 2)) || usage
+    built=$1 out=$2
+    shift 2
+    (($# == 0)) || packages=("$@")
+    architecture=${architecture:-$(dpkg --print-architecture)}
+    multiarch=$(dpkg-architecture -a"$architecture" -qDEB_HOST_MULTIARCH 2>/dev/null)
+    version=${DEB_VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)}
+    export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    mkdir -p "$out"
+    for package in "${packages[@]}"; do
+        declare -F "image_$package" >/dev/null || usage
+        mkdir -p "$work/$package/DEBIAN"
+        "image_$package" "$work/$package"
+        pack "$package"
+    done
+}
+
+usage() {
+    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1 >&2
+    exit 2
+}
+
+# Contents of the packages. $1 is the image's root.
+
+image_taut() {
+    local root=$1 taut shell
+    taut=$(found taut)
+    install -D "$taut" "$root/usr/bin/taut"
+    install -D -m 644 "$(found libtautline_preload.so)" "$root/usr/lib/tautline/libtautline_preload.so"
+    strip_of --strip-all "$root/usr/bin/taut"
+    strip_of --strip-unneeded "$root/usr/lib/tautline/libtautline_preload.so"
+    # Of another architecture, the command cannot be asked here.
+    if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
+        taut=${TAUT_HERE:?names the command for this machine, which writes manual pages and completions}
+    fi
+    "$taut" man "$root/usr/share/man/man1"
+    for shell in bash-completion/completions/taut zsh/vendor-completions/_taut fish/vendor_completions.d/taut.fish; do
+        mkdir -p "$root/usr/share/${shell%/*}"
+        "$taut" completions "$(sed 's/[-/].*//' <<<"$shell")" >"$root/usr/share/$shell"
+    done
+    install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-node@.service contrib/systemd/taut-node@.socket
+    # Configurations of control processes, /etc/tautline/INTERFACE.toml.
+    mkdir -p "$root/etc/tautline"
+    install -D -m 644 -t "$root/usr/share/doc/taut" README.md SECURITY.md
+    install -D -m 644 -t "$root/usr/share/doc/taut/docs" docs/*.md
+    install -D -m 644 -t "$root/usr/share/doc/taut/examples" contrib/wireshark/tautline.lua examples/*.toml
+    install -D -m 644 -t "$root/usr/share/doc/taut/examples/taut-node@.service.d" contrib/systemd/taut-node@.service.d/*
+    scripts/notices.sh taut tautline-preload >"$root/usr/share/doc/taut/notices"
+    maintainer_scripts "$root/DEBIAN"
+    control taut "$root" <<'END'
+Section: net
+Priority: optional
+Recommends: ethtool, iproute2
+Suggests: iperf3, qemu-system-arm, wireshark
+Description: real-time networking on stock Linux
+ Carries messages with deadlines past other traffic, on the same cable, with
+ the Linux kernel and the network cards that there are. This is the command:
+ it sets a machine up, measures it, and shows what happens on it.
+END
+}
+
+image_libtautline0() {
+    local root=$1
+    install_c
+    mkdir -p "$root/usr/lib/$multiarch"
+    cp -a "$work"/c/usr/lib/"$multiarch"/libtautline.so.* "$root/usr/lib/$multiarch/"
+    mkdir -p "$root/usr/share/doc/libtautline0"
+    scripts/notices.sh tautline-c >"$root/usr/share/doc/libtautline0/notices"
+    echo "libtautline 0 libtautline0 (>= $version)" >"$root/DEBIAN/shlibs"
+    echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
+    control libtautline0 "$root" <<'END'
+Section: libs
+Priority: optional
+Multi-Arch: same
+Description: real-time networking on stock Linux - library
+ Carries messages with deadlines past other traffic, on the same cable. This
+ is the library that programs in C and C++ are linked with.
+END
+}
+
+image_libtautline-dev() {
+    local root=$1
+    install_c
+    cp -a "$work/c/." "$root"
+    rm "$root/usr/lib/$multiarch"/libtautline.so.*
+    install -D -m 644 -t "$root/usr/share/doc/libtautline-dev/examples" bindings/c/examples/*.[ch]
+    scripts/notices.sh tautline-c >"$root/usr/share/doc/libtautline-dev/notices"
+    control libtautline-dev "$root" <<END
+Section: libdevel
+Priority: optional
+Multi-Arch: same
+Depends: libtautline0 (= $version), libc6-dev
+Description: real-time networking on stock Linux - headers
+ Carries messages with deadlines past other traffic, on the same cable. These
+ are the headers for C and C++, the static library, and the files by which
+ pkg-config and CMake find them.
+END
+}
+
+# The parts of the above.
+
+# cargo leaves libraries of tests in deps/ only.
+found() {
+    local place
+    for place in "$built/$1" "$built/deps/$1"; do
+        if [[ -e $place ]]; then
+            echo "$place"
+            return
+        fi
+    done
+    echo "packages: there is no $1 in $built: make packages builds it" >&2
+    return 1
+}
+
+strip_of() {
+    "${STRIP:-strip}" "$1" --remove-section=.comment "$2"
+}
+
+install_c() {
+    [[ ! -d $work/c ]] || return 0
+    local library
+    library=$(found libtautline_c.so)
+    make -s -C bindings/c install BUILT="$(cd "$(dirname "$library")" && pwd)" DESTDIR="$work/c" PREFIX=/usr \
+        LIBDIR="/usr/lib/$multiarch"
+}
+
+maintainer_scripts() {
+    cat >"$1/postinst" <<'END'
+#!/bin/sh
+set -e
+# New units are seen; none is started, because each belongs to an interface that the administrator names.
+if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload || true
+fi
+END
+    cat >"$1/prerm" <<'END'
+#!/bin/sh
+set -e
+# An upgrade leaves control processes running: their clients work on, and a restart hands them over.
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+    systemctl stop 'taut-node@*.socket' 'taut-node@*.service' || true
+fi
+END
+    cat >"$1/postrm" <<'END'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload || true
+fi
+END
+    chmod 755 "$1"/post* "$1"/pre*
+}
+
+# Writes the control file, with the dependencies that the files show. Standard input: the fields after the first four.
+control() {
+    local package=$1 root=$2 fields needed
+    fields=$(cat)
+    needed=$(libraries_needed "$root")
+    {
+        echo "Package: $package"
+        echo "Version: $version"
+        echo "Architecture: $architecture"
+        echo "Maintainer: $maintainer"
+        echo "Source: tautline"
+        [[ -z $needed ]] || echo "Depends: $needed"
+        echo "$fields"
+    } >"$root/DEBIAN/control"
+}
+
+# The packages of shared libraries, in the versions that have the symbols which the files use.
+libraries_needed() {
+    local files
+    mapfile -t files < <(find "$1/usr" -type f \( -path '*/bin/*' -o -name '*.so' -o -name '*.so.*' \))
+    ((${#files[@]})) || return 0
+    mkdir -p "$work/shlibs/debian"
+    printf 'Source: tautline\n\nPackage: any\nArchitecture: any\n' >"$work/shlibs/debian/control"
+    (cd "$work/shlibs" && DEB_HOST_ARCH=$architecture dpkg-shlibdeps -O -xlibtautline0 "${files[@]}" 2>/dev/null) |
+        sed -n 's/^shlibs:Depends=//p'
+}
+
+pack() {
+    local package=$1 root=$work/$1 doc=$work/$1/usr/share/doc/$1
+    copyright >"$doc/copyright"
+    gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
+    gzip -9n "$doc/notices"
+    [[ ! -d $root/usr/share/man ]] || find "$root/usr/share/man" -type f -exec gzip -9n {} +
+    (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum) >"$work/md5sums"
+    mv "$work/md5sums" "$root/DEBIAN/md5sums"
+    chmod 644 "$root/DEBIAN/md5sums" "$root/DEBIAN/control"
+    echo "Installed-Size: $(du -k --apparent-size --exclude=DEBIAN -s "$root" | cut -f 1)" >>"$root/DEBIAN/control"
+    find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+    dpkg-deb --root-owner-group --build "$root" "$out/${package}_${version}_$architecture.deb" >/dev/null
+    echo "$out/${package}_${version}_$architecture.deb"
+}
+
+copyright() {
+    cat <<'END'
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: Tautline
+Comment: The binaries contain crates of others; their licences are in notices.gz beside this file.
+
+Files: *
+Copyright: the authors of Tautline
+License: Apache-2.0 or MIT
+
+Files: bpf/*
+Copyright: the authors of Tautline
+License: MIT or GPL-2.0-only
+
+License: Apache-2.0
+ On Debian systems the text is in /usr/share/common-licenses/Apache-2.0.
+
+License: GPL-2.0-only
+ On Debian systems the text is in /usr/share/common-licenses/GPL-2.
+
+License: MIT
+END
+    sed -e 's/^$/./' -e 's/^/ /' LICENSE-MIT
+}
+
+main "$@"
