@@ -236,12 +236,12 @@ int tautline_socket_node(tautline_node node);
 struct tautline_queuing_options {
     uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64 */
     uint32_t message_bytes_max; /* largest message, up to 65,536; 1,484, which is one frame */
-    uint64_t spin_ns;           /* how long a wait spins before it sleeps; 50,000 */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
 };
 
 struct tautline_sampling_options {
     uint64_t refresh_period_ns; /* an older value is not valid; 1,000,000,000 */
-    uint64_t spin_ns;           /* how long a wait spins before it sleeps; 50,000 */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
 };
 
 struct tautline_port_info {

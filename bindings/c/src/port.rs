@@ -8,7 +8,7 @@ use std::time::Duration;
 use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
 use tautline::{
     Destination, Instant, LentBuffer, Node, PortError, PortNumber, Priority, QueuingOptions,
-    QueuingPort, SamplingOptions, SamplingPort, UdpPort,
+    QueuingPort, SamplingOptions, SamplingPort, Spin, UdpPort,
 };
 
 use crate::border::{Fault, coded};
@@ -279,7 +279,7 @@ fn queuing_options(given: Option<tautline_queuing_options>) -> QueuingOptions {
         let message_bytes_max = given.message_bytes_max as usize;
         set(&mut options.depth, given.depth);
         set(&mut options.message_bytes_max, message_bytes_max);
-        set(&mut options.spin, Duration::from_nanos(given.spin_ns));
+        set_spin(&mut options.spin, given.spin_ns);
     }
     options
 }
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn tautline_sampling_port_open(
         if let Some(given) = given {
             let refresh_period = Duration::from_nanos(given.refresh_period_ns);
             set(&mut options.refresh_period, refresh_period);
-            set(&mut options.spin, Duration::from_nanos(given.spin_ns));
+            set_spin(&mut options.spin, given.spin_ns);
         }
         let port = node.sampling_port(port_number(number)?, &options)?;
         opened(Kind::Sampling(port), node, out)
@@ -320,6 +320,12 @@ fn opened(kind: Kind, node: Node, out: Out<tautline_port>) -> Result<c_int, Faul
 fn set<T: Default + PartialEq>(option: &mut T, given: T) {
     if given != T::default() {
         *option = given;
+    }
+}
+
+fn set_spin(spin: &mut Spin, given_ns: u64) {
+    if given_ns != 0 {
+        *spin = Duration::from_nanos(given_ns).into();
     }
 }
 

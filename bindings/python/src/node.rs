@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tautline::{NodeConfig, OpenError, Policing, QueuingOptions, SamplingOptions};
+use tautline::{NodeConfig, OpenError, Policing, QueuingOptions, SamplingOptions, Spin};
 
 use crate::cell::OfProcess;
 use crate::errors::{Raise, argument, exception};
@@ -226,7 +226,10 @@ impl Node {
                 );
                 set(&mut options.sources, sources);
                 set(&mut options.value_bytes_max, value_bytes_max);
-                set(&mut options.spin, seconds(py, "a spin", spin)?);
+                set(
+                    &mut options.spin,
+                    seconds(py, "a spin", spin)?.map(Spin::For),
+                );
                 py.detach(|| node.sampling_port(number, &options))
             }
         };
@@ -367,7 +370,10 @@ fn queuing_options(
     };
     set(&mut options.depth, depth);
     set(&mut options.message_bytes_max, message_bytes_max);
-    set(&mut options.spin, seconds(py, "a spin", spin)?);
+    set(
+        &mut options.spin,
+        seconds(py, "a spin", spin)?.map(Spin::For),
+    );
     Ok(options)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tautline::{Instant, Outgoing, PortError, Priority, SendError, now};
+use tautline::{AdaptiveSpin, Instant, Outgoing, PortError, Priority, SendError, Spin, now};
 
 use crate::buffer::Bytes;
 use crate::cell::{Cell, InUse};
@@ -22,24 +22,29 @@ const ATTACHED_BYTES_MAX: usize = 1_500;
 pub(crate) struct Held<P> {
     pub(crate) port: P,
     pub(crate) buffer: Box<[u8]>,
+    adaptive: AdaptiveSpin,
     /// Closed with the port, not with the object of Python that has been it.
     node: tautline::Node,
 }
 
 impl<P: Kind> Spins for Held<P> {
-    fn spin(&self) -> std::time::Duration {
+    fn spin(&self) -> Spin {
         self.port.spin()
     }
 
-    fn set_spin(&mut self, spin: std::time::Duration) {
+    fn set_spin(&mut self, spin: Spin) {
         self.port.set_spin(spin);
+    }
+
+    fn adaptive(&mut self) -> &mut AdaptiveSpin {
+        &mut self.adaptive
     }
 }
 
 /// Calls that all kinds of port have.
 pub(crate) trait Kind: Send {
-    fn spin(&self) -> std::time::Duration;
-    fn set_spin(&mut self, spin: std::time::Duration);
+    fn spin(&self) -> Spin;
+    fn set_spin(&mut self, spin: Spin);
     fn descriptor(&mut self) -> Option<BorrowedFd<'_>>;
     fn send(
         &mut self,
@@ -56,11 +61,11 @@ pub(crate) trait Kind: Send {
 macro_rules! kind {
     ($port:ty, $send:ident, $list:ident) => {
         impl crate::port::Kind for $port {
-            fn spin(&self) -> std::time::Duration {
+            fn spin(&self) -> tautline::Spin {
                 <$port>::spin(self)
             }
 
-            fn set_spin(&mut self, spin: std::time::Duration) {
+            fn set_spin(&mut self, spin: tautline::Spin) {
                 <$port>::set_spin(self, spin);
             }
 
@@ -109,6 +114,7 @@ impl<P: Kind + 'static> Shell<P> {
         let held = Held {
             port,
             buffer: vec![0; bytes_max].into(),
+            adaptive: AdaptiveSpin::default(),
             node: node.clone(),
         };
         Self {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tautline::{Instant, ReceiveError, now};
+use tautline::{AdaptiveSpin, Instant, ReceiveError, Spin, now};
 
 use crate::errors::{Raise, argument};
 
@@ -63,8 +63,10 @@ pub(crate) fn seconds(instant: Instant) -> f64 {
 
 /// A port that spins before it sleeps.
 pub(crate) trait Spins: Send {
-    fn spin(&self) -> Duration;
-    fn set_spin(&mut self, spin: Duration);
+    fn spin(&self) -> Spin;
+    fn set_spin(&mut self, spin: Spin);
+    /// Decides for waits of several steps, where the port leaves it open.
+    fn adaptive(&mut self) -> &mut AdaptiveSpin;
 }
 
 /// Calls `receive` with a moment that is near, again and again, until it finds something or the deadline has come. The
@@ -76,7 +78,37 @@ pub(crate) fn wait<P: Spins, T: Send>(
     deadline: Instant,
     mut receive: impl FnMut(&mut P, Instant) -> Result<Option<T>, ReceiveError> + Send,
 ) -> PyResult<Option<T>> {
-    let (spin, started) = (port.spin(), now());
+    let found = receive(port, Instant::ZERO).map_err(|error| error.raise(py))?;
+    if found.is_some() || deadline == Instant::ZERO {
+        return Ok(found);
+    }
+    let setting = port.spin();
+    let spin = match setting {
+        Spin::For(time) => time,
+        Spin::Adaptive => port.adaptive().begin(),
+    };
+    port.set_spin(Spin::For(spin));
+    let started = now();
+    let found = wait_spinning(py, port, (started, spin), deadline, &mut receive);
+    port.set_spin(setting);
+    if setting == Spin::Adaptive && !spin.is_zero() {
+        let has_spun = now().saturating_duration_since(started) >= spin;
+        match &found {
+            _ if has_spun => port.adaptive().end(false),
+            Ok(Some(_)) => port.adaptive().end(true),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn wait_spinning<P: Spins, T: Send>(
+    py: Python<'_>,
+    port: &mut P,
+    (started, spin): (Instant, Duration),
+    deadline: Instant,
+    mut receive: impl FnMut(&mut P, Instant) -> Result<Option<T>, ReceiveError> + Send,
+) -> PyResult<Option<T>> {
     // A port that would sleep earlier than that only looks.
     let attached = if spin < ATTACHED {
         Duration::ZERO
@@ -90,10 +122,10 @@ pub(crate) fn wait<P: Spins, T: Send>(
         if at >= deadline {
             break;
         }
-        port.set_spin(spin.saturating_sub(at.saturating_duration_since(started)));
+        let left = spin.saturating_sub(at.saturating_duration_since(started));
+        port.set_spin(Spin::For(left));
         found = step(py, port, at, deadline, &mut receive);
     }
-    port.set_spin(spin);
     found
 }
 
@@ -104,7 +136,7 @@ fn step<P: Spins, T: Send>(
     deadline: Instant,
     mut receive: impl FnMut(&mut P, Instant) -> Result<Option<T>, ReceiveError> + Send,
 ) -> PyResult<Option<T>> {
-    let step = if port.spin().is_zero() {
+    let step = if port.spin() == Spin::For(Duration::ZERO) {
         STEP
     } else {
         SPIN_STEP

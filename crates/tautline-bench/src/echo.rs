@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tautline::link::XdpMode;
-use tautline::{LinkKind, QueuingOptions, SamplingOptions, SamplingPort};
+use tautline::{LinkKind, QueuingOptions, SamplingOptions, SamplingPort, Spin};
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use crate::path::nodes::NodePair;
@@ -45,12 +45,14 @@ pub enum Path {
     Xsk,
     /// Tautline port of plain UDP on an xdp link.
     UdpPort,
-    /// Tautline sampling port on an xdp link; who waits for a value sleeps.
+    /// Tautline sampling port on an xdp link, with its default: who waits spins where that pays, and sleeps.
     SamplingBlock,
-    /// Tautline queuing port on an xdp link; who waits for a message sleeps.
+    /// Tautline queuing port on an xdp link, with its default: who waits spins where that pays, and sleeps.
     QueuingBlock,
-    /// Tautline port of plain UDP on an xdp link; who waits for a datagram sleeps.
+    /// Tautline port of plain UDP on an xdp link, with its default: who waits spins where that pays, and sleeps.
     UdpPortBlock,
+    /// Tautline queuing port on an xdp link; who waits for a message sleeps at once.
+    QueuingSleep,
     /// Kernel UDP, non-blocking sockets that both sides spin on.
     UdpPoll,
     /// Kernel UDP, blocking sockets.
@@ -65,7 +67,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 15] = [
+    pub const ALL: [Path; 16] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -76,6 +78,7 @@ impl Path {
         Path::SamplingBlock,
         Path::QueuingBlock,
         Path::UdpPortBlock,
+        Path::QueuingSleep,
         Path::UdpPoll,
         Path::UdpBlock,
         Path::TcpPoll,
@@ -96,6 +99,7 @@ impl Path {
             Path::SamplingBlock => "sampling-block",
             Path::QueuingBlock => "queuing-block",
             Path::UdpPortBlock => "udp-port-block",
+            Path::QueuingSleep => "queuing-sleep",
             Path::UdpPoll => "udp-poll",
             Path::UdpBlock => "udp-block",
             Path::TcpPoll => "tcp-poll",
@@ -112,6 +116,7 @@ impl Path {
             Path::Packet => 3,
             Path::QueuingBlock => 4,
             Path::SamplingBlock => 5,
+            Path::QueuingSleep => 6,
             Path::UdpPoll => 7100,
             Path::UdpBlock => 7101,
             Path::UdpPort => 7102,
@@ -128,6 +133,7 @@ impl Path {
             Path::SamplingBlock
             | Path::QueuingBlock
             | Path::UdpPortBlock
+            | Path::QueuingSleep
             | Path::UdpBlock
             | Path::TcpBlock => Waiting::Block,
             _ => Waiting::Spin,
@@ -228,7 +234,8 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::UdpPort
         | Path::SamplingBlock
         | Path::QueuingBlock
-        | Path::UdpPortBlock => sides::DEMUX_CABLE,
+        | Path::UdpPortBlock
+        | Path::QueuingSleep => sides::DEMUX_CABLE,
         Path::UdpPoll | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => sides::KERNEL_CABLE,
         Path::SamplingTc | Path::QueuingTc | Path::Packet | Path::Floor | Path::Xsk => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
@@ -287,30 +294,30 @@ impl<'a> Opening<'a> {
             Path::TcpPoll | Path::TcpBlock => self.tcp(number, waiting),
             Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
                 let options = SamplingOptions {
-                    spin: self.spin(waiting),
+                    spin: self.spin(path),
                     ..SamplingOptions::default()
                 };
                 let nodes = self.nodes(cable, mode)?;
                 let ends = nodes.sampling(number, &options)?;
-                Ok(Ends::new(ends, describe("sampling port", waiting, nodes)))
+                Ok(Ends::new(ends, describe("sampling port", path, nodes)))
             }
-            Path::Queuing | Path::QueuingTc | Path::QueuingBlock => {
-                let options = self.queuing_options(waiting);
-                queuing(self.nodes(cable, mode)?, number, waiting, &options)
+            Path::Queuing | Path::QueuingTc | Path::QueuingBlock | Path::QueuingSleep => {
+                let options = self.queuing_options(path);
+                queuing(self.nodes(cable, mode)?, number, path, &options)
             }
             Path::UdpPort | Path::UdpPortBlock => {
-                let options = self.queuing_options(waiting);
+                let options = self.queuing_options(path);
                 let nodes = self.nodes(cable, mode)?;
                 let ends = nodes.plain_udp(number, &options)?;
-                Ok(Ends::new(ends, describe("port of plain UDP", waiting, nodes)))
+                Ok(Ends::new(ends, describe("port of plain UDP", path, nodes)))
             }
             Path::Packet => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Packet, None)?;
-                queuing(&nodes, number, waiting, &self.queuing_options(waiting))
+                queuing(&nodes, number, path, &self.queuing_options(path))
             }
             Path::Xsk => {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Xsk, None)?;
-                queuing(&nodes, number, waiting, &self.queuing_options(waiting))
+                queuing(&nodes, number, path, &self.queuing_options(path))
             }
             Path::Floor => Ok(Ends::new(
                 floor::pair(self.hosts, cable)?,
@@ -349,20 +356,20 @@ impl<'a> Opening<'a> {
         })
     }
 
-    fn queuing_options(&self, waiting: Waiting) -> QueuingOptions {
+    fn queuing_options(&self, path: Path) -> QueuingOptions {
         QueuingOptions {
             message_bytes_max: self.options.payload_bytes_max.max(1484),
-            spin: self.spin(waiting),
+            spin: self.spin(path),
             ..QueuingOptions::default()
         }
     }
 
-    /// A port that spins does so all the time, and one that sleeps does so at once, like the kernel's sockets that they
-    /// are compared with.
-    fn spin(&self, waiting: Waiting) -> Duration {
-        match waiting {
-            Waiting::Spin => self.options.time_limit.max(BLOCKED_LOOK),
-            Waiting::Block => Duration::ZERO,
+    /// A port that spins does so all the time, like the kernel's polled sockets.
+    fn spin(&self, path: Path) -> Spin {
+        match path.waiting() {
+            Waiting::Spin => self.options.time_limit.max(BLOCKED_LOOK).into(),
+            Waiting::Block if path == Path::QueuingSleep => Duration::ZERO.into(),
+            Waiting::Block => Spin::Adaptive,
         }
     }
 }
@@ -370,17 +377,18 @@ impl<'a> Opening<'a> {
 fn queuing(
     nodes: &NodePair<'_>,
     number: u16,
-    waiting: Waiting,
+    path: Path,
     options: &QueuingOptions,
 ) -> Result<Ends, PathError> {
     let ends = nodes.queuing(number, options)?;
-    Ok(Ends::new(ends, describe("queuing port", waiting, nodes)))
+    Ok(Ends::new(ends, describe("queuing port", path, nodes)))
 }
 
-fn describe(port: &str, waiting: Waiting, nodes: &NodePair<'_>) -> String {
-    let sides = match waiting {
+fn describe(port: &str, path: Path, nodes: &NodePair<'_>) -> String {
+    let sides = match path.waiting() {
         Waiting::Spin => "both sides spin",
-        Waiting::Block => "who waits sleeps",
+        Waiting::Block if path == Path::QueuingSleep => "who waits sleeps at once",
+        Waiting::Block => "who waits spins where that pays, then sleeps",
     };
     format!("{port}, {sides}; {}", nodes.describe())
 }
@@ -393,7 +401,7 @@ mod tests {
     fn paths_whose_programs_would_meet_have_cables_of_their_own() {
         let all = Path::ALL;
         let cables = all.map(|path| cable_of(path, &all));
-        assert_eq!(cables, [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 1, 1, 1, 1, 4]);
+        assert_eq!(cables, [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 0, 1, 1, 1, 1, 4]);
         assert_eq!(cable_count(&all), 6);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);

@@ -216,7 +216,7 @@ impl Ends {
             let node = Node::open(config)?;
             let deep = QueuingOptions {
                 depth: MEASURED_DEPTH,
-                spin: Duration::from_secs(1),
+                spin: Duration::from_secs(1).into(),
                 ..QueuingOptions::default()
             };
             let policed = QueuingOptions {

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use tautline::error::Undelivered;
-use tautline::{Destination, Instant, Reason, ReceiveError, UdpPort};
+use tautline::{AdaptiveSpin, Destination, Instant, Reason, ReceiveError, UdpPort};
 
 use crate::decide::Network;
 use crate::lock::Undisturbed;
@@ -49,6 +49,8 @@ pub(crate) struct Taken {
     /// Parts of a message, put together.
     gathered: Box<[u8]>,
     pub(crate) options: Options,
+    /// Of receives without SO_BUSY_POLL.
+    pub(crate) adaptive: AdaptiveSpin,
     /// As by shutdown(2).
     pub(crate) is_shut: Shut,
     error_looks: u8,
@@ -109,6 +111,7 @@ impl Taken {
             seen: 0,
             gathered: vec![0; DATAGRAM_BYTES_MAX].into(),
             options,
+            adaptive: AdaptiveSpin::default(),
             is_shut: Shut::default(),
             error_looks: 0,
             kernel_is_empty: None,
@@ -147,6 +150,14 @@ impl Taken {
     /// The kernel's socket has nothing.
     pub(crate) fn kernel_was_empty(&mut self) {
         self.kernel_is_empty = Some((tautline::now() + ASK_KERNEL_AGAIN, table::sent()));
+    }
+
+    /// Time for which a receive that found nothing looks before it sleeps, and whether that was decided here.
+    pub(crate) fn begin_spin(&mut self) -> (Duration, bool) {
+        match self.options.busy_poll {
+            Duration::ZERO => (self.adaptive.begin(), true),
+            asked => (asked, false),
+        }
     }
 
     /// The next receive asks the kernel's socket: something may have come to it.

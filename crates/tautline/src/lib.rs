@@ -79,9 +79,9 @@ pub use neighbours::{NeighbourTableError, TableState};
 pub use node::{Node, now};
 pub use policing::Policing;
 pub use port::{
-    Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan, Message,
-    Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, TypedQueuingPort,
-    TypedSamplingPort, UdpPort,
+    AdaptiveSpin, Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan,
+    Message, Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, Spin,
+    TypedQueuingPort, TypedSamplingPort, UdpPort,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{

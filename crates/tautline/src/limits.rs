@@ -20,10 +20,10 @@ pub const DESTINATIONS_MAX: usize = 64;
 /// Frames of a batch that are handed to the link at once, and leave with one system call where it can do that.
 /// Lower: more system calls. Higher: more stack, about 64 bytes each in the port and 200 in the link.
 pub const BATCH_FRAMES: usize = 32;
-/// How long a receive until a deadline spins before it sleeps, unless configured. About what going
-/// to sleep and being woken costs, so a message that comes soon is not slowed by it, and a thread
-/// that waits for long burns no more than that.
-pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
+/// Longest time for which a wait spins before it sleeps, unless configured. Lower: who waits for the answer of a peer
+/// that had to be woken goes to sleep just before it comes; waking a processor takes 5 to 100 µs. Higher: a receiver of
+/// several thousand messages a second uses a whole processor.
+pub const SPIN_ADAPTIVE_MAX: Duration = Duration::from_micros(200);
 /// Longest time that an answer is waited for. Lower: a network with sleeping bridges seems empty. Higher:
 /// whoever asks through a control process can occupy it for longer.
 pub const SOLICIT_TIME_MAX: Duration = Duration::from_secs(10);

@@ -88,7 +88,7 @@ fn a_cycle_allocates_nothing_after_its_start() {
 /// Small messages; spinning, sleeping, and in vain.
 fn queuing(pair: &Pair) {
     let options = QueuingOptions {
-        spin: Duration::from_micros(10),
+        spin: Duration::from_micros(10).into(),
         ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.ports(&options);
@@ -118,7 +118,7 @@ fn queuing(pair: &Pair) {
 /// A receiver that sleeps until it is woken.
 fn sleeping(pair: &Pair) {
     let options = QueuingOptions {
-        spin: Duration::ZERO,
+        spin: Duration::ZERO.into(),
         ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.ports(&options);

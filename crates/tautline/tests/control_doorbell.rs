@@ -142,7 +142,7 @@ fn a_doorbell_that_is_watched_a_thousandfold_rings_seldom() {
 /// Options of a port that sleeps at once.
 fn asleep() -> QueuingOptions {
     QueuingOptions {
-        spin: Duration::ZERO,
+        spin: Duration::ZERO.into(),
         ..QueuingOptions::default()
     }
 }

@@ -58,7 +58,7 @@ impl Receiver {
 fn open(node: &Node, number: u16) -> QueuingPort {
     // It sleeps at once, so that its thread has to be scheduled.
     let options = QueuingOptions {
-        spin: Duration::ZERO,
+        spin: Duration::ZERO.into(),
         ..QueuingOptions::default()
     };
     node.queuing_port(port(number), &options).unwrap()

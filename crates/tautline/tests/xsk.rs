@@ -153,7 +153,7 @@ fn a_batch_beyond_one_call_arrives_whole_and_in_order() {
 fn ports_that_share_a_queue_are_each_woken() {
     let Some(pair) = pair(XSK, XSK) else { return };
     let options = QueuingOptions {
-        spin: Duration::ZERO,
+        spin: Duration::ZERO.into(),
         ..QueuingOptions::default()
     };
     let mut sender = pair

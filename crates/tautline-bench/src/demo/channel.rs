@@ -131,12 +131,12 @@ pub(super) fn open(way: Way, nodes: &NodePair<'_>, sides: Sides<'_>) -> Result<E
 fn ports(nodes: &NodePair<'_>) -> Result<Ends, PathError> {
     let (state, command) = (port_number(STATE_PORT), port_number(COMMAND_PORT));
     let commands = QueuingOptions {
-        spin: SPIN,
+        spin: SPIN.into(),
         ..QueuingOptions::default()
     };
     let states = SamplingOptions {
         refresh_period: PERIOD,
-        spin: SPIN,
+        spin: SPIN.into(),
         ..SamplingOptions::default()
     };
     let mut motor = nodes.port(Host::A, |node| node.queuing_port(command, &commands))?;

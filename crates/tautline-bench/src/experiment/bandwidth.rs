@@ -12,7 +12,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tautline::LinkKind;
 use tautline::link::XdpMode;
-use tautline::port::SPIN_DEFAULT;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_testbed::child;
 use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
@@ -37,6 +36,8 @@ const FIGURES: [Figure; 1] = [Figure {
     found: "RTDiP send/recv below TCP/IP for small messages, which TCP merges, and above it for large ones",
 }];
 
+/// Time for which a receiver looks before it sleeps: about what going to sleep and being woken costs.
+const SPIN: Duration = Duration::from_micros(50);
 /// Messages under way at most, on the paths whose window is ours: a megabyte of the largest.
 const WINDOW: u64 = 1_024;
 /// Messages from here on are large: sent in batches they are to be above TCP.
@@ -165,7 +166,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
 
 fn open(hosts: &Hosts, nodes: &NodePair<'_>) -> Result<Vec<Ends>, ExperimentError> {
     const PORT: u16 = 7500;
-    let ports = |number, sends| over_ports(nodes, number, WINDOW, (sends, SPIN_DEFAULT));
+    let ports = |number, sends| over_ports(nodes, number, WINDOW, (sends, SPIN));
     let tcp = |merges| Usage {
         merges,
         reads_many: true,

@@ -33,7 +33,7 @@ pub(super) fn kernel_udp(
 pub(super) fn port_options(spin: Duration, depth: u32) -> QueuingOptions {
     QueuingOptions {
         depth: depth.next_power_of_two(),
-        spin,
+        spin: spin.into(),
         ..QueuingOptions::default()
     }
 }

@@ -605,7 +605,7 @@ impl Opening<'_> {
                 // They sleep at once when they wait.
                 let options = QueuingOptions {
                     message_bytes_max: row.bytes,
-                    spin: Duration::ZERO,
+                    spin: Duration::ZERO.into(),
                     ..QueuingOptions::default()
                 };
                 let ends = bus.queuing(self.ports, &options).map_err(failed(path))?;

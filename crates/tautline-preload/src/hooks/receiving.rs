@@ -60,7 +60,15 @@ fn receive(
                 return kernel(flags);
             };
             wait = Some((timeout, waiting::deadline_after(timeout)));
-            spin(place);
+            let Some(spin) = Spin::of(place, timeout) else {
+                continue;
+            };
+            // The spin looks into the port only.
+            let result = receive_from_kernel(place, flags | MSG_DONTWAIT, &kernel);
+            if result >= 0 || errno::get() != libc::EAGAIN {
+                return result;
+            }
+            spin.run(place);
             continue;
         };
         match waiting::wait(fd, place, deadline) {
@@ -96,20 +104,36 @@ fn receive_from_kernel(place: &Place, flags: c_int, kernel: impl Fn(c_int) -> is
     result
 }
 
-/// Looks for as long as SO_BUSY_POLL says before the call sleeps.
-fn spin(place: &Place) {
-    let Some(time) = place.with(|taken| taken.options.busy_poll) else {
-        return;
-    };
-    if time.is_zero() {
-        return;
+/// Looks into the port before a call sleeps: for as long as SO_BUSY_POLL says, or, without it, where that pays.
+struct Spin {
+    time: Duration,
+    is_adaptive: bool,
+}
+
+impl Spin {
+    /// That of a call with this time limit, if it spins. A spin that the limit ended would say nothing about the next.
+    fn of(place: &Place, timeout: Option<Duration>) -> Option<Self> {
+        let (time, is_adaptive) = place.with(|taken| taken.begin_spin())?;
+        let fits = !time.is_zero() && timeout.is_none_or(|timeout| timeout >= time);
+        fits.then_some(Self { time, is_adaptive })
     }
-    let started = Instant::now();
-    while started.elapsed() < time {
-        if place.with(|taken| taken.has_waiting()) != Some(false) {
-            return;
+
+    fn run(&self, place: &Place) {
+        let found = self.finds(place);
+        if self.is_adaptive {
+            place.with(|taken| taken.adaptive.end(found));
         }
-        std::hint::spin_loop();
+    }
+
+    fn finds(&self, place: &Place) -> bool {
+        let started = Instant::now();
+        while started.elapsed() < self.time {
+            if place.with(|taken| taken.has_waiting()) != Some(false) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 }
 

@@ -165,7 +165,7 @@ fn queue(
         options.message_bytes_max = *bytes.get_ref();
     }
     if let Some(spin) = spin_us {
-        options.spin = Duration::from_micros(spin);
+        options.spin = Duration::from_micros(spin).into();
     }
     options
 }
@@ -221,7 +221,7 @@ fn sampling(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOp
         options.refresh_period = Duration::from_micros(*period.get_ref());
     }
     if let Some(spin) = entry.spin_us {
-        options.spin = Duration::from_micros(spin);
+        options.spin = Duration::from_micros(spin).into();
     }
     if let Some(sources) = &entry.sources {
         options.sources = *sources.get_ref();

@@ -14,6 +14,7 @@ use super::lent::Loan;
 use super::list::OpenPort;
 use super::open_list::Registration;
 use super::owner::PortOwner;
+use super::spin::{Spin, Spinner};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::VALUE_BYTES_DEFAULT;
@@ -32,7 +33,7 @@ pub(super) struct Endpoint<R> {
     pub(super) number: PortNumber,
     pub(super) half: Half<R>,
     pub(super) statistics: Arc<Statistics>,
-    pub(super) spin: Duration,
+    pub(super) spinner: Spinner,
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
     _registration: Registration<PortNumber, OpenPort>,
@@ -49,7 +50,7 @@ pub(super) struct Opening<'a> {
     pub(super) message_bytes_max: usize,
     /// Age up to which a value is valid (sampling).
     pub(super) refresh_period: Option<Duration>,
-    pub(super) spin: Duration,
+    pub(super) spin: Spin,
     pub(super) policing: Option<Policing>,
     pub(super) types: &'a PortTypes,
 }
@@ -93,7 +94,7 @@ impl<R> Endpoint<R> {
         })?;
         let half = Half::new(number, opened, receiver);
         with_core!(&half, core => core.police(bucket));
-        let spin = spin_on(node.as_ref(), opening.spin);
+        let spinner = Spinner::new(node.as_ref(), opening.spin);
         let statistics = Arc::new(Statistics::default());
         node.port_opened(LockedBy::Port(number.get()));
         let memory = with_core!(&half, core => core.open_memory());
@@ -109,7 +110,7 @@ impl<R> Endpoint<R> {
             number,
             half,
             statistics,
-            spin,
+            spinner,
             notify: false,
             _registration: registration,
             send_pool: Arc::clone(node.send_pool()),
@@ -257,8 +258,8 @@ impl<R> Endpoint<R> {
         with_core!(&mut self.half, core => core.flush(&self.statistics))
     }
 
-    pub(super) fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin_on(self.node.as_ref(), spin);
+    pub(super) fn set_spin(&mut self, spin: Spin) {
+        self.spinner = Spinner::new(self.node.as_ref(), spin);
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
@@ -276,14 +277,6 @@ impl<R> Drop for Endpoint<R> {
     fn drop(&mut self) {
         // A merged frame goes out if it can; an application that must know flushes first.
         let _unsent = self.flush();
-    }
-}
-
-/// Time for which a port of this node spins that is to spin for so long: spinning does not move virtual time.
-pub(super) fn spin_on(node: &dyn PortOwner, spin: Duration) -> Duration {
-    match node.link().capabilities().arrival_clock {
-        ArrivalClock::Virtual => Duration::ZERO,
-        _ => spin,
     }
 }
 

@@ -15,6 +15,7 @@ mod open_list;
 pub(crate) mod owner;
 mod queuing;
 mod sampling;
+mod spin;
 mod typed;
 mod udp;
 pub(crate) mod udp_list;
@@ -23,11 +24,12 @@ mod waiting;
 pub use lent::{LentMessage, Loan};
 pub use queuing::{QueuingOptions, QueuingPort};
 pub use sampling::{SamplingOptions, SamplingPort};
+pub use spin::{AdaptiveSpin, Spin};
 pub use typed::{TypedQueuingPort, TypedSamplingPort};
 pub use udp::{Datagram, LentDatagram, UdpPort};
 
 pub use crate::limits::{
-    BATCH_FRAMES, DEPTH_DEFAULT, DEPTH_MAX, DESTINATIONS_MAX, SOURCES_MAX, SPIN_DEFAULT,
+    BATCH_FRAMES, DEPTH_DEFAULT, DEPTH_MAX, DESTINATIONS_MAX, SOURCES_MAX, SPIN_ADAPTIVE_MAX,
     VALUE_BYTES_DEFAULT,
 };
 pub use crate::message::{Destination, LentBytes, LentSample, Message, Outgoing, Sample};

@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
@@ -15,10 +14,11 @@ use super::frames::queue::Receiver;
 use super::half::{QueueCore, with_core};
 use super::lent::{LentMessage, Loan};
 use super::owner::PortOwner;
+use super::spin::Spin;
 use super::waiting::wait_for;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX, SPIN_DEFAULT};
+use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX};
 use crate::message::{Destination, Message, Outgoing};
 use crate::policing::Policing;
 use crate::types::PortTypes;
@@ -32,8 +32,8 @@ pub struct QueuingOptions {
     /// Largest message, in bytes, up to 65,536. Above 1,484 the port takes buffers for reassembly, and
     /// a class must be deep enough for one whole message.
     pub message_bytes_max: usize,
-    /// Time for which a receive until a deadline spins before it sleeps.
-    pub spin: Duration,
+    /// How long a receive until a deadline spins before it sleeps.
+    pub spin: Spin,
     /// Limits beyond which frames are dropped on arrival; `None`: no limits.
     pub policing: Option<Policing>,
 }
@@ -43,7 +43,7 @@ impl Default for QueuingOptions {
         Self {
             depth: DEPTH_DEFAULT,
             message_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
-            spin: SPIN_DEFAULT,
+            spin: Spin::Adaptive,
             policing: None,
         }
     }
@@ -297,9 +297,9 @@ impl QueuingPort {
         deadline: Instant,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
         let endpoint = &mut self.endpoint;
-        let (statistics, spin) = (&endpoint.statistics, endpoint.spin);
+        let (statistics, spinner) = (&endpoint.statistics, &mut endpoint.spinner);
         with_core!(&mut endpoint.half, core => {
-            let found = wait_for(core, spin, deadline, |core| core.seek(statistics))?;
+            let found = wait_for(core, spinner, deadline, |core| core.seek(statistics))?;
             Ok(found.and_then(|found| core.lend_found(statistics, found)))
         })
     }
@@ -329,9 +329,9 @@ impl QueuingPort {
     ) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max)?;
         let endpoint = &mut self.endpoint;
-        let (statistics, spin) = (&endpoint.statistics, endpoint.spin);
+        let (statistics, spinner) = (&endpoint.statistics, &mut endpoint.spinner);
         with_core!(&mut endpoint.half, core => {
-            wait_for(core, spin, deadline, |core| core.look(statistics, buffer))
+            wait_for(core, spinner, deadline, |core| core.look(statistics, buffer))
         })
     }
 
@@ -341,16 +341,16 @@ impl QueuingPort {
         self.message_bytes_max
     }
 
-    /// Time for which a wait spins before it sleeps.
+    /// How long a wait spins before it sleeps.
     #[must_use]
-    pub fn spin(&self) -> Duration {
-        self.endpoint.spin
+    pub fn spin(&self) -> Spin {
+        self.endpoint.spinner.setting()
     }
 
-    /// Changes the time for which a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
+    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
     /// simulated network, where spinning does not move the time.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.endpoint.set_spin(spin);
+    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
+        self.endpoint.set_spin(spin.into());
     }
 
     /// Counts a message of another size than the port's type.

@@ -13,10 +13,11 @@ use super::frames::values::Readers;
 use super::half::{Order, ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
+use super::spin::Spin;
 use super::waiting::{Bell, wait_for};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::limits::{SOURCES_MAX, SPIN_DEFAULT, VALUE_BYTES_DEFAULT};
+use crate::limits::{SOURCES_MAX, VALUE_BYTES_DEFAULT};
 use crate::message::{Destination, LentSample, Outgoing, Sample};
 use crate::policing::Policing;
 use crate::statistics::Statistics;
@@ -35,8 +36,8 @@ pub struct SamplingOptions {
     /// Bytes of the largest value. Values are of one frame: 1,484 bytes (1,456 in the UDP form); on link
     /// `vbus` up to 65,536.
     pub value_bytes_max: usize,
-    /// Time for which a wait for a new value spins before it sleeps.
-    pub spin: Duration,
+    /// How long a wait for a new value spins before it sleeps.
+    pub spin: Spin,
     /// Limits beyond which frames are dropped on arrival; `None`: no limits.
     pub policing: Option<Policing>,
 }
@@ -47,7 +48,7 @@ impl Default for SamplingOptions {
             refresh_period: Duration::from_secs(1),
             sources: 1,
             value_bytes_max: VALUE_BYTES_DEFAULT,
-            spin: SPIN_DEFAULT,
+            spin: Spin::Adaptive,
             policing: None,
         }
     }
@@ -381,16 +382,16 @@ impl SamplingPort {
         places.filter_map(move |place| with_core!(half, core => core.source_of(place)))
     }
 
-    /// Time for which a wait spins before it sleeps.
+    /// How long a wait spins before it sleeps.
     #[must_use]
-    pub fn spin(&self) -> Duration {
-        self.endpoint.spin
+    pub fn spin(&self) -> Spin {
+        self.endpoint.spinner.setting()
     }
 
-    /// Changes the time for which a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
+    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
     /// simulated network, where spinning does not move the time.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.endpoint.set_spin(spin);
+    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
+        self.endpoint.set_spin(spin.into());
     }
 
     /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a
@@ -413,9 +414,9 @@ impl SamplingPort {
     }
 
     fn wait_for_new(&mut self, deadline: Instant) -> Result<bool, ReceiveError> {
-        let spin = self.endpoint.spin;
+        let spinner = &mut self.endpoint.spinner;
         let fresh = with_core!(&mut self.endpoint.half, core => {
-            wait_for(core, spin, deadline, |core| Ok(core.finds_new()?.then_some(())))
+            wait_for(core, spinner, deadline, |core| Ok(core.finds_new()?.then_some(())))
         })?;
         Ok(fresh.is_some())
     }

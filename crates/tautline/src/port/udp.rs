@@ -18,10 +18,11 @@ use tautline_shm::region::{PortMemory, Shape};
 
 use super::QueuingOptions;
 use super::assembly::Assembly;
-use super::endpoint::{check_buffer, spin_on};
+use super::endpoint::check_buffer;
 use super::lent::LentSlot;
 use super::open_list::Registration;
 use super::owner::PortOwner;
+use super::spin::{Spin, Spinner};
 use super::udp_list::{OpenUdpPort, UdpStatistics};
 use super::waiting::{Bell, wait_for};
 use crate::address::{ipv4_of_word, source_form_of};
@@ -76,6 +77,7 @@ pub struct Datagram {
 pub struct UdpPort {
     number: u16,
     receiver: Receiver,
+    spinner: Spinner,
     routes: Vec<Route>,
     buffer: SendBuffer,
     // Last: the demux must outlive the port's place in it.
@@ -91,7 +93,6 @@ struct Receiver {
     assembly: Assembly,
     message_bytes_max: usize,
     statistics: Arc<UdpStatistics>,
-    spin: Duration,
     notify: bool,
     _registration: Registration<u16, OpenUdpPort>,
 }
@@ -140,7 +141,7 @@ impl UdpPort {
             Some(socket) => node.link().open_udp_port_beside(number, shape, socket)?,
         };
         police::set(link.memory().port().control, bucket);
-        let spin = spin_on(node.as_ref(), options.spin);
+        let spinner = Spinner::new(node.as_ref(), options.spin);
         let statistics = Arc::new(UdpStatistics::default());
         node.port_opened(LockedBy::UdpPort(number));
         let registration = reservation.fill(OpenUdpPort {
@@ -159,10 +160,10 @@ impl UdpPort {
                 assembly: Assembly::new(options.message_bytes_max),
                 message_bytes_max: options.message_bytes_max,
                 statistics,
-                spin,
                 notify: false,
                 _registration: registration,
             },
+            spinner,
             routes: Vec::with_capacity(DESTINATIONS_MAX),
             buffer,
             node: Arc::clone(node),
@@ -430,10 +431,12 @@ impl UdpPort {
     ) -> Result<Option<Datagram>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
         let routes = &self.routes;
-        let spin = self.receiver.spin;
-        wait_for(&mut self.receiver, spin, deadline, |receiver| {
-            receiver.look(routes, buffer)
-        })
+        wait_for(
+            &mut self.receiver,
+            &mut self.spinner,
+            deadline,
+            |receiver| receiver.look(routes, buffer),
+        )
     }
 
     /// Lends the most urgent datagram, if there is one, where it lies. Dropping the view gives the slot back;
@@ -471,23 +474,25 @@ impl UdpPort {
         deadline: Instant,
     ) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
         let routes = &self.routes;
-        let spin = self.receiver.spin;
-        let found = wait_for(&mut self.receiver, spin, deadline, |receiver| {
-            receiver.seek(routes)
-        })?;
+        let found = wait_for(
+            &mut self.receiver,
+            &mut self.spinner,
+            deadline,
+            |receiver| receiver.seek(routes),
+        )?;
         Ok(found.and_then(|found| self.receiver.lend(found)))
     }
 
-    /// Time for which a wait spins before it sleeps.
+    /// How long a wait spins before it sleeps.
     #[must_use]
-    pub fn spin(&self) -> Duration {
-        self.receiver.spin
+    pub fn spin(&self) -> Spin {
+        self.spinner.setting()
     }
 
-    /// Changes the time for which a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
+    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
     /// simulated network, where spinning does not move the time.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.receiver.spin = spin_on(self.node.as_ref(), spin);
+    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
+        self.spinner = Spinner::new(self.node.as_ref(), spin.into());
     }
 
     /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port

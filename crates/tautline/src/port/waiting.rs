@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tautline_proto::time::Instant;
 
+use super::spin::Spinner;
 use crate::error::ReceiveError;
 
 /// Longest time for which a spinning thread keeps the kernel's receive processing off its CPU. Lower: what
@@ -30,36 +31,80 @@ pub(super) trait Bell {
     fn run_due_processing(&mut self);
 }
 
-/// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps.
+/// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps. Looks at least once.
 pub(super) fn wait_for<W: Bell, T>(
     waiter: &mut W,
-    spin: Duration,
+    spinner: &mut Spinner,
     deadline: Instant,
     mut look: impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
 ) -> Result<Option<T>, ReceiveError> {
+    if let Some(found) = look_often(waiter, &mut look)? {
+        return Ok(Some(found));
+    }
     let started = waiter.now();
-    let spin_until = started.checked_add(spin).unwrap_or(deadline);
+    if started >= deadline {
+        return Ok(None);
+    }
+    let spin = spinner.begin();
+    if !spin.is_zero() {
+        let spun = started.checked_add(spin).unwrap_or(deadline);
+        let found = look_until(waiter, (started, deadline.min(spun)), &mut look)?;
+        if found.is_some() || spun < deadline {
+            spinner.end(found.is_some());
+        }
+        if found.is_some() || spun >= deadline {
+            return Ok(found);
+        }
+    }
+    sleep(waiter, deadline, look)
+}
+
+/// Looks a few times in a row.
+#[inline]
+fn look_often<W: Bell, T>(
+    waiter: &mut W,
+    look: &mut impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
+) -> Result<Option<T>, ReceiveError> {
+    for count in 0..LOOKS_PER_CLOCK {
+        if let Some(found) = look(waiter)? {
+            return Ok(Some(found));
+        }
+        if count % LOOKS_PER_PAUSE == 0 {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(None)
+}
+
+/// Spins.
+fn look_until<W: Bell, T>(
+    waiter: &mut W,
+    (started, until): (Instant, Instant),
+    look: &mut impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
+) -> Result<Option<T>, ReceiveError> {
     let mut processing_at = started + PROCESSING_INTERVAL;
     loop {
-        for count in 0..LOOKS_PER_CLOCK {
-            if let Some(found) = look(waiter)? {
-                return Ok(Some(found));
-            }
-            if count % LOOKS_PER_PAUSE == 0 {
-                std::hint::spin_loop();
-            }
+        if let Some(found) = look_often(waiter, look)? {
+            return Ok(Some(found));
         }
         let now = waiter.now();
-        if now >= deadline {
+        if now >= until {
             return Ok(None);
         }
-        if now < spin_until {
-            if now >= processing_at {
-                waiter.run_due_processing();
-                processing_at = now + PROCESSING_INTERVAL;
-            }
-            continue;
+        if now >= processing_at {
+            waiter.run_due_processing();
+            processing_at = now + PROCESSING_INTERVAL;
         }
+    }
+}
+
+/// Sleeps on the doorbell.
+fn sleep<W: Bell, T>(
+    waiter: &mut W,
+    deadline: Instant,
+    mut look: impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
+) -> Result<Option<T>, ReceiveError> {
+    loop {
         waiter.arm();
         if let Some(found) = look(waiter)? {
             return Ok(Some(found));
@@ -67,5 +112,98 @@ pub(super) fn wait_for<W: Bell, T>(
         let timeout = (deadline != Instant::FAR_FUTURE)
             .then(|| deadline.saturating_duration_since(waiter.now()));
         waiter.wait(timeout)?;
+        if let Some(found) = look(waiter)? {
+            return Ok(Some(found));
+        }
+        if waiter.now() >= deadline {
+            return Ok(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::limits::SPIN_ADAPTIVE_MAX;
+    use crate::port::spin::Spin;
+
+    const LATE: Duration = Duration::from_millis(1);
+    const SOON: Duration = Duration::from_micros(90);
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    /// A port whose clock is a microsecond later at each reading, and jumps while it sleeps.
+    #[derive(Default)]
+    struct Fake {
+        micros: Cell<u64>,
+        /// When the message comes.
+        arrival: u64,
+        sleeps: u32,
+    }
+
+    impl Fake {
+        /// Waits for a message that comes so long after now. Returns whether it slept.
+        fn sleeps(&mut self, spinner: &mut Spinner, after: Duration, limit: Duration) -> bool {
+            let (started, sleeps) = (self.now(), self.sleeps);
+            self.arrival = (started + after).as_nanos() / 1_000;
+            let look = |fake: &mut Self| Ok((fake.micros.get() >= fake.arrival).then_some(()));
+            let found = wait_for(self, spinner, started + limit, look).expect("a fake never fails");
+            assert_eq!(found.is_some(), after < limit);
+            self.sleeps > sleeps
+        }
+    }
+
+    impl Bell for Fake {
+        fn now(&self) -> Instant {
+            self.micros.set(self.micros.get() + 1);
+            Instant::ZERO + Duration::from_micros(self.micros.get())
+        }
+
+        fn arm(&mut self) {}
+
+        fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+            let timeout = timeout
+                .expect("each of these waits has a deadline")
+                .as_micros() as u64;
+            let end = self.micros.get() + timeout;
+            self.micros
+                .set(self.arrival.min(end).max(self.micros.get()));
+            self.sleeps += 1;
+            Ok(())
+        }
+
+        fn run_due_processing(&mut self) {}
+    }
+
+    #[test]
+    fn answers_are_met_spinning() {
+        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        assert!(!(0..100).any(|_| fake.sleeps(&mut spinner, SOON, LIMIT)));
+    }
+
+    #[test]
+    fn late_messages_are_slept_for_and_seldom_spun_for() {
+        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        assert!((0..1_100).all(|_| fake.sleeps(&mut spinner, LATE, LIMIT)));
+        // From here on spins are rare, also for what comes soon.
+        assert!((0..100).all(|_| fake.sleeps(&mut spinner, SOON, LIMIT)));
+    }
+
+    #[test]
+    fn a_spin_that_its_deadline_ends_is_no_evidence() {
+        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        let short = SPIN_ADAPTIVE_MAX / 2;
+        assert!(!(0..100).any(|_| fake.sleeps(&mut spinner, LATE, short)));
+        assert!(!fake.sleeps(&mut spinner, SOON, LIMIT));
+    }
+
+    #[test]
+    fn a_time_that_is_asked_for_is_kept_to() {
+        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::For(2 * LATE)));
+        assert!((0..100).all(|_| fake.sleeps(&mut spinner, 3 * LATE, LIMIT)));
+        assert!(!(0..100).any(|_| fake.sleeps(&mut spinner, LATE, LIMIT)));
+        let mut spinner = Spinner::of(Spin::For(Duration::ZERO));
+        assert!((0..100).all(|_| fake.sleeps(&mut spinner, SOON, LIMIT)));
     }
 }

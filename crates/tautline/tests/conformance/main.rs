@@ -436,7 +436,7 @@ fn a_sleeper_is_woken(pair: &Pair) {
         return; // Waiting moves the clock there: nobody sleeps.
     }
     let options = QueuingOptions {
-        spin: Duration::ZERO,
+        spin: Duration::ZERO.into(),
         ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.ports(&options);

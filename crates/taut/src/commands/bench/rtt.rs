@@ -25,7 +25,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,udp-poll,udp-block,tcp-poll,tcp-block,floor"
+        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,queuing-sleep,udp-poll,udp-block,tcp-poll,tcp-block,floor"
     )]
     paths: Vec<Path>,
     /// Payload sizes in bytes or such as 1KiB, comma-separated.
