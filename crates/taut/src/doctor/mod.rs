@@ -5,7 +5,6 @@
 mod interfaces;
 
 use std::fs;
-use std::path::Path;
 
 use console::Style;
 use rustix::process::{Resource, getrlimit};
@@ -665,7 +664,7 @@ fn idle_line(area: &'static str, machine: &Machine) -> Line {
 
 fn tool_lines() -> Vec<Line> {
     const AREA: &str = "Tools";
-    let mut lines: Vec<Line> = [
+    [
         ("ip", "iproute2", "making hosts (demo, bench, tests)"),
         (
             "iperf3",
@@ -677,7 +676,6 @@ fn tool_lines() -> Vec<Line> {
             "ethtool",
             "offload settings of the demo's and benchmarks' cables",
         ),
-        ("clang", "clang", "building the demux from source"),
     ]
     .into_iter()
     .map(|(tool, package, purpose)| match find(tool) {
@@ -689,19 +687,7 @@ fn tool_lines() -> Vec<Line> {
             format!("apt-get install {package}"),
         ),
     })
-    .collect();
-    let header = "/usr/include/bpf/bpf_helpers.h";
-    lines.push(if Path::new(header).exists() {
-        Line::good(AREA, "libbpf headers", header)
-    } else {
-        Line::limited(
-            AREA,
-            "libbpf headers",
-            "not installed; for building the demux from source",
-            "apt-get install libbpf-dev",
-        )
-    });
-    lines
+    .collect()
 }
 
 /// Where a program would be run from. Root's directories are looked at too: `ip` is in one of them
