@@ -95,7 +95,7 @@ experiments: ## the papers' figures in quick mode: raw data, plots, one page (EX
 
 fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 	@scripts/setup.sh --for build
-	cargo run --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --features c-interface --bin short -- --iterations $(FUZZ_ITERATIONS)
+	cargo run --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --features c-interface,recording --bin short -- --iterations $(FUZZ_ITERATIONS)
 
 sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,000) seeds
 	@scripts/setup.sh --for build

@@ -13,7 +13,7 @@
 //! made from the test vectors in `docs/vectors/wire`, and [`kept`] in `kept/`: what libFuzzer found and
 //! reduced to the inputs that reach something no other reaches, and what once found a fault. The C
 //! interface (`c_interface`) is there with the feature `c-interface` only, and is run by the tests of
-//! `bindings/c` too.
+//! `bindings/c` too; so are recordings (`recording`) with the feature of that name, by the tests of `tautline-capture`.
 
 #[cfg(feature = "c-interface")]
 pub mod c_interface;
@@ -21,6 +21,8 @@ pub mod inputs;
 pub mod ip;
 pub mod kept;
 pub mod mcu;
+#[cfg(feature = "recording")]
+pub mod recording;
 pub mod seeds;
 pub mod smoother;
 pub mod targets;

@@ -38,6 +38,8 @@ fn made_for(target: &str) -> Vec<Vec<u8>> {
         "ip_receive" | "ip_reassembly" => crate::ip::seeds(target),
         "vbus_handshake" | "vbus_identity" | "vbus_memory" => crate::vbus::seeds(target),
         "vbus_window" => crate::window::seeds(),
+        #[cfg(feature = "recording")]
+        "recording" => crate::recording::seeds(),
         #[cfg(feature = "c-interface")]
         "c_interface" => crate::c_interface::seeds(),
         _ => text(),

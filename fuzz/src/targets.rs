@@ -38,6 +38,8 @@ pub const ALL: &[Target] = &[
     ("vbus_identity", crate::vbus::vbus_identity),
     ("vbus_memory", crate::vbus::vbus_memory),
     ("vbus_window", crate::window::vbus_window),
+    #[cfg(feature = "recording")]
+    ("recording", crate::recording::recording),
     #[cfg(feature = "c-interface")]
     ("c_interface", crate::c_interface::c_interface),
 ];

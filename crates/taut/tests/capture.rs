@@ -282,6 +282,111 @@ fn lines_name_the_ports_and_a_port_is_watched_alone() {
 }
 
 #[test]
+fn a_file_says_the_types_of_ports_whose_nodes_tell_none() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-types");
+    let file = scratch.0.join("types.toml");
+    let types = "[[type]]\nname = \"Pair\"\nfields = [\"a: u8\", \"b: i8[7]\"]\n\
+        [[port]]\nname = \"p\"\nnumber = 70\nkind = \"queuing\"\ntype = \"Pair\"\n";
+    fs::write(&file, format!("interface = \"taut0\"\n{types}")).unwrap();
+    let echo = ["echo", "--interface", "taut0", "--port", "70"];
+    let _echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
+    let file = file.to_str().unwrap();
+    let capture = ["capture", "-i", "taut0", "--port", "70", "--config", file];
+    let mut capture = taut(&hosts, Host::A, &capture);
+    capture.args(["--json", "--count", "4"]);
+    let mut capture = Running::start(capture.stdout(Stdio::piped()), "capturing on taut0");
+    let to = mac(&hosts, Host::A);
+    let own = ["--interface", "taut0", "--port", "70"];
+    // The second has another size than the type.
+    for size in ["8", "9"] {
+        ping(&hosts, Host::B, &own, &to, size, "1");
+    }
+    let (status, said) = capture.ended();
+    assert_eq!(status, Some(0), "{said}");
+    let lines = BufReader::new(capture.child.stdout.take().unwrap()).lines();
+    let lines: Vec<serde_json::Value> = lines
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .collect();
+    for (line, is_typed) in lines.iter().zip([true, true, false, false]) {
+        assert_eq!(line["type"] == "Pair", is_typed, "{line}");
+        assert_eq!(line["fields"]["b"].is_array(), is_typed, "{line}");
+    }
+    let output = Command::new(TAUT)
+        .args(["capture", "-i", "lo", "--config", "/nowhere.toml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nowhere.toml"));
+}
+
+#[test]
+fn reads_of_a_port_are_captured_beside_its_frames() {
+    const COUNT: usize = 20;
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-reads");
+    let echo = ["echo", "--interface", "taut0", "--port", "70"];
+    let echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
+    let (file, lines) = (scratch.0.join("f.pcapng"), scratch.0.join("lines"));
+    let json = format!("--json={}", lines.display());
+    let capture = [
+        "capture", "-i", "taut0", "--port", "70", "--reads", &json, "-w",
+    ];
+    let mut capture = taut(&hosts, Host::A, &capture);
+    let capture = Running::start(capture.arg(&file), "capturing on taut0");
+    let own = ["--interface", "taut0", "--port", "70"];
+    let to = mac(&hosts, Host::A);
+    ping(&hosts, Host::B, &own, &to, "64", &COUNT.to_string());
+    let (status, said) = capture.end();
+    assert_eq!(status, Some(0), "{said}");
+    let lines = fs::read_to_string(lines).unwrap();
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let (mut reads, mut arrived) = (Vec::new(), Vec::new());
+    for line in lines {
+        match line["way"].as_str() {
+            Some("read") => reads.push(line),
+            Some("in") => arrived.push(line["time_ns"].as_u64().unwrap()),
+            _ => {}
+        }
+    }
+    assert_eq!((reads.len(), arrived.len()), (COUNT, COUNT), "{said}");
+    for (read, frame_ns) in reads.iter().zip(arrived) {
+        let number = |key: &str| read[key].as_u64().unwrap();
+        assert_eq!(number("port"), 70, "{read}");
+        assert_eq!(number("process"), u64::from(echo.0.id()), "{read}");
+        assert_eq!(
+            number("time_ns"),
+            number("arrival_ns") + number("waited_ns"),
+            "{read}"
+        );
+        // The frame was copied after it was delivered; clocks are compared again and again.
+        assert!(
+            number("arrival_ns") < frame_ns + 1_000_000,
+            "{read} {frame_ns}"
+        );
+    }
+    let Some(rows) = tshark(&file, &["tautline_read.port", "tautline_read.waited"]) else {
+        return;
+    };
+    let told = rows
+        .iter()
+        .filter(|row| !row["tautline_read.port"].is_empty());
+    assert_eq!(told.clone().count(), COUNT);
+    assert!(
+        told.clone()
+            .all(|row| number(row, "tautline_read.port") == 70)
+    );
+    let output = Command::new(TAUT)
+        .args(["capture", "-i", "lo", "--reads"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--port"));
+}
+
+#[test]
 fn messages_of_a_bus_are_captured_without_privilege() {
     let scratch = Scratch::new("capture-bus");
     let bus = scratch.0.join("bus");

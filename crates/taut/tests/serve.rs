@@ -262,6 +262,30 @@ fn metrics_and_documents_say_what_status_says() {
 }
 
 #[test]
+fn a_port_that_dies_while_it_is_watched_is_told_of() {
+    let (node, port) = node([127, 0, 18, 1]);
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let place = format!("{}%2Fudp%2F127.0.18.1", std::process::id());
+    let path = format!("/port.json?kind=port&place={place}&number=66");
+    let living = served.get(&path);
+    assert_eq!(living.status, 200, "{}", living.body);
+    drop((port, node));
+    // An answer may be a second old.
+    let ended = std::time::Instant::now() + Duration::from_secs(60);
+    let gone = loop {
+        let answer = served.get(&path);
+        if answer.status != 200 || std::time::Instant::now() > ended {
+            break answer;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(gone.status, 404, "{}", gone.body);
+    let metrics = served.get("/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(!metrics.body.contains("127.0.18.1"), "{}", metrics.body);
+}
+
+#[test]
 fn those_who_never_read_keep_nobody_out() {
     let (_node, _port) = node([127, 0, 16, 1]);
     let served = Served::start(&["--listen", "127.0.0.1:0"]);

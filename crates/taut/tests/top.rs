@@ -15,7 +15,9 @@ use common::skipped_without_privilege;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
-use tautline::{BusConfig, Node, NodeConfig, QueuingOptions, SamplingOptions};
+use tautline::{
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, bus_neighbour,
+};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
@@ -225,6 +227,46 @@ fn a_terminal_shows_a_port_while_it_lives_and_when_it_has_gone() {
 }
 
 #[test]
+fn a_value_of_a_type_is_shown_by_the_names_of_its_fields() {
+    let bus = common::Scratch::new("top-value");
+    let path = bus.0.join("bus");
+    let configuration = format!(
+        "link = \"vbus\"\nbus = \"{}\"\nnode = \"arm\"\n\
+         [[type]]\nname = \"Pair\"\nfields = [\"torque: i16\", \"mode: u8\"]\n\
+         [[port]]\nname = \"angle\"\nnumber = 77\nkind = \"sampling\"\ntype = \"Pair\"\n",
+        path.display()
+    );
+    let node = Node::open(configuration.parse().unwrap()).unwrap();
+    let mut port = node.sampling_port_named("angle").unwrap();
+    let hub = BusConfig::new(path.to_str().unwrap(), "hub".parse().unwrap());
+    let hub = NodeConfig::vbus(hub)
+        .with_neighbour(bus_neighbour("arm".parse().unwrap()))
+        .unwrap();
+    let hub = Node::open(hub).unwrap();
+    let options = QueuingOptions::default();
+    let mut sender = hub.queuing_port(78.try_into().unwrap(), &options).unwrap();
+    let until = tautline::now() + PATIENCE;
+    let to = sender
+        .destination_until("arm", port.number(), until)
+        .unwrap();
+    sender.send(to, Priority::NORMAL, &[0xfe, 0xff, 3]).unwrap();
+    let mut view = Terminal::start(taut(&["top", "--interval", "200ms"]), 24, 80);
+    view.wait_for("the port", |screen| screen.contains("angle"));
+    view.press("/angle\r");
+    view.wait_for("the filter", |screen| screen.contains("filter: angle"));
+    view.press("\r");
+    view.wait_for("the value", |screen| {
+        screen.contains("Pair torque=-2 mode=3, from hub port 78")
+    });
+    let mut buffer = [0; 1484];
+    let sample = port.read_new_until(until, &mut buffer).unwrap().unwrap();
+    let value = &buffer[..sample.length];
+    assert_eq!(value, [0xfe, 0xff, 3], "it was left to its reader");
+    view.press("q");
+    view.ends();
+}
+
+#[test]
 fn a_small_terminal_shows_what_fits() {
     if skipped_without_privilege() {
         return;
@@ -376,7 +418,7 @@ fn others_see_nothing_of_root() {
 #[test]
 fn names_move_no_cursor() {
     // A command's name is anybody's to choose.
-    let directory = common::Scratch::new("top");
+    let directory = common::Scratch::new("top-names");
     let program = directory.0.join("x\u{1b}[2Jy");
     std::fs::copy(TAUT, &program).unwrap();
     let mut echo = Command::new(program);

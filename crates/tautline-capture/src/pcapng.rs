@@ -8,6 +8,9 @@ pub const LINK_ETHERNET: u16 = 1;
 /// Messages of a bus: the first of the types that are left to users (`LINKTYPE_USER0`). docs/seeing.md has the bytes.
 pub const LINK_BUS: u16 = 147;
 
+/// Reads by applications: the second of those types (`LINKTYPE_USER1`).
+pub const LINK_READS: u16 = 148;
+
 const SECTION: u32 = 0x0A0D_0D0A;
 const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;

@@ -413,6 +413,7 @@ impl<R: Read + Seek> Recording<R> {
     /// [`RecordingError`].
     pub fn check(mut source: R) -> Result<Self, RecordingError> {
         check_magic(&mut source)?;
+        check_chunks(&mut source)?;
         let (mut flows, mut types) = (Vec::new(), Vec::new());
         let (mut places, mut messages) = (HashMap::new(), 0);
         for message in reader(&mut source) {
@@ -496,6 +497,77 @@ fn check_magic(source: &mut (impl Read + Seek)) -> Result<(), RecordingError> {
         return Err(RecordingError::Foreign);
     }
     Ok(())
+}
+
+/// Refuses records that reach beyond the end of their chunk: the reader of version 0.26 of the crate counts below zero
+/// there. All else is left to it, also files and chunks that end too early.
+fn check_chunks(source: &mut (impl Read + Seek)) -> Result<(), RecordingError> {
+    source.seek(SeekFrom::Start(mcap::MAGIC.len() as u64))?;
+    let mut chunk = Vec::new();
+    loop {
+        let mut head = Vec::with_capacity(RECORD_HEAD);
+        (&mut *source)
+            .take(RECORD_HEAD as u64)
+            .read_to_end(&mut head)?;
+        let Some((kind, length)) = record_head(&head) else {
+            break;
+        };
+        let mut content = (&mut *source).take(length);
+        if kind == mcap::records::op::CHUNK && length <= RECORD_BYTES_MAX as u64 {
+            chunk.clear();
+            content.read_to_end(&mut chunk)?;
+            if (chunk.len() as u64) < length {
+                break;
+            }
+            check_chunk(&chunk)?;
+        } else {
+            io::copy(&mut content, &mut io::sink())?;
+        }
+    }
+    source.seek(SeekFrom::Start(0))?;
+    Ok(())
+}
+
+fn check_chunk(chunk: &[u8]) -> Result<(), RecordingError> {
+    /// Bytes before the records of a chunk that is not compressed: two times, a length, a checksum, the length of an
+    /// empty name, and the length of the records.
+    const BEFORE: usize = 40;
+    let is_compressed = chunk.get(28..32) != Some(&[0; 4]);
+    let Some(length) = chunk.get(32..BEFORE).filter(|_| !is_compressed) else {
+        return Ok(());
+    };
+    let length = length
+        .iter()
+        .rev()
+        .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let records = &chunk[BEFORE..];
+    let end = usize::try_from(length)
+        .unwrap_or(usize::MAX)
+        .min(records.len());
+    let mut rest = &records[..end];
+    while let Some((_, length)) = record_head(rest) {
+        let after = usize::try_from(length)
+            .ok()
+            .and_then(|length| rest.get(length.checked_add(RECORD_HEAD)?..));
+        rest = after.ok_or_else(|| {
+            RecordingError::Damaged("a record reaches beyond its chunk".to_owned())
+        })?;
+    }
+    match rest {
+        [] => Ok(()),
+        _ => Err(RecordingError::Damaged(
+            "a chunk ends within a record".to_owned(),
+        )),
+    }
+}
+
+/// Bytes of a record before its content: its kind and its length.
+const RECORD_HEAD: usize = 9;
+
+/// Kind and length of a record; `None` if the bytes are too few.
+fn record_head(bytes: &[u8]) -> Option<(u8, u64)> {
+    let (kind, rest) = bytes.split_first()?;
+    Some((*kind, u64::from_le_bytes(*rest.first_chunk()?)))
 }
 
 fn reader<R: Read>(source: R) -> mcap::io::MessageReader<R> {

@@ -1,12 +1,12 @@
-//! Types of captured messages, as the nodes of this machine tell them in their status.
+//! Types of captured messages: as the nodes of this machine tell them in their status, or as configuration files do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use tautline::status;
-use tautline::types::Declaration;
+use tautline::types::{Declaration, PortTypes};
+use tautline::{NodeConfig, status};
 
 use crate::message::Flow;
 
@@ -14,14 +14,38 @@ use crate::message::Flow;
 /// has just opened stay without names for longer.
 const ASK_PERIOD: Duration = Duration::from_secs(2);
 
+/// Beginning of [`Flow::on`] where messages are on a bus.
+const BUS: &str = "bus ";
+
 /// Types that are known. Asking takes up to a second if a node is silent, so it is done beside the capture.
 #[derive(Debug)]
 pub struct KnownTypes {
     ports: Ports,
+    declared: Vec<DeclaredPort>,
     /// Answers of flows that were looked for, so that a message costs one look.
     flows: HashMap<Flow, Option<Arc<Declaration>>>,
     asking: Option<Receiver<Ports>>,
     asked: Instant,
+}
+
+/// A port of a configuration file. On a network its node is not known: the file may be another machine's.
+#[derive(Debug)]
+struct DeclaredPort {
+    /// Name of its node on a bus, if it is on one.
+    bus_node: Option<String>,
+    number: u16,
+    types: PortTypes,
+}
+
+impl DeclaredPort {
+    fn is_meant(&self, flow: &Flow, node: &str, number: u16) -> bool {
+        let is_on_bus = flow.on.starts_with(BUS);
+        let of_node = match &self.bus_node {
+            Some(name) => is_on_bus && name == node,
+            None => !is_on_bus,
+        };
+        of_node && self.number == number
+    }
 }
 
 /// A port by the name or address of its node, on a bus with the bus before it, and its number.
@@ -40,14 +64,23 @@ impl KnownTypes {
     pub fn ask() -> Self {
         Self {
             ports: ask(),
+            declared: Vec::new(),
             flows: HashMap::new(),
             asking: None,
             asked: Instant::now(),
         }
     }
 
-    /// Type of the messages of a flow: the one that its receiver declares, otherwise its sender's. If neither is known,
-    /// the nodes are asked again, and a later message has the answer.
+    /// The same with the types of configuration files, for ports whose nodes tell none: those of other machines, of
+    /// other users, and of programs that do not read the file.
+    #[must_use]
+    pub fn with_configurations(mut self, files: &[NodeConfig]) -> Self {
+        self.declared = files.iter().flat_map(declared_ports).collect();
+        self
+    }
+
+    /// Type of the messages of a flow: the one that its receiver declares, otherwise its sender's; a node is believed
+    /// before a configuration file. If none is known, the nodes are asked again, and a later message has the answer.
     pub fn of(&mut self, flow: &Flow) -> Option<Arc<Declaration>> {
         self.take_answer();
         if let Some(known) = self.flows.get(flow) {
@@ -57,7 +90,7 @@ impl KnownTypes {
             }
             return known;
         }
-        let place = |node: &str, port| match flow.on.strip_prefix("bus ") {
+        let place = |node: &str, port| match flow.on.strip_prefix(BUS) {
             Some(bus) => (format!("{bus} {node}"), port),
             None => (node.to_owned(), port),
         };
@@ -66,9 +99,20 @@ impl KnownTypes {
             .receives
             .get(&place(&flow.to, flow.destination_port));
         let sent = || self.ports.sends.get(&place(&flow.from, flow.source_port));
-        let found = received.or_else(sent).cloned();
+        let told = received.or_else(sent).cloned();
+        let found = told.or_else(|| self.of_configurations(flow));
         self.flows.insert(flow.clone(), found.clone());
         found
+    }
+
+    fn of_configurations(&self, flow: &Flow) -> Option<Arc<Declaration>> {
+        let port = |node: &str, number| {
+            let mut ports = self.declared.iter();
+            ports.find(|port| port.is_meant(flow, node, number))
+        };
+        let received = port(&flow.to, flow.destination_port);
+        let received = received.and_then(|port| port.types.receives.clone());
+        received.or_else(|| port(&flow.from, flow.source_port)?.types.sends.clone())
     }
 
     /// Takes the answers of a question that was asked before.
@@ -102,6 +146,20 @@ impl KnownTypes {
     }
 }
 
+/// Ports of a file that declare types.
+fn declared_ports(file: &NodeConfig) -> Vec<DeclaredPort> {
+    let bus_node = file.bus.as_ref().map(|bus| bus.node.to_string());
+    let ports = file.ports.iter();
+    let typed = ports.filter(|port| port.types != PortTypes::default());
+    typed
+        .map(|port| DeclaredPort {
+            bus_node: bus_node.clone(),
+            number: port.number.get(),
+            types: port.types.clone(),
+        })
+        .collect()
+}
+
 fn ask() -> Ports {
     let mut ports = Ports::default();
     // Without answers, messages are bytes.
@@ -126,7 +184,7 @@ fn ask() -> Ports {
                 ("sends", &mut ports.sends),
             ];
             for (key, list) in lists {
-                let Some(declared) = declared(&port[key]).map(Arc::new) else {
+                let Some(declared) = status::told_type(&port[key]).map(Arc::new) else {
                     continue;
                 };
                 for place in &places {
@@ -138,33 +196,47 @@ fn ask() -> Ports {
     ports
 }
 
-/// A declaration as a status tells it, checked like any other: a node says what it likes.
-fn declared(told: &serde_json::Value) -> Option<Declaration> {
-    let fields = told["fields"]
-        .as_array()?
-        .iter()
-        .map(|field| field.as_str());
-    let fields = fields.collect::<Option<Vec<_>>>()?;
-    Declaration::new(told["name"].as_str()?, fields).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn file(text: &str) -> NodeConfig {
+        const TYPE: &str = "[[type]]\nname = 'T'\nfields = ['a: u8']\n";
+        const PORT: &str = "[[port]]\nname = 'p'\nnumber = 7\nkind = 'queuing'\ntype = 'T'\n";
+        format!("{text}\n{TYPE}{PORT}").parse().unwrap()
+    }
 
     #[test]
-    fn only_whole_declarations_of_a_status_are_believed() {
-        let told = json!({"name": "T", "fields": ["a: u8"], "bytes": 1});
-        assert_eq!(declared(&told).unwrap().to_string(), "T { a: u8 }");
-        for wrong in [
-            json!(null),
-            json!({"name": "T"}),
-            json!({"name": "\u{1b}[2J", "fields": ["a: u8"]}),
-            json!({"name": "T", "fields": [7]}),
-            json!({"name": "T", "fields": "a: u8"}),
-        ] {
-            assert_eq!(declared(&wrong), None, "{wrong}");
+    fn files_say_types_of_ports_whose_nodes_tell_none() {
+        let flow = |on: &str, from: &str, source_port, to: &str, destination_port| Flow {
+            on: on.to_owned(),
+            from: from.to_owned(),
+            source_port,
+            to: to.to_owned(),
+            destination_port,
+            priority: 0,
+            is_sent: false,
+        };
+        let files = [
+            file("interface = 'eth0'"),
+            file("bus = 'cell'\nnode = 'arm'"),
+        ];
+        let mut known = KnownTypes {
+            ports: Ports::default(),
+            declared: Vec::new(),
+            flows: HashMap::new(),
+            asking: None,
+            asked: Instant::now(),
         }
+        .with_configurations(&files);
+        let mut is_known = |flow: Flow| known.of(&flow).is_some();
+        assert!(is_known(flow("eth0", "10.0.0.2", 9, "10.0.0.1", 7)));
+        assert!(
+            is_known(flow("eth0", "10.0.0.2", 7, "10.0.0.1", 9)),
+            "it sends"
+        );
+        assert!(!is_known(flow("eth0", "10.0.0.2", 8, "10.0.0.1", 9)));
+        assert!(is_known(flow("bus /run/cell", "eye", 1, "arm", 7)));
+        assert!(!is_known(flow("bus /run/cell", "arm", 1, "eye", 7)));
     }
 }

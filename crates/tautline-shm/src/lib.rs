@@ -37,6 +37,7 @@ pub mod peer;
 pub mod places;
 pub mod police;
 pub mod queue;
+pub mod reads;
 #[cfg(not(loom))]
 pub mod region;
 pub mod sample;

@@ -16,6 +16,7 @@
 
 use crate::layout::{CELL_COUNT, Control, Peer, RecordHead, Slot};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::fence;
 
 /// Set in a middle word by the writer, cleared by the reader: there is a value not seen yet.
 pub const FRESH: u32 = 0x80;
@@ -54,13 +55,16 @@ pub fn write(
         control.producer.contended.fetch_add(1, Relaxed);
         return Err(WriterBusy);
     }
+    // Partner is the fence of `observe`: who sees a byte of this value sees the number of the value before, too.
+    fence(Release);
     let back = peer.back.load(Relaxed);
     let number = peer.written.load(Relaxed) + 1;
     let cell = &cells[cell_index(source, back)];
     cell.write_head(head);
     cell.write_payload(payload);
     cell.turn.store(number, Relaxed);
-    peer.written.store(number, Relaxed);
+    // Release: who sees the number in `observe` sees that this writer is at work, until it is done.
+    peer.written.store(number, Release);
     // Release: the reader's exchange sees the cell filled. Acquire: its reads of the cell that
     // comes back are done.
     let middle = control.sample.middle[source].swap(back | FRESH, AcqRel);
@@ -75,6 +79,47 @@ pub fn write(
 pub fn newest_arrival_ns(cells: &[Slot]) -> Option<u64> {
     let written = cells.iter().filter(|cell| cell.turn.load(Relaxed) != 0);
     written.map(|cell| cell.head().arrival_ns).max()
+}
+
+/// Attempts to copy a value that is being replaced. Lower: a busy port shows nothing. Higher: an observer works longer
+/// where values come faster than they can be copied.
+#[cfg(not(loom))]
+const OBSERVE_ATTEMPTS: usize = 8;
+/// The same in a model, which tries every order anyway.
+#[cfg(loom)]
+const OBSERVE_ATTEMPTS: usize = 1;
+
+/// Copies the newest value of a source, read or not, as far as `out` reaches. For observers: nothing is taken from the
+/// reader, and nobody waits. `None` if there has never been a value, or if it was replaced during each attempt.
+///
+/// A cell whose value is the newest is not written before the next but one value: that goes to the cell that the
+/// exchange of the next one gives back. So the copy is whole if the newest value is still the same afterwards.
+#[must_use]
+pub fn observe(peer: &Peer, cells: &[Slot], source: usize, out: &mut [u8]) -> Option<RecordHead> {
+    let own = cells.get(source * CELL_COUNT..)?.get(..CELL_COUNT)?;
+    for _ in 0..OBSERVE_ATTEMPTS {
+        // Acquire: partner is the writer's store, after which its lock is seen as taken, or as given back.
+        let number = peer.written.load(Acquire);
+        if number == 0 {
+            return None;
+        }
+        // Acquire: partner is the Release that ends the writer's turn, so that its cell is seen filled.
+        if peer.lock.load(Acquire) != 0 {
+            core::hint::spin_loop();
+            continue;
+        }
+        let Some(cell) = own.iter().find(|cell| cell.turn.load(Relaxed) == number) else {
+            continue;
+        };
+        let head = cell.head();
+        cell.read_payload_unowned(out);
+        // Partner is the fence at the beginning of a write.
+        fence(Acquire);
+        if peer.written.load(Relaxed) == number {
+            return Some(head);
+        }
+    }
+    None
 }
 
 /// The reader's place at one source: the cell that it owns, and the number of the last value that it

@@ -225,6 +225,63 @@ fn a_sample_is_never_torn_and_never_goes_back() {
     });
 }
 
+/// The newest value as an observer sees it, which must be whole.
+fn observed(memory: &Memory) -> Option<u8> {
+    let mut payload = [0; PAYLOAD_BYTES];
+    let found = sample::observe(&memory.peers[0], &memory.slots, 0, &mut payload)?;
+    let value = payload[0];
+    assert_eq!(payload, [value; PAYLOAD_BYTES], "torn payload");
+    assert_eq!(found, head(value), "head of another value");
+    Some(value)
+}
+
+#[test]
+fn an_observer_sees_whole_values_and_disturbs_nobody() {
+    // The observer in a thread of its own: then loom tries all that it may see of the writes, which come first.
+    bounded(2, || {
+        let memory = Memory::sampling(1);
+        assert!(memory.write(1), "nobody else writes");
+        let observer = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || observed(&memory))
+        };
+        // The third goes to the cell of the first.
+        for value in 2..=3 {
+            assert!(memory.write(value), "one writer is never refused");
+        }
+        observer.join().unwrap();
+        assert_eq!(observed(&memory), Some(3), "the last value, unread");
+    });
+}
+
+#[test]
+fn reads_are_told_whole_and_in_order_while_they_are_noted() {
+    use tautline_shm::reads::{Read, Reads};
+    bounded(2, || {
+        let reads = Arc::new(Reads::default());
+        let teller = {
+            let reads = Arc::clone(&reads);
+            thread::spawn(move || {
+                let mut told = 0;
+                let next = reads.since(0, |number, read| {
+                    assert_eq!((read.arrival_ns, read.read_ns), (number, number + 10));
+                    assert!(number >= told);
+                    told = number;
+                });
+                assert!(told <= next);
+            })
+        };
+        for number in 0..4 {
+            reads.note(Read {
+                arrival_ns: number,
+                read_ns: number + 10,
+            });
+        }
+        teller.join().unwrap();
+        assert_eq!(reads.since(0, |_, _| {}), 4);
+    });
+}
+
 #[test]
 fn two_writers_one_gives_way() {
     bounded(2, || {

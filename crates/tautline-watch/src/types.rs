@@ -1,6 +1,7 @@
-//! Types of a port's messages, as its node tells them, in words.
+//! Types of a port's messages and its newest value, as its node tells them, in words.
 
 use serde_json::Value;
+use tautline::status::told_type;
 
 /// A type as it is declared: `State { position: f64[2], mode: u16 }`. `None` if the node tells none.
 #[must_use]
@@ -9,6 +10,33 @@ pub fn declaration(told: &Value) -> Option<String> {
     let fields: Vec<&str> = fields.filter_map(Value::as_str).collect();
     let name = told["name"].as_str()?;
     Some(format!("{name} {{ {} }}", fields.join(", ")))
+}
+
+/// The newest value of a typed sampling port: its fields by name, and its sender. Bytes in hexadecimal where they are
+/// not of the type's size. `None` if the node tells none.
+#[must_use]
+pub fn newest_value(port: &Value) -> Option<String> {
+    let told = &port["value"];
+    let payload = told["payload"].as_str()?;
+    let bytes = bytes_of(payload)?;
+    let declared = told_type(&port["receives"])?;
+    let said = match declared.text(&bytes) {
+        Some(fields) => format!("{} {fields}", declared.name()),
+        None => format!("not a {}: {payload}", declared.name()),
+    };
+    let address = told["address"].as_str().unwrap_or_default();
+    Some(format!("{said}, from {address} port {}", told["port"]))
+}
+
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8; 2]| u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok();
+    pairs
+        .iter()
+        .map(byte)
+        .collect::<Option<_>>()
+        .filter(|_| rest.is_empty())
 }
 
 /// A sentence for each peer that declares another type than the port.
@@ -32,6 +60,24 @@ pub fn differences(port: &Value) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn values_have_names_where_they_are_what_the_type_says() {
+        let mut port = json!({
+            "receives": {"name": "T", "fields": ["a: u8", "b: i16"], "bytes": 3},
+            "value": {"address": "arm", "port": 9, "payload": "07ffff"},
+        });
+        let value = newest_value(&port);
+        assert_eq!(value.as_deref(), Some("T a=7 b=-1, from arm port 9"));
+        port["value"]["payload"] = "07".into();
+        let value = newest_value(&port);
+        assert_eq!(value.as_deref(), Some("not a T: 07, from arm port 9"));
+        for wrong in ["7", "0x", "µµ"] {
+            port["value"]["payload"] = wrong.into();
+            assert_eq!(newest_value(&port), None, "{wrong}");
+        }
+        assert_eq!(newest_value(&json!({})), None);
+    }
 
     #[test]
     fn types_and_differences_are_told_in_words() {

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tautline_proto::time::Instant;
+use tautline_shm::reads::{Read, Reads};
 
 use crate::statistics::Counter;
 
@@ -26,6 +27,8 @@ pub(crate) struct Latency {
     is_measured: AtomicBool,
     /// Made by the status thread, before the first measurement, so that the port's thread allocates nothing.
     counts: OnceLock<Box<Counts>>,
+    /// The same of single reads, where somebody captures them.
+    reads: OnceLock<Box<Reads>>,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,22 @@ impl Latency {
         if ns > counts.max_ns.read() {
             counts.max_ns.set(ns);
         }
+        if let Some(reads) = self.reads.get() {
+            reads.note(Read {
+                arrival_ns: arrival.as_nanos(),
+                read_ns: now.as_nanos(),
+            });
+        }
+    }
+
+    /// Keeps single reads too, from now on while latencies are measured.
+    pub(crate) fn keep_reads(&self) {
+        self.reads.get_or_init(Box::default);
+    }
+
+    /// Single reads; `None` if nobody ever asked for them.
+    pub(crate) fn reads(&self) -> Option<&Reads> {
+        self.reads.get().map(Box::as_ref)
     }
 
     /// Switches the measurement.

@@ -37,6 +37,14 @@ pub(crate) fn bytes_of(batch: &[Outgoing<'_>]) -> usize {
     batch.iter().map(|outgoing| outgoing.message.len()).sum()
 }
 
+/// The newest value of a port, copied to be shown; its reader gets it all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenValue {
+    pub(crate) source: Source,
+    pub(crate) arrival: Instant,
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// A message that was received; its bytes are in the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {

@@ -33,7 +33,7 @@ use crate::port::{
 };
 use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
-use crate::status::{NodeStatus, NotBetter, OpenReport, StatusServer, Told};
+use crate::status::{NodeStatus, NotBetter, OpenReport, PortStatus, StatusServer, Told};
 use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
@@ -215,6 +215,8 @@ impl Node {
             let node = Arc::downgrade(&self.inner);
             let told = Told {
                 status: NodeInner::status,
+                status_with_values: NodeInner::status_with_values,
+                reads_since: |node, port, seen| node.ports.reads_since(port, seen),
                 measure_latency: NodeInner::measure_latency,
             };
             let server = StatusServer::start(node, told)?;
@@ -465,6 +467,14 @@ impl NodeInner {
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
+        self.status_with(self.ports.status())
+    }
+
+    fn status_with_values(&self) -> NodeStatus {
+        self.status_with(self.ports.status_with_values())
+    }
+
+    fn status_with(&self, ports: Vec<PortStatus>) -> NodeStatus {
         let interface = self.report.interface.as_deref();
         let (neighbours, neighbour_table) = {
             let neighbours = self.neighbours();
@@ -483,7 +493,7 @@ impl NodeInner {
             neighbours,
             neighbour_table,
             counters: self.link.counters(),
-            ports: self.ports.status(),
+            ports,
             udp_ports: self.udp_ports.status(),
             send_pool: Some(self.send_pool.status()),
             control: None,

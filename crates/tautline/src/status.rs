@@ -2,6 +2,7 @@
 
 mod node;
 mod port;
+mod reads;
 mod serve;
 
 pub use node::{
@@ -10,7 +11,9 @@ pub use node::{
 };
 pub use port::{
     LatencyStatus, PeerCounters, PortStatus, ReassemblyStatus, TypeDifferenceStatus, TypeStatus,
-    UdpPortStatus, bucket_quantile,
+    UdpPortStatus, ValueStatus, bucket_quantile, told_type,
 };
+pub(crate) use reads::ReadsTold;
+pub use reads::{PortReads, ReadWatch};
 pub(crate) use serve::{StatusServer, Told};
 pub use serve::{nodes, nodes_with_latency};

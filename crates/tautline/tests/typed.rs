@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Pair, UDP, bus_pair, pair, port, sim_pair};
+use common::{Pair, UDP, XDP, bus_pair, pair, port, sim_pair};
+use tautline::status::{nodes, nodes_with_latency};
 use tautline::types::Declaration;
 use tautline::{
     Node, NodeConfig, PortError, Priority, QueuingOptions, ReceiveError, SamplingOptions,
@@ -122,6 +123,68 @@ fn values_are_values() {
         let status = pair.b.status().ports.remove(0);
         assert_eq!(status.other_size, 2);
     });
+}
+
+/// The newest value of the second node's port, as it tells watchers, and as it tells others.
+fn told(pair: &Pair) -> [Option<serde_json::Value>; 2] {
+    let value = |asked: std::io::Result<(Vec<serde_json::Value>, Vec<String>)>| {
+        let (nodes, _) = asked.unwrap();
+        let mut ports = nodes.iter().filter_map(|node| node["ports"].as_array());
+        let port = ports.find_map(|ports| ports.iter().find(|port| port["number"] == 22));
+        port.unwrap().get("value").cloned()
+    };
+    [
+        pair.on_b(|_| value(nodes_with_latency())),
+        pair.on_b(|_| value(nodes())),
+    ]
+}
+
+#[test]
+fn watchers_see_the_newest_value_whether_it_was_read_or_not() {
+    // A socket keeps values until the port looks; elsewhere they are in its memory at once.
+    let pairs = [
+        (Some(bus_pair()), true),
+        (pair(XDP, XDP), true),
+        (pair(UDP, UDP), false),
+    ];
+    for (pair, is_there_at_once) in pairs {
+        let Some(pair) = pair else { continue };
+        let options = SamplingOptions::default();
+        let mut arm: TypedSamplingPort<Command> = pair
+            .on_a(|node| node.typed_sampling_port(port(21), &options))
+            .unwrap();
+        let mut hub: TypedSamplingPort<Command> = pair
+            .on_b(|node| node.typed_sampling_port(port(22), &options))
+            .unwrap();
+        pair.on_b(Node::publish_status).unwrap();
+        assert_eq!(told(&pair), [None, None], "nothing has come");
+        let to = arm.destination("peer", port(22)).unwrap();
+        for round in 1..=9u8 {
+            let command = Command {
+                r#type: round,
+                ..COMMAND
+            };
+            arm.send(to, Priority::NORMAL, &command).unwrap();
+            // Every other value is read before somebody looks.
+            let is_read = round % 2 == 0 || !is_there_at_once;
+            if is_read {
+                hub.read_new_until(pair.soon()).unwrap().unwrap();
+            } else {
+                while !hub.fresh() {
+                    std::thread::yield_now();
+                }
+            }
+            let [Some(value), None] = told(&pair) else {
+                panic!("{round}: {:?}", told(&pair));
+            };
+            let payload = format!("{round:02x}0000803f000000400000807f");
+            assert_eq!(
+                (&value["payload"], &value["port"]),
+                (&payload.into(), &21.into())
+            );
+            assert!(is_read || hub.fresh(), "it is left to its reader");
+        }
+    }
 }
 
 const CONFIGURED: &str = "link = \"udp\"

@@ -9,7 +9,10 @@ use serde_json::json;
 use tautline_capture::frame;
 use tautline_capture::message::Flow;
 use tautline_capture::sink::Sink;
-use tautline_capture::{Batch, CaptureError, Item, KnownTypes, Way, bus_message, pcapng};
+use tautline_capture::{
+    Batch, CaptureError, Item, KnownTypes, MessageRead, Way, bus_message, pcapng,
+};
+use tautline_report::plot::latency_text;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
@@ -25,6 +28,9 @@ pub struct Arguments {
     /// Write a file for Wireshark (pcapng); - is standard output.
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Also when the application reads each message of --port, for a reading of the clock a message.
+    #[arg(long)]
+    reads: bool,
     /// End after this many frames and messages [default: never].
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
@@ -37,9 +43,13 @@ pub struct Arguments {
 
 /// Copies until it is ended. Fewer than `--count` came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let types = arguments.sources.types.ask()?;
     let mut taps = arguments.sources.open()?;
+    if arguments.reads {
+        taps.push(arguments.sources.reads()?);
+    }
     eprintln!("capturing on {}", sources::names(&taps));
-    let mut output = Output::open(&arguments, &taps)?;
+    let mut output = Output::open(&arguments, types, &taps)?;
     let result = copy(&arguments, &mut taps, &mut output);
     let seen = output.seen;
     // An error of the copying is worth more than one of the end.
@@ -81,7 +91,12 @@ fn copy(
             written => written.map_err(|error| failed(&error))?,
         }
         if is_over || output.is_full() || pause(rest).is_some() {
-            return Ok(());
+            for (tap, origin) in taps.iter_mut().zip(0..) {
+                tap.look_last(origin, &mut batch);
+            }
+            return output
+                .write(&mut batch, taps)
+                .map_err(|error| failed(&error));
         }
     }
 }
@@ -97,15 +112,20 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn open(arguments: &'a Arguments, taps: &[Tap]) -> Result<Output<'a>, CommandError> {
+    fn open(
+        arguments: &'a Arguments,
+        types: KnownTypes,
+        taps: &[Tap],
+    ) -> Result<Output<'a>, CommandError> {
         let mut file = None;
         if let Some(path) = &arguments.write {
             let mut sink = Sink::create(path).map_err(|error| cli::not_written(path, &error))?;
             sink.block(pcapng::section);
             for tap in taps {
-                let (link, about) = match tap.is_bus() {
-                    true => (pcapng::LINK_BUS, "messages of a bus"),
-                    false => (pcapng::LINK_ETHERNET, "frames of Tautline"),
+                let (link, about) = match (tap.is_bus(), tap.is_reads()) {
+                    (true, _) => (pcapng::LINK_BUS, "messages of a bus"),
+                    (_, true) => (pcapng::LINK_READS, "reads by applications"),
+                    _ => (pcapng::LINK_ETHERNET, "frames of Tautline"),
                 };
                 sink.block(|buffer| pcapng::interface(buffer, link, &tap.name, about));
             }
@@ -117,7 +137,7 @@ impl<'a> Output<'a> {
             arguments,
             file,
             lines: arguments.json.lines()?,
-            types: is_shown.then(KnownTypes::ask),
+            types: is_shown.then_some(types),
             seen: 0,
         })
     }
@@ -208,9 +228,10 @@ fn line((ethertype, types): (u16, &mut KnownTypes), tap: &Tap, item: &Item, byte
         "way": way.trim(),
         "lost_before": item.lost,
     });
-    let (mut said, message) = match tap.is_bus() {
-        true => bus_line(&tap.name, bytes, &mut json),
-        false => frame_line((ethertype, &tap.name), item, bytes, &mut json),
+    let (mut said, message) = match (tap.is_bus(), tap.is_reads()) {
+        (true, _) => bus_line(&tap.name, bytes, &mut json),
+        (_, true) => (read_line(bytes, &mut json), None),
+        _ => frame_line((ethertype, &tap.name), item, bytes, &mut json),
     };
     let declared = message.and_then(|(flow, payload)| Some((types.of(&flow)?, payload)));
     if let Some((declared, payload)) = declared
@@ -231,6 +252,26 @@ fn line((ethertype, types): (u16, &mut KnownTypes), tap: &Tap, item: &Item, byte
 
 /// Words about a copy, and the message in it if that is whole and alone.
 type Said<'b> = (String, Option<(Flow, &'b [u8])>);
+
+fn read_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
+    let Some(read) = MessageRead::from_bytes(bytes) else {
+        return "not a read".to_owned();
+    };
+    json["way"] = "read".into();
+    json["port"] = read.port.into();
+    json["process"] = read.process.into();
+    json["arrival_ns"] = read.arrival_ns.into();
+    json["waited_ns"] = read.waited_ns.into();
+    let (seconds, rest) = (
+        read.arrival_ns / 1_000_000_000,
+        read.arrival_ns % 1_000_000_000,
+    );
+    format!(
+        "process {} read what arrived at {seconds}.{rest:09}, {} later",
+        read.process,
+        latency_text(read.waited_ns)
+    )
+}
 
 fn bus_line<'b>(on: &str, bytes: &'b [u8], json: &mut serde_json::Value) -> Said<'b> {
     let Some((message, payload)) = bus_message(bytes) else {

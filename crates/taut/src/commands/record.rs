@@ -30,6 +30,7 @@ pub struct Arguments {
 
 /// Records until it is ended. Fewer than `--count` came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let types = arguments.sources.types.ask()?;
     let taps = arguments.sources.open()?;
     let recorder =
         Recorder::create(&arguments.file).map_err(|error| explain(&arguments, &error))?;
@@ -41,7 +42,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             .into_iter()
             .map(|tap| Source::new(tap, &arguments))
             .collect(),
-        types: KnownTypes::ask(),
+        types,
         seen: 0,
     };
     let copied = recording.copy();

@@ -1,13 +1,16 @@
 //! Sources of copies for `taut capture` and `taut record`: interfaces and buses.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use tautline::PortNumber;
 use tautline::vbus::{self, PortName};
+use tautline::{NodeConfig, PortNumber};
 use tautline_capture::frame::{self, Frame};
-use tautline_capture::{Batch, BusTap, CaptureError, NetworkTap, up_interfaces};
+use tautline_capture::{
+    Batch, BusTap, CaptureError, KnownTypes, NetworkTap, ReadTap, up_interfaces,
+};
 use tautline_proto::wire::ETHERTYPE_DEFAULT;
 use tautline_proto::wire::ethernet::is_usable_ethertype;
 use tautline_state::policy;
@@ -40,6 +43,33 @@ pub struct SourceArguments {
     /// EtherType of the nodes, if the configuration has another one.
     #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value_t = ETHERTYPE_DEFAULT)]
     pub ethertype: u16,
+    /// Types of messages.
+    #[command(flatten)]
+    pub types: TypeArguments,
+}
+
+/// Types of messages beyond those that nodes tell.
+#[derive(Debug, Args)]
+pub struct TypeArguments {
+    /// Configuration file whose ports say types of messages, where nodes tell none; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+}
+
+impl TypeArguments {
+    /// Asks the nodes of this machine, and reads the files.
+    pub fn ask(&self) -> Result<KnownTypes, CommandError> {
+        let read = |file: &PathBuf| {
+            NodeConfig::from_file(file)
+                .map_err(|error| CommandError::usage(error.to_string(), error.remedy()))
+        };
+        let files = self
+            .config
+            .iter()
+            .map(read)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(KnownTypes::ask().with_configurations(&files))
+    }
 }
 
 /// Port that is wanted alone.
@@ -81,6 +111,7 @@ pub struct Tap {
 enum Kind {
     Network(Box<NetworkTap>),
     Bus(BusTap),
+    Reads(ReadTap),
 }
 
 impl Tap {
@@ -101,6 +132,24 @@ impl Tap {
         }
     }
 
+    fn reads(port: PortNumber) -> io::Result<Tap> {
+        Ok(Tap {
+            name: format!("reads of port {port}"),
+            kind: Kind::Reads(ReadTap::open(port)?),
+            seen: 0,
+        })
+    }
+
+    /// As [`look`](Self::look) at the end, where some sources still have something to tell.
+    pub fn look_last(&mut self, origin: u32, batch: &mut Batch) {
+        match &mut self.kind {
+            Kind::Reads(tap) => {
+                let _not_asked = tap.look_last(origin, batch);
+            }
+            Kind::Network(_) | Kind::Bus(_) => {}
+        }
+    }
+
     /// Copies what has passed since the last look, and says on standard error what cannot be seen.
     pub fn look(&mut self, origin: u32, batch: &mut Batch) -> Result<(), CaptureError> {
         let notes = match &mut self.kind {
@@ -111,6 +160,11 @@ impl Tap {
             Kind::Bus(tap) => {
                 tap.look(origin, batch);
                 tap.take_notes()
+            }
+            Kind::Reads(tap) => {
+                // Nodes that cannot be asked are told of at the start.
+                let _not_asked = tap.look(origin, batch);
+                Vec::new()
             }
         };
         for note in notes {
@@ -124,12 +178,18 @@ impl Tap {
         match &mut self.kind {
             Kind::Network(tap) => tap.lost(),
             Kind::Bus(tap) => tap.lost(),
+            Kind::Reads(tap) => tap.lost(),
         }
     }
 
     /// Whether it copies messages of a bus.
     pub fn is_bus(&self) -> bool {
         matches!(self.kind, Kind::Bus(_))
+    }
+
+    /// Whether it tells reads of applications.
+    pub fn is_reads(&self) -> bool {
+        matches!(self.kind, Kind::Reads(_))
     }
 }
 
@@ -139,10 +199,30 @@ impl SourceArguments {
         open(self)
     }
 
+    /// Source of the reads of the port that is wanted.
+    pub fn reads(&self) -> Result<Tap, CommandError> {
+        let port = match self.port {
+            Some(WantedPort::Network(port)) => port,
+            Some(WantedPort::Bus(name)) => name.port,
+            None => {
+                return Err(CommandError::usage(
+                    "reads are those of one port",
+                    "name it with --port",
+                ));
+            }
+        };
+        Tap::reads(port).map_err(|error| {
+            CommandError::failed(
+                format!("the nodes cannot be asked for reads: {error}"),
+                "see that /run/tautline belongs to root and your runtime directory to you",
+            )
+        })
+    }
+
     /// Whether a copy is of the port that is wanted.
     pub fn wants(&self, tap: &Tap, bytes: &[u8]) -> bool {
         match self.port {
-            Some(WantedPort::Network(port)) if !tap.is_bus() => {
+            Some(WantedPort::Network(port)) if !tap.is_bus() && !tap.is_reads() => {
                 let frame = frame::frame(bytes, self.ethertype);
                 matches!(frame, Ok(Some(Frame { header, .. }))
                     if header.destination == port || header.source == port)

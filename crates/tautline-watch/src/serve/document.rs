@@ -10,6 +10,7 @@ use super::Picture;
 use crate::look::{Look, NodeFigures, Peer, Port};
 use crate::peers::{host_of, peer_name};
 use crate::row::{Kind, NAME_CHARS_MAX, Row, all_ports, node_place};
+use crate::types;
 
 /// Lines of one document. Lower: a machine of many ports is cut, and its page says so. Higher: a browser redraws longer
 /// every second.
@@ -62,6 +63,10 @@ pub(super) fn port(picture: &Picture, kind: Kind, place: &str, number: u16) -> O
             "restarts": peer.restarts,
         })
     };
+    let mut said = said.clone();
+    if let Some(value) = types::newest_value(&said) {
+        said["value"] = value.into();
+    }
     Some(json!({
         "row": row,
         "said": said,

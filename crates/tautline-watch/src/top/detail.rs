@@ -4,7 +4,7 @@ use serde_json::Value;
 use tautline_report::text::plain;
 
 use crate::column::{short, time};
-use crate::look::{Look, NodeFigures, Peer};
+use crate::look::{Look, Node, NodeFigures, Peer};
 use crate::peers::peer_name;
 use crate::row::{Kind, NAME_CHARS_MAX, Row, Spread, all_ports, node_place};
 use crate::types;
@@ -28,6 +28,7 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
         };
         lines.push(format!("age {}{valid}", time(row.age_ns)));
     }
+    lines.extend(said_of_port(look, row).and_then(types::newest_value));
     lines.push(spread_line("last interval", row.recent));
     lines.push(spread_line("since start ", row.ever));
     let counts = [row.lost, row.full, row.refused].map(|count| short(count as f64));
@@ -35,23 +36,11 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
         "lost {}, full {}, refused {}",
         counts[0], counts[1], counts[2]
     ));
-    let node = look
-        .nodes
-        .iter()
-        .find(|node| node_place(&node.status) == row.key.place);
-    if let Some(node) = node {
+    if let Some(node) = node_of(look, row) {
         let said = match row.key.kind {
             Kind::Port | Kind::UdpPort => {
                 lines.extend(peers(&node.status, row));
-                let list = if row.key.kind == Kind::Port {
-                    "ports"
-                } else {
-                    "udp_ports"
-                };
-                let ports = node.said[list].as_array().into_iter().flatten();
-                ports
-                    .into_iter()
-                    .find(|port| port["number"] == row.key.number)
+                said_of_port(look, row)
             }
             _ => Some(&node.said),
         };
@@ -60,6 +49,22 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
         lines.extend(said.into_iter().flat_map(types::differences));
     }
     lines
+}
+
+fn node_of<'l>(look: &'l Look, row: &Row) -> Option<&'l Node> {
+    let mut nodes = look.nodes.iter();
+    nodes.find(|node| node_place(&node.status) == row.key.place)
+}
+
+/// Words of a node about a port; `None` for a row that is no port.
+fn said_of_port<'l>(look: &'l Look, row: &Row) -> Option<&'l Value> {
+    let list = match row.key.kind {
+        Kind::Port => "ports",
+        Kind::UdpPort => "udp_ports",
+        _ => return None,
+    };
+    let mut ports = node_of(look, row)?.said[list].as_array()?.iter();
+    ports.find(|port| port["number"] == row.key.number)
 }
 
 fn spread_line(when: &str, spread: Spread) -> String {
@@ -89,7 +94,7 @@ fn counters(said: &Value) -> Vec<String> {
     let told = told.filter(|(key, _)| {
         !matches!(
             key.as_str(),
-            "ports" | "udp_ports" | "peers" | "latency" | "number" | "type_differences"
+            "ports" | "udp_ports" | "peers" | "latency" | "number" | "type_differences" | "value"
         )
     });
     let line = |(key, value): (&String, &Value)| {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tautline_proto::wire::PortNumber;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{Header, PortNumber};
 use tautline_shm::deliver::{PortRef, frames};
 use tautline_shm::layout::peer_key_parts;
 use tautline_shm::peer::load_loss;
@@ -13,13 +14,17 @@ use tautline_shm::vbus::shape::Kind;
 use tautline_shm::{queue, sample};
 
 use super::open_list::{OpenList, dropped_full, queued};
-use crate::address::Address;
+use crate::address::{Address, Source};
 use crate::kind::PortKind;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
+use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
-use crate::status::{LatencyStatus, PeerCounters, PortStatus, TypeDifferenceStatus, TypeStatus};
+use crate::status::{
+    LatencyStatus, PeerCounters, PortStatus, ReadsTold, TypeDifferenceStatus, TypeStatus,
+    ValueStatus,
+};
 use crate::sys::clock;
 use crate::types::PortTypes;
 
@@ -51,9 +56,42 @@ impl Ports {
         self.describe(status)
     }
 
+    /// The same with the newest values of sampling ports that have a type.
+    pub(crate) fn status_with_values(&self) -> Vec<PortStatus> {
+        self.describe(|number, port| {
+            let value = port.newest_value().map(ValueStatus::from);
+            PortStatus {
+                value,
+                ..status(number, port)
+            }
+        })
+    }
+
+    /// Reads of a port, if it is open.
+    pub(crate) fn reads_since(&self, number: PortNumber, seen: u64) -> Option<ReadsTold> {
+        let told = self.describe(|own, port| (own == number).then(|| port.reads_since(seen)));
+        told.into_iter().flatten().next()
+    }
+
     /// Switches the measurement of latencies, for all ports that are open.
     pub(crate) fn measure_latency(&self, is_wanted: bool) {
         self.describe(|_, port| port.statistics.latency.measure(is_wanted));
+    }
+}
+
+impl OpenPort {
+    /// Reads from number `seen` on, and the number of the next. Has them measured and kept from now on.
+    fn reads_since(&self, seen: u64) -> ReadsTold {
+        let latency = &self.statistics.latency;
+        latency.keep_reads();
+        latency.measure(true);
+        let mut told = ReadsTold::default();
+        if let Some(reads) = latency.reads() {
+            told.next = reads.since(seen, |number, read| {
+                told.reads.push((number, read.arrival_ns, read.read_ns));
+            });
+        }
+        told
     }
 }
 
@@ -77,6 +115,15 @@ impl OpenPort {
         (age(arrivals.newest_ns), age(arrivals.oldest_waiting_ns))
     }
 
+    /// The newest value that the port has received, of whichever source, if it is a sampling port with a type.
+    fn newest_value(&self) -> Option<SeenValue> {
+        let bytes_max = self.types.receives.as_ref()?.bytes();
+        match &self.memory {
+            OpenMemory::Frames(memory) => newest_frame_value(memory, bytes_max),
+            OpenMemory::Bus(bus_receiver) => bus_receiver.newest_value(),
+        }
+    }
+
     fn refresh_period_ns(&self) -> Option<u64> {
         let period = self.refresh_period?;
         Some(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX))
@@ -98,6 +145,30 @@ fn frame_arrivals(memory: &PortRef<'_>, shape: Shape) -> Arrivals {
             oldest_waiting_ns: queue::oldest_arrival_ns(memory.control, memory.slots),
         },
     }
+}
+
+/// The newest value of all sources, cut off at `bytes_max`.
+fn newest_frame_value(mapped: &MappedPort, bytes_max: usize) -> Option<SeenValue> {
+    let Shape::Sampling { sources } = mapped.shape() else {
+        return None;
+    };
+    let memory = mapped.port();
+    let of_source = |place: usize| {
+        let mut bytes = vec![0; bytes_max];
+        let head = sample::observe(memory.peers.get(place)?, memory.slots, place, &mut bytes)?;
+        let header = Header::from_bytes(&head.header).ok()?;
+        bytes.truncate(usize::from(header.length));
+        Some(SeenValue {
+            source: Source {
+                address: Address::from_word(head.source)?,
+                port: header.source,
+            },
+            arrival: Instant::from_nanos(head.arrival_ns),
+            bytes,
+        })
+    };
+    let values = (0..sources as usize).filter_map(of_source);
+    values.max_by_key(|value| value.arrival)
 }
 
 fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
@@ -151,6 +222,7 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         age_ns,
         refresh_period_ns: port.refresh_period_ns(),
         valid: is_valid(age_ns, port.refresh_period_ns()),
+        value: None,
         oldest_wait_ns,
         latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: figures.queued,
@@ -212,6 +284,7 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         age_ns,
         refresh_period_ns: port.refresh_period_ns(),
         valid: is_valid(age_ns, port.refresh_period_ns()),
+        value: None,
         oldest_wait_ns,
         latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: queued(control),

@@ -8,6 +8,7 @@ use crate::address::Address;
 use crate::kind::PortKind;
 use crate::latency::Distribution;
 use crate::link::vbus::{Direction, TypeDifference};
+use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::types::Declaration;
 
@@ -58,6 +59,18 @@ impl From<&Declaration> for TypeStatus {
             bytes: declaration.bytes(),
         }
     }
+}
+
+/// A type as the status of a node tells it, in [`PortStatus::receives`] and [`PortStatus::sends`]. Checked like any
+/// other declaration, because a node says what it likes; `None` if it is none.
+#[must_use]
+pub fn told_type(told: &serde_json::Value) -> Option<Declaration> {
+    let fields = told["fields"]
+        .as_array()?
+        .iter()
+        .map(|field| field.as_str());
+    let fields = fields.collect::<Option<Vec<_>>>()?;
+    Declaration::new(told["name"].as_str()?, fields).ok()
 }
 
 /// A peer that declares another type of messages than the port, as `taut status` shows it (link `vbus`).
@@ -148,6 +161,30 @@ pub fn bucket_quantile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
     })
 }
 
+/// Newest value of a sampling port with a type, as `taut status` shows it while somebody watches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ValueStatus {
+    /// Address of its sender.
+    pub address: Address,
+    /// Port of its sender.
+    #[serde(serialize_with = "number")]
+    pub port: PortNumber,
+    /// Its bytes, in hexadecimal.
+    pub payload: String,
+}
+
+impl From<SeenValue> for ValueStatus {
+    fn from(value: SeenValue) -> Self {
+        let digits = value.bytes.iter().map(|byte| format!("{byte:02x}"));
+        Self {
+            address: value.source.address,
+            port: value.source.port,
+            payload: digits.collect(),
+        }
+    }
+}
+
 /// One open port, at the moment of asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -189,6 +226,9 @@ pub struct PortStatus {
     pub refresh_period_ns: Option<u64>,
     /// Whether the newest value is valid; not while there is none (sampling).
     pub valid: Option<bool>,
+    /// The newest value, read or not; told to watchers only, by sampling ports that have a type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<ValueStatus>,
     /// Time for which the message has waited that waits longest, in nanoseconds (queuing).
     pub oldest_wait_ns: Option<u64>,
     /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
@@ -321,4 +361,25 @@ pub struct UdpPortStatus {
     pub void: u64,
     /// Times that the reader was woken.
     pub doorbells: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_whole_declarations_of_a_status_are_believed() {
+        let told = json!({"name": "T", "fields": ["a: u8"], "bytes": 1});
+        assert_eq!(told_type(&told).unwrap().to_string(), "T { a: u8 }");
+        for wrong in [
+            json!(null),
+            json!({"name": "T"}),
+            json!({"name": "\u{1b}[2J", "fields": ["a: u8"]}),
+            json!({"name": "T", "fields": [7]}),
+            json!({"name": "T", "fields": "a: u8"}),
+        ] {
+            assert_eq!(told_type(&wrong), None, "{wrong}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! Each node listens on a Unix socket in a directory of its user's, writes one JSON document to whoever connects, and
 //! closes. Only the same user and root can connect; a control process tells everybody. The thread that does so sleeps
 //! otherwise, has no real-time priority, and touches nothing of the data path but its counters. Whoever writes
-//! [`WATCH`] first has the ports' latencies measured for some seconds.
+//! [`WATCH`] first has the ports' latencies measured for some seconds, and is told the newest values of typed ports.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -15,9 +15,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
+use serde::Serialize;
+use tautline_proto::wire::PortNumber;
 use tautline_state::{Directory, EntryKind};
 
 use super::NodeStatus;
+use super::reads::{self, ReadsTold};
 use crate::runtime::{self, Room};
 use crate::sys::event::Event;
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
@@ -31,7 +34,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Most bytes of one answer. Lower: a node with all 4,095 ports open, all peers known and latencies of all lengths,
 /// 50 MB, is not shown. Higher: a hostile one takes more of the asker's memory.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// Request of an asker that wants latencies measured, too.
+/// Request of an asker that wants latencies measured and newest values, too.
 const WATCH: &[u8] = b"watch";
 /// Time for which latencies are measured after such a request. Lower: a watcher that asks once a second and is late
 /// once misses some. Higher: a port pays for longer after its watcher has gone.
@@ -51,6 +54,10 @@ thread_local! {
 pub(crate) struct Told<N> {
     /// Its state.
     pub(crate) status: fn(&N) -> NodeStatus,
+    /// Its state with the newest values of typed ports, for watchers.
+    pub(crate) status_with_values: fn(&N) -> NodeStatus,
+    /// The reads of a port from a number on, which it notes from now on.
+    pub(crate) reads_since: fn(&N, PortNumber, u64) -> Option<ReadsTold>,
     /// Switches the measurement of its ports' latencies.
     pub(crate) measure_latency: fn(&N, bool),
 }
@@ -123,13 +130,22 @@ fn serve<N>(listener: &ForeignListener, stop: &Event, node: &Weak<N>, told: &Tol
         }
         match accepted {
             Ok(Some(asker)) => {
-                if wants_latency(&asker) {
-                    // Also those that were opened since the last request.
-                    (told.measure_latency)(&node, true);
+                let request = request(&asker);
+                if request != Request::Status {
                     watched_until = Some(Instant::now() + WATCH_TIME);
                 }
                 // An asker that went away is its own affair.
-                let _gone = answer(&asker, &(told.status)(&node));
+                let _gone = match request {
+                    Request::Status => answer(&asker, &(told.status)(&node)),
+                    Request::Watch => {
+                        // Also of ports that were opened since the last request.
+                        (told.measure_latency)(&node, true);
+                        answer(&asker, &(told.status_with_values)(&node))
+                    }
+                    Request::Reads(port, seen) => {
+                        answer(&asker, &(told.reads_since)(&node, port, seen))
+                    }
+                };
             }
             Ok(None) => {}
             Err(_) => std::thread::sleep(NO_DESCRIPTOR_PAUSE),
@@ -137,17 +153,33 @@ fn serve<N>(listener: &ForeignListener, stop: &Event, node: &Weak<N>, told: &Tol
     }
 }
 
-/// Whether an asker wants latencies measured. One who only wants the status shuts down its side at once.
-fn wants_latency(asker: &ForeignSocket) -> bool {
-    if wait::readable(asker.as_fd(), Some(REQUEST_LIMIT)).is_err() {
-        return false;
-    }
-    let mut request = [0; WATCH.len()];
-    let length = asker.receive(&mut request).unwrap_or(0);
-    request[..length] == *WATCH
+/// Wishes of an asker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// The status.
+    Status,
+    /// The status, with latencies measured and newest values.
+    Watch,
+    /// The reads of a port.
+    Reads(PortNumber, u64),
 }
 
-fn answer(asker: &ForeignSocket, status: &NodeStatus) -> io::Result<()> {
+/// Wishes of an asker. One who only wants the status shuts down its side at once.
+fn request(asker: &ForeignSocket) -> Request {
+    if wait::readable(asker.as_fd(), Some(REQUEST_LIMIT)).is_err() {
+        return Request::Status;
+    }
+    let mut bytes = [0; reads::REQUEST_BYTES];
+    let length = asker.receive(&mut bytes).unwrap_or(0);
+    match &bytes[..length] {
+        WATCH => Request::Watch,
+        other => {
+            reads::wanted(other).map_or(Request::Status, |(port, seen)| Request::Reads(port, seen))
+        }
+    }
+}
+
+fn answer(asker: &ForeignSocket, status: &impl Serialize) -> io::Result<()> {
     let mut document = &serde_json::to_vec(status)?[..];
     let mut stream = UnixStream::from(asker.as_fd().try_clone_to_owned()?);
     stream.set_nonblocking(false)?;
@@ -195,7 +227,8 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
     ask_all(&[])
 }
 
-/// The same, and asks the nodes to measure the latencies of their ports for the next five seconds. That takes each port
+/// The same with the newest value of each sampling port that has a type. Asks the nodes to measure the latencies of
+/// their ports for the next five seconds, too. That takes each port
 /// a reading of the clock a message; `docs/decisions/0051-latency-is-measured-while-watched.md` has the figures.
 ///
 /// # Errors
@@ -206,16 +239,39 @@ pub fn nodes_with_latency() -> io::Result<(Vec<serde_json::Value>, Vec<String>)>
 
 /// Asks all at once, so that one that does not answer holds nobody up.
 fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
-    let mut asked = Vec::new();
-    let mut silent = Vec::new();
-    let deadline = Instant::now() + TIME_LIMIT;
     let control = runtime::find(Room::Control);
-    let nodes = runtime::find(Room::Nodes).into_iter();
     // A control process is asked nothing: its answer comes at once.
-    let control = control.into_iter().map(|room| (room, None));
-    let nodes = nodes.chain(runtime::find_of_users(Room::Nodes));
-    let rooms = control.chain(nodes.map(|room| (room, Some(request))));
-    for (room, request) in rooms {
+    let control = control.into_iter().map(|room| (room, false));
+    let rooms = control.chain(node_rooms().map(|room| (room, true)));
+    let mut silent = Vec::new();
+    let states = ask(rooms, |_| request.to_vec(), &mut silent)?;
+    Ok((states.into_iter().map(|(_, state)| state).collect(), silent))
+}
+
+/// Asks the nodes alone, each by the name of its socket, and gives that name with each answer.
+pub(super) fn ask_nodes(
+    request: impl Fn(&str) -> Vec<u8>,
+) -> io::Result<Vec<(String, serde_json::Value)>> {
+    ask(
+        node_rooms().map(|room| (room, true)),
+        request,
+        &mut Vec::new(),
+    )
+}
+
+fn node_rooms() -> impl Iterator<Item = Directory> {
+    let own = runtime::find(Room::Nodes).into_iter();
+    own.chain(runtime::find_of_users(Room::Nodes))
+}
+
+fn ask(
+    rooms: impl Iterator<Item = (Directory, bool)>,
+    request: impl Fn(&str) -> Vec<u8>,
+    silent: &mut Vec<String>,
+) -> io::Result<Vec<(String, serde_json::Value)>> {
+    let mut asked = Vec::new();
+    let deadline = Instant::now() + TIME_LIMIT;
+    for (room, is_asked) in rooms {
         for entry in room.entries()? {
             let name = entry.name.to_string_lossy().into_owned();
             let is_status = entry.kind == EntryKind::Socket
@@ -225,10 +281,13 @@ fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> 
                 continue;
             }
             match runtime::connect(&room, &name, SocketType::STREAM, deadline) {
-                Ok(Some(socket)) => match Asked::new(name.clone(), socket, request) {
-                    Ok(one) => asked.push(one),
-                    Err(_) => silent.push(name),
-                },
+                Ok(Some(socket)) => {
+                    let request = is_asked.then(|| request(&name));
+                    match Asked::new(name.clone(), socket, request.as_deref()) {
+                        Ok(one) => asked.push(one),
+                        Err(_) => silent.push(name),
+                    }
+                }
                 // Left by a process that was killed.
                 Ok(None) => drop(room.remove(&name)),
                 // Another user's.
@@ -237,8 +296,7 @@ fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> 
             }
         }
     }
-    let states = answers(asked, deadline, &mut silent)?;
-    Ok((states, silent))
+    answers(asked, deadline, silent)
 }
 
 /// How the names of sockets begin that tell no status.
@@ -295,7 +353,7 @@ fn answers(
     mut asked: Vec<Asked>,
     deadline: Instant,
     silent: &mut Vec<String>,
-) -> io::Result<Vec<serde_json::Value>> {
+) -> io::Result<Vec<(String, serde_json::Value)>> {
     let mut states: Vec<Option<serde_json::Value>> = asked.iter().map(|_| None).collect();
     let mut open: Vec<usize> = (0..asked.len()).collect();
     while !open.is_empty() {
@@ -321,12 +379,14 @@ fn answers(
             false
         });
     }
-    for (one, state) in asked.iter().zip(&states) {
-        if state.is_none() {
-            silent.push(one.name.clone());
+    let mut told = Vec::with_capacity(states.len());
+    for (one, state) in asked.into_iter().zip(states) {
+        match state {
+            Some(state) => told.push((one.name, state)),
+            None => silent.push(one.name),
         }
     }
-    Ok(states.into_iter().flatten().collect())
+    Ok(told)
 }
 
 /// The same without characters that a terminal takes for commands, or that turn the order of what is printed: a node
@@ -386,7 +446,8 @@ mod tests {
         drop(telling);
         let (deadline, mut silent) = (Instant::now() + TIME_LIMIT, Vec::new());
         let states = answers(vec![trickles, prompt], deadline, &mut silent).unwrap();
-        assert_eq!(states, [json!(7)], "the one is not held up by the other");
+        let expected = [("prompt".to_owned(), json!(7))];
+        assert_eq!(states, expected, "the one is not held up by the other");
         assert_eq!(silent, ["trickles"]);
         told.join().unwrap();
     }

@@ -15,6 +15,7 @@ use tautline_testbed::interrupt;
 use super::{BusArguments, explain};
 use crate::cli::CommandError;
 use crate::commands::output::{self, Output, OutputArguments};
+use crate::commands::sources::TypeArguments;
 use crate::units;
 
 /// Pause between two looks that find nothing. Lower takes processor time from whom it watches, higher misses more of
@@ -37,6 +38,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     #[command(flatten)]
+    types: TypeArguments,
+    #[command(flatten)]
     output: OutputArguments,
 }
 
@@ -45,11 +48,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let deadline = arguments
         .timeout
         .and_then(|timeout| Instant::now().checked_add(timeout));
+    let types = arguments.types.ask()?;
     let (bus, observer) = open(arguments)?;
     let mut source = Source {
         tap: Tap::new(observer),
         on: format!("bus {bus}"),
-        types: KnownTypes::ask(),
+        types,
     };
     eprintln!("watching {}", arguments.name);
     let mut seen = 0;

@@ -8,19 +8,22 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::cell;
-use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX};
+use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, Slot};
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 
 use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
+use super::newest::copy_newest;
 use super::stamps::{Stamps, earlier};
 use super::types::{BusTypes, Direction};
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::{Address, NodeName, Source};
+use crate::message::SeenValue;
 use crate::statistics::Counter;
 use crate::sys::clock;
 use crate::sys::event::{Bells, Event};
@@ -326,6 +329,34 @@ impl ReceiverShared {
             let memory = incoming.memory();
             cell::Reader::new().fresh(memory.slots, &memory.head.latest)
         })
+    }
+
+    /// The newest value of all senders, for the status page. `None` for a queuing port, and where there is none.
+    pub(crate) fn newest_value(&self) -> Option<SeenValue> {
+        if self.shape.kind != Kind::Sampling {
+            return None;
+        }
+        let of_sender = |incoming: &Arc<Incoming>| {
+            let copy = |slot: Slot<'_>| {
+                let head = slot.message();
+                let length = (head.length as usize).min(slot.capacity());
+                let mut bytes = vec![0; length];
+                slot.copy_out(&mut bytes);
+                SeenValue {
+                    source: Source {
+                        address: Address::Bus(incoming.node),
+                        port: incoming.port,
+                    },
+                    arrival: Instant::from_nanos(head.arrival_ns),
+                    bytes,
+                }
+            };
+            // A writer's word is 0 before its first value.
+            Some(copy_newest(incoming.memory(), 0, copy)?.1)
+        };
+        let values = self.live().into_iter();
+        let values = values.filter_map(|incoming| of_sender(&incoming));
+        values.max_by_key(|value| value.arrival)
     }
 
     /// Figures for the status page.

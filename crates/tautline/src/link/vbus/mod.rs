@@ -17,6 +17,7 @@ mod directory;
 mod entry;
 mod handover;
 mod incoming;
+mod newest;
 pub mod observe;
 mod place;
 mod receiver;

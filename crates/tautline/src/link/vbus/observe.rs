@@ -26,16 +26,13 @@ use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
 
 use super::ask::ask;
 use super::directory::{bases, connect_in, nodes, open_to_watch, path_of};
-use super::stamps::{Stamps, newest_cell};
+use super::newest::copy_newest;
+use super::stamps::Stamps;
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
 use crate::sys::seqpacket;
 use crate::sys::shared::PeerMemory;
-
-/// Attempts to copy a value that is being replaced all the time. Each that fails means that at least one newer value
-/// has come, so a few suffice.
-const VALUE_ATTEMPTS: u32 = 8;
 
 pub use crate::address::{BadPortName, PortName};
 pub use crate::error::ObserveError;
@@ -590,31 +587,22 @@ impl TapPosition {
 
     /// The newest value if it was not seen yet, and how many were replaced before it was seen.
     fn value(&mut self, watched: &Watched, buffer: &mut [u8]) -> (Option<Tapped>, u64) {
-        let memory = watched.memory();
-        let latest = &memory.head.latest.latest;
-        for _ in 0..VALUE_ATTEMPTS {
-            let word = latest.load(Acquire);
-            if word == self.word {
-                return (None, 0);
-            }
-            let tapped = copy(watched, newest_cell(memory, word), buffer);
-            // The writer never writes the newest cell: it is whole if it still is the newest.
-            fence(Acquire);
-            if latest.load(Relaxed) != word {
-                continue;
-            }
-            let number = |word: u64| word >> 3;
-            let replaced = number(word)
-                .wrapping_sub(number(self.word))
-                .saturating_sub(1);
-            self.word = word;
-            return match tapped {
-                Some(_) => (tapped, replaced),
-                None => (None, replaced + 1),
-            };
+        let copied = copy_newest(watched.memory(), self.word, |slot| {
+            copy(watched, slot, buffer)
+        });
+        let Some((word, tapped)) = copied else {
+            // Those that were replaced are counted when one is caught.
+            return (None, 0);
+        };
+        let number = |word: u64| word >> 3;
+        let replaced = number(word)
+            .wrapping_sub(number(self.word))
+            .saturating_sub(1);
+        self.word = word;
+        match tapped {
+            Some(_) => (tapped, replaced),
+            None => (None, replaced + 1),
         }
-        // They are counted when one is caught.
-        (None, 0)
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use tautline_shm::vbus::layout::{CELL_COUNT, CLASS_COUNT, ConnectionEntry, Slot};
+use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Slot};
 use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::Kind;
+
+use super::newest::newest_cell;
 
 /// Times of publication, CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,11 +53,4 @@ pub(super) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 
 fn stamp(slot: Slot<'_>) -> u64 {
     slot.message().arrival_ns
-}
-
-/// The cell of the newest value, by the writer's word.
-pub(super) fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
-    let pair = (word & 1) as u32;
-    let index = (word >> (1 + pair)) as u32 & 1;
-    memory.slots.slot(0, (pair * 2 + index) % CELL_COUNT as u32)
 }
