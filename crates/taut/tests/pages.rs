@@ -1,9 +1,11 @@
-//! Pages in a browser as wide as two telephones and a desk: nothing stands beyond the edge, and of each table the
-//! maxima are in sight.
+//! Pages in a browser as wide as two telephones and a desk: nothing stands beyond the edge, of each table the maxima
+//! are in sight, and plots answer.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use serde_json::Value;
 
 mod common;
 use common::{Scratch, browse_with};
@@ -30,19 +32,99 @@ fn frame(page: &Path, width: u32) -> String {
     )
 }
 
+/// A page that uses the plots of another one in a frame of a width as a reader does, and writes below it how many there
+/// are, how many show a value under the pointer, hide a percentile that is switched off, hide a series, and hand out
+/// their data.
+fn used(page: &Path, width: u32) -> String {
+    let script = "const shown = document.querySelector('iframe'); \
+        shown.onload = () => { \
+            const inner = shown.contentDocument, view = shown.contentWindow; \
+            const figures = [...inner.querySelectorAll('figure[data-plot]')]; \
+            const told = { plots: figures.length, values: 0, switched: 0, percentiles: 0, series: 0, data: 0 }; \
+            const isSeen = element => element.getBoundingClientRect().width > 0; \
+            for (const figure of figures) { \
+                const plot = [...figure.querySelectorAll('svg[data-areas]')].find(isSeen); \
+                const box = plot.getBoundingClientRect(); \
+                const at = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true }; \
+                plot.dispatchEvent(new view.PointerEvent('pointermove', at)); \
+                const tip = figure.querySelector('.tip'), edge = tip.getBoundingClientRect(); \
+                const isInside = edge.left >= 0 && edge.right <= WIDTH; \
+                if (!tip.hidden && isInside && /[0-9]/.test(tip.textContent)) told.values++; \
+                plot.dispatchEvent(new view.PointerEvent('pointerleave')); \
+                const first = figure.querySelector('.switches > button'); \
+                if (first) { \
+                    const own = () => [...plot.querySelectorAll('[data-group=\"' + first.textContent + '\"]')].filter(isSeen); \
+                    const before = own().length; \
+                    told.switched++; \
+                    first.click(); \
+                    if (before > 0 && own().length === 0) told.percentiles++; \
+                    first.click(); \
+                } \
+                const entry = figure.querySelector('.legend li[data-line] button'); \
+                const lines = () => [...plot.querySelectorAll('[data-line=\"0\"]')].filter(isSeen).length; \
+                const all = lines(); \
+                if (entry) entry.click(); \
+                if (!entry || (all > 0 && lines() === 0)) told.series++; \
+                let kept = null; \
+                view.Blob = function (parts) { kept = parts.join(''); }; \
+                view.URL.createObjectURL = () => 'blob:kept'; \
+                const texts = []; \
+                for (const link of figure.querySelectorAll('.data a')) { \
+                    link.addEventListener('click', event => event.preventDefault()); \
+                    link.click(); \
+                    texts.push(kept); \
+                } \
+                const [csv, json] = texts; \
+                if (csv.split('\\r\\n').length > 2 && JSON.parse(json).series.length > 0) told.data++; \
+            } \
+            document.querySelector('pre').textContent = JSON.stringify(told); \
+        }";
+    format!(
+        "<!doctype html><meta charset=utf-8><iframe src=\"file://{}\" style=\"width:{width}px;height:2000px;border:0\">\
+         </iframe><pre></pre><script>{}</script>",
+        page.display(),
+        script.replace("WIDTH", &width.to_string())
+    )
+}
+
+/// Text that a page writes below a frame; `None` where there is no browser.
+fn told(framed: &str, scratch: &Scratch) -> Option<String> {
+    let file = scratch.0.join("framed.html");
+    fs::write(&file, framed).unwrap();
+    let options = [
+        "--allow-file-access-from-files",
+        "--virtual-time-budget=5000",
+    ];
+    let text = browse_with(&options, &file, &scratch.0.join("profile"))?;
+    let told = text.split("<pre>").nth(1).unwrap_or_default();
+    Some(told.split("</pre>").next().unwrap_or_default().to_owned())
+}
+
+/// Uses the plots of a page; `false` where there is no browser.
+fn answers(page: &Path, scratch: &Scratch) -> bool {
+    for width in [WIDTHS[0], WIDTHS[2]] {
+        let Some(told) = told(&used(page, width), scratch) else {
+            return false;
+        };
+        let at = format!("{} at {width} px: {told}", page.display());
+        let told: Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{at}"));
+        let plots = told["plots"].as_u64().unwrap();
+        assert!(plots > 0, "{at}");
+        assert_eq!(told["values"], plots, "{at}");
+        assert_eq!(told["series"], plots, "{at}");
+        assert_eq!(told["data"], plots, "{at}");
+        assert_eq!(told["percentiles"], told["switched"], "{at}");
+        assert!(told["switched"].as_u64() > Some(0), "{at}");
+    }
+    true
+}
+
 /// Checks a page at each width; `false` where there is no browser.
 fn fits(page: &Path, scratch: &Scratch) -> bool {
     for width in WIDTHS {
-        let framed = scratch.0.join("framed.html");
-        fs::write(&framed, frame(page, width)).unwrap();
-        let options = [
-            "--allow-file-access-from-files",
-            "--virtual-time-budget=5000",
-        ];
-        let Some(text) = browse_with(&options, &framed, &scratch.0.join("profile")) else {
+        let Some(told) = told(&frame(page, width), scratch) else {
             return false;
         };
-        let told = text.split("<pre>").nth(1).unwrap_or_default();
         let mut words = told.split([' ', '<']);
         let mut number = |name: &str| -> u32 {
             assert_eq!(words.next(), Some(name), "{}: {told}", page.display());
@@ -67,7 +149,7 @@ fn taut(arguments: &[&str]) {
 }
 
 #[test]
-fn pages_fit_telephones_and_desks() {
+fn pages_fit_telephones_and_desks_and_their_plots_answer() {
     let scratch = Scratch::new("pages");
     let path = |name: &str| scratch.0.join(name).display().to_string();
     let demo = path("demo");
@@ -85,7 +167,8 @@ fn pages_fit_telephones_and_desks() {
     ]);
     taut(&["lab", "report", &json, &json, "--html", &report]);
     for page in [format!("{demo}/report.html"), lab, report] {
-        if !fits(Path::new(&page), &scratch) {
+        let page = Path::new(&page);
+        if !fits(page, &scratch) || !answers(page, &scratch) {
             return;
         }
     }

@@ -1,11 +1,14 @@
 //! Pages of results: one file, made of [`page`](tautline_report::page)'s blocks.
 
 use crate::compare::Comparison;
+use crate::measured::PAPER;
 use crate::result::{LabResult, ProbeKind, State, TimeBase};
 use crate::verdict::{Class, Outcome, Verdict};
 use tautline_report::histogram::LatencyHistogram;
 use tautline_report::page::{Block, Level, Page, Table, folded, key_values, paragraph, verbatim};
 use tautline_report::plot::{self, histograms, latency_text, tails};
+use tautline_report::reference::Reference;
+use tautline_report::table::{Cell, in_one_unit};
 use tautline_report::timeline::{self, timeline};
 
 /// The page of one or more results, each with its verdict; the plots show all of them.
@@ -172,19 +175,23 @@ fn add_plots(page: &mut Page, results: &[LabResult]) {
         .iter()
         .map(|(name, histogram)| plot::Series { name, histogram })
         .collect();
+    let references = references(results);
     page.section(
         "Latencies",
         [
             histograms(
                 "How often each latency occurred, all CPUs and probes together",
                 &series,
+                &references,
             ),
             tails(
                 "How often a latency was exceeded; the end of a line is the worst case",
                 &series,
+                &references,
             ),
         ],
     );
+    add_handlers(page, results);
     let lines: Vec<(String, Vec<tautline_report::timeline::Slice>)> = results
         .iter()
         .flat_map(|result| {
@@ -208,8 +215,59 @@ fn add_plots(page: &mut Page, results: &[LabResult]) {
         [timeline(
             "When it was late: the worst wake-up of each slice of time",
             &lines,
+            &references,
         )],
     );
+}
+
+/// Deadlines that the results are held against: those of their verdicts, otherwise the paper's three.
+fn references(results: &[LabResult]) -> Vec<Reference> {
+    let classes = results.iter().flat_map(|result| match &result.verdict {
+        Some(verdict) => vec![verdict.class],
+        None => Class::PAPER.into(),
+    });
+    let mut deadlines: Vec<u64> = classes.map(Class::deadline_ns).collect();
+    deadlines.sort_unstable();
+    deadlines.dedup();
+    let line = |ns: u64| Reference::deadline(format!("deadline {}", latency_text(ns)), ns as f64);
+    deadlines.into_iter().map(line).collect()
+}
+
+/// Plot of interrupt handlers beside the paper's figures, where they were measured.
+fn add_handlers(page: &mut Page, results: &[LabResult]) {
+    let handlers = results.iter().flat_map(|result| {
+        let phases = result.phases.iter();
+        phases.flat_map(move |phase| {
+            let series = phase.series.iter();
+            let handler = series.filter(|series| series.probe == ProbeKind::TimerHandler);
+            handler.map(move |series| {
+                let name = condition_name(results, result, phase.state, &phase.load);
+                (name, series.histogram())
+            })
+        })
+    });
+    let handlers: Vec<(String, LatencyHistogram)> = handlers.collect();
+    if handlers.is_empty() {
+        return;
+    }
+    let series: Vec<plot::Series<'_>> = handlers
+        .iter()
+        .map(|(name, histogram)| plot::Series { name, histogram })
+        .collect();
+    let paper = PAPER.iter().map(|line| {
+        let name = format!(
+            "the paper: {}, {} at most",
+            line.what,
+            latency_text(line.max_ns)
+        );
+        Reference::paper(name, line.max_ns as f64)
+    });
+    let plot = tails(
+        "How often the handler of the timer's interrupt began later",
+        &series,
+        &paper.collect::<Vec<_>>(),
+    );
+    page.section("Interrupt handlers", [plot]);
 }
 
 fn conditions(result: &LabResult) -> Vec<(State, String)> {
@@ -260,7 +318,7 @@ fn worst_of_all(phase: &crate::result::Phase) -> Vec<tautline_report::timeline::
 }
 
 fn figures_table(results: &[LabResult]) -> Table {
-    let mut table = Table::new([
+    let header = [
         "Run, load, probe",
         "Scheduling",
         "Samples",
@@ -272,31 +330,35 @@ fn figures_table(results: &[LabResult]) -> Table {
         "Overruns",
         "Faults",
         "CPU",
-    ]);
-    table.caption("Faults are the probe's own page faults while it measured, CPU is what the probe cost. A percentile of few samples is little more than the maximum.");
+    ];
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let caption = "Faults are the probe's own page faults while it measured, CPU is what the probe cost. A percentile of few samples is little more than the maximum.";
     for result in results {
         for phase in &result.phases {
             for series in &phase.series {
                 let summary = &series.summary;
-                table.row([
-                    format!(
-                        "{}: {}",
-                        condition_name(results, result, phase.state, &phase.load),
-                        series.name()
-                    ),
-                    series.scheduling.clone(),
-                    summary.count.to_string(),
-                    latency_text(summary.min_ns),
-                    latency_text(summary.p50_ns),
-                    latency_text(summary.p99_ns),
-                    latency_text(summary.p999_ns),
-                    latency_text(summary.max_ns),
-                    series.overruns.to_string(),
-                    series.page_faults.to_string(),
-                    format!("{:.2} %", series.cpu_share * 100.0),
+                let name = condition_name(results, result, phase.state, &phase.load);
+                rows.push(vec![
+                    format!("{name}: {}", series.name()).into(),
+                    series.scheduling.clone().into(),
+                    summary.count.to_string().into(),
+                    Cell::Time(summary.min_ns),
+                    Cell::Time(summary.p50_ns),
+                    Cell::Time(summary.p99_ns),
+                    Cell::Time(summary.p999_ns),
+                    Cell::Time(summary.max_ns),
+                    series.overruns.to_string().into(),
+                    series.page_faults.to_string().into(),
+                    format!("{:.2} %", series.cpu_share * 100.0).into(),
                 ]);
             }
         }
+    }
+    let (header, rows) = in_one_unit(&header, &rows);
+    let mut table = Table::new(header);
+    table.caption(caption);
+    for row in rows {
+        table.row(row);
     }
     table
 }

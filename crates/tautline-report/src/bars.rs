@@ -13,7 +13,8 @@
 
 use maud::{Markup, html};
 
-use crate::chart::{Axis, Span, Unit, empty_figure, figure, scale_across, standalone};
+use crate::chart::{Axis, Span, Unit, scale_across, standalone};
+use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
 use crate::plot::{COLOUR_COUNT, Layout, latency_text};
 
@@ -84,8 +85,43 @@ impl Bars {
                 }
             }
         };
-        let drawing = |layout: &Layout| self.drawing(layout, &span);
-        figure(&self.caption, |_| self.height(), drawing, &legend)
+        let drawings = [&Layout::WIDE, &Layout::NARROW].map(|layout| Drawing {
+            class: layout.class,
+            width: layout.width,
+            height: self.height(),
+            areas: self.areas(layout, &span),
+            content: self.drawing(layout, &span),
+        });
+        live::figure(&self.data(), drawings, &legend)
+    }
+
+    fn data(&self) -> Data {
+        let mut data = Data::new(&self.caption, [("from", "ns"), ("to", "ns")]);
+        for (index, bar) in self.bars.iter().enumerate() {
+            let points = bar.pieces().map(|(_, from, to)| vec![from, to]);
+            let name = |part: usize| self.parts.get(part).map_or("", String::as_str);
+            data.add(live::Series {
+                names: Some(bar.pieces().map(|(part, ..)| name(part)).collect()),
+                ..live::Series::new(&bar.name, index, points.collect())
+            });
+        }
+        data
+    }
+
+    /// One for each bar.
+    fn areas(&self, layout: &Layout, span: &Span) -> Vec<Area> {
+        let area = |index: usize| Area {
+            kind: Kind::Spans,
+            left: MARGIN,
+            right: layout.width - MARGIN,
+            top: PITCH * index as f64,
+            bottom: PITCH * (index + 1) as f64 - 1.0,
+            span: Some([span.from, span.to]),
+            logarithmic: false,
+            map: None,
+            series: vec![index],
+        };
+        (0..self.bars.len()).map(area).collect()
     }
 
     /// As a file of its own, with legend and caption.

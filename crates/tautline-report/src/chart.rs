@@ -4,12 +4,14 @@
 //!
 //! ```
 //! use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
+//! use tautline_report::reference::Reference;
 //!
 //! let chart = Chart {
 //!     caption: "Latency by size".into(),
 //!     across: Axis::logarithmic("message", Unit::Bytes),
 //!     up: Axis::linear("one way", Unit::Time),
 //!     lines: vec![Line::new("udp", Mark::Dots, vec![(1.0, 3_200.0), (1_450.0, 4_100.0)])],
+//!     references: vec![Reference::deadline("deadline 5 µs", 5_000.0)],
 //! };
 //! assert!(chart.svg().starts_with("<svg"));
 //! ```
@@ -18,8 +20,10 @@ use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
+use crate::live::{self, Area, Data, Drawing, Group, Kind, empty_figure};
 use crate::page::{Block, COLOURS, DRAWING};
-use crate::plot::{Layout, legend, stroke, tick_text};
+use crate::plot::{COLOUR_COUNT, Layout, dashed, legend_with, stroke, tick_text};
+use crate::reference::{self, Reference};
 
 /// Unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,16 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// Name of the unit in the data.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Unit::Time => "ns",
+            Unit::Bytes => "B",
+            Unit::BitRate => "bit/s",
+            Unit::Number => "",
+        }
+    }
+
     /// A value on the axis, short.
     pub(crate) fn text(self, value: f64) -> String {
         let digits = |value: f64| (value * 1000.0).round() / 1000.0;
@@ -106,6 +120,7 @@ pub enum Mark {
 #[derive(Clone, Debug)]
 pub struct Line {
     name: String,
+    group: Option<&'static str>,
     mark: Mark,
     points: Vec<(f64, f64)>,
 }
@@ -115,9 +130,17 @@ impl Line {
     pub fn new(name: impl Into<String>, mark: Mark, points: Vec<(f64, f64)>) -> Line {
         Line {
             name: name.into(),
+            group: None,
             mark,
             points,
         }
+    }
+
+    /// The same as part of a group that is switched on and off, such as `p99`; the first group of a chart is shown at
+    /// first. Lines of one name have one colour.
+    pub fn in_group(mut self, group: &'static str) -> Line {
+        self.group = Some(group);
+        self
     }
 }
 
@@ -132,6 +155,8 @@ pub struct Chart {
     pub up: Axis,
     /// In the order of the legend.
     pub lines: Vec<Line>,
+    /// Values on the axis up with lines of their own.
+    pub references: Vec<Reference>,
 }
 
 /// Height of a line of the legend in a file.
@@ -143,16 +168,103 @@ impl Chart {
         let Some(spans) = self.spans() else {
             return empty_figure(&self.caption, "No samples.");
         };
-        let names = self.lines.iter().map(|line| {
-            let missing = line.points.is_empty().then_some("no samples");
-            (line.name.as_str(), missing)
+        let names = self.names();
+        let remarks = names.iter().map(|name| {
+            let mut own = self.lines.iter().filter(|line| line.name == *name);
+            let is_empty = own.all(|line| line.points.is_empty());
+            (*name, is_empty.then_some("no samples"))
         });
-        figure(
-            &self.caption,
-            |layout| layout.height,
-            |layout| self.drawing(layout, &spans),
-            &legend(names),
-        )
+        let below = legend_with(remarks, &self.references, |at| {
+            self.is_within(&spans[1], at)
+        });
+        let drawings = [&Layout::WIDE, &Layout::NARROW].map(|layout| Drawing {
+            class: layout.class,
+            width: layout.width,
+            height: layout.height,
+            areas: vec![self.area(layout, &spans[0])],
+            content: self.drawing(layout, &spans, Shown::All),
+        });
+        live::figure(&self.data(), drawings, &below)
+    }
+
+    fn area(&self, layout: &Layout, across: &Span) -> Area {
+        Area {
+            kind: Kind::Line,
+            left: layout.left,
+            right: layout.width - layout.right,
+            top: layout.top,
+            bottom: layout.height - layout.bottom,
+            span: Some([across.from, across.to]),
+            logarithmic: self.across.logarithmic,
+            map: None,
+            series: (0..self.lines.len()).collect(),
+        }
+    }
+
+    fn data(&self) -> Data {
+        let columns = [&self.across, &self.up].map(|axis| (axis.label, axis.unit.name()));
+        let groups = self.groups();
+        let groups = groups.iter().enumerate().map(|(index, name)| Group {
+            name,
+            on: index == 0,
+        });
+        let mut data = Data::new(&self.caption, columns).with_groups(groups.collect());
+        for line in &self.lines {
+            let points = self.points(line).map(|(across, up)| vec![across, up]);
+            data.add(live::Series {
+                group: line.group,
+                ..live::Series::new(&line.name, self.place(line), points.collect())
+            });
+        }
+        data
+    }
+
+    /// Names of the lines, each once.
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for line in &self.lines {
+            if !names.contains(&line.name.as_str()) {
+                names.push(&line.name);
+            }
+        }
+        names
+    }
+
+    /// Groups of the lines, each once.
+    fn groups(&self) -> Vec<&'static str> {
+        let mut groups = Vec::new();
+        for group in self.lines.iter().filter_map(|line| line.group) {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// Place of a line in the legend.
+    fn place(&self, line: &Line) -> usize {
+        let names = self.names();
+        names
+            .iter()
+            .position(|name| *name == line.name)
+            .unwrap_or(0)
+    }
+
+    /// Whether a line is shown before anybody switches.
+    fn is_shown(&self, line: &Line) -> bool {
+        line.group.is_none() || line.group == self.groups().first().copied()
+    }
+
+    fn stroke(&self, line: &Line) -> String {
+        let place = self.place(line);
+        match line.group {
+            None => stroke(place),
+            Some(group) => {
+                let groups = self.groups();
+                let dash = groups.iter().position(|one| *one == group).unwrap_or(0);
+                dashed(place, dash)
+            }
+        }
     }
 
     /// As a file of its own, with legend and caption.
@@ -160,19 +272,20 @@ impl Chart {
         let layout = &Layout::WIDE;
         let top = LEGEND_PITCH;
         let below = layout.height + top;
-        let height = below + LEGEND_PITCH * (self.lines.len() as f64 + 0.5);
+        let names = self.names();
+        let height = below + LEGEND_PITCH * (names.len() as f64 + 0.5);
         standalone(
             layout.width,
             height,
             &html! {
                 text x="4" y="14" { (self.caption) }
                 g transform=(format!("translate(0 {top})")) {
-                    @if let Some(spans) = self.spans() { (self.drawing(layout, &spans)) }
+                    @if let Some(spans) = self.spans() { (self.drawing(layout, &spans, Shown::AtFirst)) }
                 }
-                @for (index, line) in self.lines.iter().enumerate() {
+                @for (index, name) in names.iter().enumerate() {
                     @let y = below + LEGEND_PITCH * (index as f64 + 0.5);
                     line.line x1=(layout.left) x2=(layout.left + 30.0) y1=(y) y2=(y) style=(stroke(index)) {}
-                    text x=(layout.left + 38.0) y=(y + 4.0) { (line.name) }
+                    text x=(layout.left + 38.0) y=(y + 4.0) { (name) }
                 }
             },
         )
@@ -186,13 +299,21 @@ impl Chart {
 
     fn spans(&self) -> Option<[Span; 2]> {
         let all = || self.lines.iter().flat_map(|line| self.points(line));
+        let least = all().map(|point| point.1).reduce(f64::min)?;
+        let most = all().map(|point| point.1).reduce(f64::max)?;
+        let references = reference::near(&self.references, [least, most], self.up.logarithmic);
         Some([
             Span::of(&self.across, all().map(|point| point.0))?,
-            Span::of(&self.up, all().map(|point| point.1))?,
+            Span::of(&self.up, all().map(|point| point.1).chain(references))?,
         ])
     }
 
-    fn drawing(&self, layout: &Layout, [across, up]: &[Span; 2]) -> Markup {
+    /// Whether a value lies within an axis up.
+    fn is_within(&self, up: &Span, value: f64) -> bool {
+        (up.from..=up.to).contains(&self.up.place(value))
+    }
+
+    fn drawing(&self, layout: &Layout, [across, up]: &[Span; 2], shown: Shown) -> Markup {
         let (right, bottom) = (layout.width - layout.right, layout.height - layout.bottom);
         let x = |value: f64| {
             layout.left + across.share(self.across.place(value)) * (right - layout.left)
@@ -212,19 +333,14 @@ impl Chart {
             text x=((layout.left + right) / 2.0) y=(layout.height - 6.0) text-anchor="middle" {
                 (self.across.label) @if self.across.logarithmic { " (logarithmic)" }
             }
-            @for (index, line) in self.lines.iter().enumerate() {
-                (self.line(index, line, &x, &y))
+            (reference::across(&self.references, |at| self.is_within(up, at).then(|| y(at)), [layout.left, right]))
+            @for line in &self.lines {
+                @if shown == Shown::All || self.is_shown(line) { (self.line(line, &x, &y)) }
             }
         }
     }
 
-    fn line(
-        &self,
-        index: usize,
-        line: &Line,
-        x: &impl Fn(f64) -> f64,
-        y: &impl Fn(f64) -> f64,
-    ) -> Markup {
+    fn line(&self, line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup {
         let points: Vec<(f64, f64)> = self
             .points(line)
             .map(|(across, up)| (x(across), y(up)))
@@ -234,14 +350,16 @@ impl Chart {
             let _ = write!(path, "{command}{x:.1} {y:.1}");
             path
         });
-        let fill = format!("fill:var(--s{})", index % crate::plot::COLOUR_COUNT);
+        let place = self.place(line);
+        let fill = format!("fill:var(--s{})", place % COLOUR_COUNT);
+        let is_off = !self.is_shown(line);
         let radius = if line.mark == Mark::Cloud { 1.6 } else { 3.0 };
         html! {
             @if line.mark != Mark::Cloud && !points.is_empty() {
-                path.line d=(path) style=(stroke(index)) {}
+                path.line.off[is_off] data-group=[line.group] data-line=(place) d=(path) style=(self.stroke(line)) {}
             }
             @if line.mark != Mark::Line {
-                g.mark style=(fill) {
+                g.mark.off[is_off] data-group=[line.group] data-line=(place) style=(fill) {
                     @for (x, y) in &points {
                         circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r=(radius) {}
                     }
@@ -251,29 +369,13 @@ impl Chart {
     }
 }
 
-/// A chart as part of a page: its caption, its drawing for wide and for narrow screens, and what stands below.
-pub(crate) fn figure(
-    caption: &str,
-    height: impl Fn(&Layout) -> f64,
-    drawing: impl Fn(&Layout) -> Markup,
-    below: &Markup,
-) -> Block {
-    Block(html! {
-        figure {
-            figcaption { (caption) }
-            @for layout in [&Layout::WIDE, &Layout::NARROW] {
-                svg class=(layout.class) viewBox=(format!("0 0 {} {}", layout.width, height(layout))) role="img" aria-label=(caption) {
-                    (drawing(layout))
-                }
-            }
-            (below)
-        }
-    })
-}
-
-/// The same where there is nothing to draw, with the reason.
-pub(crate) fn empty_figure(caption: &str, why: &str) -> Block {
-    Block(html! { figure { figcaption { (caption) } p { (why) } } })
+/// Lines that a drawing has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// Also those that can be switched on.
+    All,
+    /// Those that are shown before anybody switches.
+    AtFirst,
 }
 
 /// Lines and labels of a scale across, down to `bottom`.
@@ -310,8 +412,8 @@ pub(crate) fn standalone(width: f64, height: f64, drawing: &Markup) -> String {
 
 /// Range of an axis, in places on it, and its ticks (values) with their rank: 0 main, more: lesser.
 pub(crate) struct Span {
-    from: f64,
-    to: f64,
+    pub(crate) from: f64,
+    pub(crate) to: f64,
     pub(crate) ticks: Vec<(f64, u8)>,
 }
 
@@ -408,6 +510,7 @@ mod tests {
                 Line::new("cloud", Mark::Cloud, points),
                 Line::new("nothing", Mark::Line, Vec::new()),
             ],
+            references: Vec::new(),
         }
     }
 
@@ -454,6 +557,27 @@ mod tests {
         let none = chart(Axis::linear("t", Unit::Time), Vec::new());
         assert!(none.html().0.into_string().contains("No samples"));
         assert!(none.svg().ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn groups_share_a_colour_and_a_legend_and_the_first_is_shown() {
+        let line = |group, up| Line::new("path", Mark::Line, vec![(1.0, up)]).in_group(group);
+        let chart = Chart {
+            lines: vec![line("p50", 4.0), line("p99", 8.0)],
+            references: vec![Reference::paper("the paper: 9 ns", 9.0)],
+            ..chart(Axis::logarithmic("t", Unit::Time), Vec::new())
+        };
+        let html = chart.html().0.into_string();
+        assert_eq!(html.matches("<li data-line=\"0\"").count(), 1);
+        assert!(!html.contains("<li data-line=\"1\""));
+        assert_eq!(
+            html.matches("class=\"line off\" data-group=\"p99\"")
+                .count(),
+            2
+        );
+        assert_eq!(html.matches("class=\"reference paper\"").count(), 3);
+        let svg = chart.svg();
+        assert!(svg.contains("data-group=\"p50\"") && !svg.contains("data-group=\"p99\""));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use crate::chart::{Axis, Span, Unit, empty_figure, figure, scale_across, standalone};
+use crate::chart::{Axis, Span, Unit, scale_across, standalone};
+use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
 use crate::plot::{COLOUR_COUNT, Layout};
 
@@ -32,6 +33,8 @@ pub struct Row {
     pub bars_ns: Vec<(u64, u64)>,
     /// Times for which it waits, drawn as a line.
     pub waits_ns: Vec<(u64, u64)>,
+    /// Deadlines, each with a mark of its own.
+    pub deadlines_ns: Vec<u64>,
     /// Moments that are marked as faults.
     pub faults_ns: Vec<u64>,
 }
@@ -63,8 +66,61 @@ impl Gantt {
         let Some(span) = self.span() else {
             return empty_figure(&self.caption, "No rows.");
         };
-        let drawing = |layout: &Layout| self.drawing(layout, &span);
-        figure(&self.caption, |_| self.height(), drawing, &html! {})
+        let drawings = [&Layout::WIDE, &Layout::NARROW].map(|layout| Drawing {
+            class: layout.class,
+            width: layout.width,
+            height: self.height(),
+            areas: self.areas(layout, &span),
+            content: self.drawing(layout, &span),
+        });
+        let has_deadlines = self.rows.iter().any(|row| !row.deadlines_ns.is_empty());
+        let legend = html! {
+            @if has_deadlines {
+                ul.legend {
+                    li {
+                        svg width="30" height="14" aria-hidden="true" { path.due d="M15 0V14" {} }
+                        span { "a deadline" }
+                    }
+                }
+            }
+        };
+        live::figure(&self.data(), drawings, &legend)
+    }
+
+    fn data(&self) -> Data {
+        let mut data = Data::new(&self.caption, [("from", "ns"), ("to", "ns")]);
+        for (index, row) in self.rows.iter().enumerate() {
+            let parts = [("runs", &row.bars_ns), ("is under way", &row.waits_ns)];
+            let all = || {
+                let part = |(name, parts): (&'static str, &Vec<(u64, u64)>)| {
+                    let parts = parts.clone();
+                    parts.into_iter().map(move |part| (name, part))
+                };
+                parts.into_iter().flat_map(part)
+            };
+            let points = all().map(|(_, (from, to))| vec![from as f64, to as f64]);
+            data.add(live::Series {
+                names: Some(all().map(|(name, _)| name).collect()),
+                ..live::Series::new(&row.name, index, points.collect())
+            });
+        }
+        data
+    }
+
+    /// One for each row.
+    fn areas(&self, layout: &Layout, span: &Span) -> Vec<Area> {
+        let area = |index: usize| Area {
+            kind: Kind::Spans,
+            left: MARGIN,
+            right: layout.width - MARGIN,
+            top: PITCH * index as f64,
+            bottom: PITCH * (index + 1) as f64 - 1.0,
+            span: Some([span.from, span.to]),
+            logarithmic: false,
+            map: None,
+            series: vec![index],
+        };
+        (0..self.rows.len()).map(area).collect()
     }
 
     /// As a file of its own, with its caption.
@@ -102,12 +158,28 @@ impl Gantt {
                 text x=(MARGIN) y=(top - 4.0) { (row.name) }
                 path style="fill:var(--soft)" d=(self.boxes(&row.waits_ns, top + THICKNESS - 2.0, 2.0, x)) {}
                 path style=(format!("fill:var(--s{})", index % COLOUR_COUNT)) d=(self.boxes(&row.bars_ns, top, THICKNESS, x)) {}
+                path.due d=(self.ticks(&row.deadlines_ns, top, x)) {}
                 @for fault in row.faults_ns.iter().filter(|fault| **fault <= self.span_ns) {
                     text x=(format!("{:.1}", x(*fault as f64))) y=(top - 4.0) text-anchor="middle" style="fill:var(--bad)" { "✗" }
                 }
             }
             line.axis x1=(MARGIN) x2=(layout.width - MARGIN) y1=(bottom) y2=(bottom) {}
         }
+    }
+
+    /// One path for all deadlines of a row.
+    fn ticks(&self, deadlines: &[u64], top: f64, x: impl Fn(f64) -> f64) -> String {
+        let inside = deadlines.iter().filter(|at| **at <= self.span_ns);
+        inside.fold(String::new(), |mut path, at| {
+            let _ = write!(
+                path,
+                "M{:.1} {:.1}v{:.1}",
+                x(*at as f64),
+                top - 3.0,
+                THICKNESS + 6.0
+            );
+            path
+        })
     }
 
     /// One path for all boxes of a row: thousands of elements would make a page slow.
@@ -135,6 +207,7 @@ mod tests {
             name: format!("<row {index}>"),
             bars_ns: vec![(0, 100), (900, 1_200), (5_000, 6_000)],
             waits_ns: vec![(100, 900)],
+            deadlines_ns: vec![900, 5_000],
             faults_ns: vec![950, 7_000],
         };
         Gantt {
@@ -172,6 +245,6 @@ mod tests {
         let mut empty = chart(1);
         empty.span_ns = 0;
         assert!(!empty.svg().contains("NaN"));
-        assert!(chart(1).html().0.into_string().matches("<svg").count() == 2);
+        assert!(chart(1).html().0.into_string().matches("<svg").count() == 3);
     }
 }

@@ -1,7 +1,8 @@
 //! Building blocks of reports: one HTML file that needs nothing but itself.
 //!
 //! No script, no font and no picture is loaded; the page forbids it to the browser as well. Pictures are part of the
-//! file. It follows the reader's light or dark setting, and is laid out for a phone first. All text passes
+//! file, and so is the one script that makes plots answer, which the browser knows by its hash. It follows the reader's
+//! light or dark setting, and is laid out for a phone first. All text passes
 //! through the template library's escaping (`maud`), so no name that comes from a machine, a
 //! network or a file can become markup.
 //!
@@ -19,9 +20,11 @@
 //! ```
 
 use crate::date;
+use crate::live;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sha2::{Digest, Sha256};
 
 /// Part of a page: markup that was escaped when it was made.
 #[derive(Clone, Debug)]
@@ -109,12 +112,18 @@ impl Page {
 
     /// The whole file.
     pub fn html(&self) -> String {
+        let mut policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:".to_owned();
+        let is_live = self.body.iter().any(|part| part.0.contains("data-plot="));
+        if is_live {
+            let hash = BASE64.encode(Sha256::digest(live::SCRIPT));
+            policy += &format!("; script-src 'sha256-{hash}'");
+        }
         html! {
             (DOCTYPE)
             html lang="en" {
                 head {
                     meta charset="utf-8";
-                    meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                    meta http-equiv="Content-Security-Policy" content=(policy);
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.title) }
@@ -129,6 +138,7 @@ impl Page {
                         @for part in &self.body { (part) }
                         footer { "Tautline " (env!("CARGO_PKG_VERSION")) ", " (date::now()) }
                     }
+                    @if is_live { script { (PreEscaped(live::SCRIPT)) } }
                 }
             }
         }
@@ -311,6 +321,11 @@ pub(crate) const DRAWING: &str = "\
 .span{fill:var(--limited)}.event{fill:var(--note)}.bad-span{fill:var(--bad)}.miss{stroke:var(--bad);stroke-width:1.2}\
 .place{fill:var(--bg);stroke:var(--soft);stroke-width:2}.missed{fill:none;stroke:var(--bad);stroke-width:1.2}\
 .cross{stroke:var(--bad);stroke-width:3}\
+.reference{stroke-width:2}.deadline{stroke:var(--bad)}.paper{stroke:var(--note);stroke-dasharray:2 3}\
+.due{fill:none;stroke:var(--bad);stroke-width:1.2}\
+.percentile line{stroke:var(--own);stroke-width:1;stroke-dasharray:3 3}.percentile circle{fill:var(--own)}\
+.plot .percentile text{font-size:10px}\
+.off,.out{display:none}\
 .surface{fill:var(--s0)}.hole{fill:none;stroke:var(--line)}\
 ";
 
@@ -344,7 +359,19 @@ dl div+div{border-top:1px solid var(--line)}\
 dt{color:var(--soft)}dd{margin:0}\
 pre{background:var(--panel);padding:.7rem;border-radius:.35rem;overflow-x:auto;font-size:.85rem}\
 details{margin-top:1rem}summary{cursor:pointer;color:var(--soft);margin-bottom:.5rem}\
-figure{margin:0 0 1.25rem}\
+figure{margin:0 0 1.25rem;position:relative}\
+svg[tabindex]:focus-visible{outline:2px solid var(--note);outline-offset:2px}\
+.cursor{stroke:var(--ink);stroke-width:1;pointer-events:none}\
+.tip{position:absolute;z-index:2;max-width:min(22rem,100%);padding:.4rem .6rem;border:1px solid var(--line);border-radius:.35rem;\
+background:var(--bg);box-shadow:0 2px 8px rgba(0,0,0,.25);font-size:.85rem;line-height:1.35;pointer-events:none;font-variant-numeric:tabular-nums}\
+.tip[hidden]{display:none}.tip p{margin:0 0 .2rem;font-weight:650}\
+.tip div{display:flex;gap:.5rem;align-items:baseline}.tip b{margin-left:auto;font-weight:600;text-align:right}\
+.tip i{flex:none;width:.6rem;height:.6rem;border-radius:50%}\
+.switches{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center;margin:.5rem 0 0;font-size:.9rem}\
+button{font:inherit;color:inherit;background:none;border:1px solid var(--line);border-radius:.35rem;padding:.1rem .55rem;cursor:pointer}\
+button[aria-pressed=true]{background:var(--panel);border-color:var(--soft)}button[aria-pressed=false]{color:var(--soft);text-decoration:line-through}\
+.legend button{display:flex;align-items:center;gap:.45rem;border-color:transparent;padding:0 .2rem;background:none;text-align:left}\
+.data{margin-left:auto}.data a,a{color:var(--note)}\
 figcaption{color:var(--soft);font-size:.92rem;margin-bottom:.4rem}\
 svg.plot{display:block;width:100%;height:auto}\
 svg.wide{display:none}\
@@ -390,8 +417,37 @@ mod tests {
             ],
         );
         let html = page.html();
-        assert!(!html.contains("<script"));
+        assert!(
+            !html.contains("<script"),
+            "nor has it a script without plots"
+        );
         assert_eq!(html.matches("&lt;script&gt;").count(), 17);
+    }
+
+    #[test]
+    fn the_only_script_is_known_by_its_hash() {
+        let mut page = Page::new("a", "b");
+        let lines = [crate::chart::Line::new(
+            HOSTILE,
+            crate::chart::Mark::Line,
+            vec![(1.0, 2.0)],
+        )];
+        let axis = crate::chart::Axis::linear("x", crate::chart::Unit::Number);
+        let chart = crate::chart::Chart {
+            caption: HOSTILE.to_owned(),
+            across: axis.clone(),
+            up: axis,
+            lines: lines.into(),
+            references: vec![crate::reference::Reference::paper(HOSTILE, 2.0)],
+        };
+        page.section("plot", [chart.html()]);
+        let html = page.html();
+        assert_eq!(html.matches("<script").count(), 1);
+        assert!(!live::SCRIPT.contains("</"), "it would end the element");
+        let (_, policy) = html.split_once("script-src 'sha256-").unwrap();
+        let (hash, _) = policy.split_once('\'').unwrap();
+        assert_eq!(BASE64.decode(hash).unwrap().len(), 32);
+        assert!(!html.contains("unsafe-eval") && !html.contains("http:"));
     }
 
     #[test]

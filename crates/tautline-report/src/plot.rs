@@ -7,7 +7,9 @@
 use maud::{Markup, html};
 
 use crate::histogram::{Bucket, LatencyHistogram};
+use crate::live::{self, Area, Data, Drawing, Group, Kind, empty_figure};
 use crate::page::Block;
+use crate::reference::{self, Reference};
 
 /// Colours that the page's style defines. Further series begin again at the first, with another dash.
 pub(crate) const COLOUR_COUNT: usize = 8;
@@ -30,25 +32,71 @@ pub struct Series<'a> {
     pub histogram: &'a LatencyHistogram,
 }
 
-/// Histograms over each other: latency across, share of the samples up, both logarithmic.
-pub fn histograms(caption: &str, series: &[Series<'_>]) -> Block {
-    let lines: Vec<Vec<(f64, f64)>> = series
-        .iter()
-        .map(|one| {
-            outline(
-                &one.histogram.log_buckets(BARS_PER_DECADE),
-                one.histogram.count(),
-            )
-        })
-        .collect();
-    figure(caption, series, &lines, "share of samples", true)
+/// Percentiles that can be switched on and off, and whether they are shown at first.
+const PERCENTILES: [(&str, f64, bool); 4] = [
+    ("p50", 0.5, true),
+    ("p99", 0.99, true),
+    ("p99.9", 0.999, false),
+    ("max", 1.0, false),
+];
+
+/// Histograms over each other: latency across, share of the samples up, both logarithmic. References are latencies in
+/// nanoseconds.
+pub fn histograms(caption: &str, series: &[Series<'_>], references: &[Reference]) -> Block {
+    let curves = series.iter().map(|one| {
+        let (bars, total) = (
+            one.histogram.log_buckets(BARS_PER_DECADE),
+            one.histogram.count(),
+        );
+        let share = |bar: &Bucket| bar.count as f64 / total as f64;
+        let share_at = |ns: u64| bars.iter().find(|bar| ns <= bar.to_ns).map_or(0.0, share);
+        Curve {
+            outline: outline(&bars, total),
+            steps: bars
+                .iter()
+                .map(|bar| vec![bar.from_ns as f64, share(bar)])
+                .collect(),
+            percentiles: percentiles(one.histogram, |ns, _| share_at(ns)),
+        }
+    });
+    let plot = Plot {
+        caption,
+        share_label: "share of samples",
+        filled: true,
+        series,
+        curves: curves.collect(),
+        references,
+    };
+    plot.html()
 }
 
 /// How often which latency was exceeded: latency across, share of the samples above it up, both
-/// logarithmic. The last point of a line is its maximum.
-pub fn tails(caption: &str, series: &[Series<'_>]) -> Block {
-    let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|one| tail(one.histogram)).collect();
-    figure(caption, series, &lines, "share of samples above", false)
+/// logarithmic. The last point of a line is its maximum. References are latencies in nanoseconds.
+pub fn tails(caption: &str, series: &[Series<'_>], references: &[Reference]) -> Block {
+    let curves = series.iter().map(|one| {
+        let outline = tail(one.histogram);
+        let least = outline.last().map_or(1.0, |point| point.1);
+        let from_ns = one.histogram.summary().min_ns as f64;
+        let mut steps = vec![vec![from_ns, 1.0]];
+        // The second of two points at one latency says how many are above it.
+        let pairs = outline.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+        steps.extend(pairs.map(|pair| vec![pair[1].0, pair[1].1]));
+        steps.extend(outline.last().map(|point| vec![point.0, 0.0]));
+        Curve {
+            percentiles: percentiles(one.histogram, |_, quantile| (1.0 - quantile).max(least)),
+            outline,
+            steps,
+        }
+    });
+    let plot = Plot {
+        caption,
+        share_label: "share of samples above",
+        filled: false,
+        series,
+        curves: curves.collect(),
+        references,
+    };
+    plot.html()
 }
 
 /// A latency with three digits and the unit that suits it, such as `2.25 µs`.
@@ -99,45 +147,123 @@ fn tail(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
     points
 }
 
-fn figure(
-    caption: &str,
-    series: &[Series<'_>],
-    lines: &[Vec<(f64, f64)>],
-    share_label: &str,
-    filled: bool,
-) -> Block {
-    let Some(range) = Range::of(lines) else {
-        return Block(html! { figure { figcaption { (caption) } p { "No samples." } } });
+/// Percentiles of a histogram with the height of their marks.
+fn percentiles(
+    histogram: &LatencyHistogram,
+    share: impl Fn(u64, f64) -> f64,
+) -> Vec<(&'static str, f64, f64)> {
+    let place = |(name, quantile, _): (&'static str, f64, bool)| {
+        let ns = histogram.at_quantile(quantile)?;
+        Some((name, ns.max(1) as f64, share(ns, quantile)))
     };
-    Block(html! {
-        figure {
-            figcaption { (caption) }
-            (Layout::WIDE.plot(&range, lines, share_label, filled))
-            (Layout::NARROW.plot(&range, lines, share_label, filled))
-            (legend(series.iter().map(|one| (one.name, (one.histogram.count() == 0).then_some("no samples")))))
+    PERCENTILES.into_iter().filter_map(place).collect()
+}
+
+/// One series as it is drawn, and as it is told.
+struct Curve {
+    outline: Vec<(f64, f64)>,
+    /// Latencies, and the share from there to the next.
+    steps: Vec<Vec<f64>>,
+    /// Name, latency, share.
+    percentiles: Vec<(&'static str, f64, f64)>,
+}
+
+struct Plot<'a> {
+    caption: &'a str,
+    share_label: &'a str,
+    filled: bool,
+    series: &'a [Series<'a>],
+    curves: Vec<Curve>,
+    references: &'a [Reference],
+}
+
+impl Plot<'_> {
+    fn html(&self) -> Block {
+        let Some(range) = Range::of(&self.curves, self.references) else {
+            return empty_figure(self.caption, "No samples.");
+        };
+        let remarks = self.series.iter().map(|one| {
+            let is_empty = one.histogram.count() == 0;
+            (one.name, is_empty.then_some("no samples"))
+        });
+        let below = legend_with(remarks, self.references, |at| range.has(at));
+        let drawings = [Layout::WIDE, Layout::NARROW].map(|layout| self.drawing(&layout, &range));
+        live::figure(&self.data(), drawings, &below)
+    }
+
+    fn data(&self) -> Data {
+        let groups = PERCENTILES.map(|(name, _, on)| Group { name, on });
+        let columns = [("latency", "ns"), (self.share_label, "share")];
+        let mut data = Data::new(self.caption, columns).with_groups(groups.into());
+        for (index, (one, curve)) in self.series.iter().zip(&self.curves).enumerate() {
+            data.add(live::Series::new(one.name, index, curve.steps.clone()));
         }
-    })
+        for (index, (one, curve)) in self.series.iter().zip(&self.curves).enumerate() {
+            for (name, ns, share) in &curve.percentiles {
+                data.add(live::Series {
+                    group: Some(name),
+                    ..live::Series::new(one.name, index, vec![vec![*ns, *share]])
+                });
+            }
+        }
+        data
+    }
+
+    fn drawing(&self, layout: &Layout, range: &Range) -> Drawing {
+        Drawing {
+            class: layout.class,
+            width: layout.width,
+            height: layout.height,
+            areas: vec![Area {
+                kind: Kind::Step,
+                left: layout.left,
+                right: layout.width - layout.right,
+                top: layout.top,
+                bottom: layout.height - layout.bottom,
+                span: Some([range.latency_from, range.latency_to]),
+                logarithmic: true,
+                map: None,
+                series: (0..self.curves.len()).collect(),
+            }],
+            content: layout.plot(range, self),
+        }
+    }
 }
 
 /// Which line is which: the names in the order of the lines, each with a remark where there is one.
 pub(crate) fn legend<'a>(names: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Markup {
+    legend_with(names, &[], |_| true)
+}
+
+/// The same with references.
+pub(crate) fn legend_with<'a>(
+    names: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    references: &[Reference],
+    is_drawn: impl Fn(f64) -> bool,
+) -> Markup {
     html! {
         ul.legend {
             @for (index, (name, remark)) in names.enumerate() {
-                li {
+                li data-line=(index) {
                     svg width="30" height="10" aria-hidden="true" {
                         line.line x1="0" y1="5" x2="30" y2="5" style=(stroke(index)) {}
                     }
                     span { (name) @if let Some(remark) = remark { ": " (remark) } }
                 }
             }
+            (reference::legend(references, is_drawn))
         }
     }
 }
 
 pub(crate) fn stroke(index: usize) -> String {
-    let colour = index % COLOUR_COUNT;
-    let dash = DASHES[(index + index / COLOUR_COUNT) % DASHES.len()];
+    dashed(index, index + index / COLOUR_COUNT)
+}
+
+/// The stroke of a colour and a dash.
+pub(crate) fn dashed(colour: usize, dash: usize) -> String {
+    let colour = colour % COLOUR_COUNT;
+    let dash = DASHES[dash % DASHES.len()];
     if dash.is_empty() {
         format!("stroke:var(--s{colour})")
     } else {
@@ -153,14 +279,16 @@ struct Range {
 }
 
 impl Range {
-    fn of(lines: &[Vec<(f64, f64)>]) -> Option<Range> {
-        let points = || lines.iter().flatten();
+    fn of(curves: &[Curve], references: &[Reference]) -> Option<Range> {
+        let points = || curves.iter().flat_map(|curve| &curve.outline);
         let least = points().map(|point| point.0).reduce(f64::min)?;
         let most = points().map(|point| point.0).reduce(f64::max)?;
         let rarest = points()
             .map(|point| point.1)
             .filter(|share| *share > 0.0)
             .reduce(f64::min)?;
+        let near = || reference::near(references, [least, most], true);
+        let (least, most) = (near().fold(least, f64::min), near().fold(most, f64::max));
         // Half a decade at the least, so that a constant latency is a line with room beside it.
         let (from, to) = (least.log10() - 0.04, most.log10() + 0.04);
         let widen = (0.5 - (to - from)).max(0.0) / 2.0;
@@ -169,6 +297,10 @@ impl Range {
             latency_to: to + widen,
             share_from: (rarest.log10().floor() as i32).clamp(-SHARE_DECADES_MAX, -1),
         })
+    }
+
+    fn has(&self, latency_ns: f64) -> bool {
+        (self.latency_from..=self.latency_to).contains(&latency_ns.log10())
     }
 }
 
@@ -207,24 +339,29 @@ impl Layout {
         label_pitch: 50.0,
     };
 
-    fn plot(
-        &self,
-        range: &Range,
-        lines: &[Vec<(f64, f64)>],
-        share_label: &str,
-        filled: bool,
-    ) -> Markup {
+    fn plot(&self, range: &Range, plot: &Plot<'_>) -> Markup {
+        let bottom = self.height - self.bottom;
+        let down = |at: f64| range.has(at).then(|| self.x(range, at));
         html! {
-            svg class=(self.class) viewBox=(format!("0 0 {} {}", self.width, self.height)) role="img" aria-label=(share_label) {
-                (self.latency_axis(range))
-                (self.share_axis(range, share_label))
-                @for (index, line) in lines.iter().enumerate() {
-                    @if filled {
-                        path.area d=(self.path(range, line)) style=(format!("fill:var(--s{})", index % COLOUR_COUNT)) {}
-                    }
+            (self.latency_axis(range))
+            (self.share_axis(range, plot.share_label))
+            @if plot.filled {
+                @for (index, curve) in plot.curves.iter().enumerate() {
+                    path.area data-line=(index) d=(self.path(range, &curve.outline)) style=(format!("fill:var(--s{})", index % COLOUR_COUNT)) {}
                 }
-                @for (index, line) in lines.iter().enumerate() {
-                    path.line d=(self.path(range, line)) style=(stroke(index)) {}
+            }
+            @for (index, curve) in plot.curves.iter().enumerate() {
+                path.line data-line=(index) d=(self.path(range, &curve.outline)) style=(stroke(index)) {}
+            }
+            (reference::down(plot.references, down, [self.top, bottom]))
+            @for (index, curve) in plot.curves.iter().enumerate() {
+                @for (name, ns, share) in &curve.percentiles {
+                    @let (x, y) = (self.x(range, *ns), self.y(range, *share));
+                    g.percentile.off[!is_shown(name)] data-group=(name) data-line=(index) style=(format!("--own:var(--s{})", index % COLOUR_COUNT)) {
+                        line x1=(format!("{x:.1}")) x2=(format!("{x:.1}")) y1=(format!("{y:.1}")) y2=(bottom) {}
+                        circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3.5" {}
+                        text x=(format!("{:.1}", x + 5.0)) y=(format!("{:.1}", y - 5.0)) { (name) }
+                    }
                 }
             }
         }
@@ -306,6 +443,11 @@ impl Layout {
             }
         }
     }
+}
+
+fn is_shown(percentile: &str) -> bool {
+    let mut all = PERCENTILES.iter();
+    all.any(|(name, _, on)| *name == percentile && *on)
 }
 
 /// Positions on the latency axis with their rank: 0 decades, 1 twos and fives, 2 the rest.
@@ -415,8 +557,8 @@ mod tests {
             name: "quiet",
             histogram: &empty,
         }];
-        assert!(text(histograms("h", &series)).contains("No samples"));
-        assert!(text(tails("t", &[])).contains("No samples"));
+        assert!(text(histograms("h", &series, &[])).contains("No samples"));
+        assert!(text(tails("t", &[], &[])).contains("No samples"));
         let full = histogram(&[5]);
         let both = [
             Series {
@@ -428,7 +570,7 @@ mod tests {
                 histogram: &full,
             },
         ];
-        let html = text(tails("t", &both));
+        let html = text(tails("t", &both, &[]));
         assert!(
             html.contains("quiet: no samples") && !html.contains("NaN") && !html.contains("inf")
         );
@@ -439,10 +581,17 @@ mod tests {
         let spread = histogram(&[0, 1, 300, 2_000, 2_100, 55_000, 8_000_000, 70_000_000_000]);
         let constant = histogram(&[1_000; 50]);
         for chosen in [vec![&spread], vec![&constant], vec![&spread, &constant]] {
-            let lines: Vec<_> = chosen.iter().map(|one| tail(one)).collect();
-            let range = Range::of(&lines).unwrap();
+            let curve = |one: &&LatencyHistogram| Curve {
+                outline: tail(one),
+                steps: Vec::new(),
+                percentiles: percentiles(one, |_, quantile| 1.0 - quantile),
+            };
+            let curves: Vec<Curve> = chosen.iter().map(curve).collect();
+            let deadline = [Reference::deadline("d", 500.0)];
+            let range = Range::of(&curves, &deadline).unwrap();
+            assert!(range.has(500.0));
             for layout in [Layout::WIDE, Layout::NARROW] {
-                for (latency, share) in lines.iter().flatten() {
+                for (latency, share) in curves.iter().flat_map(|curve| &curve.outline) {
                     let (x, y) = (layout.x(&range, *latency), layout.y(&range, *share));
                     assert!(x >= layout.left && x <= layout.width - layout.right, "{x}");
                     assert!(y >= layout.top && y <= layout.height - layout.bottom, "{y}");
@@ -450,6 +599,31 @@ mod tests {
                 let labels = layout.labelled(&range, &latency_ticks(&range));
                 assert!(!labels.is_empty());
             }
+        }
+    }
+
+    #[test]
+    fn percentiles_deadlines_and_values_are_in_the_plot() {
+        let one = histogram(&[1_000, 1_000, 1_000, 9_000]);
+        let series = [Series {
+            name: "path",
+            histogram: &one,
+        }];
+        let references = [
+            Reference::deadline("deadline 20 µs", 20e3),
+            Reference::paper("the paper: 7 s", 7e9),
+        ];
+        for html in [
+            text(histograms("h", &series, &references)),
+            text(tails("t", &series, &references)),
+        ] {
+            let marks = |of: &str| html.matches(of).count();
+            assert_eq!(marks("data-group=\"p99.9\""), 2, "one for each width");
+            assert_eq!(marks("class=\"percentile off\""), 4, "{html}");
+            assert_eq!(marks("reference deadline"), 3, "two drawings, legend");
+            assert_eq!(marks("reference paper"), 1, "far away: the legend");
+            assert!(html.contains("the paper: 7 s (beyond the plot)"));
+            assert!(html.contains("&quot;points&quot;:[[1000,"), "{html}");
         }
     }
 
@@ -464,7 +638,7 @@ mod tests {
                 histogram: &one,
             })
             .collect();
-        let html = text(histograms("h", &series));
+        let html = text(histograms("h", &series, &[]));
         assert!(html.contains("&lt;9&gt;") && !html.contains("<9>"));
         let strokes: std::collections::BTreeSet<String> = (0..16).map(stroke).collect();
         assert_eq!(strokes.len(), 16);

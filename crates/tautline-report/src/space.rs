@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
 use crate::plot::{legend, stroke};
 
@@ -72,18 +73,27 @@ impl Space {
     /// The figure as part of a page.
     pub fn html(&self) -> Block {
         if self.paths.iter().all(|path| path.points.is_empty()) {
-            return Block(html! { figure { figcaption { (self.caption) } p { "No samples." } } });
+            return empty_figure(&self.caption, "No samples.");
         }
-        Block(html! {
-            figure {
-                figcaption { (self.caption) }
-                (WIDE.draw(self))
-                (NARROW.draw(self))
-                (legend(self.paths.iter().map(|path| {
-                    (path.name.as_str(), path.crash.map(|_| "crashed at the cross"))
-                })))
-            }
-        })
+        let below = legend(self.paths.iter().map(|path| {
+            (
+                path.name.as_str(),
+                path.crash.map(|_| "crashed at the cross"),
+            )
+        }));
+        let drawings = [WIDE, NARROW].map(|view| view.drawing(self));
+        live::figure(&self.data(), drawings, &below)
+    }
+
+    /// The points that are drawn.
+    fn data(&self) -> Data {
+        let mut data = Data::new(&self.caption, [("east", "m"), ("north", "m"), ("up", "m")]);
+        for (index, path) in self.paths.iter().enumerate() {
+            let points = thinned(&path.points, POINTS_MAX).chain(path.points.last());
+            let points = points.map(|point| point.to_vec());
+            data.add(live::Series::new(&path.name, index, points.collect()));
+        }
+        data
     }
 
     /// Ground below all paths, in whole metres: least and most east and north.
@@ -101,13 +111,42 @@ impl Space {
 }
 
 impl View {
+    fn drawing(&self, space: &Space) -> Drawing {
+        let place = self.placer(space, space.ground());
+        // The projection is linear: four points tell all of it.
+        let zero = place([0.0; 3]);
+        let unit = |axis: usize| {
+            let mut point = [0.0; 3];
+            point[axis] = 1.0;
+            let (x, y) = place(point);
+            (x - zero.0, y - zero.1)
+        };
+        let [east, north, up] = [0, 1, 2].map(unit);
+        Drawing {
+            class: self.class,
+            width: self.width,
+            height: self.height,
+            areas: vec![Area {
+                kind: Kind::Space,
+                left: 0.0,
+                right: self.width,
+                top: 0.0,
+                bottom: self.height,
+                span: None,
+                logarithmic: false,
+                map: Some([east.0, north.0, up.0, zero.0, east.1, north.1, up.1, zero.1]),
+                series: (0..space.paths.len()).collect(),
+            }],
+            content: self.draw(space),
+        }
+    }
+
     fn draw(&self, space: &Space) -> Markup {
         let ground = space.ground();
         let place = self.placer(space, ground);
         let [west, east, south, north] = ground;
         let lines = |from: f64, until: f64| (from as i32..=until as i32).map(f64::from);
         html! {
-            svg class=(self.class) viewBox=(format!("0 0 {} {}", self.width, self.height)) role="img" aria-label="paths in space" {
                 @for x in lines(west, east) { (segment(place([x, south, 0.0]), place([x, north, 0.0]), "grid")) }
                 @for y in lines(south, north) { (segment(place([west, y, 0.0]), place([east, y, 0.0]), "grid")) }
                 @for point in &space.places {
@@ -116,7 +155,7 @@ impl View {
                     circle.place cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="5" {}
                 }
                 @for (index, path) in space.paths.iter().enumerate() {
-                    path.line d=(outline(path, &place)) style=(stroke(index)) {}
+                    path.line data-line=(index) d=(outline(path, &place)) style=(stroke(index)) {}
                     @for point in thinned(&path.marks, MARKS_MAX) {
                         @let (x, y) = place(*point);
                         circle.missed cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
@@ -128,7 +167,6 @@ impl View {
                     }
                 }
                 text x="4" y="14" { "a square is a metre" }
-            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
 use crate::plot::stroke;
 
@@ -86,7 +87,7 @@ impl Strips {
     pub fn html(&self) -> Block {
         let end = self.seconds_max();
         if end <= 0.0 {
-            return Block(html! { figure { figcaption { (self.caption) } p { "No samples." } } });
+            return empty_figure(&self.caption, "No samples.");
         }
         let names = self.strips.iter().flat_map(|strip| &strip.spans);
         let mut legend: Vec<(&str, bool)> = Vec::new();
@@ -95,11 +96,7 @@ impl Strips {
                 legend.push((&span.name, span.is_bad));
             }
         }
-        Block(html! {
-            figure {
-                figcaption { (self.caption) }
-                (WIDE.plot(self, end))
-                (NARROW.plot(self, end))
+        let below = html! {
                 ul.legend {
                     @for (index, (name, is_bad)) in legend.iter().enumerate() {
                         li {
@@ -117,8 +114,21 @@ impl Strips {
                         span { "a missed deadline" }
                     }
                 }
-            }
-        })
+        };
+        let drawings = [WIDE, NARROW].map(|layout| layout.drawing(self, end));
+        live::figure(&self.data(), drawings, &below)
+    }
+
+    /// The values as the wide drawing has them.
+    fn data(&self) -> Data {
+        let end = self.seconds_max();
+        let mut data = Data::new(&self.caption, [("time", "s"), (&self.label, "")]);
+        for (index, strip) in self.strips.iter().enumerate() {
+            let points = WIDE.largest(&strip.points, end).into_iter();
+            let points = points.map(|(at, value)| vec![at, value]);
+            data.add(live::Series::new(&strip.name, index, points.collect()));
+        }
+        data
     }
 
     /// Names of the events, each once, in the order of their numbers.
@@ -151,11 +161,35 @@ fn shade(index: usize) -> String {
 }
 
 impl Layout {
+    fn drawing(&self, figure: &Strips, end: f64) -> Drawing {
+        let pitch = self.height + HEADING;
+        let area = |index: usize| {
+            let top = index as f64 * pitch + HEADING;
+            Area {
+                kind: Kind::Line,
+                left: self.left,
+                right: self.width - RIGHT,
+                top,
+                bottom: top + self.height,
+                span: Some([0.0, end]),
+                logarithmic: false,
+                map: None,
+                series: vec![index],
+            }
+        };
+        Drawing {
+            class: self.class,
+            width: self.width,
+            height: pitch * figure.strips.len() as f64 + AXIS,
+            areas: (0..figure.strips.len()).map(area).collect(),
+            content: self.plot(figure, end),
+        }
+    }
+
     fn plot(&self, figure: &Strips, end: f64) -> Markup {
         let pitch = self.height + HEADING;
         let bottom = pitch * figure.strips.len() as f64;
         html! {
-            svg class=(self.class) viewBox=(format!("0 0 {} {}", self.width, bottom + AXIS)) role="img" aria-label=(figure.label) {
                 @for (index, strip) in figure.strips.iter().enumerate() {
                     (self.strip(figure, strip, index, index as f64 * pitch + HEADING, end))
                 }
@@ -163,7 +197,6 @@ impl Layout {
                     text x=(format!("{x:.1}")) y=(bottom + 15.0) text-anchor="middle" { (second) " s" }
                 }
                 text x=(self.left) y=(bottom + 31.0) { (figure.label) }
-            }
         }
     }
 
@@ -228,22 +261,27 @@ impl Layout {
             .collect()
     }
 
-    /// The largest value of each column.
-    fn path(&self, points: &[(f64, f64)], end: f64, y: impl Fn(f64) -> f64) -> String {
-        use std::fmt::Write;
+    /// The largest value of each column, and its time.
+    fn largest(&self, points: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
         let mut largest: Vec<Option<f64>> = vec![None; self.columns + 1];
         for (at, value) in points {
             let column = (at / end * self.columns as f64) as usize;
             let place = &mut largest[column.min(self.columns)];
             *place = Some(place.map_or(*value, |before: f64| before.max(*value)));
         }
+        let time = |column: usize| column as f64 / self.columns as f64 * end;
+        let columns = largest.into_iter().enumerate();
+        columns
+            .filter_map(|(column, value)| Some((time(column), value?)))
+            .collect()
+    }
+
+    fn path(&self, points: &[(f64, f64)], end: f64, y: impl Fn(f64) -> f64) -> String {
+        use std::fmt::Write;
         let mut path = String::new();
-        for (column, value) in largest.iter().enumerate() {
-            if let Some(value) = value {
-                let x = self.x(column as f64 / self.columns as f64 * end, end);
-                let command = if path.is_empty() { 'M' } else { 'L' };
-                let _ = write!(path, "{command}{x:.1} {:.1}", y(*value));
-            }
+        for (at, value) in self.largest(points, end) {
+            let command = if path.is_empty() { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{:.1} {:.1}", self.x(at, end), y(value));
         }
         path
     }

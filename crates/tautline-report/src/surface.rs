@@ -3,7 +3,8 @@
 
 use maud::{Markup, html};
 
-use crate::chart::{empty_figure, standalone};
+use crate::chart::standalone;
+use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
 use crate::plot::latency_text;
 
@@ -27,6 +28,8 @@ pub struct Surfaces {
     pub up: (&'static str, Vec<String>),
     /// One drawing each.
     pub surfaces: Vec<Surface>,
+    /// Sentences below, such as values of a paper.
+    pub notes: Vec<String>,
 }
 
 const WIDTH: f64 = 360.0;
@@ -49,21 +52,53 @@ impl Surfaces {
         let Some(scale) = self.scale() else {
             return empty_figure(&self.caption, "No samples.");
         };
-        Block(html! {
-            figure {
-                figcaption { (self.caption) ". " (scale.text()) }
-                div.multiples {
-                    @for surface in &self.surfaces {
-                        div {
-                            h3 { (surface.name) }
-                            svg.plot viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(surface.name) {
-                                (self.drawing(surface, &scale))
-                            }
-                        }
+        let drawing = |(index, surface): (usize, &Surface)| Drawing {
+            class: "plot",
+            width: WIDTH,
+            height: HEIGHT,
+            areas: vec![Area {
+                kind: Kind::Grid,
+                left: LEFT,
+                right: WIDTH - RIGHT,
+                top: TOP,
+                bottom: HEIGHT - BOTTOM,
+                span: None,
+                logarithmic: false,
+                map: None,
+                series: vec![index],
+            }],
+            content: self.drawing(surface, &scale),
+        };
+        let drawings = html! {
+            div.multiples {
+                @for (index, surface) in self.surfaces.iter().enumerate() {
+                    div {
+                        h3 { (surface.name) }
+                        (drawing((index, surface)).svg(&surface.name))
                     }
                 }
             }
-        })
+        };
+        let caption = format!("{}. {}", self.caption, scale.text());
+        let notes = html! {
+            @for note in &self.notes { p.caption { (note) } }
+        };
+        live::figure_of(&self.data(), &caption, &drawings, &notes)
+    }
+
+    fn data(&self) -> Data {
+        let columns = [(self.across.0, ""), (self.up.0, ""), ("latency", "ns")];
+        let mut data = Data::new(&self.caption, columns).with_grid(&self.across.1, &self.up.1);
+        for (index, surface) in self.surfaces.iter().enumerate() {
+            let cells = surface.rows_ns.iter().enumerate().flat_map(|(row, cells)| {
+                let cells = cells.iter().enumerate();
+                cells.filter_map(move |(column, value)| {
+                    Some(vec![column as f64, row as f64, (*value)?])
+                })
+            });
+            data.add(live::Series::new(&surface.name, index, cells.collect()));
+        }
+        data
     }
 
     /// As a file of its own.
@@ -205,6 +240,7 @@ mod tests {
                 name: "<tcp>".into(),
                 rows_ns: rows,
             }],
+            notes: vec!["<note>".into()],
         }
     }
 

@@ -109,6 +109,76 @@ fn text_of(table: &Table) -> String {
         .collect()
 }
 
+/// Cell of a table whose columns have one unit each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Words, or a figure as it is to stand there.
+    Text(String),
+    /// A time in nanoseconds.
+    Time(u64),
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::Text(text)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
+    }
+}
+
+/// Units of time, their nanoseconds, and the least time of a column that is shown in each. Lower: the smallest figures
+/// lose their digits. Higher: large ones have more digits than can be read.
+const UNITS: [(&str, f64, f64); 4] = [
+    ("s", 1e9, 1e9),
+    ("ms", 1e6, 1e6),
+    ("µs", 1e3, 100.0),
+    ("ns", 1.0, 0.0),
+];
+
+/// Heading and rows in which each column of times has one unit, which its heading names.
+pub fn in_one_unit(header: &[&str], rows: &[Vec<Cell>]) -> (Vec<String>, Vec<Vec<String>>) {
+    let times_of = |column: usize| {
+        let cells = rows.iter().filter_map(move |row| row.get(column));
+        cells.filter_map(|cell| match cell {
+            Cell::Time(ns) => Some(*ns as f64),
+            Cell::Text(_) => None,
+        })
+    };
+    let unit_of = |column: usize| {
+        let least = times_of(column)
+            .filter(|ns| *ns > 0.0)
+            .reduce(f64::min)
+            .or_else(|| times_of(column).next())?;
+        let mut units = UNITS.into_iter();
+        let (unit, size, _) = units.find(|(.., least_ns)| least >= *least_ns)?;
+        Some((unit, size))
+    };
+    let units: Vec<Option<(&str, f64)>> = (0..header.len()).map(unit_of).collect();
+    let title = |(title, unit): (&&str, &Option<(&str, f64)>)| match unit {
+        Some((unit, _)) => format!("{title}, {unit}"),
+        None => (*title).to_owned(),
+    };
+    let text = |(column, cell): (usize, &Cell)| match (cell, units.get(column)) {
+        (Cell::Text(text), _) => text.clone(),
+        (Cell::Time(ns), Some(Some((unit, size)))) => {
+            let digits = if *unit == "ns" { 0 } else { 2 };
+            format!("{:.digits$}", *ns as f64 / size)
+        }
+        (Cell::Time(ns), _) => format!("{ns} ns"),
+    };
+    let rows = rows
+        .iter()
+        .map(|row| row.iter().enumerate().map(text).collect());
+    (
+        header.iter().zip(&units).map(title).collect(),
+        rows.collect(),
+    )
+}
+
 /// A latency in microseconds with two decimals, for columns that name the unit in their heading.
 pub fn microseconds(ns: u64) -> String {
     format!("{:.2}", ns as f64 / 1e3)
@@ -135,6 +205,26 @@ mod tests {
         let narrow = words_within(rows(), Some(60));
         assert!(narrow.lines().all(|line| line.chars().count() <= 60));
         assert!(narrow.lines().count() > 3 && narrow.contains("kept whole"));
+    }
+
+    #[test]
+    fn a_column_has_one_unit_in_which_its_least_figure_can_be_read() {
+        let row = |name: &str, one, other| vec![name.into(), Cell::Time(one), Cell::Time(other)];
+        let rows = [
+            row("a", 582, 0),
+            row("b", 180_000_000, 7_000_000),
+            vec!["c".into(), "–".into(), Cell::Time(99_000_000)],
+        ];
+        let (header, cells) = in_one_unit(&["path", "p50", "max"], &rows);
+        assert_eq!(header, ["path", "p50, µs", "max, ms"]);
+        assert_eq!(cells[0], ["a", "0.58", "0.00"]);
+        assert_eq!(cells[1], ["b", "180000.00", "7.00"]);
+        assert_eq!(cells[2], ["c", "–", "99.00"]);
+        let (header, cells) = in_one_unit(&["max"], &[vec![Cell::Time(0)], vec![Cell::Time(40)]]);
+        assert_eq!(
+            (header, cells[1][0].as_str()),
+            (vec!["max, ns".to_owned()], "40")
+        );
     }
 
     #[test]

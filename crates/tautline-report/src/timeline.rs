@@ -2,8 +2,10 @@
 
 use maud::{Markup, html};
 
+use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
-use crate::plot::{legend, stroke, tick_text};
+use crate::plot::{legend_with, stroke, tick_text};
+use crate::reference::{self, Reference};
 use serde::{Deserialize, Serialize};
 
 /// The worst of one slice of a time line.
@@ -54,37 +56,71 @@ struct Range {
     decade_to: i32,
 }
 
-/// The worst latency of each slice of time.
-pub fn timeline(caption: &str, lines: &[Line<'_>]) -> Block {
+/// The worst latency of each slice of time. References are latencies in nanoseconds.
+pub fn timeline(caption: &str, lines: &[Line<'_>], references: &[Reference]) -> Block {
     let slices = || lines.iter().flat_map(|line| line.slices);
     let (Some(least), Some(most), Some(end_ns)) = (
         slices().map(|slice| slice.max_ns.max(1)).min(),
         slices().map(|slice| slice.max_ns.max(1)).max(),
         slices().map(|slice| slice.start_ns).max(),
     ) else {
-        return Block(html! { figure { figcaption { (caption) } p { "No time line." } } });
+        return empty_figure(caption, "No time line.");
     };
-    let decade_from = (least as f64).log10().floor() as i32;
+    let near = || reference::near(references, [least as f64, most as f64], true);
+    let (least, most) = (
+        near().fold(least as f64, f64::min),
+        near().fold(most as f64, f64::max),
+    );
+    let decade_from = least.log10().floor() as i32;
     let range = Range {
         end_ns: (end_ns as f64).max(1.0),
         decade_from,
-        decade_to: ((most as f64).log10().ceil() as i32).max(decade_from + 1),
+        decade_to: (most.log10().ceil() as i32).max(decade_from + 1),
     };
-    Block(html! {
-        figure {
-            figcaption { (caption) }
-            (WIDE.plot(&range, lines))
-            (NARROW.plot(&range, lines))
-            (legend(lines.iter().map(|line| (line.name, None))))
-        }
-    })
+    let mut data = Data::new(caption, [("time", "ns"), ("worst latency", "ns")]);
+    for (index, line) in lines.iter().enumerate() {
+        let points = line.slices.iter();
+        let points = points.map(|slice| vec![slice.start_ns as f64, slice.max_ns as f64]);
+        data.add(live::Series::new(line.name, index, points.collect()));
+    }
+    let names = lines.iter().map(|line| (line.name, None));
+    let below = legend_with(names, references, |at| range.has(at));
+    let drawings = [WIDE, NARROW].map(|layout| layout.drawing(&range, lines, references));
+    live::figure(&data, drawings, &below)
+}
+
+impl Range {
+    fn has(&self, latency_ns: f64) -> bool {
+        let decades = f64::from(self.decade_from)..=f64::from(self.decade_to);
+        decades.contains(&latency_ns.log10())
+    }
 }
 
 impl Layout {
-    fn plot(&self, range: &Range, lines: &[Line<'_>]) -> Markup {
+    fn drawing(&self, range: &Range, lines: &[Line<'_>], references: &[Reference]) -> Drawing {
+        Drawing {
+            class: self.class,
+            width: self.width,
+            height: self.height,
+            areas: vec![Area {
+                kind: Kind::Line,
+                left: self.left,
+                right: self.width - RIGHT,
+                top: TOP,
+                bottom: self.height - BOTTOM,
+                span: Some([0.0, range.end_ns]),
+                logarithmic: false,
+                map: None,
+                series: (0..lines.len()).collect(),
+            }],
+            content: self.plot(range, lines, references),
+        }
+    }
+
+    fn plot(&self, range: &Range, lines: &[Line<'_>], references: &[Reference]) -> Markup {
         let (right, bottom) = (self.width - RIGHT, self.height - BOTTOM);
+        let up = |at: f64| range.has(at).then(|| self.y(range, at));
         html! {
-            svg class=(self.class) viewBox=(format!("0 0 {} {}", self.width, self.height)) role="img" aria-label="worst latency over time" {
                 text x="4" y="14" { "worst latency" }
                 @for decade in range.decade_from..=range.decade_to {
                     @let tick = 10f64.powi(decade);
@@ -100,10 +136,10 @@ impl Layout {
                 }
                 line.axis x1=(self.left) x2=(right) y1=(bottom) y2=(bottom) {}
                 text x=((self.left + right) / 2.0) y=(self.height - 6.0) text-anchor="middle" { "time in the phase" }
+                (reference::across(references, up, [self.left, right]))
                 @for (index, line) in lines.iter().enumerate() {
-                    path.line d=(self.path(range, line.slices)) style=(stroke(index)) {}
+                    path.line data-line=(index) d=(self.path(range, line.slices)) style=(stroke(index)) {}
                 }
-            }
         }
     }
 
@@ -154,9 +190,11 @@ mod tests {
                 name: "idle",
                 slices: &slices,
             }],
+            &[Reference::deadline("deadline 20 µs", 20e3)],
         )
         .0
         .into_string();
+        assert_eq!(html.matches("reference deadline").count(), 3);
         assert_eq!(html.matches("<path").count(), 2);
         assert!(html.contains("idle") && html.contains("worst latency"));
         for number in html.split(" d=\"M").skip(1).flat_map(|path| {
@@ -174,7 +212,7 @@ mod tests {
     #[test]
     fn nothing_and_one_point_are_no_trouble() {
         assert!(
-            timeline("When", &[])
+            timeline("When", &[], &[])
                 .0
                 .into_string()
                 .contains("No time line")
@@ -189,6 +227,7 @@ mod tests {
                 name: "x",
                 slices: &one,
             }],
+            &[],
         )
         .0
         .into_string();

@@ -87,6 +87,7 @@ impl Picture {
                 waits_ns: jobs()
                     .map(|job| (ns(job.release), ns(job.end.unwrap_or(span))))
                     .collect(),
+                deadlines_ns: jobs().map(|job| ns(job.deadline)).collect(),
                 faults_ns: jobs()
                     .filter(|job| job.is_late(span))
                     .map(|job| ns(job.deadline))

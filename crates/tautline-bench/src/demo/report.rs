@@ -5,10 +5,11 @@ use tautline_lab::Machine;
 use tautline_report::Summary;
 use tautline_report::page::{self, Level, Page};
 use tautline_report::plot::{self, latency_text};
+use tautline_report::reference::Reference;
 
 use super::{Outcome, PERIOD, Row, Settings, Way};
 use crate::experiment::somebody_else::{self, Beside, MESSAGE_BYTES, MESSAGES_PER_S};
-use tautline_report::table;
+use tautline_report::table::{self, Cell, in_one_unit};
 
 /// Definition of the measured time, word by word.
 const MEASURED: &str = "A round trip begins when the motor has its state of this cycle in hand and is about to send it, \
@@ -208,20 +209,17 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
             "messages through",
             "missed 1 ms",
             "cycles",
-            "p50 µs",
-            "p99 µs",
-            "p99.9 µs",
-            "max µs",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
             "sent/s",
             "received",
         ];
-        lines.push(table::figures(
-            &header,
-            outcome
-                .beside
-                .iter()
-                .map(|row| beside_row(row, table::microseconds)),
-        ));
+        let rows: Vec<Vec<Cell>> = outcome.beside.iter().map(beside_row).collect();
+        let (header, rows) = in_one_unit(&header, &rows);
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        lines.push(table::figures(&header, rows));
         lines
             .push("a loop whose command comes from the other host, beside a TCP stream".to_owned());
     }
@@ -244,21 +242,19 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
 }
 
 /// Cells of the table with messages for somebody else.
-fn beside_row(row: &somebody_else::Row, time: fn(u64) -> String) -> Vec<String> {
-    let mut cells = vec![
-        row.beside.text().to_owned(),
-        row.missed.to_string(),
-        row.cycles.to_string(),
+fn beside_row(row: &somebody_else::Row) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = vec![
+        row.beside.text().into(),
+        row.missed.to_string().into(),
+        row.cycles.to_string().into(),
     ];
-    cells.extend(figures(&row.histogram.summary()).map(time));
+    cells.extend(figures(&row.histogram.summary()).map(Cell::Time));
     if row.sent == 0 {
-        cells.extend(["–".to_owned(), "–".to_owned()]);
+        cells.extend(["–".into(), "–".into()]);
     } else {
-        cells.push(thousands(row.sent_per_s()));
-        cells.push(format!(
-            "{:.1} %",
-            row.received as f64 * 100.0 / row.sent as f64
-        ));
+        cells.push(thousands(row.sent_per_s()).into());
+        let share = row.received as f64 * 100.0 / row.sent as f64;
+        cells.push(format!("{share:.1} %").into());
     }
     cells
 }
@@ -336,18 +332,38 @@ pub fn html(outcome: &Outcome, machine: &Machine) -> String {
             histogram: &row.histogram,
         })
         .collect();
+    let deadline = [Reference::deadline(
+        format!("deadline: {} ms", PERIOD.as_millis()),
+        PERIOD.as_nanos() as f64,
+    )];
     if !outcome.beside.is_empty() {
+        let computing: Vec<plot::Series<'_>> = outcome
+            .beside
+            .iter()
+            .map(|row| plot::Series {
+                name: row.beside.text(),
+                histogram: &row.histogram,
+            })
+            .collect();
         page.section(
             "A loop that computes, beside messages for somebody else",
-            [page::paragraph(SOMEBODY_ELSE), beside_table(outcome).html()],
+            [
+                page::paragraph(SOMEBODY_ELSE),
+                beside_table(outcome).html(),
+                plot::tails(
+                    "How often the computation was done later",
+                    &computing,
+                    &deadline,
+                ),
+            ],
         );
     }
     page.section("A loop beside a TCP stream", [html_table(outcome).html()]);
     page.section(
         "Round trips",
         [
-            plot::histograms("How long a round trip took", &series),
-            plot::tails("How often a round trip took longer", &series),
+            plot::histograms("How long a round trip took", &series, &deadline),
+            plot::tails("How often a round trip took longer", &series, &deadline),
         ],
     );
     page.section(
@@ -366,7 +382,7 @@ pub fn html(outcome: &Outcome, machine: &Machine) -> String {
 }
 
 fn beside_table(outcome: &Outcome) -> page::Table {
-    let mut table = page::Table::new([
+    let header = [
         "Messages through",
         "missed",
         "cycles",
@@ -376,10 +392,12 @@ fn beside_table(outcome: &Outcome) -> page::Table {
         "max",
         "sent/s",
         "received",
-    ]);
+    ];
+    let rows: Vec<Vec<Cell>> = outcome.beside.iter().map(beside_row).collect();
+    let (header, rows) = in_one_unit(&header, &rows);
+    let mut table = page::Table::new(header);
     table.caption("Missed: not done within 1 ms; times from the beginning of a period");
-    for row in &outcome.beside {
-        let cells = beside_row(row, latency_text);
+    for (row, cells) in outcome.beside.iter().zip(rows) {
         if row.beside == Beside::Tautline {
             table.strong_row(cells);
         } else {
@@ -390,7 +408,7 @@ fn beside_table(outcome: &Outcome) -> page::Table {
 }
 
 fn html_table(outcome: &Outcome) -> page::Table {
-    let mut table = page::Table::new([
+    let header = [
         "Path",
         "p50",
         "p99",
@@ -399,12 +417,18 @@ fn html_table(outcome: &Outcome) -> page::Table {
         "missed",
         "cycles",
         "unanswered",
-    ]);
+    ];
+    let cells = |row: &Row| {
+        let mut cells: Vec<Cell> = vec![row.way.text().into()];
+        cells.extend(figures(&row.histogram.summary()).map(Cell::Time));
+        cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string().into()));
+        cells
+    };
+    let rows: Vec<Vec<Cell>> = outcome.rows.iter().map(cells).collect();
+    let (header, rows) = in_one_unit(&header, &rows);
+    let mut table = page::Table::new(header);
     table.caption(format!("Missed: not back within {} ms", PERIOD.as_millis()));
-    for row in &outcome.rows {
-        let mut cells = vec![row.way.text().to_owned()];
-        cells.extend(figures(&row.histogram.summary()).map(latency_text));
-        cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string()));
+    for (row, cells) in outcome.rows.iter().zip(rows) {
         if row.way == Way::Tautline {
             table.strong_row(cells);
         } else {

@@ -269,7 +269,10 @@ fn tell(outcome: &mut Outcome, sizes: &[usize], found: &[Vec<Rates>]) {
         cells.extend(Path::ALL.map(|path| rate_text(rate(path, index))));
         cells
     });
-    outcome.table = (header, cells.collect());
+    outcome.table = (
+        header.into_iter().map(str::to_owned).collect(),
+        cells.collect(),
+    );
     outcome.plots = vec![(&chart(sizes, found)).into()];
     let ratios = |wanted: fn(usize) -> bool| {
         let chosen = (0..sizes.len())
@@ -338,5 +341,6 @@ fn chart(sizes: &[usize], found: &[Vec<Rates>]) -> Chart {
         across: Axis::logarithmic("message", Unit::Bytes),
         up: Axis::logarithmic("bit/s", Unit::BitRate),
         lines: Path::ALL.map(line).into(),
+        references: Vec::new(),
     }
 }

@@ -14,7 +14,9 @@ use tautline::link::XdpMode;
 use tautline_lab::tuning;
 use tautline_report::LatencyHistogram;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
-use tautline_report::plot::{self, latency_text};
+use tautline_report::plot;
+use tautline_report::reference::Reference;
+use tautline_report::table::{Cell, in_one_unit};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
@@ -453,7 +455,10 @@ fn tell(outcome: &mut Outcome, plan: &Plan, found: &[StreamSamples]) {
         .map(|((beside, found), figures)| row(beside, found, figures))
         .collect();
     outcome.table = table(all());
-    outcome.plots = vec![(&snapshot(plan, found)).into(), tails(&figures)];
+    outcome.plots = vec![
+        (&snapshot(plan, found)).into(),
+        tails(&figures, &paper(found)),
+    ];
     judge(outcome, &figures);
 }
 
@@ -489,8 +494,8 @@ fn per_second(found: &StreamSamples) -> u64 {
 
 fn table<'a>(
     all: impl Iterator<Item = ((Beside, &'a StreamSamples), &'a Figures)>,
-) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let header = vec![
+) -> (Vec<String>, Vec<Vec<String>>) {
+    let header = [
         "beside",
         "run time: p50",
         "p99",
@@ -507,20 +512,20 @@ fn table<'a>(
         let (run, jitter) = (figures.run.summary(), figures.jitter.summary());
         let (p999, max) = figures.spread();
         vec![
-            beside.name().to_owned(),
-            latency_text(run.p50_ns),
-            latency_text(run.p99_ns),
-            latency_text(run.p999_ns),
-            latency_text(run.max_ns),
-            latency_text(run.min_ns),
-            format!("{p999:.3}"),
-            format!("{max:.3}"),
-            latency_text(jitter.p99_ns),
-            latency_text(jitter.max_ns),
-            per_second(found).to_string(),
+            beside.name().into(),
+            Cell::Time(run.p50_ns),
+            Cell::Time(run.p99_ns),
+            Cell::Time(run.p999_ns),
+            Cell::Time(run.max_ns),
+            Cell::Time(run.min_ns),
+            format!("{p999:.3}").into(),
+            format!("{max:.3}").into(),
+            Cell::Time(jitter.p99_ns),
+            Cell::Time(jitter.max_ns),
+            per_second(found).to_string().into(),
         ]
     });
-    (header, cells.collect())
+    in_one_unit(&header, &cells.collect::<Vec<_>>())
 }
 
 /// The turn in the middle of the run, as the paper shows it.
@@ -546,10 +551,27 @@ fn snapshot(plan: &Plan, found: &[StreamSamples]) -> Chart {
         across: Axis::linear("time", Unit::Time),
         up: Axis::linear("run time", Unit::Time),
         lines: Beside::ALL.into_iter().zip(found).map(line).collect(),
+        references: paper(found),
     }
 }
 
-fn tails(figures: &[Figures]) -> super::Plot {
+/// The paper's greatest run time beside TCP/IP: a ratio to its shortest, drawn from the shortest here.
+fn paper(found: &[StreamSamples]) -> Vec<Reference> {
+    let times = found.iter().flat_map(|one| &one.samples);
+    let least = times.map(|sample| sample.end_ns - sample.begin_ns).min();
+    let line = |ns| {
+        Reference::paper(
+            "the paper's greatest beside TCP/IP: 51 % above the shortest",
+            ns as f64 * PAPER_RATIO,
+        )
+    };
+    least.map(line).into_iter().collect()
+}
+
+/// Greatest run time beside TCP/IP in the paper, over the shortest.
+const PAPER_RATIO: f64 = 1.51;
+
+fn tails(figures: &[Figures], references: &[Reference]) -> super::Plot {
     let series: Vec<plot::Series<'_>> = Beside::ALL
         .into_iter()
         .zip(figures)
@@ -558,7 +580,7 @@ fn tails(figures: &[Figures]) -> super::Plot {
             histogram: &figures.run,
         })
         .collect();
-    plot::tails("How often a computation took longer", &series).into()
+    plot::tails("How often a computation took longer", &series, references).into()
 }
 
 fn judge(outcome: &mut Outcome, figures: &[Figures]) {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tautline_lab::kernels::{Event, KernelsError};
 use tautline_lab::result::{LabResult, Phase};
 use tautline_report::plot::{self, latency_text};
+use tautline_report::reference::Reference;
 use tautline_testbed::interrupt;
 
 use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request};
@@ -71,14 +72,16 @@ fn outcome(results: &[LabResult], duration: Duration) -> Outcome {
         .collect();
     outcome.rows = of_all(results, row_json);
     outcome.table = (
-        vec![
+        [
             "kernel, load",
             "n",
             "p50 µs",
             "p99 µs",
             "p99.9 µs",
             "max µs",
-        ],
+        ]
+        .map(str::to_owned)
+        .into(),
         of_all(results, cells),
     );
     outcome.plots = plots(results).into();
@@ -136,11 +139,21 @@ fn plots(results: &[LabResult]) -> [super::Plot; 2] {
         .iter()
         .map(|(name, histogram)| plot::Series { name, histogram })
         .collect();
+    let references = [
+        Reference::deadline("deadline of musical instruments: 1 ms", 1e6),
+        Reference::paper("the paper's worst, unpatched: about 180 ms", 180e6),
+    ];
     [
-        plot::histograms("How often each latency occurred under load", &series).into(),
+        plot::histograms(
+            "How often each latency occurred under load",
+            &series,
+            &references,
+        )
+        .into(),
         plot::tails(
             "How often a latency was exceeded under load; the end of a line is the worst case",
             &series,
+            &references,
         )
         .into(),
     ]

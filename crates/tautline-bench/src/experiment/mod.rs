@@ -133,8 +133,8 @@ pub struct Outcome {
     pub active: Vec<(String, String)>,
     /// The raw data: objects with the same keys throughout.
     pub rows: Vec<Value>,
-    /// Table for people: the heading, and the cells.
-    pub table: (Vec<&'static str>, Vec<Vec<String>>),
+    /// Table for people: the heading, and the cells. Columns of times have one unit each.
+    pub table: (Vec<String>, Vec<Vec<String>>),
     /// The plots.
     pub plots: Vec<Plot>,
     /// Result found here, to stand beside the paper's.

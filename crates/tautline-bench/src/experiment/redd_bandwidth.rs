@@ -1,5 +1,6 @@
 //! rtl_redd_udp, the bandwidth test that did not work then: n messages, and the time until all have arrived.
 
+use tautline_report::table::in_one_unit;
 use tautline_testbed::hosts::Hosts;
 
 use super::volley::{self, VolleyPath, VolleyPaths};
@@ -49,8 +50,11 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     outcome.set("volleys_of_each_path_and_size", rounds);
     outcome.set("offloads", hosts.offloads().text());
     outcome.rows = rows.iter().map(volley::Row::json).collect();
-    outcome.table = volley::table(&rows);
-    outcome.plots = vec![(&volley::chart(&rows)).into()];
+    outcome.table = {
+        let (header, cells) = volley::table(&rows);
+        in_one_unit(&header, &cells)
+    };
+    outcome.plots = vec![(&volley::chart(&rows, Vec::new())).into()];
     volley::judge(&mut outcome, &rows, &[(64, 2.0)]);
     let parts = VolleyPath::ALL.map(|way| {
         let last = sizes

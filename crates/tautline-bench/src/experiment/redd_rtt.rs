@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tautline_report::Summary;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::latency_text;
+use tautline_report::table::{Cell, in_one_unit};
 
 use super::round_trips::{self, Measured, of_kernel_udp};
 use super::{Experiment, ExperimentError, Figure, Outcome, Parameter, Progress, Request};
@@ -102,13 +103,16 @@ fn row_json(row: &Row) -> Value {
     json
 }
 
-fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let header = vec![
+fn table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>) {
+    let header = [
         "path", "bytes", "p50", "p99", "p99.9", "max", "min", "mean", "lost",
     ];
     let cells = rows.iter().map(|row| {
         let summary = row.histogram.summary();
-        let mut cells = vec![row.path.to_string(), row.payload_bytes.to_string()];
+        let mut cells: Vec<Cell> = vec![
+            row.path.to_string().into(),
+            row.payload_bytes.to_string().into(),
+        ];
         let figures = [
             summary.p50_ns,
             summary.p99_ns,
@@ -117,11 +121,11 @@ fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
             summary.min_ns,
             summary.mean_ns as u64,
         ];
-        cells.extend(figures.map(latency_text));
-        cells.push(row.lost.to_string());
+        cells.extend(figures.map(Cell::Time));
+        cells.push(row.lost.to_string().into());
         cells
     });
-    (header, cells.collect())
+    in_one_unit(&header, &cells.collect::<Vec<_>>())
 }
 
 /// The three figures of the paper.
@@ -145,11 +149,18 @@ fn chart(path: Path, rows: &[Row]) -> Chart {
         });
         Line::new(*name, Mark::Dots, points.collect())
     });
+    // Read off its text, which names the two ends of the worst case, for RAW and for UDP.
+    let paper = Line::new(
+        "the paper's worst, 100 Mbit/s",
+        Mark::Line,
+        vec![(50.0, 50_000.0), (1_500.0, 200_000.0)],
+    );
     Chart {
         caption: format!("Round trip over {path}: best, average, worst"),
         across: Axis::linear("message", Unit::Bytes),
         up: Axis::logarithmic("round trip", Unit::Time),
-        lines: lines.collect(),
+        lines: lines.chain([paper]).collect(),
+        references: Vec::new(),
     }
 }
 

@@ -56,7 +56,8 @@ pub fn text(run: &Run, outcome: &Outcome) -> String {
             .iter()
             .map(|(path, text)| format!("  {path:<width$}  {text}")),
     );
-    lines.push(table::figures(&outcome.table.0, outcome.table.1.clone()));
+    let header: Vec<&str> = outcome.table.0.iter().map(String::as_str).collect();
+    lines.push(table::figures(&header, outcome.table.1.clone()));
     lines.extend(
         outcome
             .remarks
@@ -197,7 +198,7 @@ fn section(page: &mut Page, outcome: &Outcome, shown: &mut Vec<(String, &'static
 }
 
 fn table_block(outcome: &Outcome) -> Block {
-    let mut table = page::Table::new(outcome.table.0.iter().copied());
+    let mut table = page::Table::new(outcome.table.0.iter().map(String::as_str));
     for row in &outcome.table.1 {
         table.row(row.iter().map(String::as_str));
     }
@@ -240,7 +241,10 @@ mod tests {
         outcome.here = "<here>".to_owned();
         outcome.set("state_bytes", 1024);
         outcome.active = vec![("tcp".to_owned(), "kernel".to_owned())];
-        outcome.table = (vec!["path", "p50"], vec![vec!["tcp".into(), "1 µs".into()]]);
+        outcome.table = (
+            vec!["path".into(), "p50".into()],
+            vec![vec!["tcp".into(), "1 µs".into()]],
+        );
         outcome.rows = vec![json!({"path": "tcp"})];
         outcome.checks = vec![Check {
             target: "below".into(),

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use tautline_report::LatencyHistogram;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::{self, latency_text};
+use tautline_report::reference::Reference;
+use tautline_report::table::{Cell, in_one_unit};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{monotonic_ns, sleep_until};
 
@@ -274,20 +276,20 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
         .collect();
     let cells = rows.iter().map(|row| {
         let s = row.histogram.summary();
-        let mut cells = vec![
-            row.path.to_string(),
-            row.bytes.to_string(),
-            name(row).to_owned(),
+        let mut cells: Vec<Cell> = vec![
+            row.path.to_string().into(),
+            row.bytes.to_string().into(),
+            name(row).into(),
         ];
-        cells.extend([s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns, s.min_ns].map(latency_text));
-        cells.push(row.lost.to_string());
+        cells.extend([s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns, s.min_ns].map(Cell::Time));
+        cells.push(row.lost.to_string().into());
         cells
     });
-    outcome.table = (
-        vec![
+    outcome.table = in_one_unit(
+        &[
             "path", "bytes", "", "p50", "p99", "p99.9", "max", "min", "lost",
         ],
-        cells.collect(),
+        &cells.collect::<Vec<_>>(),
     );
     for bytes in SIZES {
         let chosen = rows.iter().filter(|row| row.bytes == bytes);
@@ -302,7 +304,9 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
             })
             .collect();
         let caption = format!("How often a round trip of {bytes} bytes took longer");
-        outcome.plots.push(plot::tails(&caption, &series).into());
+        outcome
+            .plots
+            .push(plot::tails(&caption, &series, &[]).into());
     }
 }
 
@@ -336,18 +340,15 @@ fn tell_of_streams(outcome: &mut Outcome, streams: &[Stream]) {
                 .collect::<Vec<_>>()
         ),
     );
-    let level = vec![
-        (0.0, SHARE_MIN * LINK_GBIT_PER_S * 1e9),
-        (at_ns, SHARE_MIN * LINK_GBIT_PER_S * 1e9),
-    ];
     let chart = Chart {
         caption: "Traffic of host A beside the round trips, one turn after the other".to_owned(),
         across: Axis::linear("time", Unit::Time),
         up: Axis::linear("bit/s on the link", Unit::BitRate),
-        lines: vec![
-            Line::new("TCP stream, with headers", Mark::Line, points),
-            Line::new("80 % of a gigabit", Mark::Line, level),
-        ],
+        lines: vec![Line::new("TCP stream, with headers", Mark::Line, points)],
+        references: vec![Reference::paper(
+            "the paper: more than 80 % of the link",
+            SHARE_MIN * LINK_GBIT_PER_S * 1e9,
+        )],
     };
     outcome.plots.push((&chart).into());
     outcome.checks.push(Check {

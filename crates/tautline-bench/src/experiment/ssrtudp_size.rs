@@ -2,6 +2,8 @@
 
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::latency_text;
+use tautline_report::reference::Reference;
+use tautline_report::table::{Cell, in_one_unit};
 use tautline_testbed::hosts::Hosts;
 
 use super::round_trips::{self, Measured};
@@ -113,12 +115,22 @@ fn tell(outcome: &mut Outcome, latencies: &Measured, rows: &[volley::Row], sizes
     header.push("one way, p50");
     for (cells, row) in cells.iter_mut().zip(rows) {
         let half = path_of(row.way).and_then(|path| half_p50_ns(latencies, path, row.bytes));
-        cells.push(half.map_or("-".to_owned(), latency_text));
+        cells.push(half.map_or_else(|| "-".into(), Cell::Time));
     }
-    outcome.table = (header, cells);
+    outcome.table = in_one_unit(&header, &cells);
+    // Greatest bandwidths of the paper, over gigabit (figure 8) and over fast Ethernet (figure 7).
+    let bandwidths = [
+        ("the paper, SS-RTUDP, gigabit: 545 Mbit/s", 545.2e6),
+        ("the paper, UDP, gigabit: 397 Mbit/s", 396.6e6),
+        ("the paper, SS-RTUDP, 100 Mbit/s: 89.6 Mbit/s", 89.6e6),
+        ("the paper, UDP, 100 Mbit/s: 81.9 Mbit/s", 81.9e6),
+    ];
+    let bandwidths = bandwidths
+        .map(|(name, at)| Reference::paper(name, at))
+        .into();
     outcome.plots = vec![
         (&latency_chart(latencies, sizes)).into(),
-        (&volley::chart(rows)).into(),
+        (&volley::chart(rows, bandwidths)).into(),
     ];
     let mut parts = Vec::new();
     for bytes in LATENCY_BYTES {
@@ -176,10 +188,19 @@ fn latency_chart(latencies: &Measured, sizes: &[usize]) -> Chart {
         });
         Line::new(path.name(), Mark::Dots, points.collect())
     };
+    // Latencies of the paper at 4 bytes, over gigabit (figure 8) and over fast Ethernet (figure 7).
+    let paper = [
+        ("the paper, SS-RTUDP, gigabit", 39_000.0),
+        ("the paper, UDP, gigabit", 65_800.0),
+        ("the paper, SS-RTUDP, 100 Mbit/s", 37_000.0),
+        ("the paper, UDP, 100 Mbit/s", 45_800.0),
+    ];
+    let paper = paper.map(|(name, ns)| Line::new(name, Mark::Dots, vec![(4.0, ns)]));
     Chart {
         caption: "Half a round trip, median".to_owned(),
         across: Axis::logarithmic("message", Unit::Bytes),
         up: Axis::logarithmic("one way", Unit::Time),
-        lines: PATHS.map(line).into(),
+        lines: PATHS.map(line).into_iter().chain(paper).collect(),
+        references: Vec::new(),
     }
 }

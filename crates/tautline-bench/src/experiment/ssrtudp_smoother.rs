@@ -12,6 +12,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::plot::latency_text;
+use tautline_report::reference::Reference;
+use tautline_report::table::{Cell, in_one_unit};
 use tautline_testbed::hosts::cell::{Kind, WIRE_BYTES};
 
 use super::parameter::Parameter;
@@ -140,23 +142,23 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
     let cells = rows.iter().map(|row| {
         let way = row.way.summary();
         vec![
-            row.case.rule.name().to_owned(),
-            row.case.load.name(),
-            row.real_time_sent.to_string(),
-            format!("{:.3}", percent(row.real_time_lost())),
-            format!("{:.3}", percent(row.real_time_lost_or_late())),
-            format!("{:.1}", row.port.wait_frames(Kind::RealTime, 0.99)),
-            format!("{:.1}", row.port.wait_frames(Kind::RealTime, 1.0)),
-            latency_text(way.p99_ns),
-            format!("{:.3}", percent(row.other_lost())),
-            format!("{:.3}", percent(row.other_lost_or_late())),
-            format!("{:.1}", percent(row.other_of_room())),
-            format!("{:.4}", row.jain),
-            format!("{:.2}", percent(row.control_cpu)),
+            row.case.rule.name().into(),
+            row.case.load.name().into(),
+            row.real_time_sent.to_string().into(),
+            format!("{:.3}", percent(row.real_time_lost())).into(),
+            format!("{:.3}", percent(row.real_time_lost_or_late())).into(),
+            format!("{:.1}", row.port.wait_frames(Kind::RealTime, 0.99)).into(),
+            format!("{:.1}", row.port.wait_frames(Kind::RealTime, 1.0)).into(),
+            Cell::Time(way.p99_ns),
+            format!("{:.3}", percent(row.other_lost())).into(),
+            format!("{:.3}", percent(row.other_lost_or_late())).into(),
+            format!("{:.1}", percent(row.other_of_room())).into(),
+            format!("{:.4}", row.jain).into(),
+            format!("{:.2}", percent(row.control_cpu)).into(),
         ]
     });
-    outcome.table = (
-        vec![
+    outcome.table = in_one_unit(
+        &[
             "other traffic held by",
             "other traffic",
             "RT sent",
@@ -171,7 +173,7 @@ fn tell(outcome: &mut Outcome, rows: &[Row]) {
             "Jain",
             "control CPU %",
         ],
-        cells.collect(),
+        &cells.collect::<Vec<_>>(),
     );
 }
 
@@ -219,6 +221,11 @@ fn draw(outcome: &mut Outcome, rows: &[Row]) {
         lines: beside(rows, first)
             .map(|row| Line::new(row.case.rule.name(), Mark::Line, row.lost_over_time.clone()))
             .collect(),
+        // Table 4 of the paper: means of its runs.
+        references: vec![
+            Reference::paper("the paper without smoothing: 15.8 %", 15.8),
+            Reference::paper("the paper with smoothing: 0.074 %", 0.074),
+        ],
     };
     outcome.plots.push((&over_time).into());
     let waits = Chart {
@@ -232,6 +239,7 @@ fn draw(outcome: &mut Outcome, rows: &[Row]) {
                 Line::new(name, Mark::Line, tail(row))
             })
             .collect(),
+        references: Vec::new(),
     };
     outcome.plots.push((&waits).into());
 }

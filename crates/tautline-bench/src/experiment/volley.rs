@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tautline::{LinkKind, QueuingOptions};
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
+use tautline_report::reference::Reference;
+use tautline_report::table::Cell;
 use tautline_testbed::child;
 use tautline_testbed::hosts::Hosts;
 
@@ -347,7 +349,7 @@ pub(super) fn gain_over(
     Some(row(rows, way, bytes)?.messages_per_s() / kernel).filter(|gain| gain.is_finite())
 }
 
-pub(super) fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
+pub(super) fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<Cell>>) {
     let header = vec![
         "path",
         "bytes",
@@ -361,23 +363,23 @@ pub(super) fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let cells = rows.iter().map(|row| {
         let over = |kernel| {
             let gain = gain_over(rows, kernel, row.way, row.bytes);
-            gain.map_or("-".to_owned(), |gain| format!("{gain:.2}"))
+            Cell::Text(gain.map_or("-".to_owned(), |gain| format!("{gain:.2}")))
         };
         vec![
-            row.way.name().to_owned(),
-            row.bytes.to_string(),
-            row.messages.to_string(),
-            format!("{:.0}", row.messages_per_s()),
-            format!("{:.1}", row.bits_per_s() / 1e6),
+            row.way.name().into(),
+            row.bytes.to_string().into(),
+            row.messages.to_string().into(),
+            format!("{:.0}", row.messages_per_s()).into(),
+            format!("{:.1}", row.bits_per_s() / 1e6).into(),
             over(VolleyPath::KernelUdp),
             over(VolleyPath::KernelBatched),
-            row.lost().to_string(),
+            row.lost().to_string().into(),
         ]
     });
     (header, cells.collect())
 }
 
-pub(super) fn chart(rows: &[Row]) -> Chart {
+pub(super) fn chart(rows: &[Row], references: Vec<Reference>) -> Chart {
     let line = |way: VolleyPath| {
         let points = rows
             .iter()
@@ -390,6 +392,7 @@ pub(super) fn chart(rows: &[Row]) -> Chart {
         across: Axis::logarithmic("message", Unit::Bytes),
         up: Axis::logarithmic("payload", Unit::BitRate),
         lines: VolleyPath::ALL.map(line).into(),
+        references,
     }
 }
 

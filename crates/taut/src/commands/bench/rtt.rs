@@ -219,8 +219,8 @@ fn html(outcome: &Outcome, machine: &Machine) -> String {
             &format!("{size} bytes"),
             [
                 html_table(outcome, &rows).html(),
-                plot::histograms("How long a round trip took", &series),
-                plot::tails("How often a round trip took longer", &series),
+                plot::histograms("How long a round trip took", &series, &[]),
+                plot::tails("How often a round trip took longer", &series, &[]),
             ],
         );
     }
