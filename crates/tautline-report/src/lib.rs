@@ -3,7 +3,7 @@
 //! * [`histogram`]: many latencies in fixed memory.
 //! * [`table`]: figures in columns; [`text`]: what others wrote, made fit to be shown.
 //! * [`plot`], [`chart`], [`bars`], [`gantt`], [`space`], [`strips`], [`surface`] and [`timeline`]: drawings as SVG.
-//! * [`reference`]: deadlines and values of papers in plots.
+//! * [`mod@reference`]: deadlines and values of papers in plots.
 //! * [`page`]: a self-contained HTML page of them.
 //!
 //! It knows nothing of what was measured.

@@ -59,7 +59,7 @@ impl Running {
         limits.unwrap_or_else(|error| error.into_inner()).clone()
     }
 
-    /// Findings about the code of tasks, where [`Options::lint`] asks for them.
+    /// Findings about the code of tasks, where [`crate::Options::lint`] asks for them.
     #[must_use]
     pub fn lints(&self) -> Vec<Lint> {
         // Copied first: the tasks wait meanwhile, and the words take long.
