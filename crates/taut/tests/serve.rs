@@ -79,16 +79,15 @@ impl Served {
 
 /// A node that has sent a few messages to itself; its port has a name that is HTML.
 fn node(ip: [u8; 4]) -> (Node, tautline::QueuingPort) {
-    let file =
-        std::env::temp_dir().join(format!("taut-serve-{}-{}.toml", std::process::id(), ip[3]));
+    let address = std::net::Ipv4Addr::from(ip);
+    let scratch = Scratch::new(&format!("serve-{address}"));
+    let file = scratch.0.join("node.toml");
     let text = format!(
         "link = \"udp\"\naddress = \"{}\"\n[[port]]\nname = \"<img src=x onerror=alert(1)>\"\nnumber = 66\nkind = \"queuing\"\n",
-        std::net::Ipv4Addr::from(ip)
+        address
     );
     std::fs::write(&file, text).unwrap();
-    let config = NodeConfig::from_file(&file);
-    std::fs::remove_file(file).unwrap();
-    let config = config
+    let config = NodeConfig::from_file(&file)
         .unwrap()
         .with_neighbour(neighbour("self", ip.into()))
         .unwrap();
@@ -107,21 +106,21 @@ fn node(ip: [u8; 4]) -> (Node, tautline::QueuingPort) {
     (node, port)
 }
 
-/// The port of this process in the answer of `taut status --json`.
-fn told_by_status() -> Value {
+/// The port of this process's node with an address, in the answer of `taut status --json`.
+fn told_by_status(address: &str) -> Value {
     let output = Command::new(TAUT)
         .args(["status", "--json"])
         .output()
         .unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    own_port(&json)
+    own_port(&json, address)
 }
 
-fn own_port(json: &Value) -> Value {
+fn own_port(json: &Value, address: &str) -> Value {
     let mut nodes = json["nodes"].as_array().unwrap().iter();
-    let node = nodes
-        .find(|node| node["pid"] == std::process::id())
-        .unwrap();
+    let is_ours =
+        |node: &&Value| node["pid"] == std::process::id() && node["report"]["ip"] == address;
+    let node = nodes.find(is_ours).unwrap();
     node["ports"][0].clone()
 }
 
@@ -220,9 +219,9 @@ fn beyond_loopback_a_token_is_needed() {
 fn metrics_and_documents_say_what_status_says() {
     let (_node, _port) = node([127, 0, 15, 1]);
     let served = Served::start(&["--listen", "127.0.0.1:0"]);
-    let told = told_by_status();
+    let told = told_by_status("127.0.15.1");
     let json: Value = serde_json::from_str(&served.get("/status.json").body).unwrap();
-    let own = own_port(&json);
+    let own = own_port(&json, "127.0.15.1");
     for figure in [
         "sent",
         "sent_bytes",
@@ -240,7 +239,8 @@ fn metrics_and_documents_say_what_status_says() {
     let metrics = served.get("/metrics").body;
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     let process = format!("process=\"{}\"", std::process::id());
-    let mut lines = metrics.lines().filter(|line| line.contains(&process));
+    let is_ours = |line: &&str| line.contains(&process) && line.contains("127.0.15.1");
+    let mut lines = metrics.lines().filter(is_ours);
     let line = lines
         .find(|line| line.starts_with("taut_port_sent_bytes_total{"))
         .unwrap();
@@ -334,7 +334,7 @@ fn a_browser_shows_what_status_says() {
     let place = format!("{}/udp/127.0.17.1", std::process::id());
     let hash = format!("#kind=port&place={}&number=66", place.replace('/', "%2F"));
     let page = show(&hash).unwrap();
-    let told = told_by_status();
+    let told = told_by_status("127.0.17.1");
     for figure in [
         "sent",
         "sent_bytes",

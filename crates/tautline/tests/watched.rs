@@ -1,5 +1,6 @@
 //! Status of ports that somebody watches: bytes, ages, and latencies that are measured while they are asked for.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,6 +16,12 @@ const SENDER: u16 = 3003;
 const UDP: u16 = 13_004;
 /// Messages to each port.
 const COUNT: u64 = 20;
+
+/// One test at a time: who asks, asks all nodes, those of the others too.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Sends messages to a queuing and a sampling port of a node by the name of `peer`, and reads each.
 fn exchange(from: &Node, to: &Node, peer: &str) {
@@ -130,6 +137,7 @@ fn ask(is_watching: bool) -> Vec<Value> {
 
 #[test]
 fn frames_are_measured_while_they_are_watched() {
+    let _alone = alone();
     let here = [127, 0, 0, 1].into();
     let config = NodeConfig::udp(here)
         .with_neighbour(neighbour("here", here))
@@ -140,6 +148,7 @@ fn frames_are_measured_while_they_are_watched() {
 
 #[test]
 fn messages_on_a_bus_are_measured_while_they_are_watched() {
+    let _alone = alone();
     let bus = format!("taut{}", std::process::id());
     let open = |name: &str| {
         let config = BusConfig::new(&bus, name.parse().unwrap());
@@ -153,6 +162,7 @@ fn messages_on_a_bus_are_measured_while_they_are_watched() {
 
 #[test]
 fn datagrams_are_measured_while_they_are_watched() {
+    let _alone = alone();
     let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
     let mut port = node.udp_port(UDP, &QueuingOptions::default()).unwrap();
     let to = port.destination("127.0.0.1", UDP).unwrap();
