@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -55,18 +55,26 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// Messages and figures of a recording, by the library of PyPI. Nothing where it is not installed.
+/// A Python with the libraries that read recordings, or nothing where the package index cannot be reached.
+fn readers() -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // With what they need themselves.
+    let packages = [
+        "mcap==1.6.0",
+        "mcap-ros1-support==0.9.0",
+        "lz4==4.4.5",
+        "zstandard==0.25.0",
+        "pyyaml==6.0.3",
+    ];
+    python::environment(directory, &packages)
+        .inspect_err(|why| println!("SKIPPED: no reader of recordings: {why}"))
+        .ok()
+}
+
+/// Messages and figures of a recording, by the library of PyPI.
 fn read(file: &Path) -> Option<(Vec<Value>, Value)> {
-    let probe = Command::new("python3").args(["-c", "import mcap"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: Python's package mcap is not installed");
-        return None;
-    }
-    let output = Command::new("python3")
-        .args(["-c", READER])
-        .arg(file)
-        .output()
-        .unwrap();
+    let mut reader = Command::new(readers()?);
+    let output = reader.args(["-c", READER]).arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -431,23 +439,7 @@ const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64[2]\",
 
 /// Fields of the typed messages of a recording, by the library of PyPI.
 fn read_typed(file: &str) -> Option<Vec<Value>> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // With what they need themselves.
-    let packages = [
-        "mcap==1.6.0",
-        "mcap-ros1-support==0.9.0",
-        "lz4==4.4.5",
-        "zstandard==0.25.0",
-        "pyyaml==6.0.3",
-    ];
-    let python = match python::environment(directory, &packages) {
-        Ok(python) => python,
-        Err(why) => {
-            println!("SKIPPED: no reader of typed recordings: {why}");
-            return None;
-        }
-    };
-    let mut reader = Command::new(python);
+    let mut reader = Command::new(readers()?);
     let output = reader.args(["-c", TYPED_READER, file]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
