@@ -21,7 +21,7 @@ use crate::window::Window;
 const NAME: &str = "KVM";
 /// Time that the process has for its last words, and for the rest of the console, once the machine has ended. Lower: on
 /// a busy machine the console's end is cut. Higher: a console that nobody reads holds up a restart for longer.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// A machine of our own.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Machine for Kvm {
         }
         match (&self.end, status) {
             (Some((end, told_at)), status) => {
-                let is_over = status.is_some() || told_at.elapsed() > FAREWELL_MAX;
+                let is_over = status.is_some() || told_at.elapsed() > LAST_WORDS_MAX;
                 is_over.then(|| end.clone())
             }
             (None, Some(status)) => Some(End::Failed(self.process.end_text("its monitor", status))),
