@@ -23,8 +23,9 @@ const PERIOD: Duration = Duration::from_micros(300);
 /// Fewer frames are no flood; a slow machine sends a hundred times as many in this test.
 const FLOOD_MIN: u64 = 5_000;
 
-/// Sends the smallest frames there are to port 41 of host B until the flag is set; how many.
-fn flood(hosts: &Hosts, third: &ThirdHost, stop: &AtomicBool) -> u64 {
+/// Sends the smallest frames there are to port 41 of host B until a flag is set, and sets another with the first of
+/// them; how many.
+fn flood(hosts: &Hosts, third: &ThirdHost, started: &AtomicBool, stop: &AtomicBool) -> u64 {
     let config = config(hosts, Host::A, PACKET);
     let mut flooder = third
         .inside(|| {
@@ -46,6 +47,7 @@ fn flood(hosts: &Hosts, third: &ThirdHost, stop: &AtomicBool) -> u64 {
             Err(SendError::TransmitQueueFull) => {}
             Err(error) => panic!("{error}"),
         }
+        started.store(true, Relaxed);
     }
     sent
 }
@@ -91,12 +93,15 @@ fn a_flood_takes_nothing_from_others(side: Side, policing: Option<Policing>) {
         let reader = node.queuing_port(port(40), &options).unwrap();
         (reader, node.queuing_port(port(41), &flooded).unwrap())
     });
-    let stop = AtomicBool::new(false);
+    let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let (frames, received) = thread::scope(|scope| {
         let flooding = scope.spawn(|| {
             pin(first).unwrap();
-            flood(hosts, &third, &stop)
+            flood(hosts, &third, &started, &stop)
         });
+        while !started.load(Relaxed) && !flooding.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+        }
         let reading = scope.spawn(|| {
             pin(last).unwrap();
             let (mut buffer, mut received) = ([0; 1484], Vec::new());
