@@ -24,12 +24,7 @@ fn frame(page: &Path, width: u32) -> String {
             document.querySelector('pre').textContent = \
                 `wide ${inner.documentElement.scrollWidth} maxima ${maxima.length} seen ${seen.length}`; \
         }";
-    format!(
-        "<!doctype html><meta charset=utf-8><iframe src=\"file://{}\" style=\"width:{width}px;height:2000px;border:0\">\
-         </iframe><pre></pre><script>{}</script>",
-        page.display(),
-        script.replace("WIDTH", &width.to_string())
-    )
+    framed(page, width, script)
 }
 
 /// A page that uses the plots of another one in a frame of a width as a reader does, and writes below it how many there
@@ -79,6 +74,11 @@ fn used(page: &Path, width: u32) -> String {
             } \
             document.querySelector('pre').textContent = JSON.stringify(told); \
         }";
+    framed(page, width, script)
+}
+
+/// A page with another one in a frame of a width, and a script that looks into it.
+fn framed(page: &Path, width: u32, script: &str) -> String {
     format!(
         "<!doctype html><meta charset=utf-8><iframe src=\"file://{}\" style=\"width:{width}px;height:2000px;border:0\">\
          </iframe><pre></pre><script>{}</script>",

@@ -14,7 +14,7 @@
 use maud::{Markup, html};
 
 use crate::chart::{Axis, Span, Unit, scale_across, standalone};
-use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
+use crate::live::{self, Area, Data, Drawing, empty_figure};
 use crate::page::Block;
 use crate::plot::{COLOUR_COUNT, Layout, latency_text};
 
@@ -89,7 +89,12 @@ impl Bars {
             class: layout.class,
             width: layout.width,
             height: self.height(),
-            areas: self.areas(layout, &span),
+            areas: Area::rows(
+                self.bars.len(),
+                PITCH,
+                (MARGIN, layout.width - MARGIN),
+                [span.from, span.to],
+            ),
             content: self.drawing(layout, &span),
         });
         live::figure(&self.data(), drawings, &legend)
@@ -106,22 +111,6 @@ impl Bars {
             });
         }
         data
-    }
-
-    /// One for each bar.
-    fn areas(&self, layout: &Layout, span: &Span) -> Vec<Area> {
-        let area = |index: usize| Area {
-            kind: Kind::Spans,
-            left: MARGIN,
-            right: layout.width - MARGIN,
-            top: PITCH * index as f64,
-            bottom: PITCH * (index + 1) as f64 - 1.0,
-            span: Some([span.from, span.to]),
-            logarithmic: false,
-            map: None,
-            series: vec![index],
-        };
-        (0..self.bars.len()).map(area).collect()
     }
 
     /// As a file of its own, with legend and caption.

@@ -20,7 +20,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use crate::chart::{Axis, Span, Unit, scale_across, standalone};
-use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
+use crate::live::{self, Area, Data, Drawing, empty_figure};
 use crate::page::Block;
 use crate::plot::{COLOUR_COUNT, Layout};
 
@@ -70,7 +70,12 @@ impl Gantt {
             class: layout.class,
             width: layout.width,
             height: self.height(),
-            areas: self.areas(layout, &span),
+            areas: Area::rows(
+                self.rows.len(),
+                PITCH,
+                (MARGIN, layout.width - MARGIN),
+                [span.from, span.to],
+            ),
             content: self.drawing(layout, &span),
         });
         let has_deadlines = self.rows.iter().any(|row| !row.deadlines_ns.is_empty());
@@ -105,22 +110,6 @@ impl Gantt {
             });
         }
         data
-    }
-
-    /// One for each row.
-    fn areas(&self, layout: &Layout, span: &Span) -> Vec<Area> {
-        let area = |index: usize| Area {
-            kind: Kind::Spans,
-            left: MARGIN,
-            right: layout.width - MARGIN,
-            top: PITCH * index as f64,
-            bottom: PITCH * (index + 1) as f64 - 1.0,
-            span: Some([span.from, span.to]),
-            logarithmic: false,
-            map: None,
-            series: vec![index],
-        };
-        (0..self.rows.len()).map(area).collect()
     }
 
     /// As a file of its own, with its caption.

@@ -126,7 +126,7 @@ fn short(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return (value as i64).into();
     }
-    if value == 0.0 || !value.is_finite() {
+    if !value.is_finite() {
         return Value::Null;
     }
     let unit = 10f64.powi(DIGITS - 1 - value.abs().log10().floor() as i32);
@@ -167,6 +167,29 @@ pub(crate) struct Area {
     pub(crate) map: Option<[f64; 8]>,
     /// Places of its series in the data.
     pub(crate) series: Vec<usize>,
+}
+
+impl Area {
+    /// Rows of stretches of time below one another, one for each series: from the left to the right edge.
+    pub(crate) fn rows(
+        count: usize,
+        pitch: f64,
+        (left, right): (f64, f64),
+        span: [f64; 2],
+    ) -> Vec<Area> {
+        let row = |index: usize| Area {
+            kind: Kind::Spans,
+            left,
+            right,
+            top: pitch * index as f64,
+            bottom: pitch * (index + 1) as f64 - 1.0,
+            span: Some(span),
+            logarithmic: false,
+            map: None,
+            series: vec![index],
+        };
+        (0..count).map(row).collect()
+    }
 }
 
 /// A drawing of a figure, for one width of the screen.

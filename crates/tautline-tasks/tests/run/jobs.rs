@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tautline_exec::{Action, Event, Job, Task, TaskSet};
 use tautline_tasks::{Executive, WithSafeState};
 
-use crate::{compute, count_of, counter, ms, options, policy, stopped, task, us, wait_until};
+use crate::{
+    compute, count_of, counter, endless_jobs, ms, options, policy, stopped, task, us, wait_until,
+};
 
 #[test]
 fn tasks_run_once_a_period_and_are_counted() {
@@ -141,13 +143,7 @@ fn a_job_that_never_returns_is_left_and_the_others_stop() {
     endless.budget = Some(ms(1));
     let set = TaskSet::new(vec![endless, task("good", ms(5))]).unwrap();
     let mut executive = Executive::new(set).unwrap();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let over = is_over.clone();
-    let body = move |_: &Job| {
-        while !over.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-    };
+    let (is_over, body) = endless_jobs();
     executive.task("endless", body).unwrap();
     let (good, body) = counter();
     executive.task("good", body).unwrap();

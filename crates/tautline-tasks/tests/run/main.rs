@@ -11,7 +11,7 @@ mod seen;
 mod tables;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tautline_exec::{Activation, Job, Machine, Scheduling, TablePlan, Task, TaskSet, Window};
@@ -55,6 +55,17 @@ fn counter() -> (Arc<AtomicU64>, impl FnMut(&Job) + Send) {
     let jobs = count.clone();
     (count, move |_: &Job| {
         jobs.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+/// A flag, and a task whose jobs do not return before it is set.
+fn endless_jobs() -> (Arc<AtomicBool>, impl FnMut(&Job) + Send) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    (is_over, move |_: &Job| {
+        while !over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
     })
 }
 

@@ -1,14 +1,14 @@
 //! Static cyclic tables.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use tautline_exec::{Action, Event, Job, OverrunPolicy, TablePlan};
 use tautline_tasks::{Executive, TaskState};
 
 use crate::{
-    count_of, counter, ms, of_shells, options, script, stopped, table_of, task, wait_until,
-    window_at,
+    count_of, counter, endless_jobs, ms, of_shells, options, script, stopped, table_of, task,
+    wait_until, window_at,
 };
 
 #[test]
@@ -61,13 +61,7 @@ fn a_job_of_a_table_that_never_returns_keeps_its_window_and_no_other() {
         let tasks = vec![endless, task("good", ms(10))];
         let set = table_of(tasks, Vec::new(), plan.clone());
         let mut executive = Executive::new(set).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        let body = move |_: &Job| {
-            while !over.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        };
+        let (is_over, body) = endless_jobs();
         executive.task("endless", body).unwrap();
         let (good, body) = counter();
         executive.task("good", body).unwrap();
@@ -102,13 +96,7 @@ fn a_mode_of_a_table_has_windows_of_its_own_and_the_safe_mode_comes_at_once() {
     let modes = vec!["run".to_owned(), "safe".to_owned()];
     let set = table_of(vec![endless, safe], modes, TablePlan::default());
     let mut executive = Executive::new(set.with_safe_mode("safe").unwrap()).unwrap();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let over = is_over.clone();
-    let body = move |_: &Job| {
-        while !over.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-    };
+    let (is_over, body) = endless_jobs();
     executive.task("endless", body).unwrap();
     let (safe, body) = counter();
     executive.task("safe", body).unwrap();
