@@ -60,6 +60,7 @@ main() {
     check_bpf_compiles
     if [ "$set_name" = test ]; then
         check_rust_components
+        check_rust_targets
         check_cargo_tools
     fi
     echo "set-up: all there for $set_name"
@@ -315,6 +316,25 @@ check_rust_components() {
         cat "$work/rustup.log" >&2
         fail "rustup component add$components failed; what it said is above"
     }
+}
+
+# Processors without an operating system, for which programs of guests are compiled.
+check_rust_targets() {
+    for target in aarch64-unknown-none x86_64-unknown-none; do
+        [ ! -d "$(cd "$root" && rustc --print target-libdir --target "$target" 2>/dev/null)" ] || continue
+        if ! has_commands rustup; then
+            echo "set-up: no $target in the Rust toolchain; what needs it will be skipped"
+            continue
+        fi
+        if [ "$check_only" = yes ]; then
+            fail "missing: rustup target add $target"
+        fi
+        echo "set-up: rustup target add $target"
+        (cd "$root" && rustup target add "$target") >"$work/rustup.log" 2>&1 || {
+            tail -n 3 "$work/rustup.log" >&2
+            echo "set-up: no $target; what needs it will be skipped"
+        }
+    done
 }
 
 # Commands of cargo that the tests run. Compiled from the registry without optimisation, once: some minutes.

@@ -68,11 +68,28 @@ stage_format() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path bench/iceoryx2/Cargo.toml --check
+    cargo fmt --manifest-path bindings/guest/rust/Cargo.toml --check
 }
 
 stage_lints() {
     shellcheck scripts/*.sh .ci/run
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    lint_guests
+}
+
+# Programs for guests, and the part of their kit that no other processor compiles.
+lint_guests() {
+    local architecture
+    for architecture in aarch64 x86_64; do
+        if [ ! -d "$(rustc --print target-libdir --target "$architecture-unknown-none")" ]; then
+            echo "SKIPPED: the toolchain has no $architecture-unknown-none: programs for its guests were not looked at"
+            continue
+        fi
+        cargo clippy --release --locked --manifest-path bindings/guest/rust/Cargo.toml \
+            --target "$architecture-unknown-none" --target-dir "$target/guests" -- -D warnings
+        cargo clippy --locked -p tautline-guest-kit --target "$architecture-unknown-none" \
+            --target-dir "$target/guests" -- -D warnings
+    done
 }
 
 # The crates that this is built from: licences and sources, and known holes where the database of advisories can be

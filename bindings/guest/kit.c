@@ -85,3 +85,17 @@ void tlg_faulted(uint64_t cause, uint64_t address, uint64_t data)
 	tlg_print("\n");
 	tlg_fail("fault");
 }
+
+bool tlg_join(struct tlw_window *window)
+{
+	enum tlb_result result;
+	uint64_t bytes = 0;
+	void *memory = tlg_window(&bytes);
+
+	if (memory == NULL)
+		return false;
+	do {
+		result = tlw_join(window, memory, bytes);
+	} while (result == TLB_NOT_BUS);
+	return result == TLB_OK;
+}

@@ -15,6 +15,17 @@ uint64_t tlg_ticks_per_second(void);
 /* The counter at a time. */
 uint64_t tlg_ticks_at(uint64_t time_ns);
 
+/* The memory that may be a window, and its bytes; NULL: there is none. It is mapped, and its doorbell works. */
+void *tlg_window(uint64_t *bytes);
+
+/* An interrupt of TLG_TIMER_IRQ at a time; 0: none. */
+void tlg_set_timer(uint64_t until_ns);
+
+/* Ends all interrupts that are being served. True: the doorbell was one. For handlers of a program's own, which take
+ * the place of tlg_interrupt (x86-64) or of tlg_vectors (aarch64).
+ */
+bool tlg_acknowledge(void);
+
 void tlg_print_failure(const char *why);
 
 /* Ends the guest after a fault: its cause and its place, and an address or a code that the processor adds. */

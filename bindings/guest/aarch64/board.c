@@ -92,17 +92,35 @@ static void enable_interrupt(uint32_t number)
 	REGISTER(GIC_DISTRIBUTOR + 0x100 + 4 * (number / 32)) = 1U << (number % 32);
 }
 
-void tlg_wait(uint64_t until_ns)
+void tlg_set_timer(uint64_t until_ns)
 {
 	uint64_t until = tlg_ticks_at(until_ns);
+
+	if (until_ns == 0)
+		__asm volatile("msr cntv_ctl_el0, %0\n\tisb" : : "r"(2UL));
+	else
+		__asm volatile("msr cntv_cval_el0, %0\n\tmsr cntv_ctl_el0, %1\n\tisb" : : "r"(until), "r"(1UL));
+}
+
+bool tlg_acknowledge(void)
+{
+	bool has_rung = false;
 	uint32_t number;
 
-	__asm volatile("msr cntv_cval_el0, %0\n\tmsr cntv_ctl_el0, %1\n\tisb" : : "r"(until), "r"(1UL));
+	while ((number = REGISTER(GIC_CPU + 0xc) & 0x3ff) < 1020) {
+		has_rung |= number == TLG_DOORBELL_IRQ;
+		REGISTER(GIC_CPU + 0x10) = number;
+	}
+	return has_rung;
+}
+
+void tlg_wait(uint64_t until_ns)
+{
+	tlg_set_timer(until_ns);
 	/* Ends by an interrupt that waits, though it is masked. */
 	__asm volatile("dsb sy\n\twfi" ::: "memory");
-	__asm volatile("msr cntv_ctl_el0, %0\n\tisb" : : "r"(2UL));
-	while ((number = REGISTER(GIC_CPU + 0xc) & 0x3ff) < 1020)
-		REGISTER(GIC_CPU + 0x10) = number;
+	tlg_set_timer(0);
+	(void)tlg_acknowledge();
 }
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
@@ -117,22 +135,19 @@ static uint64_t find_device(uint32_t identity)
 	return 0;
 }
 
-bool tlg_join(struct tlw_window *window)
+void *tlg_window(uint64_t *bytes)
 {
 	uint64_t device = find_device(PCI_WINDOW);
 	volatile uint32_t *message = (volatile uint32_t *)WINDOW_MESSAGES;
-	enum tlb_result result;
 	uint32_t capability;
-	uint64_t bytes;
 
 	if (device == 0)
-		return false;
+		return NULL;
 	/* Bytes of the memory: the bits that stay zero. */
 	REGISTER(device + 0x18) = 0xffffffff;
-	bytes = ~(uint64_t)(REGISTER(device + 0x18) & ~0xfU) & 0xffffffff;
-	bytes += 1;
-	if (bytes > WINDOW_MEMORY_MAX)
-		return false;
+	*bytes = (~(uint64_t)(REGISTER(device + 0x18) & ~0xfU) & 0xffffffff) + 1;
+	if (*bytes > WINDOW_MEMORY_MAX)
+		return NULL;
 	REGISTER(device + 0x10) = WINDOW_REGISTERS;
 	REGISTER(device + 0x14) = WINDOW_MESSAGES;
 	REGISTER(device + 0x18) = WINDOW_MEMORY;
@@ -150,10 +165,7 @@ bool tlg_join(struct tlw_window *window)
 	}
 	REGISTER(GIC_DISTRIBUTOR + 0xc00 + 4 * (TLG_DOORBELL_IRQ / 16)) |= 2U << (2 * (TLG_DOORBELL_IRQ % 16)); /* edge */
 	enable_interrupt(TLG_DOORBELL_IRQ);
-	do {
-		result = tlw_join(window, (void *)WINDOW_MEMORY, bytes);
-	} while (result == TLB_NOT_BUS);
-	return result == TLB_OK;
+	return (void *)WINDOW_MEMORY;
 }
 
 void tlg_ring(void)

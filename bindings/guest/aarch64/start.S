@@ -50,6 +50,7 @@ tlg_vectors:
 	b tlg_fault
 	.endr
 
+	.global tlg_fault
 tlg_fault:
 	ldr x0, =tlg_stack_end
 	mov sp, x0

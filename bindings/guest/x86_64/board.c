@@ -25,7 +25,11 @@ struct machine {
 
 static const struct machine *machine;
 
+/* Set by the doorbell's handler. KVM does not always show a guest which interrupts are being served. */
+volatile uint8_t tlg_has_rung;
+
 void tlg_start(const struct machine *description);
+void tlg_doorbell(void);
 void tlg_interrupt(void);
 void tlg_spurious(void);
 extern const uint8_t tlg_exceptions[];
@@ -80,7 +84,9 @@ static void set_handlers(void)
 
 		if (i < EXCEPTIONS)
 			handler = (uint64_t)(uintptr_t)tlg_exceptions + i * EXCEPTION_BYTES;
-		else if (i == TLG_DOORBELL_IRQ || i == TLG_TIMER_IRQ)
+		else if (i == TLG_DOORBELL_IRQ)
+			handler = (uint64_t)(uintptr_t)tlg_doorbell;
+		else if (i == TLG_TIMER_IRQ)
 			handler = (uint64_t)(uintptr_t)tlg_interrupt;
 		else if (i == SPURIOUS_VECTOR)
 			handler = (uint64_t)(uintptr_t)tlg_spurious;
@@ -93,25 +99,35 @@ static void set_handlers(void)
 	__asm volatile("lidt %0" : : "m"(pointer), "m"(handlers));
 }
 
+void tlg_set_timer(uint64_t until_ns)
+{
+	/* A deadline of zero is none. */
+	write_register(MSR_TSC_DEADLINE, until_ns == 0 ? 0 : tlg_ticks_at(until_ns) | 1);
+}
+
+bool tlg_acknowledge(void)
+{
+	bool has_rung = tlg_has_rung != 0;
+
+	tlg_has_rung = 0;
+	REGISTER(APIC_END_OF_INTERRUPT) = 0;
+	return has_rung;
+}
+
 void tlg_wait(uint64_t until_ns)
 {
-	/* A deadline of zero would be none. */
-	write_register(MSR_TSC_DEADLINE, tlg_ticks_at(until_ns) | 1);
+	tlg_set_timer(until_ns);
 	/* `sti` lets one more instruction pass: what has come before wakes `hlt`. */
 	__asm volatile("sti\n\thlt\n\tcli" : : : "memory");
-	write_register(MSR_TSC_DEADLINE, 0);
+	tlg_set_timer(0);
 }
 
 /* ---- Window and doorbell ----------------------------------------------------------------------------------------- */
 
-bool tlg_join(struct tlw_window *window)
+void *tlg_window(uint64_t *bytes)
 {
-	enum tlb_result result;
-
-	do {
-		result = tlw_join(window, (void *)(uintptr_t)machine->window, machine->window_bytes);
-	} while (result == TLB_NOT_BUS);
-	return result == TLB_OK;
+	*bytes = machine->window_bytes;
+	return (void *)(uintptr_t)machine->window;
 }
 
 void tlg_ring(void)

@@ -53,8 +53,13 @@ fault:
 1:	lea tlg_stack_end(%rip), %rsp
 	call tlg_faulted
 
-	/* Doorbell and timer: it is enough that the processor no longer sleeps. */
-	.global tlg_interrupt
+	/* Doorbell and timer: it is enough that the processor no longer sleeps. A program may bring its own. */
+	.global tlg_doorbell
+	.balign 16
+tlg_doorbell:
+	movb $1, tlg_has_rung(%rip)
+	jmp tlg_interrupt
+	.weak tlg_interrupt
 	.balign 16
 tlg_interrupt:
 	push %rax

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 23] = [
+const CRATES: [(&str, &[&str]); 24] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
@@ -42,6 +42,7 @@ const CRATES: [(&str, &[&str]); 23] = [
             "tautline-state",
         ],
     ),
+    ("tautline-guest-kit", &["tautline-exec", "tautline-shm"]),
     ("tautline-testbed", &["tautline-bpf", "tautline-state"]),
     ("tautline-report", &[]),
     (

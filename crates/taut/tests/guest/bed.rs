@@ -85,6 +85,35 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
     built.as_deref()
 }
 
+/// Builds the program in Rust for a monitor, beside the others; `false`, with a note, where something is missing.
+pub(crate) fn has_rust_image(monitor: Monitor) -> bool {
+    let Some(build) = images(monitor) else {
+        return false;
+    };
+    let architecture = match monitor {
+        Monitor::Qemu => "aarch64",
+        Monitor::Kvm => "x86_64",
+    };
+    let target = format!("{architecture}-unknown-none");
+    let found = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", &target])
+        .output()
+        .unwrap();
+    if !Path::new(String::from_utf8_lossy(&found.stdout).trim_end()).is_dir() {
+        println!("SKIPPED: the Rust toolchain has no {target} (rustup target add {target})");
+        return false;
+    }
+    let output = Command::new("make")
+        .arg("-C")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest"))
+        .arg(format!("BUILD={}", build.display()))
+        .arg(format!("rust-{architecture}"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    true
+}
+
 pub(crate) fn text(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()

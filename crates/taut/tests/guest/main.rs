@@ -37,6 +37,9 @@ macro_rules! for_each_monitor {
     };
 }
 
+// Behind the macro, which it uses.
+mod rust;
+
 for_each_monitor!(
     an_echo_answers_taut_ping_and_leaves_nothing,
     values_go_both_ways,

@@ -1,0 +1,108 @@
+//! A guest in Rust: tasks that the executive's core declares, admits and runs there, and that talk to Linux.
+
+use tautline::{BusConfig, Node, NodeConfig, SamplingOptions, SamplingPort, bus_neighbour};
+
+use crate::bed::{Monitor, Running, has_rust_image, in_time, port_number, receive, wait_until};
+use crate::bed::{PATIENCE, guest, text};
+
+const SETTINGS: &str = "peers = [\"viewer\"]\nsilence_max = \"20s\"\n\
+    [[port]]\nnumber = 10\nreceives = \"nothing\"\nsends = \"sampling\"\nmessage_bytes_max = 64\n\
+    [[port]]\nnumber = 11\nmessage_bytes_max = 64\n";
+
+/// State that `control` publishes.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    control_jobs: u32,
+    log_jobs: u32,
+    orders: u32,
+    faults: u32,
+}
+
+fn see(viewer: &mut SamplingPort) -> State {
+    let mut buffer = [0; 1_484];
+    let sample = viewer.read_new_until(in_time(), &mut buffer).unwrap();
+    assert_eq!(sample.expect("control publishes").length, 16);
+    let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().unwrap());
+    State {
+        control_jobs: word(0),
+        log_jobs: word(4),
+        orders: word(8),
+        faults: word(12),
+    }
+}
+
+fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
+    if !has_rust_image(monitor) {
+        return;
+    }
+    let Some(running) = Running::start(monitor, "rust", "tasks", Some(SETTINGS), &[]) else {
+        return;
+    };
+    let config = BusConfig::new(&running.bus, "viewer".parse().unwrap());
+    let peer = bus_neighbour(running.name.parse().unwrap());
+    let node = Node::open(NodeConfig::vbus(config).with_neighbour(peer).unwrap()).unwrap();
+    let mut viewer = node
+        .sampling_port(port_number(20), &SamplingOptions::default())
+        .unwrap();
+    let first = see(&mut viewer);
+    wait_until("each task has run", || {
+        let state = see(&mut viewer);
+        state.control_jobs > first.control_jobs && state.log_jobs > first.log_jobs
+    });
+
+    // A task that messages activate, and the same message back, also when several come at once.
+    let (_boss, mut port) = running.peer("boss", 2);
+    let to = port
+        .destination_until(&running.name, port_number(11), in_time())
+        .unwrap();
+    for round in 0..5_u8 {
+        for number in 0..3 {
+            let order = [round, number, 7];
+            port.send(to, tautline::Priority::NORMAL, &order).unwrap();
+        }
+        for number in 0..3 {
+            let answer = receive(&mut port, PATIENCE);
+            assert_eq!(answer.as_deref(), Some(&[round, number, 7][..]));
+        }
+    }
+    wait_until("control has seen them", || see(&mut viewer).orders == 15);
+
+    // Its next job computes until the least urgent task has had its turn: it is preempted for having used up its
+    // budget, and goes on below.
+    let before = see(&mut viewer);
+    port.send(to, tautline::Priority::HIGHEST, b"beyond")
+        .unwrap();
+    assert_eq!(
+        receive(&mut port, PATIENCE).as_deref(),
+        Some(&b"beyond"[..])
+    );
+    wait_until("control goes on, and the fault is on record", || {
+        let state = see(&mut viewer);
+        state.faults > before.faults
+            && state.log_jobs > before.log_jobs
+            && state.control_jobs > before.control_jobs + 1
+    });
+    let output = running.stop();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
+    if !has_rust_image(monitor) {
+        return;
+    }
+    let without = "peers = [\"viewer\"]\n[[port]]\nnumber = 11\n";
+    let Some(mut running) = Running::begin(monitor, "rust-port", "tasks", Some(without), &[])
+    else {
+        return;
+    };
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let console = running.console();
+    assert!(console.contains("Linux lists no port 10"), "{console}");
+    assert!(!guest(&["show", &running.name]).status.success());
+}
+
+for_each_monitor!(
+    tasks_run_by_the_guests_timer_and_talk_to_linux,
+    a_window_that_lacks_a_port_is_told,
+);

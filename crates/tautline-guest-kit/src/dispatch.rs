@@ -1,0 +1,185 @@
+//! Which task has the processor, and until when. Reads no clock: `now` is an argument, as in `tautline-exec`.
+//!
+//! The guest asks after each interrupt and each end of a job. The answer follows from the executive's core alone:
+//! of the jobs that may run, the one with the highest priority or the first deadline runs; in a table, the one whose
+//! window is open. A job that has used up its budget, or is outside of its windows, runs below all others.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use tautline_exec::{Activation, Executive, HealthMonitor, Job, Scheduling, SetError, TaskSet};
+
+/// The tasks of a set, and the job that each has at the moment.
+#[derive(Debug)]
+pub struct Dispatcher {
+    set: TaskSet,
+    executive: Executive,
+    jobs: Vec<Option<Current>>,
+    /// Tasks for which messages may have come since their last job began.
+    is_called: Vec<bool>,
+    /// The task that has the processor, and the time up to which that is charged.
+    running: Option<usize>,
+    charged_until: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    job: Job,
+    used: Duration,
+}
+
+/// Answer to the question who runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The task; `None`: nobody has anything to do.
+    pub task: Option<usize>,
+    /// Time at which to ask again at the latest; `None`: not before the next end of a job, or message.
+    pub until: Option<Duration>,
+}
+
+impl Dispatcher {
+    /// The tasks of a set, released from `start` on. Tasks that messages activate are called once at the start: their
+    /// ports may have got messages before.
+    #[must_use]
+    pub fn new(set: TaskSet, start: Duration) -> Dispatcher {
+        let by_message =
+            |task: &tautline_exec::Task| matches!(task.activation, Activation::Message { .. });
+        Dispatcher {
+            executive: Executive::new(&set, start),
+            jobs: vec![None; set.tasks().len()],
+            is_called: set.tasks().iter().map(by_message).collect(),
+            running: None,
+            charged_until: start,
+            set,
+        }
+    }
+
+    /// The job that a task has at the moment.
+    #[must_use]
+    pub fn job(&self, task: usize) -> Option<Job> {
+        self.jobs[task].map(|current| current.job)
+    }
+
+    /// Records of what happened.
+    #[must_use]
+    pub fn monitor(&self) -> &HealthMonitor {
+        self.executive.monitor()
+    }
+
+    /// Asks for another mode.
+    ///
+    /// # Errors
+    /// A mode that the set does not have.
+    pub fn request_mode(&mut self, mode: &str, now: Duration) -> Result<(), SetError> {
+        self.executive.request_mode(mode, now)
+    }
+
+    /// A doorbell has rung: messages may have come for every task that they activate.
+    pub fn call(&mut self) {
+        for (is_called, task) in self.is_called.iter_mut().zip(self.set.tasks()) {
+            *is_called |= matches!(task.activation, Activation::Message { .. });
+        }
+    }
+
+    /// The job of the task that runs has ended.
+    pub fn end(&mut self, now: Duration) {
+        self.charge(now);
+        if let Some(task) = self.running.take()
+            && let Some(ended) = self.jobs[task].take()
+        {
+            self.executive.finish(task, now, ended.used);
+        }
+    }
+
+    /// Begins the jobs that are due, and says who runs from `now` on.
+    pub fn choose(&mut self, now: Duration) -> Choice {
+        self.charge(now);
+        for (task, current) in self.jobs.iter().enumerate() {
+            if let Some(current) = current {
+                self.executive.check(task, now, current.used);
+            }
+        }
+        self.executive.switch(now);
+        for task in 0..self.jobs.len() {
+            self.begin(task, now);
+        }
+        let ready = (0..self.jobs.len()).filter_map(|task| Some((self.urgency(task, now)?, task)));
+        self.running = ready.min().map(|(_, task)| task);
+        Choice {
+            task: self.running,
+            until: self.next_event(now),
+        }
+    }
+
+    fn charge(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.charged_until);
+        self.charged_until = now;
+        if let Some(task) = self.running
+            && let Some(current) = &mut self.jobs[task]
+        {
+            current.used += passed;
+        }
+    }
+
+    fn is_by_message(&self, task: usize) -> bool {
+        matches!(
+            self.set.tasks()[task].activation,
+            Activation::Message { .. }
+        )
+    }
+
+    fn begin(&mut self, task: usize, now: Duration) {
+        let is_idle = self.jobs[task].is_none();
+        if !is_idle || (self.is_by_message(task) && !self.is_called[task]) {
+            return;
+        }
+        if let Some(job) = self.executive.begin(task, now) {
+            self.is_called[task] = false;
+            self.jobs[task] = Some(Current {
+                job,
+                used: Duration::ZERO,
+            });
+        }
+    }
+
+    /// Order among the jobs that may run, the least first: within their budgets, then by priority or deadline, then by
+    /// release.
+    fn urgency(&self, task: usize, now: Duration) -> Option<(bool, Duration, Duration)> {
+        let job = self.jobs[task]?.job;
+        let order = match self.set.scheduling() {
+            Scheduling::EarliestDeadline => job.deadline,
+            Scheduling::Table => job.ready,
+            // A higher priority is less.
+            _ => Duration::from_secs((u8::MAX - self.set.priority(task).unwrap_or(0)).into()),
+        };
+        Some((self.executive.is_below(task, now), order, job.release))
+    }
+
+    /// The next time after `now` at which the answer may be another one.
+    fn next_event(&self, now: Duration) -> Option<Duration> {
+        let after = Duration::from_nanos(1);
+        let events = (0..self.jobs.len()).flat_map(|task| match self.jobs[task] {
+            // Its budget counts while it runs; its deadline always.
+            Some(current) => {
+                let budget = self.set.tasks()[task].budget;
+                let left = budget.filter(|_| self.running == Some(task));
+                [
+                    left.map(|budget| now + budget.saturating_sub(current.used)),
+                    Some(current.job.deadline + after),
+                ]
+            }
+            None if self.is_by_message(task) && !self.is_called[task] => [None, None],
+            None => [self.executive.next_release(task, now), None],
+        });
+        let boundary = self.executive.next_boundary(now);
+        events
+            .flatten()
+            .chain(boundary)
+            .filter(|at| *at > now)
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests;
