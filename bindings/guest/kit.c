@@ -99,3 +99,23 @@ bool tlg_join(struct tlw_window *window)
 	} while (result == TLB_NOT_BUS);
 	return result == TLB_OK;
 }
+
+/* The question is "TLTI" and a number; the answer has both, and when it came and went. */
+#define TIME_QUESTION_BYTES 8
+
+bool tlg_tell_time(struct tlw_port *port, const struct tlb_message *message, struct tlw_address from)
+{
+	uint64_t answer[3];
+
+	answer[1] = tlg_now_ns();
+	if (message->length != TIME_QUESTION_BYTES)
+		return false;
+	memcpy(answer, message->payload, TIME_QUESTION_BYTES);
+	if ((uint32_t)answer[0] != 0x49544c54) /* "TLTI" */
+		return false;
+	answer[2] = tlg_now_ns();
+	tlw_send(port, from, message->priority, answer, sizeof(answer), 0);
+	if (tlw_wanted(port))
+		tlg_ring();
+	return true;
+}

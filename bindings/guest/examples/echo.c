@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Answers every message that comes to port 4095, as `taut echo` does: ask it with `taut ping`.
+ * Answers every message that comes to port 4095, as `taut echo` does: ask it with `taut ping`, and for its time with
+ * `taut guest clock`.
  */
 #include "tautline_guest.h"
 
@@ -30,7 +31,8 @@ void guest_main(void)
 			tlw_disarm(&port);
 		}
 		if (found) {
-			tlw_send(&port, from, message.priority, message.payload, message.length, 0);
+			if (!tlg_tell_time(&port, &message, from))
+				tlw_send(&port, from, message.priority, message.payload, message.length, 0);
 			tlw_release(&port, &message);
 			if (tlw_wanted(&port))
 				tlg_ring();

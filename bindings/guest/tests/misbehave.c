@@ -40,6 +40,24 @@ static void no_handlers(void)
 }
 #endif
 
+/* Lines to port 12, which Linux writes to a file: names of other files, and characters that move a cursor. */
+static void log_lines(const struct tlw_window *window)
+{
+	static const char line[] = "../../etc/passwd\033[2J\0\n\r/dev/sda\007";
+	const struct tlw_address nobody = { 0, 0, 0 };
+	static struct tlw_port port;
+	static bool is_open;
+	uint32_t sent = 0;
+
+	if (!is_open && !tlw_port_open(&port, window, 12))
+		tlg_fail("no window with port 12");
+	is_open = true;
+	while (sent < 500)
+		sent += tlw_send(&port, nobody, 0, line, sizeof(line) - 1, 0);
+	if (tlw_wanted(&port))
+		tlg_ring();
+}
+
 static void answer(struct tlw_port *port, struct tlw_address to)
 {
 	tlw_send(port, to, 7, "done", 4, 0);
@@ -54,6 +72,8 @@ void guest_main(void)
 	struct tlw_address from;
 	struct tlw_address nobody;
 	struct tlb_message message;
+	uint8_t lie[24];
+	uint64_t number = 0;
 	uint64_t bytes;
 	uint32_t i;
 
@@ -66,6 +86,8 @@ void guest_main(void)
 			continue;
 		char order = message.length > 0 ? *(const char *)message.payload : 0;
 
+		if (message.length == sizeof(number))
+			TLB_COPY(&number, message.payload, sizeof(number));
 		tlw_release(&port, &message);
 		switch (order) {
 		case 'o': /* switches itself off */
@@ -102,6 +124,18 @@ void guest_main(void)
 			tlw_port_open(&port, &window, 1);
 			while (!tlw_is_open(&port))
 				;
+			break;
+		case 'l':
+			log_lines(&window);
+			break;
+		case 'q': /* speaks to a terminal */
+			tlw_send(&port, from, 7, "\033[2J\033]0;x\007\233A", 14, 0);
+			break;
+		case 'T': /* lies when it is asked for the time */
+			for (i = 0; i < 24; i++)
+				lie[i] = (uint8_t)random_word();
+			TLB_COPY(lie, &number, sizeof(number));
+			tlw_send(&port, from, 7, lie, sizeof(lie), 0);
 			break;
 		case 'c': /* a console that nobody reads so fast */
 			for (i = 0; i < 3000; i++)

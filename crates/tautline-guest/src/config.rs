@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tautline::{NodeName, PortNumber};
+use tautline::{NodeName, PortNumber, Priority};
 use tautline_partition::memory_from_text;
 use tautline_shm::vbus::layout::{DEPTH_MAX, MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX_OF_BUS};
 use tautline_shm::vbus::shape::{Kind, Shape};
@@ -21,6 +21,8 @@ use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX
 use tautline_state::mistake;
 
 use crate::error::GuestError;
+use crate::log::LogConfig;
+use crate::reach::PeerPort;
 
 /// Longest file. Lower: 32 ports with comments do not fit. Higher: a file that is none is read before it is refused.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -74,7 +76,7 @@ pub enum Carries {
 }
 
 /// A port of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PortConfig {
@@ -92,6 +94,16 @@ pub struct PortConfig {
     /// Bytes of the largest message.
     #[serde(default = "message_bytes_max")]
     pub message_bytes_max: u32,
+    /// Ports to which the guest may send from this one; none: every port of whoever it knows.
+    #[serde(default)]
+    pub to: Vec<PeerPort>,
+    /// Highest priority with which it may send.
+    #[serde(default = "priority_max")]
+    pub priority_max: u8,
+}
+
+fn priority_max() -> u8 {
+    Priority::HIGHEST.get()
 }
 
 fn queuing() -> Carries {
@@ -116,6 +128,8 @@ impl PortConfig {
             sends: Carries::Queuing,
             depth: DEPTH,
             message_bytes_max: MESSAGE_BYTES_MAX,
+            to: Vec::new(),
+            priority_max: priority_max(),
         }
     }
 }
@@ -148,6 +162,8 @@ pub struct GuestConfig {
     pub peers: Vec<NodeName>,
     /// Its ports.
     pub ports: Vec<PortConfig>,
+    /// Where it may log to.
+    pub log: Option<LogConfig>,
 }
 
 /// A file as it is written.
@@ -168,6 +184,7 @@ struct GuestFile {
     peers: Vec<String>,
     #[serde(default, rename = "port")]
     ports: Vec<PortConfig>,
+    log: Option<LogConfig>,
 }
 
 impl GuestConfig {
@@ -187,6 +204,7 @@ impl GuestConfig {
             spin: Duration::ZERO,
             peers: Vec::new(),
             ports: vec![PortConfig::queuing(PORT)],
+            log: None,
         }
     }
 
@@ -214,6 +232,9 @@ impl GuestConfig {
         let mut config = GuestConfig::read(&text, &shown, name, image)?;
         if let (Some(node), Some(directory)) = (&mut config.node, path.parent()) {
             *node = directory.join(&*node);
+        }
+        if let (Some(log), Some(directory)) = (&mut config.log, path.parent()) {
+            log.file = directory.join(&log.file);
         }
         Ok(config)
     }
@@ -256,6 +277,7 @@ impl GuestConfig {
         config.node = read.node;
         config.partition = read.partition;
         config.restart = read.restart;
+        config.log = read.log;
         if let Some(ram) = read.ram {
             config.ram_bytes = memory_from_text(&ram)
                 .ok_or_else(|| wrong(format!("ram = \"{ram}\" is no memory, such as \"16M\"")))?;
@@ -326,12 +348,26 @@ impl GuestConfig {
                     port.message_bytes_max
                 ));
             }
+            if port.priority_max > Priority::HIGHEST.get() {
+                return wrong(format!(
+                    "port {number}: priority_max is {}; expected 0 to 7",
+                    port.priority_max
+                ));
+            }
             if !port.depth.is_power_of_two() || !(2..=DEPTH_MAX).contains(&port.depth) {
                 return wrong(format!(
                     "port {number}: depth is {}; expected a power of two from 2 to {DEPTH_MAX}",
                     port.depth
                 ));
             }
+        }
+        if let Some(log) = &self.log {
+            let sends =
+                |port: &PortConfig| port.number == log.port && port.sends == Carries::Queuing;
+            if !self.ports.iter().any(sends) {
+                return wrong(format!("log: no port {} sends messages", log.port));
+            }
+            log.bytes().map_err(GuestError::Setting)?;
         }
         self.plan().map(|_| ())
     }
@@ -464,5 +500,14 @@ mod tests {
         );
         assert!(refusal(&format!("{port}[[port]]\nnumber = 7\n")).contains("port is 7"));
         assert!(refusal("bus = \"cell\"\n[[port]]\nnumber = 4096\n").contains("1 to 4095"));
+        assert!(refusal(&format!("{port}priority_max = 8\n")).contains("expected 0 to 7"));
+        assert!(refusal(&format!("{port}to = [\"motor\"]\n")).contains("such as \"motor:8\""));
+        let log = |port: u16, rest: &str| {
+            refusal(&format!(
+                "bus = \"a\"\n[log]\nport = {port}\nfile = \"l\"\n{rest}"
+            ))
+        };
+        assert!(log(7, "").contains("no port 7 sends messages"));
+        assert!(log(4095, "bytes_max = \"1K\"\n").contains("expected 256K"));
     }
 }

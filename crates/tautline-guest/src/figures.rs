@@ -90,6 +90,9 @@ pub struct PortFigures {
     pub to_linux_dropped: u64,
     /// Messages from the guest that made no sense.
     pub malformed: u64,
+    /// Messages from the guest that its settings do not allow.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// Counters of a port, with one writer.
@@ -101,6 +104,7 @@ pub(crate) struct PortCounters {
     pub(crate) to_linux: AtomicU64,
     pub(crate) to_linux_dropped: AtomicU64,
     pub(crate) malformed: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 /// Adds one.
@@ -118,6 +122,7 @@ impl PortCounters {
             to_linux: self.to_linux.load(Relaxed),
             to_linux_dropped: self.to_linux_dropped.load(Relaxed),
             malformed: self.malformed.load(Relaxed),
+            refused: self.refused.load(Relaxed),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! * `image`: the program that the guest runs, checked before it starts.
 //! * `window`: Linux's side of the shared memory; `relay`: messages between window and node; `peers`: names that the
 //!   guest can use.
+//! * `reach`: ports that the guest may send to; `log`: its lines, in a file.
 //! * `monitor`: the virtual machine, by QEMU or KVM; `doorbell`: its interrupts to and from Linux.
 //! * [`run`]: lives of the guest, one after the other, as its restart policy says.
 //! * [`control`]: the guests of a machine, as other processes see them.
@@ -20,8 +21,10 @@ mod doorbell;
 mod error;
 mod figures;
 mod image;
+mod log;
 mod monitor;
 mod peers;
+mod reach;
 mod relay;
 pub mod run;
 mod sys;
@@ -31,5 +34,7 @@ pub use config::{GuestConfig, PortConfig, Restart};
 pub use error::GuestError;
 pub use figures::{GuestStatus, PortFigures, State};
 pub use image::Architecture;
+pub use log::LogConfig;
+pub use reach::PeerPort;
 pub use run::{Occurrence, Summary};
 pub use tautline_kvm as kvm;

@@ -23,7 +23,9 @@ use crate::config::{Carries, GuestConfig, PortConfig};
 use crate::doorbell::Doorbells;
 use crate::error::GuestError;
 use crate::figures::{PortCounters, count};
+use crate::log::Log;
 use crate::peers::{Peer, Peers};
+use crate::reach::Reach;
 use crate::window::Window;
 
 /// Messages of a port in one direction before the next port has its turn. Lower: more turns. Higher: a port that
@@ -125,6 +127,9 @@ struct ToLinux {
     ways: Vec<(Address, Option<Destination>)>,
     /// Message in `buffer` that waits for its peer.
     parked: Option<Parked>,
+    reach: Reach,
+    /// Takes all messages, if there is one.
+    log: Option<Log>,
 }
 
 impl Relay {
@@ -152,7 +157,12 @@ impl Relay {
         let node = Node::open(node)?;
         let mut ports = Vec::with_capacity(config.ports.len());
         for (port, counters) in config.ports.iter().zip(counters) {
-            ports.push(Port::open(&node, port, &plan, counters)?);
+            let mut opened = Port::open(&node, port, &plan, counters)?;
+            let log = config.log.as_ref().filter(|log| log.port == port.number);
+            if let (Some(log), Some(way)) = (log, &mut opened.to_linux) {
+                way.log = Some(Log::open(log)?);
+            }
+            ports.push(opened);
         }
         Ok(Relay {
             plan,
@@ -331,7 +341,7 @@ impl Port {
         };
         let connections = plan.connections();
         Ok(Port {
-            config: *config,
+            config: config.clone(),
             half,
             is_full: false,
             to_guest: find(Direction::ToGuest).map(|index| ToGuest {
@@ -347,6 +357,8 @@ impl Port {
                 buffer: vec![0; ADDRESS_BYTES + bytes],
                 ways: Vec::with_capacity(WAYS_MAX),
                 parked: None,
+                reach: Reach::of(config),
+                log: None,
             }),
             counters: Arc::clone(counters),
         })
@@ -495,6 +507,7 @@ impl Port {
                 Passed::Sent => count(&counters.to_linux),
                 Passed::Dropped => count(&counters.to_linux_dropped),
                 Passed::Malformed => count(&counters.malformed),
+                Passed::Refused => count(&counters.refused),
                 Passed::Full => {
                     count(&counters.to_linux_dropped);
                     self.is_full = true;
@@ -516,6 +529,8 @@ enum Passed {
     /// There is no such peer, or it has no room.
     Dropped,
     Malformed,
+    /// The guest may not send it.
+    Refused,
     /// The port has no room for another peer.
     Full,
     /// The peer is being reached.
@@ -528,6 +543,15 @@ impl ToLinux {
         let Some((address, message)) = Address::split(&self.buffer[..parked.length]) else {
             return Passed::Malformed;
         };
+        if let Some(log) = &self.log {
+            return match log.take(message) {
+                true => Passed::Sent,
+                false => Passed::Dropped,
+            };
+        }
+        if !self.reach.has_priority(parked.priority) {
+            return Passed::Refused;
+        }
         let known = self.ways.iter().position(|way| way.0 == address);
         let to = match known.map(|place| self.ways[place].1) {
             Some(Some(to)) => to,
@@ -535,6 +559,9 @@ impl ToLinux {
                 let Some((peer, port)) = peers.find(address) else {
                     return Passed::Malformed;
                 };
+                if !self.reach.has_port(&peer.name, port) {
+                    return Passed::Refused;
+                }
                 let to = match resolve(half, peer, port) {
                     Ok(to) => Some(to),
                     Err(PortError::TooManyDestinations) => return Passed::Full,

@@ -38,6 +38,7 @@ macro_rules! for_each_monitor {
 }
 
 // Behind the macro, which it uses.
+mod devices;
 mod rust;
 
 for_each_monitor!(

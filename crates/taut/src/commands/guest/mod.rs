@@ -1,5 +1,7 @@
 //! `taut guest`: programs with a machine of their own beside Linux, joined to its ports by shared memory.
 
+mod clock;
+mod conversation;
 mod report;
 
 use std::ffi::OsString;
@@ -50,6 +52,10 @@ enum Action {
     Show(ShowArguments),
     /// Show the guests and their messages, again and again.
     Top(TopArguments),
+    /// Talk to a guest: lines go to one of its ports, and its messages are printed.
+    Console(conversation::Arguments),
+    /// Compare a guest's clock with this machine's.
+    Clock(clock::Arguments),
     /// Stop a guest.
     Stop(NameArguments),
     /// End a guest and start it again.
@@ -179,6 +185,8 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
                 || format!("guest {name} is stopped\n"),
             )
         }
+        Action::Console(arguments) => conversation::run(&arguments),
+        Action::Clock(arguments) => clock::run(&arguments),
         Action::Monitor => monitor(),
         Action::Restart(arguments) => {
             let now = control::restart(&arguments.name).map_err(error)?;

@@ -25,7 +25,7 @@ const HEADER: [&str; 10] = [
     "to Linux",
     "dropped",
 ];
-const PORTS_HEADER: [&str; 7] = [
+const PORTS_HEADER: [&str; 8] = [
     "port",
     "open",
     "to guest",
@@ -33,6 +33,7 @@ const PORTS_HEADER: [&str; 7] = [
     "to Linux",
     "dropped",
     "malformed",
+    "refused",
 ];
 
 fn plain(theirs: &str) -> String {
@@ -98,6 +99,7 @@ fn row(guest: &GuestStatus) -> Vec<String> {
             port.to_guest_dropped
                 .saturating_add(port.to_linux_dropped)
                 .saturating_add(port.malformed)
+                .saturating_add(port.refused)
         }),
     ]
 }
@@ -157,6 +159,7 @@ pub(super) fn text(guest: &GuestStatus) -> String {
             port.to_linux.to_string(),
             port.to_linux_dropped.to_string(),
             port.malformed.to_string(),
+            port.refused.to_string(),
         ]
     });
     lines.join("\n") + "\n" + &table::figures(&PORTS_HEADER, rows)
@@ -172,6 +175,7 @@ pub(super) fn json(guest: &GuestStatus) -> Value {
             "to_linux": port.to_linux,
             "to_linux_dropped": port.to_linux_dropped,
             "malformed": port.malformed,
+            "refused": port.refused,
         })
     });
     json!({

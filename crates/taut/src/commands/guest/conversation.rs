@@ -1,0 +1,140 @@
+//! `taut guest console`: lines to a guest, and its messages, by one of its ports. The terminal edits the lines.
+
+use std::io::{self, BufRead};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tautline::{
+    BusConfig, Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, bus_neighbour,
+};
+use tautline_guest::control;
+use tautline_report::text;
+use tautline_testbed::interrupt;
+
+use crate::cli::{self, CommandError};
+use crate::commands::peer;
+use crate::units;
+
+/// Lines that wait to be sent. Lower: a pasted text stalls its terminal. Higher: more memory.
+const LINES_MAX: usize = 64;
+/// Longest wait for a message before the next look at the terminal. Lower: more wake-ups. Higher: a line goes later.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+
+/// Port that a command talks to.
+#[derive(Debug, Args)]
+pub(super) struct GuestPort {
+    /// Name of the guest.
+    pub(super) name: String,
+    /// Port of the guest.
+    #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = default_port())]
+    port: PortNumber,
+    /// Time to wait for an answer, 2s or plain milliseconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::milliseconds)]
+    pub(super) timeout: Duration,
+}
+
+fn default_port() -> PortNumber {
+    PortNumber::new(peer::ECHO_PORT).expect("the constant is in range")
+}
+
+/// Arguments of `taut guest console`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    guest: GuestPort,
+}
+
+/// A way to a guest's port, by the bus on which it is.
+pub(super) struct Way {
+    pub(super) port: QueuingPort,
+    pub(super) to: Destination,
+    _node: Node,
+}
+
+impl GuestPort {
+    pub(super) fn open(&self) -> Result<Way, CommandError> {
+        let found = control::find(&self.name).map_err(super::error)?;
+        let Some(bus) = found.network.strip_prefix("bus ") else {
+            return Err(CommandError::failed(
+                format!("the ports of guest `{}` are on no bus", self.name),
+                "reach it from a node of its network: taut ping, taut send, taut recv",
+            ));
+        };
+        let refused = |error: String| CommandError::failed(error, "see taut guest show");
+        let own = format!("taut-{}", std::process::id());
+        let own = own.parse().map_err(|_| refused(own.clone()))?;
+        let guest = self
+            .name
+            .parse()
+            .map_err(|error: tautline::BadNodeName| refused(error.to_string()))?;
+        let config = NodeConfig::vbus(BusConfig::new(bus, own))
+            .with_neighbour(bus_neighbour(guest))
+            .map_err(|error| refused(error.to_string()))?;
+        let node = Node::open(config).map_err(peer::open_error)?;
+        let mut port = peer::open_any(&node, None)?;
+        let until = tautline::now() + self.timeout;
+        let to = port
+            .destination_until(&self.name, self.port, until)
+            .map_err(peer::port_error)?;
+        Ok(Way {
+            port,
+            to,
+            _node: node,
+        })
+    }
+}
+
+/// Talks until the end of standard input, and then until the guest has been quiet for a while.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let mut way = arguments.guest.open()?;
+    let lines = read_lines();
+    let mut buffer = vec![0; way.port.message_bytes_max()];
+    let mut has_ended = false;
+    let mut moved_at = Instant::now();
+    while !(has_ended && moved_at.elapsed() >= arguments.guest.timeout) {
+        if let Some(signal) = interrupt::interrupted() {
+            return Err(CommandError::interrupted(signal));
+        }
+        loop {
+            match lines.try_recv() {
+                Ok(line) => {
+                    moved_at = Instant::now();
+                    if let Err(error) = way.port.send(way.to, Priority::NORMAL, line.as_bytes()) {
+                        cli::print(&format!("not sent: {error}\n"))?;
+                    }
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    has_ended = true;
+                    break;
+                }
+            }
+        }
+        let until = tautline::now() + LOOK_PERIOD;
+        let found = way.port.receive_until(until, &mut buffer);
+        if let Some(message) = found.map_err(peer::receive_error)? {
+            moved_at = Instant::now();
+            // The guest's text is somebody else's: nothing of it may move the cursor.
+            let said = String::from_utf8_lossy(&buffer[..message.length]);
+            let said = said.strip_suffix('\n').unwrap_or(&said);
+            cli::print(&format!("{}\n", text::plain_lines(said)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Lines of standard input, read by a thread of its own: a terminal is waited for.
+fn read_lines() -> Receiver<String> {
+    let (lines, waiting) = mpsc::sync_channel(LINES_MAX);
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    waiting
+}

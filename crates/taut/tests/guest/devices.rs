@@ -1,0 +1,217 @@
+//! Devices of a guest by its ports: console, log, clock, and what it may send. And guests that abuse them.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+
+use crate::bed::{Monitor, Running, guest, images, receive, show, taut, text, unique, wait_until};
+use crate::common::{Scratch, skipped_without_privilege};
+
+const ONE_PORT: &str = "[[port]]\nnumber = 1\n";
+
+/// `taut guest console` with lines on its standard input.
+fn talk(running: &Running, port: &str, lines: &str) -> Output {
+    let mut child = taut()
+        .args(["guest", "console", &running.name, "--port", port])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(lines.as_bytes()).unwrap();
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+fn clock(running: &Running, arguments: &[&str]) -> Output {
+    let name = [&["clock", &running.name], arguments].concat();
+    guest(&[&name[..], &["--json"]].concat())
+}
+
+fn a_guest_answers_lines_and_tells_its_time(monitor: Monitor) {
+    let Some(running) = Running::start(monitor, "talks", "echo", None, &[]) else {
+        return;
+    };
+    let output = talk(&running, "4095", "set speed 3\nstop\n");
+    assert_eq!(text(&output), "set speed 3\nstop\n");
+    let long = "x".repeat(2_000);
+    assert!(text(&talk(&running, "4095", &long)).starts_with("not sent: "));
+
+    let ask = || {
+        let output = clock(&running, &["--count", "50"]);
+        assert!(output.status.success(), "{}", text(&output));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&found["answered"], &found["impossible"]),
+            (&50.into(), &0.into())
+        );
+        let number = |key: &str| found[key].as_i64().unwrap();
+        (number("offset_ns"), number("error_max_ns"))
+    };
+    // Two measurements contain the same offset, but for what the clocks drift apart meanwhile.
+    let (first, second) = (ask(), ask());
+    let apart = first.0.abs_diff(second.0);
+    assert!(apart < first.1.unsigned_abs() + second.1.unsigned_abs() + 50_000_000);
+    assert!(first.1 > 0);
+    drop(running.stop());
+}
+
+fn lies_and_terminal_codes_harm_nobody(monitor: Monitor) {
+    let Some(running) = Running::start(monitor, "lies", "misbehave", Some(ONE_PORT), &[]) else {
+        return;
+    };
+    let output = talk(&running, "1", "q\n");
+    let said = text(&output);
+    assert!(said.ends_with("done\n") && said.contains("[2J"), "{said:?}");
+    assert!(!said.contains(['\x1b', '\x07', '\u{9b}']), "{said:?}");
+
+    let output = clock(&running, &["--port", "1", "--count", "200"]);
+    // Of random moments, hardly any can be true; nothing breaks.
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}",
+        text(&output)
+    );
+    assert!(!text(&output).contains("panicked"), "{}", text(&output));
+    drop(running.stop());
+}
+
+fn a_log_is_bounded_and_where_the_user_says(monitor: Monitor) {
+    let settings = "[log]\nport = 12\nfile = \"arm.log\"\nbytes_max = \"256K\"\n\
+        [[port]]\nnumber = 1\n[[port]]\nnumber = 12\nreceives = \"nothing\"\n";
+    let Some(running) = Running::start_unopened(monitor, "logs", settings) else {
+        return;
+    };
+    let (_node, mut port) = running.peer("boss", 2);
+    for _ in 0..8 {
+        assert_eq!(running.ask(&mut port, b"l").as_deref(), Some(&b"done"[..]));
+    }
+    let passed = || {
+        let port = &show(&running.name).unwrap()["ports"][1];
+        port["to_linux"].as_u64().unwrap() + port["to_linux_dropped"].as_u64().unwrap()
+    };
+    wait_until("all lines are written or counted", || passed() >= 4_000);
+    let read = |name: &str| fs::read(running.scratch.0.join(name)).unwrap_or_default();
+    wait_until("there are lines", || {
+        String::from_utf8_lossy(&read("arm.log")).contains("../../etc/passwd")
+    });
+    let entries = fs::read_dir(&running.scratch.0).unwrap();
+    for entry in entries.map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let ours = ["console", "stdout", "stderr", "window.toml"];
+        if ours.contains(&name.as_str()) {
+            continue;
+        }
+        assert!(name == "arm.log" || name == "arm.log.1", "{name}");
+        let found = entry.metadata().unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0o600);
+        let written = read(&name);
+        assert!(written.len() <= 128 << 10, "{}", written.len());
+        // A line may be on its way.
+        let written = String::from_utf8_lossy(&written);
+        assert!(!written.contains(['\x1b', '\x07', '\r', '\0']));
+    }
+    drop(running.stop());
+}
+
+fn a_guest_sends_only_where_and_as_it_may(monitor: Monitor) {
+    for (limit, own) in [("to = [\"boss:2\"]\n", 3), ("priority_max = 6\n", 2)] {
+        let settings = format!("{ONE_PORT}{limit}");
+        let test = format!("may-{own}");
+        let Some(running) = Running::start_unopened(monitor, &test, &settings) else {
+            return;
+        };
+        // Its answers have the highest priority.
+        let (_node, mut port) = running.peer("boss", own);
+        running.order(&mut port, b"x");
+        wait_until("the answer is refused", || {
+            show(&running.name).unwrap()["ports"][0]["refused"] == 1
+        });
+        assert_eq!(receive(&mut port, Duration::from_millis(100)), None);
+        if own == 3 {
+            let (_node, mut port) = running.peer("boss-b", 2);
+            running.order(&mut port, b"x");
+            let answer = receive(&mut port, Duration::from_millis(100));
+            assert_eq!(answer, None, "another node's port of that number");
+        }
+        drop(running.stop());
+    }
+}
+
+/// A guest on host A's network: host B asks it by the wire, from a port that it may answer and from another.
+fn a_guest_talks_on_the_wire_to_whom_it_may(monitor: Monitor) {
+    let Some(images) = images(monitor) else {
+        return;
+    };
+    if skipped_without_privilege() {
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let mac = |host| {
+        let bytes: [u8; 6] = hosts.end(host, 0).mac();
+        bytes.map(|byte| format!("{byte:02x}")).join(":")
+    };
+    let test = format!("wire-{monitor:?}").to_lowercase();
+    let scratch = Scratch::new(&test);
+    let name = unique(&test);
+    let (node, window) = (scratch.0.join("node.toml"), scratch.0.join("window.toml"));
+    let neighbour = format!(
+        "[[neighbour]]\nname = \"motor\"\nmac = \"{}\"\n",
+        mac(Host::B)
+    );
+    let link = "interface = \"taut0\"\nlink = \"packet\"\n";
+    fs::write(&node, format!("{link}{neighbour}")).unwrap();
+    fs::write(&window, "[[port]]\nnumber = 4095\nto = [\"motor:8\"]\n").unwrap();
+    let taut = |host| hosts.command(host, env!("CARGO_BIN_EXE_taut"));
+    let mut guest = taut(Host::A)
+        .args(["guest", "run"])
+        .arg(images.join(monitor.image("echo")))
+        .args(["--name", &name, "--node"])
+        .arg(node)
+        .arg("--window")
+        .arg(window)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("the guest has opened its port", || {
+        show(&name).is_some_and(|found| found["ports"][0]["open"] == true)
+    });
+    let ask = |from: &str| {
+        let output = taut(Host::B)
+            .args([
+                "ping",
+                &mac(Host::A),
+                "--interface",
+                "taut0",
+                "--link",
+                "packet",
+            ])
+            .args(["--from", from, "--count", "20", "--interval", "1ms"])
+            .output()
+            .unwrap();
+        output.status.code()
+    };
+    assert_eq!(ask("8"), Some(0));
+    let refused = || show(&name).unwrap()["ports"][0]["refused"].as_u64();
+    assert_eq!(refused(), Some(0));
+    assert_eq!(ask("9"), Some(1), "nobody answers");
+    assert_eq!(refused(), Some(20));
+    let stopped = crate::bed::guest(&["stop", &name]);
+    assert!(stopped.status.success(), "{}", text(&stopped));
+    assert!(guest.wait().unwrap().success());
+}
+
+for_each_monitor!(
+    a_guest_talks_on_the_wire_to_whom_it_may,
+    a_guest_answers_lines_and_tells_its_time,
+    lies_and_terminal_codes_harm_nobody,
+    a_log_is_bounded_and_where_the_user_says,
+    a_guest_sends_only_where_and_as_it_may,
+);
