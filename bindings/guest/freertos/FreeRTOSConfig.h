@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * FreeRTOS on the virtual machine of `taut guest run`: one processor at EL1, GICv2, a tick of 1 kHz, no heap.
+ * FreeRTOS on the virtual machines of `taut guest run`: one processor, a tick of 1 kHz, no heap.
  */
 #ifndef FREERTOS_CONFIG_H
 #define FREERTOS_CONFIG_H

@@ -35,6 +35,14 @@ impl Monitor {
         }
     }
 
+    /// Name of its processor.
+    pub(crate) fn architecture(self) -> &'static str {
+        match self {
+            Monitor::Qemu => "aarch64",
+            Monitor::Kvm => "x86_64",
+        }
+    }
+
     /// The monitor's process in the words of an end.
     pub(crate) fn process(self) -> &'static str {
         match self {
@@ -90,10 +98,7 @@ pub(crate) fn has_rust_image(monitor: Monitor) -> bool {
     let Some(build) = images(monitor) else {
         return false;
     };
-    let architecture = match monitor {
-        Monitor::Qemu => "aarch64",
-        Monitor::Kvm => "x86_64",
-    };
+    let architecture = monitor.architecture();
     let target = format!("{architecture}-unknown-none");
     let found = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", &target])

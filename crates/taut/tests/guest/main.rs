@@ -43,6 +43,7 @@ mod rust;
 
 for_each_monitor!(
     an_echo_answers_taut_ping_and_leaves_nothing,
+    freertos_answers_too,
     values_go_both_ways,
     ends_are_told_apart_and_followed_as_the_policy_says,
     a_guest_that_fails_is_started_again_and_programs_go_on,
@@ -133,9 +134,8 @@ fn a_standard_output_that_nobody_reads_holds_no_guest_up() {
     reading.join().unwrap().unwrap();
 }
 
-#[test]
-fn freertos_answers_too() {
-    let Some(images) = images(Monitor::Qemu) else {
+fn freertos_answers_too(monitor: Monitor) {
+    let Some(images) = images(monitor) else {
         return;
     };
     let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
@@ -143,6 +143,7 @@ fn freertos_answers_too() {
         .arg("-C")
         .arg(&kit)
         .arg(format!("BUILD={}", images.display()))
+        .arg(format!("ARCHITECTURES={}", monitor.architecture()))
         .arg("freertos")
         .output()
         .unwrap();
@@ -152,8 +153,7 @@ fn freertos_answers_too() {
     }
     assert!(output.status.success(), "{}", text(&output));
     let arguments = ["--silence-max", "10s"];
-    let Some(running) =
-        Running::start(Monitor::Qemu, "freertos", "freertos_echo", None, &arguments)
+    let Some(running) = Running::start(monitor, "freertos", "freertos_echo", None, &arguments)
     else {
         return;
     };
