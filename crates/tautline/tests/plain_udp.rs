@@ -544,7 +544,7 @@ fn a_sleeper_is_woken_and_epoll_too() {
             rustix::event::PollFlags::IN,
         )];
         let limit = rustix::event::Timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
+            tv_sec: PATIENCE.as_secs() as _,
             tv_nsec: 0,
         };
         assert_eq!(rustix::event::poll(&mut poll, Some(&limit)), Ok(1));

@@ -13,7 +13,8 @@ pub(crate) fn lock_limit_bytes() -> io::Result<u64> {
     };
     // SAFETY: room for the limit, which the kernel writes whole.
     super::check(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) })?;
-    Ok(limit.rlim_cur)
+    #[allow(clippy::useless_conversion)] // of 32 bits on processors of 32
+    Ok(limit.rlim_cur.into())
 }
 
 /// A mapping, unmapped when dropped.

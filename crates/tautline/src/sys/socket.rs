@@ -252,7 +252,8 @@ fn arrival(message: &libc::msghdr) -> Option<Instant> {
     // SAFETY: recvmsg filled `message`.
     let stamp =
         unsafe { control::<libc::timespec>(message, libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) }?;
-    let realtime_ns = stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec;
+    #[allow(clippy::unnecessary_cast)] // of 32 bits on processors of 32
+    let realtime_ns = stamp.tv_sec as i64 * 1_000_000_000 + stamp.tv_nsec as i64;
     let monotonic_ns = realtime_ns + super::clock::realtime_to_monotonic_ns();
     u64::try_from(monotonic_ns).ok().map(Instant::from_nanos)
 }

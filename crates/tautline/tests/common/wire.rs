@@ -38,7 +38,7 @@ impl Wire {
             // The host has this one cable, and loopback, on which nothing passes.
             let all = SockProtocol::EthAll;
             let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, all).unwrap();
-            let limit = TimeVal::new(super::PATIENCE.as_secs() as i64, 0);
+            let limit = TimeVal::new(super::PATIENCE.as_secs() as _, 0);
             setsockopt(&socket, ReceiveTimeout, &limit).unwrap();
             Watch { socket }
         };
