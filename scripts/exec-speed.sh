@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Round trips of an unmodified UDP program between two network namespaces: with its sockets taken by `taut exec`, with
-# the library loaded and its sockets left to the kernel, and without. Both ends spin, or both sleep.
+# the library loaded and its sockets left to the kernel, and without. Both ends spin, or both wait: in recvfrom, or in
+# one of poll, select and epoll_wait before it.
 #
 #   sudo scripts/exec-speed.sh [ROUNDS [COUNT]]
 #
 # The ways take turns; the kernel's have a cable that nothing is attached to. Prints the medians over the rounds of
 # p50 and p99 in microseconds, and the ratios of p50. Needs root, ip, taskset, a C compiler, and `taut` and its library
-# built for release (TAUT names another one). With SOCKPERF=1 sockperf measures besides.
+# built for release (TAUT names another one). With SOCKPERF=1 sockperf measures besides, and HOWS names fewer ways to
+# wait.
 set -euo pipefail
 
 rounds=${1:-11}
@@ -83,6 +85,7 @@ round_trip() {
 sockperf_turn() {
     local way=$1 how=$2 bytes=$3 address
     local options=
+    [[ $how == spin || $how == block ]] || return 0
     [[ $how == block ]] || options=--nonblocked
     address=$(address_of "$way")
     turn "$way" "sockperf server -i $address -p 9001 $options" \
@@ -112,7 +115,7 @@ table() {
 }
 
 names=()
-for how in spin block; do
+for how in ${HOWS:-spin block poll select epoll}; do
     for bytes in 64 1400; do
         for ((round = 0; round < rounds; round++)); do
             for way in port left kernel; do
@@ -121,7 +124,7 @@ for how in spin block; do
             done
         done
         names+=("$how-$bytes")
-        [[ -z ${SOCKPERF:-} ]] || names+=("sockperf-$how-$bytes")
+        [[ ! -e $work/sockperf-$how-$bytes-kernel ]] || names+=("sockperf-$how-$bytes")
     done
 done
 table "${names[@]}"

@@ -34,6 +34,7 @@ mod policy;
 mod process;
 mod real;
 mod room;
+mod spinning;
 mod table;
 mod taken;
 mod waiting;

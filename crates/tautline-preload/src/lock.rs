@@ -160,6 +160,13 @@ impl Undisturbed {
     }
 }
 
+impl Undisturbed {
+    /// The signals that the thread blocks otherwise.
+    pub(crate) fn before(&self) -> *const libc::sigset_t {
+        &raw const self.0
+    }
+}
+
 impl Drop for Undisturbed {
     fn drop(&mut self) {
         // SAFETY: the set is the one that was in force before.

@@ -51,6 +51,9 @@ pub(crate) struct Taken {
     pub(crate) options: Options,
     /// Of receives without SO_BUSY_POLL.
     pub(crate) adaptive: AdaptiveSpin,
+    /// Threads that sleep until the doorbell rings, and epoll instances that watch it.
+    sleepers: u32,
+    watchers: u32,
     /// As by shutdown(2).
     pub(crate) is_shut: Shut,
     error_looks: u8,
@@ -112,6 +115,8 @@ impl Taken {
             gathered: vec![0; DATAGRAM_BYTES_MAX].into(),
             options,
             adaptive: AdaptiveSpin::default(),
+            sleepers: 0,
+            watchers: 0,
             is_shut: Shut::default(),
             error_looks: 0,
             kernel_is_empty: None,
@@ -152,7 +157,7 @@ impl Taken {
         self.kernel_is_empty = Some((tautline::now() + ASK_KERNEL_AGAIN, table::sent()));
     }
 
-    /// Time for which a receive that found nothing looks before it sleeps, and whether that was decided here.
+    /// Time for which a wait that found nothing looks before it sleeps, and whether that was decided here.
     pub(crate) fn begin_spin(&mut self) -> (Duration, bool) {
         match self.options.busy_poll {
             Duration::ZERO => (self.adaptive.begin(), true),
@@ -173,6 +178,31 @@ impl Taken {
     /// Arms the doorbell for the next arrival, whatever waits already.
     pub(crate) fn arm(&mut self) {
         self.port.arm();
+    }
+
+    /// The caller looks into the port by itself for a while. No doorbell rings meanwhile, unless somebody else waits
+    /// for it; `own` is how many of the epoll instances are the caller's.
+    pub(crate) fn begin_looking(&mut self, own: u32) {
+        if self.sleepers == 0 && self.watchers <= own {
+            self.port.disarm();
+        }
+    }
+
+    /// The looking is over. Those who began to wait meanwhile, and epoll, are woken by the next arrival.
+    pub(crate) fn end_looking(&mut self) {
+        if self.sleepers > 0 || self.watchers > 0 {
+            self.port.arm();
+        }
+    }
+
+    /// A thread begins to sleep on the doorbell, or ends.
+    pub(crate) fn count_sleeper(&mut self, begins: bool) {
+        count(&mut self.sleepers, begins);
+    }
+
+    /// An epoll instance begins to watch the doorbell, or ends.
+    pub(crate) fn count_watcher(&mut self, begins: bool) {
+        count(&mut self.watchers, begins);
     }
 
     /// Takes the next datagram, or only looks at it.
@@ -386,6 +416,13 @@ impl Taken {
         self.next_reused = (place + 1) % ROUTES_MAX;
         Some(place)
     }
+}
+
+fn count(number: &mut u32, begins: bool) {
+    *number = match begins {
+        true => number.saturating_add(1),
+        false => number.saturating_sub(1),
+    };
 }
 
 fn arrived(lent: &tautline::LentDatagram<'_>) -> Arrived {

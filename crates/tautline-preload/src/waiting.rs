@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use libc::{POLLIN, POLLRDNORM, pollfd, sigset_t, timespec};
 
+use crate::lock::Undisturbed;
 use crate::room::Room;
+use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place, SOCKETS_MAX};
 use crate::{errno, memory, real};
 
@@ -16,6 +18,14 @@ use crate::{errno, memory, real};
 const ARRIVAL: i16 = POLLIN | POLLRDNORM;
 /// Most entries of one call. Above, the kernel is asked alone: it refuses more than the process may have descriptors.
 const ENTRIES_MAX: usize = 65_536;
+
+/// Longest list for which a call spins, because each look of the kernel's goes through it. Higher: a spin finds what
+/// comes to others later, and takes the kernel's time meanwhile.
+const SPIN_ENTRIES_MAX: usize = 8;
+const NO_TIME: timespec = timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 /// When a wait ends; `None`: never.
 pub(crate) type Deadline = Option<Instant>;
@@ -64,8 +74,33 @@ pub(crate) fn is_ready(place: &Place) -> bool {
     ready.unwrap_or(false)
 }
 
+/// The same without a ring for the next datagram, unless one was asked for before.
+pub(crate) fn has_waiting(place: &Place) -> bool {
+    let ready = place.with(|taken| {
+        taken.ask_kernel();
+        taken.has_waiting()
+    });
+    ready.unwrap_or(false)
+}
+
 fn doorbell(place: &Place) -> Option<RawFd> {
     place.with(|taken| taken.doorbell()).flatten()
+}
+
+/// A thread that sleeps until a doorbell rings, until dropped.
+struct Asleep<'p>(&'p Place);
+
+impl<'p> Asleep<'p> {
+    fn new(place: &'p Place) -> Self {
+        place.with(|taken| taken.count_sleeper(true));
+        Self(place)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.with(|taken| taken.count_sleeper(false));
+    }
 }
 
 /// How a wait for one socket ended.
@@ -78,8 +113,15 @@ pub(crate) enum Woken {
     Interrupted,
 }
 
-/// Waits until something comes to a taken socket.
-pub(crate) fn wait(descriptor: RawFd, place: &Place, deadline: Deadline) -> Woken {
+/// Waits until something comes to a taken socket; the thread's signals are those of the mask meanwhile, if it is not
+/// null.
+pub(crate) fn wait(
+    descriptor: RawFd,
+    place: &Place,
+    deadline: Deadline,
+    mask: *const sigset_t,
+) -> Woken {
+    let _asleep = Asleep::new(place);
     if is_ready(place) {
         return Woken::Port;
     }
@@ -96,8 +138,8 @@ pub(crate) fn wait(descriptor: RawFd, place: &Place, deadline: Deadline) -> Woke
     let timeout = timeout
         .as_ref()
         .map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: two entries, and a time or none.
-    let result = unsafe { real::ppoll(entries.as_mut_ptr(), 2, timeout, std::ptr::null()) };
+    // SAFETY: two entries, a time or none, a mask or none.
+    let result = unsafe { real::ppoll(entries.as_mut_ptr(), 2, timeout, mask) };
     match result {
         0 => Woken::TimedOut,
         -1 if errno::get() == libc::EINTR => Woken::Interrupted,
@@ -164,30 +206,100 @@ pub(crate) fn poll(
         revents: 0,
     });
     all[..count].copy_from_slice(program);
-    let found = loop {
-        let (is_ready, bells) = prepare(all, count);
-        let wait = match is_ready {
-            true => Some(Duration::ZERO),
-            false => left(deadline),
-        };
-        let time = wait.map(c_time);
-        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: `all` has that many entries; the mask is the program's, for the kernel to read.
-        let result = unsafe { real::ppoll(all.as_mut_ptr(), (count + bells) as _, time, mask) };
-        if result < 0 {
-            return result;
-        }
-        let found = collect(&mut all[..count]);
-        if found > 0 || wait.is_some_and(|wait| wait.is_zero()) {
-            break found;
-        }
+    let (spun, undisturbed) = spin(&mut all[..count], deadline, mask);
+    let mask = match (&undisturbed, mask.is_null()) {
+        (Some(undisturbed), true) => undisturbed.before(),
+        _ => mask,
     };
+    let result = spun.unwrap_or_else(|| sleep(all, count, deadline, mask));
+    if result < 0 {
+        return result;
+    }
     errno::set(kept);
     if !answer(&all[..count]) {
         errno::set(libc::EFAULT);
         return -1;
     }
-    found
+    result
+}
+
+/// Looks into the ports of a short list for a while, where that pays, and asks the kernel about the rest in between.
+/// The call's result, if there is one, and what keeps signals away if it spun.
+fn spin(
+    entries: &mut [pollfd],
+    deadline: Deadline,
+    mask: *const sigset_t,
+) -> (Option<c_int>, Option<Undisturbed>) {
+    let mut wanted_places = entries.iter().filter_map(wanted);
+    let Some(first) = wanted_places
+        .next()
+        .filter(|_| entries.len() <= SPIN_ENTRIES_MAX)
+    else {
+        return (None, None);
+    };
+    let mut places = [first; SPIN_ENTRIES_MAX];
+    let mut count = 1;
+    for place in wanted_places {
+        places[count] = place;
+        count += 1;
+    }
+    let Some(spin) = Spin::of(first, left(deadline)) else {
+        return (None, None);
+    };
+    let looking = Looking::new(&places[..count], 0);
+    let mask = if mask.is_null() { looking.mask() } else { mask };
+    let mut ask = || {
+        // SAFETY: `entries` has that many; a time; the mask is the program's or the thread's.
+        let result =
+            unsafe { real::ppoll(entries.as_mut_ptr(), entries.len() as _, &NO_TIME, mask) };
+        let found = if result < 0 {
+            result
+        } else {
+            collect(entries, has_waiting)
+        };
+        (found != 0).then_some(found)
+    };
+    let answer = match spin.run(|| looking.is_there(), &mut ask) {
+        Spun::There => ask(),
+        Spun::Others(found) => Some(found),
+        Spun::Over => None,
+    };
+    let kept = errno::get();
+    let undisturbed = looking.end();
+    errno::set(kept);
+    (answer, Some(undisturbed))
+}
+
+/// Sleeps until something comes, the time is over, or a signal: the call's result.
+fn sleep(all: &mut [pollfd], count: usize, deadline: Deadline, mask: *const sigset_t) -> c_int {
+    loop {
+        let (is_any_ready, bells) = prepare(all, count);
+        let wait = match is_any_ready {
+            true => Some(Duration::ZERO),
+            false => left(deadline),
+        };
+        let time = wait.map(c_time);
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        count_sleepers(&all[..count], true);
+        // SAFETY: `all` has that many entries; the mask is the program's, for the kernel to read.
+        let result = unsafe { real::ppoll(all.as_mut_ptr(), (count + bells) as _, time, mask) };
+        let error = errno::get();
+        count_sleepers(&all[..count], false);
+        errno::set(error);
+        if result < 0 {
+            return result;
+        }
+        let found = collect(&mut all[..count], is_ready);
+        if found > 0 || wait.is_some_and(|wait| wait.is_zero()) {
+            return found;
+        }
+    }
+}
+
+fn count_sleepers(entries: &[pollfd], begins: bool) {
+    for place in entries.iter().filter_map(wanted) {
+        place.with(|taken| taken.count_sleeper(begins));
+    }
 }
 
 /// Enters the doorbells behind the program's entries: whether a port has something already, and how many they are.
@@ -213,7 +325,7 @@ fn prepare(all: &mut [pollfd], count: usize) -> (bool, usize) {
 }
 
 /// Adds what the ports have to what the kernel found; how many entries have something.
-fn collect(entries: &mut [pollfd]) -> c_int {
+fn collect(entries: &mut [pollfd], is_ready: impl Fn(&Place) -> bool) -> c_int {
     let mut found = 0;
     for entry in entries {
         if let Some(place) = wanted(entry)

@@ -6,14 +6,15 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLRDNORM, epoll_event, sigset_t};
 
-use crate::lock::Lock;
+use crate::lock::{Lock, Undisturbed};
 use crate::room::Room;
+use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place};
 use crate::waiting::{self, Deadline, left};
 use crate::{decide, errno, memory, real};
@@ -23,6 +24,8 @@ use crate::{decide, errno, memory, real};
 const WATCHES_MAX: usize = 256;
 /// Events of one wait that are looked at. The rest comes with the next.
 const EVENTS_MAX: usize = 4096;
+/// Most taken sockets of an instance whose wait spins. Higher: each look goes through all of them.
+const SPIN_PLACES_MAX: usize = 8;
 const ARRIVAL: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 
 /// A socket of the program in an epoll instance.
@@ -58,6 +61,9 @@ struct Watches {
 
 // SAFETY: `all` is only reached by who holds `lock`.
 unsafe impl Sync for Watches {}
+
+/// Whether the next wait with room for one event is for ports.
+static IS_PORTS_TURN: AtomicBool = AtomicBool::new(true);
 
 static WATCHES: Watches = Watches {
     lock: Lock::new(),
@@ -115,6 +121,7 @@ impl Watch {
             events: EPOLLIN as u32,
             u64: mark(index),
         };
+        place.with(|taken| taken.count_watcher(is_wanted));
         let operation = match is_wanted {
             true => libc::EPOLL_CTL_ADD,
             false => libc::EPOLL_CTL_DEL,
@@ -140,7 +147,8 @@ impl Watch {
             });
             return number.is_some_and(|(waits, number)| waits && number != self.reported);
         }
-        waiting::is_ready(place)
+        // A doorbell that is watched is armed by each look that finds nothing.
+        waiting::has_waiting(place)
     }
 
     /// The watch was reported.
@@ -282,37 +290,14 @@ pub(crate) fn wait(
         return -1;
     };
     let all = room.filled(epoll_event { events: 0, u64: 0 });
-    let found = loop {
-        let is_any_ready = with(|watches| {
-            let of_this = |watch: &&Watch| watch.epoll == epoll;
-            watches
-                .iter()
-                .filter(of_this)
-                .filter(|watch| watch.is_ready())
-                .count()
-                > 0
-        }) == Some(true);
-        let wait = match is_any_ready {
-            true => Some(Duration::ZERO),
-            false => left(deadline),
-        };
-        // SAFETY: `all` has that many entries; the mask is the program's, for the kernel to read.
-        let result = unsafe {
-            real::epoll_pwait(
-                epoll,
-                all.as_mut_ptr(),
-                all.len() as c_int,
-                milliseconds(wait),
-                mask,
-            )
-        };
-        if result < 0 {
-            return result;
-        }
-        let found = collect(epoll, all, result as usize, count);
-        if found > 0 || wait.is_some_and(|wait| wait.is_zero()) {
-            break found;
-        }
+    let (spun, undisturbed) = spin(epoll, all, deadline, mask);
+    let mask = match (&undisturbed, mask.is_null()) {
+        (Some(undisturbed), true) => undisturbed.before(),
+        _ => mask,
+    };
+    let found = match spun.unwrap_or_else(|| sleep(epoll, all, deadline, mask)) {
+        found if found < 0 => return found,
+        found => found as usize,
     };
     errno::set(kept);
     for (index, event) in all[..found].iter().enumerate() {
@@ -324,6 +309,108 @@ pub(crate) fn wait(
     found as c_int
 }
 
+/// Looks into the ports of an instance with few sockets for a while, where that pays, and asks the kernel about the
+/// rest in between. The call's result, if there is one, and what keeps signals away if it spun.
+fn spin(
+    epoll: RawFd,
+    all: &mut [epoll_event],
+    deadline: Deadline,
+    mask: *const sigset_t,
+) -> (Option<c_int>, Option<Undisturbed>) {
+    let Some((places, count)) = empty_places(epoll) else {
+        return (None, None);
+    };
+    let Some(spin) = Spin::of(places[0], left(deadline)) else {
+        return (None, None);
+    };
+    let looking = Looking::new(&places[..count], 1);
+    let mask = if mask.is_null() { looking.mask() } else { mask };
+    let no_time = Some(Duration::ZERO);
+    let mut ask = |is_ready| match pwait(epoll, all, no_time, mask, is_ready) {
+        result if result < 0 => Some(result),
+        result => match collect(epoll, all, result as usize) {
+            0 => None,
+            found => Some(found as c_int),
+        },
+    };
+    let answer = match spin.run(|| looking.is_there(), || ask(false)) {
+        Spun::There => ask(true),
+        Spun::Others(found) => Some(found),
+        Spun::Over => None,
+    };
+    let kept = errno::get();
+    let undisturbed = looking.end();
+    errno::set(kept);
+    (answer, Some(undisturbed))
+}
+
+/// The taken sockets that an instance watches for datagrams, if they are few and none has one: also one that was
+/// reported to a watch for edges would hide the next.
+fn empty_places(epoll: RawFd) -> Option<([&'static Place; SPIN_PLACES_MAX], usize)> {
+    with(|watches| {
+        let mut found: Option<([&'static Place; SPIN_PLACES_MAX], usize)> = None;
+        for watch in watches.iter().filter(|watch| watch.epoll == epoll) {
+            let Some(place) = watch.place().filter(|_| watch.has_doorbell) else {
+                continue;
+            };
+            if place.with(|taken| taken.has_waiting()) != Some(false) {
+                return None;
+            }
+            let (places, count) = found.get_or_insert(([place; SPIN_PLACES_MAX], 0));
+            *places.get_mut(*count)? = place;
+            *count += 1;
+        }
+        found
+    })
+    .flatten()
+}
+
+/// Sleeps until something comes, the time is over, or a signal: the call's result.
+fn sleep(
+    epoll: RawFd,
+    all: &mut [epoll_event],
+    deadline: Deadline,
+    mask: *const sigset_t,
+) -> c_int {
+    loop {
+        let is_any_ready = with(|watches| {
+            let of_this = |watch: &&Watch| watch.epoll == epoll;
+            let of_this = watches.iter().filter(of_this);
+            of_this.filter(|watch| watch.is_ready()).count() > 0
+        }) == Some(true);
+        let wait = match is_any_ready {
+            true => Some(Duration::ZERO),
+            false => left(deadline),
+        };
+        let result = pwait(epoll, all, wait, mask, is_any_ready);
+        if result < 0 {
+            return result;
+        }
+        let found = collect(epoll, all, result as usize);
+        if found > 0 || wait.is_some_and(|wait| wait.is_zero()) {
+            return found as c_int;
+        }
+    }
+}
+
+/// The kernel's turn. If a port has something, room is left for that; where there is room for one event only, they take
+/// turns.
+fn pwait(
+    epoll: RawFd,
+    all: &mut [epoll_event],
+    wait: Option<Duration>,
+    mask: *const sigset_t,
+    is_port_ready: bool,
+) -> c_int {
+    let room = all.len() - usize::from(is_port_ready);
+    if room == 0 && IS_PORTS_TURN.fetch_xor(true, Relaxed) {
+        return 0;
+    }
+    let (start, count) = (all.as_mut_ptr(), room.max(1) as c_int);
+    // SAFETY: `all` has that many entries; the mask is the program's or the thread's, for the kernel to read.
+    unsafe { real::epoll_pwait(epoll, start, count, milliseconds(wait), mask) }
+}
+
 /// Rounded up, so that a wait does not end early; -1: for ever.
 fn milliseconds(time: Option<Duration>) -> c_int {
     time.map_or(-1, |time| {
@@ -333,7 +420,8 @@ fn milliseconds(time: Option<Duration>) -> c_int {
 
 /// Takes the doorbells' events out of what the kernel reported and adds what the ports have, as far as there is room;
 /// how many there are.
-fn collect(epoll: RawFd, all: &mut [epoll_event], reported: usize, count: usize) -> usize {
+fn collect(epoll: RawFd, all: &mut [epoll_event], reported: usize) -> usize {
+    let count = all.len();
     let found = with(|watches| {
         let mut found = 0;
         for index in 0..reported {

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::net::SocketAddrV4;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libc::{
     MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_WAITFORONE,
@@ -13,7 +13,9 @@ use libc::{
 
 use super::sending::{PARTS_MAX, room_of};
 use crate::decide::Network;
+use crate::lock::Undisturbed;
 use crate::options::{Options, Stamp};
+use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place};
 use crate::taken::Arrived;
 use crate::waiting::{self, Woken};
@@ -30,7 +32,7 @@ type Handed = Result<isize, c_int>;
 /// the flags that it is given.
 fn receive(
     fd: c_int,
-    place: &Place,
+    place: &'static Place,
     flags: c_int,
     kernel: impl Fn(c_int) -> isize,
     hand: impl Fn(&[u8], &Arrived, &Options, &Network) -> Handed,
@@ -41,6 +43,7 @@ fn receive(
     let kept = errno::get();
     let is_peek = flags & MSG_PEEK != 0;
     let mut wait: Option<(Option<Duration>, waiting::Deadline)> = None;
+    let mut undisturbed = None;
     loop {
         match place.with(|taken| taken.receive(is_peek, &hand)) {
             Some(Some(Ok(bytes))) => {
@@ -63,15 +66,27 @@ fn receive(
             let Some(spin) = Spin::of(place, timeout) else {
                 continue;
             };
-            // The spin looks into the port only.
-            let result = receive_from_kernel(place, flags | MSG_DONTWAIT, &kernel);
-            if result >= 0 || errno::get() != libc::EAGAIN {
+            let places = [place];
+            let looking = Looking::new(&places, 0);
+            let spun = spin.run(
+                || looking.is_there(),
+                || {
+                    let result = kernel(flags | MSG_DONTWAIT);
+                    (result >= 0 || errno::get() != libc::EAGAIN).then_some(result)
+                },
+            );
+            undisturbed = Some(looking.end());
+            if let Spun::Others(result) = spun {
                 return result;
             }
-            spin.run(place);
             continue;
         };
-        match waiting::wait(fd, place, deadline) {
+        let mask = undisturbed
+            .as_ref()
+            .map_or(std::ptr::null(), Undisturbed::before);
+        let woken = waiting::wait(fd, place, deadline, mask);
+        undisturbed = None;
+        match woken {
             Woken::Port => {}
             Woken::Socket => {
                 let result = kernel(flags | MSG_DONTWAIT);
@@ -102,39 +117,6 @@ fn receive_from_kernel(place: &Place, flags: c_int, kernel: impl Fn(c_int) -> is
         errno::set(libc::EAGAIN);
     }
     result
-}
-
-/// Looks into the port before a call sleeps: for as long as SO_BUSY_POLL says, or, without it, where that pays.
-struct Spin {
-    time: Duration,
-    is_adaptive: bool,
-}
-
-impl Spin {
-    /// That of a call with this time limit, if it spins. A spin that the limit ended would say nothing about the next.
-    fn of(place: &Place, timeout: Option<Duration>) -> Option<Self> {
-        let (time, is_adaptive) = place.with(|taken| taken.begin_spin())?;
-        let fits = !time.is_zero() && timeout.is_none_or(|timeout| timeout >= time);
-        fits.then_some(Self { time, is_adaptive })
-    }
-
-    fn run(&self, place: &Place) {
-        let found = self.finds(place);
-        if self.is_adaptive {
-            place.with(|taken| taken.adaptive.end(found));
-        }
-    }
-
-    fn finds(&self, place: &Place) -> bool {
-        let started = Instant::now();
-        while started.elapsed() < self.time {
-            if place.with(|taken| taken.has_waiting()) != Some(false) {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        false
-    }
 }
 
 /// Copies a datagram to one buffer: bytes that the call returns.

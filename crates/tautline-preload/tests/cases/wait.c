@@ -1,5 +1,6 @@
 /* poll, select and epoll, with sockets beside other descriptors. */
 #include "cases.h"
+#include <pthread.h>
 
 /* Where nothing is; the compiler must not know. */
 static void *volatile nowhere = (void *)8;
@@ -91,6 +92,76 @@ static void poll_with_signal(long unused)
 	value("signals", signals);
 	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 	signal(SIGUSR1, SIG_DFL);
+	close(fd);
+}
+
+/* A signal that comes early in a wait ends it, as one that comes late does: none is lost between looks. */
+static void early_signals(long by_epoll)
+{
+	struct sigaction action = { .sa_handler = count_signal };
+	struct timespec limit = { .tv_sec = 20 };
+	struct epoll_event event = { .events = EPOLLIN };
+	sigset_t blocked, open_set;
+	int ended = 0, fd = bound(), epoll = epoll_create1(0);
+	struct pollfd entry = { .fd = fd, .events = POLLIN };
+
+	signals = 0;
+	sigaction(SIGALRM, &action, NULL);
+	sigemptyset(&open_set);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGALRM);
+	sigprocmask(SIG_BLOCK, &blocked, NULL);
+	epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+	for (int round = 0; round < 40; round++) {
+		struct itimerval soon = { .it_value.tv_usec = 10 + 10 * round };
+
+		setitimer(ITIMER_REAL, &soon, NULL);
+		if (by_epoll)
+			ended += epoll_pwait(epoll, &event, 1, 20000, &open_set) == -1 && errno == EINTR;
+		else
+			ended += ppoll(&entry, 1, &limit, &open_set) == -1 && errno == EINTR;
+	}
+	value("ended", ended);
+	value("signals", signals);
+	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+	signal(SIGALRM, SIG_DFL);
+	close(epoll);
+	close(fd);
+}
+
+static void *sleep_by_epoll(void *epoll)
+{
+	struct epoll_event event;
+
+	return (void *)(long)epoll_wait(*(int *)epoll, &event, 1, 20000);
+}
+
+static void *sleep_by_poll(void *fd)
+{
+	struct pollfd entry = { .fd = *(int *)fd, .events = POLLIN };
+
+	return (void *)(long)poll(&entry, 1, 20000);
+}
+
+/* A thread that sleeps is woken, although another one has looked at the same socket for short times meanwhile. */
+static void slept_beside(long by_epoll)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd = bound(), epoll = epoll_create1(0);
+	struct pollfd entry = { .fd = fd, .events = POLLIN };
+	pthread_t thread;
+	void *woken;
+
+	epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+	pthread_create(&thread, NULL, by_epoll ? sleep_by_epoll : sleep_by_poll, by_epoll ? &epoll : &fd);
+	usleep(20000);
+	for (int round = 0; round < 10; round++)
+		poll(&entry, 1, 2);
+	ask_later(fd, 30, 10);
+	pthread_join(thread, &woken);
+	value("woken", (long)woken);
+	R(recv(fd, buffer, ROOM, 0));
+	close(epoll);
 	close(fd);
 }
 
@@ -281,6 +352,10 @@ const struct test wait_tests[] = {
 	{ "poll_mixed", poll_mixed, 0 },
 	{ "poll_wrongly", poll_wrongly, 0 },
 	{ "poll_with_signal", poll_with_signal, 0 },
+	{ "poll_ended_early", early_signals, 0 },
+	{ "epoll_ended_early", early_signals, 1 },
+	{ "poll_slept_beside", slept_beside, 0 },
+	{ "epoll_slept_beside", slept_beside, 1 },
 	{ "select_mixed", select_mixed, 0 },
 	{ "pselect_mixed", select_mixed, 1 },
 	{ "epoll_levels", epoll_levels, 0 },

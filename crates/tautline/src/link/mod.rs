@@ -304,6 +304,10 @@ pub(crate) trait Inbox: Send + std::fmt::Debug {
     /// into the memory once more, and wait only if there is nothing.
     fn arm(&mut self) {}
 
+    /// Takes the announcement back: nobody need be woken until the next one. Without effect where waking costs the
+    /// sender nothing.
+    fn disarm(&mut self) {}
+
     /// Sleeps until something may have arrived, at most for `timeout` (for ever if `None`). May
     /// return early.
     ///

@@ -502,6 +502,14 @@ impl UdpPort {
         self.receiver.link.arm();
     }
 
+    /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`UdpPort::arm`] or the next
+    /// call of `descriptor`. For a caller that looks into the port for a while before it sleeps: on link `xdp` an
+    /// arrival then costs the sender's CPU no wake-up.
+    pub fn disarm(&mut self) {
+        self.receiver.notify = false;
+        self.receiver.link.disarm();
+    }
+
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
     /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {

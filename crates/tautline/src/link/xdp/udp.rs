@@ -168,6 +168,10 @@ impl Inbox for XdpUdpPort {
         doorbell::arm(self.memory.port().control);
     }
 
+    fn disarm(&mut self) {
+        doorbell::disarm(self.memory.port().control);
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         let waited = wait::readable(self.doorbell.as_fd(), timeout);
         doorbell::disarm(self.memory.port().control);
