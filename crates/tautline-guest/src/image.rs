@@ -173,8 +173,11 @@ fn check(bytes: &[u8], ram_bytes: u64) -> Result<Program, String> {
         ));
     };
     let ram = architecture.memory(ram_bytes);
-    if header.e_type(endian) != ET_EXEC {
-        return Err("it is not linked to fixed addresses (ELF type EXEC)".to_owned());
+    let kind = header.e_type(endian);
+    if kind != ET_EXEC {
+        return Err(format!(
+            "it is not linked to fixed addresses: its ELF type is {kind}, expected {ET_EXEC} (EXEC)"
+        ));
     }
     let segments = header.program_headers(endian, bytes).map_err(truncated)?;
     let entry = header.e_entry(endian);
@@ -284,7 +287,7 @@ mod tests {
         assert!(refusal(|bytes| bytes[18] = 40).contains("another processor (ELF machine 40)"));
         // Of another processor whose memory lies elsewhere.
         assert!(refusal(|bytes| bytes[18] = 62).contains("0x100000 to 0x1000000"));
-        assert!(refusal(|bytes| bytes[16] = 3).contains("fixed addresses"));
+        assert!(refusal(|bytes| bytes[16] = 3).contains("its ELF type is 3, expected 2"));
         assert!(refusal(|bytes| bytes.truncate(122)).contains("truncated"));
         assert!(refusal(|bytes| bytes.truncate(100)).contains("truncated"));
         assert!(refusal(|bytes| bytes[107] = 2).contains("needs memory"));

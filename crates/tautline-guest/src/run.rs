@@ -155,6 +155,10 @@ pub fn run(
 ) -> Result<Summary, GuestError> {
     config.check()?;
     let image = Image::read(&config.image, config.ram_bytes)?;
+    if let Some(partition) = &config.partition {
+        // Before the machine starts, whose monitor would be named in its stead.
+        tautline_partition::find(partition)?;
+    }
     let counters: Vec<Arc<PortCounters>> = config.ports.iter().map(|_| Arc::default()).collect();
     let shared = Arc::new(Shared {
         status: Mutex::new(first_status(config, &image, &counters)),

@@ -4,8 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use tautline_testbed::hosts::may_create;
+use tautline_testbed::process_namespace::is_inside;
+
 use crate::bed::{
-    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, text, unique,
+    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, taut, text, unique,
     wait_until,
 };
 use crate::common::{Scratch, skipped_without_privilege};
@@ -222,4 +225,101 @@ fn images_that_do_not_fit_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains(said), "{said}: {}", text(&output));
     }
+    let image = images.join("echo-x86_64.elf");
+    let image = image.to_str().unwrap();
+    let name = unique("nopart");
+    let output = guest(&["run", image, "--name", &name, "--partition", "nowhere"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("taut: there is no partition `nowhere`"));
+    assert!(
+        text(&output).contains("taut partition"),
+        "{}",
+        text(&output)
+    );
+}
+
+/// Output of `taut partition`.
+fn partition(arguments: &[&str]) -> Output {
+    taut().arg("partition").args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_partition_holds_the_machine_and_its_processor() {
+    if images(Monitor::Kvm).is_none() {
+        return;
+    }
+    let cpus = tautline_partition::placement::online();
+    if !tautline_testbed::sys::is_root() || !may_create() || cpus.count() < 2 {
+        println!("SKIPPED: needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if !is_inside("kvm::a_partition_holds_the_machine_and_its_processor") {
+        return;
+    }
+    let cpu = cpus.iter().last().unwrap().to_string();
+    let name = unique("cell");
+    let made = partition(&["create", &name, "--cpus", &cpu]);
+    assert!(made.status.success(), "{}", text(&made));
+    // A CPU that is another partition's is not to be had.
+    let taken = partition(&["create", &unique("other"), "--cpus", &cpu]);
+    assert_eq!(taken.status.code(), Some(1), "{}", text(&taken));
+    assert!(text(&taken).contains(&name), "{}", text(&taken));
+
+    let running = Running::start(Monitor::Kvm, "cell", "echo", None, &["--partition", &name]);
+    let running = running.expect("there is KVM");
+    let process = running.monitors()[0];
+    let mut policies: Vec<(i32, i32)> = Vec::new();
+    for thread in tautline_state::process::threads(process).unwrap() {
+        let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).unwrap();
+        let allowed = format!("Cpus_allowed_list:\t{cpu}\n");
+        assert!(status.contains(&allowed), "{status}");
+        let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).unwrap();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        // proc(5): fields 40 and 41, of which the first is behind the name.
+        policies.push((fields[38].parse().unwrap(), fields[37].parse().unwrap()));
+    }
+    policies.sort_unstable();
+    // SCHED_FIFO: the guest's processor at 40, the monitor above.
+    assert_eq!(
+        (policies[0], *policies.last().unwrap()),
+        ((1, 40), (1, 41)),
+        "{policies:?}"
+    );
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let kilobytes = locked
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>();
+    assert!(kilobytes.unwrap() >= 16 << 10, "all of the guest's memory");
+    let shown = text(&guest(&["show", &running.name]));
+    assert!(shown.contains(&format!("in partition {name}")), "{shown}");
+    assert!(!shown.contains("limit:"), "{shown}");
+    let refused = partition(&["remove", &name]);
+    assert!(
+        text(&refused).contains("processes run"),
+        "{}",
+        text(&refused)
+    );
+    let pinged = taut()
+        .args([
+            "ping",
+            &running.name,
+            "--bus",
+            &running.bus,
+            "--count",
+            "20",
+        ])
+        .output()
+        .unwrap();
+    assert!(pinged.status.success(), "{}", text(&pinged));
+    drop(running.stop());
+    let removed = partition(&["remove", &name]);
+    assert!(removed.status.success(), "{}", text(&removed));
 }
