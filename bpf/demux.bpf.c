@@ -83,7 +83,7 @@ static __always_inline int check_header(const struct tl_header *header, __u32 av
 
 	if (header->version != TL_VERSION)
 		return TL_UNKNOWN_VERSION;
-	if (header->flags & TL_FLAGS_CRITICAL & ~TL_FLAG_BUNDLE)
+	if (header->flags & TL_FLAGS_CRITICAL & ~(TL_FLAG_BUNDLE | TL_FLAG_AUTHENTICATED))
 		return TL_UNKNOWN_FLAGS;
 	if (destination == 0 || destination > TL_PORT_MAX || source == 0 || source > TL_PORT_MAX)
 		return TL_INVALID_PORT;
@@ -97,6 +97,10 @@ static __always_inline int check_header(const struct tl_header *header, __u32 av
 	if (header->fragment_count > TL_FRAGMENT_COUNT_MAX ||
 	    header->fragment_index >= header->fragment_count || header->flags & TL_FLAG_BUNDLE)
 		return TL_INVALID_FRAGMENT;
+	/* A trailer comes on top. Too short for one, the length wraps and is too large. Without a branch, which the
+	 * compiler would copy all that follows for.
+	 */
+	length -= (header->flags & TL_FLAG_AUTHENTICATED) * (TL_TRAILER_BYTES / TL_FLAG_AUTHENTICATED);
 	if (header->fragment_index + 1 < header->fragment_count)
 		return length == TL_FRAGMENT_BYTES ? -1 : TL_INVALID_FRAGMENT;
 	if (length == 0 || length > TL_FRAGMENT_BYTES ||
@@ -508,8 +512,9 @@ static __always_inline int deliver(struct tl_context *ctx, const struct frame *f
 	__u32 sequence = bpf_ntohl(header->sequence);
 	__u32 source_port = bpf_ntohs(header->source_port);
 	__u32 class = header->priority;
-	/* A value is one message in one frame. */
-	bool unfit = header->fragment_count != 1 || header->flags & TL_FLAG_BUNDLE;
+	/* A value is one message in one frame. Ports that take authenticated ones queue them until they are checked. */
+	bool unfit = header->fragment_count != 1 ||
+		     header->flags & (TL_FLAG_BUNDLE | TL_FLAG_AUTHENTICATED);
 	__u32 element = 0, sources;
 	struct tl_control *control;
 	struct tl_peer *peer;

@@ -24,6 +24,7 @@ local LOSS_WINDOW = 64
 local RESTART_BEHIND = 1024
 local BUS_HEAD_BYTES = 14
 local READ_BYTES = 24
+local TRAILER_BYTES = 36
 
 local tautline = Proto("tautline", "Tautline")
 local bus = Proto("tautline_bus", "Tautline V-Bus")
@@ -38,7 +39,8 @@ local f = {
     priority = ProtoField.uint8("tautline.priority", "Priority"),
     flags = ProtoField.uint8("tautline.flags", "Flags", base.HEX),
     bundle = ProtoField.bool("tautline.flags.bundle", "Bundle", 8, yes_no, 0x01),
-    critical = ProtoField.uint8("tautline.flags.critical", "Unknown critical flags", base.HEX, nil, 0x0e),
+    authenticated = ProtoField.bool("tautline.flags.authenticated", "Authenticated", 8, yes_no, 0x02),
+    critical = ProtoField.uint8("tautline.flags.critical", "Unknown critical flags", base.HEX, nil, 0x0c),
     advisory = ProtoField.uint8("tautline.flags.advisory", "Advisory flags", base.HEX, nil, 0xf0),
     version = ProtoField.uint8("tautline.version", "Version"),
     fragment_index = ProtoField.uint8("tautline.fragment_index", "Fragment index"),
@@ -49,6 +51,13 @@ local f = {
     payload = ProtoField.bytes("tautline.payload", "Payload"),
     padding = ProtoField.bytes("tautline.padding", "Padding"),
     port = ProtoField.uint16("tautline.port", "Source or destination port"),
+    -- Trailer of an authenticated frame. Its tag is not checked: that needs the nodes' keys.
+    encrypted = ProtoField.bool("tautline.authentication.encrypted", "Encrypted", 8, yes_no, 0x01),
+    key_epoch = ProtoField.uint16("tautline.authentication.epoch", "Epoch of the key"),
+    sender_run = ProtoField.bytes("tautline.authentication.run", "Run of the sender"),
+    time = ProtoField.absolute_time("tautline.authentication.time", "Time of the sender", base.UTC),
+    tag = ProtoField.bytes("tautline.authentication.tag", "Tag (not checked)"),
+    hidden = ProtoField.bytes("tautline.authentication.hidden", "Encrypted payload"),
     -- Fragments.
     message = ProtoField.uint32("tautline.message", "Message"),
     offset = ProtoField.uint32("tautline.offset", "Offset in the message"),
@@ -120,24 +129,33 @@ function tautline.init()
     flows, figures, messages, wholes = {}, {}, {}, {}
 end
 
+local function is_authenticated(h)
+    return h.flags % 4 >= 2
+end
+
 -- First rule of docs/wire.md that a header breaks; nothing for a good one.
 local function broken_rule(h, available, udp_destination)
     if h.version ~= VERSION then return "unknown_version" end
-    if h.flags % 16 >= 2 then return "unknown_flags" end
+    if h.flags % 16 >= 4 then return "unknown_flags" end
     if h.destination == 0 or h.destination > PORT_MAX or h.source == 0 or h.source > PORT_MAX then
         return "invalid_port"
     end
     if h.priority > 7 then return "invalid_priority" end
     if h.length > available then return "length_beyond_frame" end
     if h.count == 0 or h.count > FRAGMENT_COUNT_MAX or h.index >= h.count then return "invalid_fragment" end
+    local length = h.length
+    if is_authenticated(h) then
+        -- The trailer comes on top of a fragment.
+        length = length - TRAILER_BYTES
+    end
     if h.count == 1 then
         if h.length > WHOLE_BYTES_MAX then return "invalid_fragment" end
     elseif h.flags % 2 == 1 then
         return "invalid_fragment"
     elseif h.index + 1 < h.count then
-        if h.length ~= FRAGMENT_BYTES then return "invalid_fragment" end
-    elseif h.length == 0 or h.length > FRAGMENT_BYTES
-        or h.index * FRAGMENT_BYTES + h.length > MESSAGE_BYTES_MAX then
+        if length ~= FRAGMENT_BYTES then return "invalid_fragment" end
+    elseif length <= 0 or length > FRAGMENT_BYTES
+        or h.index * FRAGMENT_BYTES + length > MESSAGE_BYTES_MAX then
         return "invalid_fragment"
     end
     if udp_destination and udp_destination - UDP_PORT_BASE ~= h.destination then return "port_mismatch" end
@@ -372,6 +390,7 @@ local function show_header(tree, tvb)
     tree:add(f.priority, tvb(4, 1))
     local flags = tree:add(f.flags, tvb(5, 1))
     flags:add(f.bundle, tvb(5, 1))
+    flags:add(f.authenticated, tvb(5, 1))
     flags:add(f.critical, tvb(5, 1))
     flags:add(f.advisory, tvb(5, 1))
     tree:add(f.version, tvb(6, 1))
@@ -386,8 +405,8 @@ local function show_header(tree, tvb)
     end
 end
 
--- The payload by its kind, and a few words on it for the list.
-local function show_payload(pinfo, tree, h, payload)
+-- The payload without protection, by its kind, and a few words on it for the list.
+local function show_message(pinfo, tree, h, payload)
     if h.flags % 2 == 1 then
         return string.format(" bundle of %d", show_bundle(tree, payload))
     end
@@ -403,6 +422,34 @@ local function show_payload(pinfo, tree, h, payload)
         return " " .. show_smoother(tree, payload)
     end
     return ""
+end
+
+-- The payload, and a few words on it for the list. Of an encrypted one nothing can be said.
+local function show_payload(pinfo, tree, h, payload)
+    if not is_authenticated(h) then
+        return show_message(pinfo, tree, h, payload)
+    end
+    local at = payload:len() - TRAILER_BYTES
+    if at < 0 then
+        tree:add_proto_expert_info(malformed, "cut")
+        return " authenticated, cut"
+    end
+    local branch = tree:add(tautline, payload(at, TRAILER_BYTES), "Authentication")
+    branch:add(f.encrypted, payload(at, 1))
+    branch:add(f.key_epoch, payload(at + 2, 2))
+    branch:add(f.sender_run, payload(at + 4, 8))
+    local time = payload(at + 12, 8):uint64()
+    branch:add(f.time, payload(at + 12, 8), NSTime((time / 1000000000):tonumber(), (time % 1000000000):tonumber()))
+    branch:add(f.tag, payload(at + 20, 16))
+    if payload(at, 1):uint() % 2 == 0 then
+        local rest = at > 0 and show_message(pinfo, tree, h, payload(0, at):tvb()) or ""
+        return " authenticated" .. rest
+    end
+    if at > 0 then
+        tree:add(f.hidden, payload(0, at))
+    end
+    local part = h.count > 1 and string.format(" fragment %d of %d", h.index + 1, h.count) or ""
+    return " encrypted" .. part
 end
 
 local function dissect(tvb, pinfo, root, udp_destination)

@@ -141,6 +141,7 @@ const FLOORS: [&[&str]; 11] = [
         "cycle",
         "error",
         "kernel",
+        "keys",
         "kind",
         "latency",
         "limits",

@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use tautline_proto::authentication;
 use tautline_proto::fragment::{Outcome, Reassembler, ReassemblerConfig, SourceId};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::bundle;
+use tautline_proto::wire::{Header, bundle};
 
 use crate::batch::{Item, Way};
 use crate::bus::{BusMessage, bus_message};
@@ -109,7 +110,7 @@ impl Messages {
         }
     }
 
-    /// Frames that are against the format, and messages of which fragments are missing.
+    /// Frames that are against the format, those that are encrypted, and messages of which fragments are missing.
     #[must_use]
     pub fn incomplete(&self) -> u64 {
         let counters = self.reassembler.counters();
@@ -159,8 +160,14 @@ impl Messages {
         frame: &Frame<'_>,
         mut each: impl FnMut(Message<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let header = &frame.header;
         let flow = Flow::of_frame(&self.on, frame, item.way);
+        let (header, payload) = match readable(frame) {
+            Some(readable) => readable,
+            None => {
+                self.malformed += 1;
+                return Ok(());
+            }
+        };
         let message = |bytes| Message {
             flow: &flow,
             sequence: header.message_sequence(),
@@ -168,7 +175,7 @@ impl Messages {
             bytes,
         };
         if header.is_bundle() {
-            let Ok(mut messages) = bundle::messages(frame.payload) else {
+            let Ok(mut messages) = bundle::messages(payload) else {
                 self.malformed += 1;
                 return Ok(());
             };
@@ -177,11 +184,21 @@ impl Messages {
         let now = Instant::from_nanos(item.time_ns);
         self.reassembler.expire(now);
         let source = source(frame, item.way);
-        match self.reassembler.push(now, source, header, frame.payload) {
+        match self.reassembler.push(now, source, &header, payload) {
             Outcome::Complete(bytes) => each(message(bytes)),
             _ => Ok(()),
         }
     }
+}
+
+/// Header and payload of a frame; of an authenticated one, without its trailer, which is not checked. `None` if that is
+/// missing, or the payload is encrypted.
+fn readable<'f>(frame: &Frame<'f>) -> Option<(Header, &'f [u8])> {
+    if !frame.header.is_authenticated() {
+        return Some((frame.header, frame.payload));
+    }
+    let (header, message, trailer) = authentication::unchecked(&frame.header, frame.payload)?;
+    (!trailer.is_encrypted).then_some((header, message))
 }
 
 /// Sender and receiver as one number, as the reassembler tells messages apart.

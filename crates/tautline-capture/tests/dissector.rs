@@ -317,3 +317,68 @@ fn a_message_in_fragments_is_put_together() {
     assert_eq!(rows[2]["tautline.whole_payload"], hex);
     assert_eq!(rows[0]["tautline.offset"], "2816");
 }
+
+#[test]
+fn authenticated_frames_show_their_trailer_and_nothing_false() {
+    let vectors = vectors("authenticated.jsonl");
+    let frames: Vec<Vec<u8>> = vectors
+        .iter()
+        .map(|vector| {
+            let (header, payload) = (bytes(&vector["header"]), bytes(&vector["payload"]));
+            let outer = [2, 0, 0, 0, 0, 11, 2, 0, 0, 0, 0, 10, 0x88, 0xb5];
+            [&outer[..], &header, &payload].concat()
+        })
+        .collect();
+    let fields = [
+        "tautline.payload",
+        "tautline.bundle.message",
+        "tautline.authentication.encrypted",
+        "tautline.authentication.run",
+        "tautline.authentication.hidden",
+        "_ws.expert.message",
+        "_ws.col.Info",
+    ];
+    let Some(rows) = dissect("authenticated", &frames, &fields) else {
+        return;
+    };
+    for (vector, row) in vectors.iter().zip(&rows) {
+        let what = format!("{}: {row:?}", vector["name"]);
+        let (expect, said) = (&vector["expect"], &row["_ws.col.Info"]);
+        match expect["error"].as_str() {
+            None => {}
+            Some("unprotected") => {
+                assert!(row["tautline.authentication.run"].is_empty(), "{what}");
+                continue;
+            }
+            // An empty payload is not looked at.
+            Some("cut") if !bytes(&vector["payload"]).is_empty() => {
+                assert!(row["_ws.expert.message"].contains("cut"), "{what}");
+                continue;
+            }
+            // Without the keys the others look like good ones.
+            Some(_) => continue,
+        }
+        assert!(!said.contains("malformed"), "{what}");
+        assert_eq!(
+            row["tautline.authentication.run"],
+            expect["run"].as_str().unwrap(),
+            "{what}"
+        );
+        let message = expect["message"].as_str().unwrap();
+        let payload = vector["payload"].as_str().unwrap();
+        if expect["encrypted"] == true {
+            assert!(said.contains(" encrypted"), "{what}");
+            assert_eq!(row["tautline.payload"], "", "{what}");
+            assert_eq!(row["tautline.bundle.message"], "", "{what}");
+            assert_eq!(
+                row["tautline.authentication.hidden"],
+                payload[..payload.len() - 72],
+                "{what}"
+            );
+        } else {
+            assert!(said.contains(" authenticated"), "{what}");
+            assert_eq!(row["tautline.payload"], message, "{what}");
+            assert_eq!(row["tautline.authentication.hidden"], "", "{what}");
+        }
+    }
+}

@@ -16,6 +16,7 @@
 //! bus_owner = "robot"         # link vbus: who must have made the bus, or root; left out: this user, root, or who may use it
 //! bus_wait_ms = 5000          # link vbus: how long to wait for a peer's port that is not there; left out: 0
 //! gateway = "10.0.0.254"      # neighbour through which plain UDP leaves the network
+//! clock_tolerance_ms = 1000   # how far clocks of neighbours with protected ports may be apart
 //! publish_status = false      # no thread that tells `taut status`; left out: true
 //!
 //! [[neighbour]]
@@ -23,6 +24,7 @@
 //! mac = "02:00:00:00:00:02"
 //! ip = "10.0.0.2"
 //! form = "ethernet"           # or "udp"; left out: ethernet where there is a mac
+//! key_file = "/etc/tautline/motor.key" # keys that both nodes share, for protected ports
 //!
 //! [[port]]
 //! name = "state"
@@ -41,6 +43,7 @@
 //! spin_us = 50
 //! police_rate = 10000         # messages a second that the port takes; left out: all that come
 //! police_burst = 64           # messages at once after a pause; left out: 16
+//! protection = "authenticated" # or "encrypted"; takes authentic frames only; left out: not protected
 //!
 //! [[port]]
 //! name = "joints"
@@ -113,7 +116,7 @@ mod tune;
 mod types;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -131,6 +134,7 @@ pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;
 
 use crate::error::OpenError;
+use crate::keys::KeySource;
 use crate::kind::{LinkKind, XdpMode};
 
 pub use crate::error::ConfigError;
@@ -254,6 +258,7 @@ struct Document {
     #[serde(default)]
     bus_allow: Vec<Spanned<bus::BusAllowEntry>>,
     gateway: Option<Spanned<String>>,
+    clock_tolerance_ms: Option<Spanned<u64>>,
     #[serde(default)]
     neighbour: Vec<Spanned<NeighbourEntry>>,
     #[serde(default)]
@@ -279,6 +284,7 @@ struct NeighbourEntry {
     mac: Option<Spanned<String>>,
     ip: Option<Spanned<String>>,
     form: Option<Spanned<String>>,
+    key_file: Option<PathBuf>,
 }
 
 impl Document {
@@ -319,10 +325,17 @@ impl Document {
             .gateway
             .map(|text| parse(text, "an IPv4 address such as \"10.0.0.254\""))
             .transpose()?;
+        if let Some(tolerance) = self.clock_tolerance_ms {
+            config.clock_tolerance = clock_tolerance(&tolerance)?;
+        }
         for entry in self.neighbour {
             let span = entry.span();
+            let key_file = entry.get_ref().key_file.clone();
             let neighbour = neighbour(entry, config.link)?;
             let name = neighbour.name.clone();
+            if let Some(path) = key_file {
+                config = config.with_keys(&name, KeySource::File(path));
+            }
             config
                 .neighbours
                 .add(neighbour)
@@ -353,6 +366,18 @@ impl Document {
             exec: self.exec.map(exec::exec).transpose()?.unwrap_or_default(),
         })
     }
+}
+
+/// Longest tolerance, a minute. Higher would let frames be held up for longer than any clock is wrong by itself.
+const CLOCK_TOLERANCE_MS_MAX: u64 = 60_000;
+
+fn clock_tolerance(given: &Spanned<u64>) -> Result<Duration, Wrong> {
+    let ms = *given.get_ref();
+    if (1..=CLOCK_TOLERANCE_MS_MAX).contains(&ms) {
+        return Ok(Duration::from_millis(ms));
+    }
+    let message = format!("expected 1 to {CLOCK_TOLERANCE_MS_MAX} milliseconds");
+    Err((given.span(), message))
 }
 
 fn parse<T: FromStr>(text: Spanned<String>, expected: &str) -> Result<T, Wrong> {
@@ -420,6 +445,8 @@ fn neighbour(entry: Spanned<NeighbourEntry>, link: Option<LinkKind>) -> Result<N
 
 #[cfg(test)]
 mod tests {
+    use tautline_proto::authentication::Protection;
+
     use super::*;
     use crate::policing::Policing;
     use crate::send_pool::SendPoolConfig;
@@ -465,6 +492,9 @@ mod tests {
             panic!("port `command` is a queuing port");
         };
         assert_eq!(options.policing, Some(Policing::per_second(10_000, 64)));
+        assert_eq!(options.protection, Some(Protection::Authenticated));
+        assert_eq!(config.keys[0].neighbour, "motor");
+        assert_eq!(config.clock_tolerance, Duration::from_secs(1));
     }
 
     #[test]
@@ -557,6 +587,14 @@ mod tests {
         assert_eq!(
             error(&format!("{port}police_rate = 5\npolice_burst = 1000001\n")),
             "line 6, column 16: police_burst 1000001 is out of range, expected 1 to 1000000"
+        );
+        assert_eq!(
+            error(&format!("{port}protection = \"signed\"\n")),
+            "line 5, column 14: `signed` is not a protection; expected \"authenticated\" or \"encrypted\""
+        );
+        assert_eq!(
+            error("clock_tolerance_ms = 0\n"),
+            "line 1, column 22: expected 1 to 60000 milliseconds"
         );
         assert_eq!(
             error(&format!("{port}sources = 49\n")),

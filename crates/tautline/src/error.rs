@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber, Priority};
 
+use crate::keys::KeyFileError;
 use crate::kind::XdpMode;
 
 pub use crate::claim::Holder;
@@ -101,6 +102,9 @@ pub enum OpenError {
         /// User or group that the entry names.
         who: String,
     },
+    /// Keys that the configuration names cannot be used.
+    #[error("{0}")]
+    Keys(#[from] KeyFileError),
     /// The configuration names no bus, and link `vbus` needs one.
     #[error("link `vbus` needs a bus, and the name of this node on it")]
     BusMissing,
@@ -207,6 +211,9 @@ impl OpenError {
             Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
             Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
+            Self::Keys(_) => {
+                "make it with `taut key`, and let this user alone read it; docs/security.md has the form"
+            }
             Self::BusMissing => "set `bus` and `node` in the configuration",
             Self::XdpTaken { holders, .. } if !holders.is_empty() => {
                 "end that process, or have several share the interface through a control process (taut node run)"
@@ -386,6 +393,15 @@ pub enum PortError {
         /// Frames at once.
         burst: u32,
     },
+    /// The port is protected, and the node shares no keys with this neighbour.
+    #[error("no keys are shared with `{name}`, and the port is protected")]
+    NoKeys {
+        /// The neighbour.
+        name: String,
+    },
+    /// The port is protected, and the node shares keys with nobody.
+    #[error("the port is protected, and no neighbour has keys")]
+    NoKeysAtAll,
     /// The link cannot give the port what was asked for.
     #[error("link `{link}` has no {what}")]
     NotOnLink {
@@ -546,6 +562,9 @@ impl PortError {
                 "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
             }
             Self::NotOnLink { .. } => "leave it out, or use another link",
+            Self::NoKeys { .. } | Self::NoKeysAtAll => {
+                "give the neighbour's entry a `key_file` (docs/security.md)"
+            }
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"
             }

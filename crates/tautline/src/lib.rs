@@ -50,6 +50,7 @@ pub mod control;
 pub mod cycle;
 pub mod error;
 pub mod kernel;
+pub mod keys;
 mod kind;
 mod latency;
 mod limits;
@@ -73,6 +74,7 @@ pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbo
 pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
 pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError};
+pub use keys::{KeyFileError, KeySource, NeighbourKeys};
 pub use kind::{LinkKind, PortKind};
 pub use link::vbus::observe as vbus;
 pub use neighbours::{NeighbourTableError, TableState};
@@ -87,7 +89,8 @@ pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatu
 pub use status::{
     ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus,
     NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus,
-    ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus,
+    ProtectionStatus, ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus,
+    UdpPortStatus,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:
 ///
@@ -106,6 +109,7 @@ pub use status::{
 /// struct AsTheCompilerLikes { mode: u8 }
 /// ```
 pub use tautline_derive::Typed;
+pub use tautline_proto::authentication::Protection;
 pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 pub use tautline_proto::time::Instant;

@@ -14,6 +14,7 @@ use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
 use crate::client::{Connection, DemuxWanted};
 use crate::error::{OpenError, PortError, SendError};
+use crate::keys::{KeyFileError, Keys};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::Link;
 use crate::link::bpf::demux::Setup;
@@ -72,6 +73,9 @@ pub(crate) struct NodeInner {
     ports: Ports,
     udp_ports: UdpPorts,
     send_pool: Arc<SendPool>,
+    keys: Arc<Keys>,
+    /// Own MAC address, on a network that has some.
+    mac: Option<MacAddress>,
     configured: Vec<PortConfig>,
     configured_udp: Vec<UdpPortConfig>,
     gateway: Option<Ipv4Addr>,
@@ -92,11 +96,15 @@ impl Node {
     /// [`OpenError`].
     pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
         let attachment = Attachment::find(&config)?;
+        let keys = Keys::load(&config.keys, &config.neighbours, config.clock_tolerance)?;
+        let keys = Arc::new(keys);
         let mut not_better: Vec<NotBetter> = Vec::new();
         let mut refused = None;
         for (kind, mode) in candidates(&config, &attachment) {
             match open_link(kind, mode, &attachment, &config) {
-                Ok(link) => return Ok(Self::with_link(link, config, attachment, not_better)),
+                Ok(link) => {
+                    return Ok(Self::with_link(link, config, attachment, keys, not_better));
+                }
                 // Another link would go around what the control process's policy says.
                 Err(error @ OpenError::ControlRefused { .. }) => return Err(error),
                 Err(error) => {
@@ -127,9 +135,17 @@ impl Node {
             interface: None,
             ip: None,
         };
-        let mut node = Self::with_link(link, config, attachment, Vec::new());
+        let (keys, neighbours) = (&config.keys, &config.neighbours);
+        let loaded = Keys::load(keys, neighbours, config.clock_tolerance);
+        let (keys, refused) = match loaded {
+            Ok(keys) => (keys, None),
+            Err(error) => (Keys::default(), Some(error.to_string())),
+        };
+        let mut node = Self::with_link(link, config, attachment, Arc::new(keys), Vec::new());
         if let Some(inner) = Arc::get_mut(&mut node.inner) {
             inner.report.mac = Some(mac.to_string());
+            inner.mac = Some(mac);
+            inner.report.limits.extend(refused);
         }
         node
     }
@@ -138,6 +154,7 @@ impl Node {
         link: Box<dyn Link>,
         config: NodeConfig,
         attachment: Attachment,
+        keys: Arc<Keys>,
         not_better: Vec<NotBetter>,
     ) -> Self {
         let mut limits = limits(&attachment);
@@ -175,6 +192,8 @@ impl Node {
             ports: Ports::default(),
             udp_ports: UdpPorts::default(),
             send_pool,
+            keys,
+            mac: attachment.interface.as_ref().map(|found| found.mac),
             configured: config.ports,
             configured_udp: config.udp_ports,
             gateway: config.gateway,
@@ -224,6 +243,15 @@ impl Node {
             let _ = self.inner.status.set(server);
         }
         Ok(())
+    }
+
+    /// Reads the key files again: from then on all ports, open ones too, send and take what the new keys say. No frame
+    /// is lost where both nodes have a new epoch before it begins. If a file is wrong, all keys stay as they were.
+    ///
+    /// # Errors
+    /// [`KeyFileError`].
+    pub fn reload_keys(&self) -> Result<(), KeyFileError> {
+        self.inner.keys.reload()
     }
 
     /// Which link, why not a better one, what took effect.

@@ -56,6 +56,8 @@ pub(crate) struct Statistics {
     pub(crate) void: Counter,
     pub(crate) too_large: Counter,
     pub(crate) bad_bundles: Counter,
+    /// Authenticated frames for a port that is not protected.
+    pub(crate) protected: Counter,
     /// Messages that peers had not taken when they went (link `vbus`).
     pub(crate) undelivered: Counter,
     /// Messages for which a peer that slept was woken late, because that costs too much (link `vbus`).

@@ -10,8 +10,8 @@ pub use node::{
     NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
 pub use port::{
-    LatencyStatus, PeerCounters, PortStatus, ReassemblyStatus, TypeDifferenceStatus, TypeStatus,
-    UdpPortStatus, ValueStatus, bucket_quantile, told_type,
+    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReassemblyStatus,
+    TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus, bucket_quantile, told_type,
 };
 pub(crate) use reads::ReadsTold;
 pub use reads::{PortReads, ReadWatch};

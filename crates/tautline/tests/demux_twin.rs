@@ -15,8 +15,9 @@ use tautline::{
 };
 use tautline_proto::ip::{FLAG_OUT_OF_ORDER, FLAG_VERIFIED};
 use tautline_proto::wire::{
-    FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES, Header,
-    MESSAGE_BYTES_MAX, PORT_MAX, ParseError, UDP_PORT_BASE, VERSION, WHOLE_BYTES_MAX_ETHERNET,
+    FLAG_AUTHENTICATED, FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
+    Header, MESSAGE_BYTES_MAX, PORT_MAX, ParseError, TRAILER_BYTES, UDP_PORT_BASE, VERSION,
+    WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
 use tautline_shm::{layout, out_of_order, peer, police, queue, sample, tap};
@@ -77,6 +78,14 @@ impl Traffic {
             header.flags = FLAG_BUNDLE;
             // Small lengths, so that a part of the bundles is well formed.
             payload.iter_mut().for_each(|byte| *byte %= 2);
+        }
+        if self.below(8) == 0 {
+            // Of a fragment the trailer comes on top.
+            header.flags |= FLAG_AUTHENTICATED;
+            if !header.is_whole() {
+                header.length += TRAILER_BYTES as u16;
+                payload.extend([7; TRAILER_BYTES]);
+            }
         }
         frame(to, MacAddress([2, 0, 0, 0, 1, station]), &header, &payload)
     }
@@ -317,12 +326,14 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 50] = [
+    let same: [(&str, u64); 52] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
         ("TL_FLAGS_CRITICAL", 0x0f),
         ("TL_FLAG_BUNDLE", FLAG_BUNDLE.into()),
+        ("TL_FLAG_AUTHENTICATED", FLAG_AUTHENTICATED.into()),
+        ("TL_TRAILER_BYTES", TRAILER_BYTES as u64),
         ("TL_PORT_MAX", PORT_MAX.into()),
         ("TL_PRIORITY_MAX", Priority::HIGHEST.get().into()),
         ("TL_FRAGMENT_BYTES", FRAGMENT_BYTES as u64),
@@ -373,7 +384,8 @@ fn constants_are_the_same() {
         ("TL_TAP_RECEIVED", tap::WAY_RECEIVED.into()),
         ("TL_TAP_SENT", tap::WAY_SENT.into()),
     ];
-    assert_eq!(FLAGS_KNOWN, FLAG_BUNDLE, "the kernel side knows this one");
+    let known = FLAG_BUNDLE | FLAG_AUTHENTICATED;
+    assert_eq!(FLAGS_KNOWN, known, "the kernel side knows these");
     let mut defines = defines();
     for (name, value) in same {
         assert_eq!(defines.remove(name), Some(value), "{name}");

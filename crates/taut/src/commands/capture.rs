@@ -12,6 +12,8 @@ use tautline_capture::sink::Sink;
 use tautline_capture::{
     Batch, CaptureError, Item, KnownTypes, MessageRead, Way, bus_message, pcapng,
 };
+use tautline_proto::authentication::{self, Protection, Trailer};
+use tautline_proto::wire::Header;
 use tautline_report::plot::latency_text;
 
 use crate::cli::{self, CommandError};
@@ -310,12 +312,15 @@ fn frame_line<'b>(
             return (format!("malformed: {}", error.name()), None);
         }
     };
-    let header = frame.header;
+    let (header, payload, trailer) = match protection(&frame) {
+        Some((header, message, trailer)) => (header, message, Some(trailer)),
+        None => (frame.header, frame.payload, None),
+    };
     json["from"] = json!({ "address": frame.from.to_string(), "port": header.source.get() });
     json["to"] = json!({ "address": frame.to.to_string(), "port": header.destination.get() });
     json["priority"] = header.priority.get().into();
     json["sequence"] = header.sequence.into();
-    json["bytes"] = frame.payload.len().into();
+    json["bytes"] = payload.len().into();
     json["fragment_index"] = header.fragment_index.into();
     json["fragment_count"] = header.fragment_count.into();
     json["bundle"] = header.is_bundle().into();
@@ -336,9 +341,35 @@ fn frame_line<'b>(
         header.destination,
         header.priority,
         header.sequence,
-        frame.payload.len()
+        payload.len()
     );
-    let is_message = header.is_whole() && !header.is_bundle();
+    let said = match &trailer {
+        Some(trailer) => format!("{said} {}", protected(trailer, json)),
+        None => said,
+    };
+    let is_encrypted = trailer.is_some_and(|trailer| trailer.is_encrypted);
+    let is_message = header.is_plain_message() && !is_encrypted;
     let flow = is_message.then(|| Flow::of_frame(on, &frame, item.way));
-    (said, flow.map(|flow| (flow, frame.payload)))
+    (said, flow.map(|flow| (flow, payload)))
+}
+
+/// Header, message and trailer of an authenticated frame that has one.
+fn protection<'f>(frame: &frame::Frame<'f>) -> Option<(Header, &'f [u8], Trailer)> {
+    let is_authenticated = frame.header.is_authenticated();
+    is_authenticated.then(|| authentication::unchecked(&frame.header, frame.payload))?
+}
+
+/// A trailer in words and fields. The command has no keys, so it checks nothing.
+fn protected(trailer: &Trailer, json: &mut serde_json::Value) -> String {
+    let protection = match trailer.is_encrypted {
+        true => Protection::Encrypted,
+        false => Protection::Authenticated,
+    };
+    json["protection"] = json!({
+        "kind": protection.name(),
+        "epoch": trailer.epoch,
+        "run": format!("{:016x}", trailer.run),
+        "time_ns": trailer.time_ns,
+    });
+    format!("{}, epoch {}", protection.name(), trailer.epoch)
 }

@@ -1,8 +1,9 @@
 //! The 16-byte header that both forms carry.
 
 use super::{
-    FLAG_BUNDLE, FLAGS_CRITICAL, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
-    MESSAGE_BYTES_MAX, ParseError, PortNumber, Priority, VERSION, WHOLE_BYTES_MAX_ETHERNET,
+    FLAG_AUTHENTICATED, FLAG_BUNDLE, FLAGS_CRITICAL, FLAGS_KNOWN, FRAGMENT_BYTES,
+    FRAGMENT_COUNT_MAX, HEADER_BYTES, MESSAGE_BYTES_MAX, ParseError, PortNumber, Priority,
+    TRAILER_BYTES, VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 
 /// The Tautline header, the first bytes after the Ethernet or the UDP header.
@@ -178,11 +179,24 @@ impl Header {
         self.flags & FLAG_BUNDLE != 0
     }
 
+    /// Whether the payload ends with a trailer that proves its sender. Says nothing on whether it is right.
+    #[inline]
+    pub const fn is_authenticated(&self) -> bool {
+        self.flags & FLAG_AUTHENTICATED != 0
+    }
+
+    /// Whether the payload is one message and nothing else.
+    #[inline]
+    pub const fn is_plain_message(&self) -> bool {
+        self.is_whole() && self.flags & FLAGS_KNOWN == 0
+    }
+
     /// Checks fragment index, fragment count and length against each other and the limits.
     ///
     /// A whole message has 0 to [`WHOLE_BYTES_MAX_ETHERNET`] bytes, in either form. Of a fragmented
     /// one every frame but the last carries exactly [`FRAGMENT_BYTES`], the last 1 to
-    /// [`FRAGMENT_BYTES`], all together at most [`MESSAGE_BYTES_MAX`]. A bundle is never fragmented.
+    /// [`FRAGMENT_BYTES`], all together at most [`MESSAGE_BYTES_MAX`]. The trailer of an authenticated fragment does
+    /// not count in that. A bundle is never fragmented.
     ///
     /// # Errors
     ///
@@ -197,17 +211,29 @@ impl Header {
             || self.fragment_index >= self.fragment_count
         {
             false
-        } else if self.is_last() {
-            length >= 1
-                && length <= FRAGMENT_BYTES
-                && self.message_offset() + length <= MESSAGE_BYTES_MAX
         } else {
-            length == FRAGMENT_BYTES
+            let bytes = length.wrapping_sub(self.trailer_bytes());
+            if self.is_last() {
+                bytes >= 1
+                    && bytes <= FRAGMENT_BYTES
+                    && self.message_offset() + bytes <= MESSAGE_BYTES_MAX
+            } else {
+                bytes == FRAGMENT_BYTES
+            }
         };
         if valid {
             Ok(())
         } else {
             Err(ParseError::InvalidFragment)
+        }
+    }
+
+    /// Bytes of the payload behind the message.
+    #[inline]
+    const fn trailer_bytes(&self) -> usize {
+        match self.is_authenticated() {
+            true => TRAILER_BYTES,
+            false => 0,
         }
     }
 
@@ -308,8 +334,8 @@ mod tests {
         for flags in 0..=255u8 {
             let expected = match flags & 0x0F {
                 0 => Ok(()),
-                // This frame is a fragment, which no bundle is.
-                FLAG_BUNDLE => Err(ParseError::InvalidFragment),
+                // This frame is a fragment, which no bundle is, and shorter than a trailer.
+                1..=FLAGS_KNOWN => Err(ParseError::InvalidFragment),
                 _ => Err(ParseError::UnknownFlags),
             };
             assert_eq!(parse_with(5, flags), expected, "{flags:#x}");
@@ -360,6 +386,24 @@ mod tests {
         assert!(check(46, 47, 768), "65,536 bytes");
         assert!(!check(46, 47, 769), "65,537 bytes");
         assert!(!check(0, 48, 1408) && !check(255, 255, 1408));
+    }
+
+    #[test]
+    fn a_trailer_comes_on_top_of_a_fragment() {
+        let check = |index, length| {
+            Header {
+                fragment_index: index,
+                fragment_count: 47,
+                length,
+                flags: FLAG_AUTHENTICATED,
+                ..header()
+            }
+            .check_fragment()
+            .is_ok()
+        };
+        assert!(check(0, 1444) && !check(0, 1408) && !check(0, 1443) && !check(0, 1445));
+        assert!(check(46, 37) && check(46, 768 + 36));
+        assert!(!check(46, 36) && !check(46, 35) && !check(46, 0) && !check(46, 769 + 36));
     }
 
     #[test]

@@ -108,8 +108,19 @@ pub const FLAGS_ADVISORY: u8 = 0xF0;
 /// on the lengths as content, hence critical.
 pub const FLAG_BUNDLE: u8 = 0x01;
 
+/// Critical flag: the payload ends with a trailer that proves its sender, see
+/// [`authentication`](crate::authentication). A receiver that does not know it would hand on the trailer as content,
+/// or an encrypted message, hence critical.
+pub const FLAG_AUTHENTICATED: u8 = 0x02;
+
+/// Bytes of that trailer. They count in the header's length, and come on top of a fragment's own bytes.
+///
+/// Lower would cut the tag, the time or the random number of the sender's run, on which the protection rests; higher
+/// makes every protected frame longer, and above 48 a fragment would not fit the UDP form.
+pub const TRAILER_BYTES: usize = 36;
+
 /// Critical flags that this version defines.
-pub const FLAGS_KNOWN: u8 = FLAG_BUNDLE;
+pub const FLAGS_KNOWN: u8 = FLAG_BUNDLE | FLAG_AUTHENTICATED;
 
 const _: () = {
     assert!(WHOLE_BYTES_MAX_ETHERNET == MTU_BYTES - HEADER_BYTES);
@@ -120,6 +131,7 @@ const _: () = {
     assert!(FRAGMENT_COUNT_MAX <= u64::BITS as usize);
     assert!(UDP_PORT_BASE + PORT_MAX < 32_768);
     assert!(FLAGS_KNOWN & !FLAGS_CRITICAL == 0);
+    assert!(FRAGMENT_BYTES + TRAILER_BYTES <= WHOLE_BYTES_MAX_UDP);
     assert!(FLAGS_CRITICAL ^ FLAGS_ADVISORY == 0xFF);
 };
 

@@ -39,6 +39,9 @@ pub const HEADERS_BYTES: usize = OUTER_HEADERS_BYTES + HEADER_BYTES;
 pub const TIME_TO_LIVE: u8 = 64;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
+
+/// Where the destination address is in a frame without options (RFC 791, after 16 bytes of the IPv4 header).
+const DESTINATION_IP_OFFSET: usize = ETHERNET_HEADER_BYTES + 16;
 const PROTOCOL_UDP: u8 = 17;
 
 /// More fragments, and the fragment offset; neither may be set in a whole datagram (RFC 791).
@@ -195,6 +198,13 @@ pub struct UdpTemplate {
 }
 
 impl UdpTemplate {
+    /// The IPv4 address that the frame is for.
+    pub fn destination_ip(&self) -> Ipv4Addr {
+        let mut octets = [0; 4];
+        octets.copy_from_slice(&self.bytes[DESTINATION_IP_OFFSET..DESTINATION_IP_OFFSET + 4]);
+        octets.into()
+    }
+
     /// The headers for frames from `source_port` to `destination_port`. Lengths and our header are
     /// still missing.
     pub fn new(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tautline_proto::authentication::Protection;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_shm::police::BURST_MAX;
 use tautline_types::Declaration;
@@ -30,6 +31,7 @@ pub(super) struct PortEntry {
     spin_us: Option<u64>,
     police_rate: Option<Spanned<u32>>,
     police_burst: Option<Spanned<u32>>,
+    protection: Option<Spanned<String>>,
     r#type: Option<Spanned<String>>,
     sends: Option<Spanned<String>>,
 }
@@ -145,6 +147,17 @@ fn policing(
     Ok(Some(Policing::per_second(rate, burst)))
 }
 
+fn protection(given: &Option<Spanned<String>>) -> Result<Option<Protection>, Wrong> {
+    let Some(given) = given else { return Ok(None) };
+    let name = given.get_ref();
+    let found = Protection::named(name).ok_or_else(|| {
+        let known = Protection::ALL.map(Protection::name).join("\" or \"");
+        let message = format!("`{name}` is not a protection; expected \"{known}\"");
+        (given.span(), message)
+    });
+    found.map(Some)
+}
+
 /// `depth` and `message_bytes_max` of an entry.
 type Sizes<'e> = (&'e Option<Spanned<u32>>, &'e Option<Spanned<usize>>);
 
@@ -195,6 +208,7 @@ fn queuing(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOpt
     let policing = policing(&entry.police_rate, &entry.police_burst)?;
     let sizes = (&entry.depth, &entry.message_bytes_max);
     let mut options = queue(sizes, entry.spin_us, policing);
+    options.protection = protection(&entry.protection)?;
     options.message_bytes_max = largest(sizes.1, received, options.message_bytes_max)?;
     options
         .check()
@@ -214,6 +228,7 @@ fn sampling(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOp
     }
     let mut options = SamplingOptions {
         policing: policing(&entry.police_rate, &entry.police_burst)?,
+        protection: protection(&entry.protection)?,
         ..SamplingOptions::default()
     };
     options.value_bytes_max = largest(&entry.value_bytes_max, received, options.value_bytes_max)?;

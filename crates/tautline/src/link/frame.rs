@@ -3,6 +3,7 @@
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
+use tautline_proto::authentication::Station;
 use tautline_proto::ip::type_of_service;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::time::Instant;
@@ -63,6 +64,21 @@ impl Route {
         match self {
             Self::Ethernet { .. } | Self::Tagged { .. } => WHOLE_BYTES_MAX_ETHERNET,
             Self::UdpRaw { .. } | Self::Udp { .. } => WHOLE_BYTES_MAX_UDP,
+        }
+    }
+
+    /// Address of the node that it leads to.
+    #[inline]
+    pub(crate) fn station(&self) -> Station {
+        let mac = |headers: &[u8]| {
+            let bytes = headers.first_chunk().copied();
+            Station::Ethernet(MacAddress(bytes.unwrap_or_default()))
+        };
+        match self {
+            Self::Ethernet { headers } => mac(headers),
+            Self::Tagged { headers } => mac(headers),
+            Self::UdpRaw { template, .. } => Station::Udp(template.destination_ip()),
+            Self::Udp { address } => Station::Udp(*address.ip()),
         }
     }
 
@@ -381,7 +397,7 @@ pub(crate) fn deliver_frame(
     };
     let arriving = Arriving {
         class: header.priority.index(),
-        single: header.is_whole() && !header.is_bundle(),
+        single: header.is_plain_message(),
         sequence: header.sequence,
         source_port: header.source.get(),
     };

@@ -5,6 +5,7 @@
 //! `PortLink` belongs to one port and to the thread that uses it: it sends, and its `Inbox` brings
 //! arriving frames into the port's memory, unless the kernel does that already.
 
+pub(crate) mod authenticated;
 pub(crate) mod bpf;
 mod datagram;
 pub(crate) mod frame;
@@ -372,6 +373,14 @@ pub(crate) trait PortLink: Inbox {
     /// [`SendError::PriorityNotAllowed`].
     fn check_priority(&self, _priority: Priority) -> Result<(), SendError> {
         Ok(())
+    }
+
+    /// Bytes of the largest message in one frame on a way to the neighbour of this name.
+    ///
+    /// # Errors
+    /// [`PortError::NoKeys`] from a protected port to a neighbour that shares none.
+    fn whole_bytes_max(&self, _name: &str, route: &Route) -> Result<usize, PortError> {
+        Ok(route.whole_bytes_max())
     }
 
     /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of

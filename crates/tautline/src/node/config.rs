@@ -7,6 +7,7 @@ use std::time::Duration;
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
 
+use crate::keys::{CLOCK_TOLERANCE_DEFAULT, KeySource, NeighbourKeys};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::vbus::config::BusConfig;
 use crate::port::{QueuingOptions, SamplingOptions};
@@ -41,6 +42,10 @@ pub struct NodeConfig {
     pub bus: Option<BusConfig>,
     /// The peers that ports of this node can send to.
     pub neighbours: NeighbourTable,
+    /// Keys that are shared with neighbours, for protected ports.
+    pub keys: Vec<NeighbourKeys>,
+    /// Time by which frames of protected ports may differ from this node's clock: between the clocks, and on the way.
+    pub clock_tolerance: Duration,
     /// The router's address on this network, a neighbour: the way of plain UDP to other networks.
     pub gateway: Option<Ipv4Addr>,
     /// Types that are declared.
@@ -113,6 +118,8 @@ impl NodeConfig {
             address: None,
             bus: None,
             neighbours: NeighbourTable::new(),
+            keys: Vec::new(),
+            clock_tolerance: CLOCK_TOLERANCE_DEFAULT,
             gateway: None,
             types: Vec::new(),
             ports: Vec::new(),
@@ -148,6 +155,16 @@ impl NodeConfig {
     #[must_use]
     pub fn with_link(mut self, link: LinkKind) -> Self {
         self.link = Some(link);
+        self
+    }
+
+    /// The same with keys that are shared with a neighbour.
+    #[must_use]
+    pub fn with_keys(mut self, neighbour: &str, source: KeySource) -> Self {
+        self.keys.push(NeighbourKeys {
+            neighbour: neighbour.to_owned(),
+            source,
+        });
         self
     }
 

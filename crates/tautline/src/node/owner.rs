@@ -9,6 +9,7 @@ use tautline_proto::wire::MacAddress;
 use super::NodeInner;
 use crate::address::Address;
 use crate::error::PortError;
+use crate::keys::{Keys, OwnStations};
 use crate::link::frame::Marking;
 use crate::link::{Link, frame};
 use crate::port::list::Ports;
@@ -37,6 +38,17 @@ impl PortOwner for NodeInner {
 
     fn send_pool(&self) -> &Arc<SendPool> {
         &self.send_pool
+    }
+
+    fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
+    fn own_stations(&self) -> OwnStations {
+        OwnStations {
+            mac: self.mac,
+            ip: self.report.ip,
+        }
     }
 
     fn check_namespace(&self) -> Result<(), PortError> {

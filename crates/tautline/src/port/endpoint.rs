@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tautline_proto::authentication::Protection;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -11,14 +12,16 @@ use tautline_shm::region::Shape;
 
 use super::half::{Core, Half, with_core};
 use super::lent::Loan;
-use super::list::OpenPort;
+use super::list::{OpenPort, ProtectedPort};
 use super::open_list::Registration;
 use super::owner::PortOwner;
 use super::spin::{Spin, Spinner};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::kind::LinkKind;
 use crate::limits::VALUE_BYTES_DEFAULT;
-use crate::link::{ArrivalClock, PortRequest};
+use crate::link::authenticated::{self, Protecting};
+use crate::link::{ArrivalClock, PortHalf, PortRequest};
 use crate::message::{Destination, Outgoing};
 use crate::policing::Policing;
 use crate::send_pool::SendPool;
@@ -52,6 +55,7 @@ pub(super) struct Opening<'a> {
     pub(super) refresh_period: Option<Duration>,
     pub(super) spin: Spin,
     pub(super) policing: Option<Policing>,
+    pub(super) protection: Option<Protection>,
     pub(super) types: &'a PortTypes,
 }
 
@@ -86,12 +90,41 @@ impl<R> Endpoint<R> {
         if matches!(shape, Shape::Sampling { .. }) && message_bytes_max > value_bytes_max {
             return Err(lacking("values of more than one frame"));
         }
+        if opening.protection.is_some() && node.link().kind() == LinkKind::Vbus {
+            return Err(lacking("protection: its messages do not leave the machine"));
+        }
+        let has_real_time = capabilities.arrival_clock != ArrivalClock::Virtual;
+        let protecting = opening.protection.map(|protection| Protecting {
+            protection,
+            keys: node.keys(),
+            own: node.own_stations(),
+            shape,
+            has_real_time,
+        });
+        if protecting.as_ref().is_some_and(|with| with.keys.is_empty()) {
+            return Err(PortError::NoKeysAtAll);
+        }
         let opened = node.link().open_port(PortRequest {
             number,
-            shape,
+            shape: match protecting {
+                None => shape,
+                Some(_) => authenticated::waiting_shape(shape),
+            },
             message_bytes_max,
             types: opening.types.clone(),
         })?;
+        let (opened, protected) = match (opened, protecting) {
+            (PortHalf::Frames(port), Some(with)) => {
+                let (port, waiting, checked) = authenticated::protect(port, number.get(), &with)?;
+                let protected = ProtectedPort {
+                    protection: with.protection,
+                    waiting,
+                    checked,
+                };
+                (PortHalf::Frames(port), Some(protected))
+            }
+            (opened, _) => (opened, None),
+        };
         let half = Half::new(number, opened, receiver);
         with_core!(&half, core => core.police(bucket));
         let spinner = Spinner::new(node.as_ref(), opening.spin);
@@ -102,8 +135,9 @@ impl<R> Endpoint<R> {
             name: opening.name.map(str::to_owned),
             types: opening.types.clone(),
             refresh_period: opening.refresh_period,
-            has_real_time: capabilities.arrival_clock != ArrivalClock::Virtual,
+            has_real_time,
             memory,
+            protected,
             statistics: Arc::clone(&statistics),
         });
         Ok(Self {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tautline_proto::authentication::{Protection, Refusal};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortNumber};
 use tautline_shm::deliver::{PortRef, frames};
@@ -16,14 +17,15 @@ use tautline_shm::{queue, sample};
 use super::open_list::{OpenList, dropped_full, queued};
 use crate::address::{Address, Source};
 use crate::kind::PortKind;
+use crate::link::authenticated::Checked;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::status::{
-    LatencyStatus, PeerCounters, PortStatus, ReadsTold, TypeDifferenceStatus, TypeStatus,
-    ValueStatus,
+    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReadsTold, TypeDifferenceStatus,
+    TypeStatus, ValueStatus,
 };
 use crate::sys::clock;
 use crate::types::PortTypes;
@@ -38,10 +40,42 @@ pub(crate) struct OpenPort {
     pub(super) memory: OpenMemory,
     pub(super) types: PortTypes,
     pub(super) statistics: Arc<Statistics>,
+    /// Additional parts of a protected port.
+    pub(super) protected: Option<ProtectedPort>,
     /// Age up to which a value is valid (sampling).
     pub(super) refresh_period: Option<Duration>,
     /// Whether arrivals are stamped by a clock of this machine: in a simulation they have no age.
     pub(super) has_real_time: bool,
+}
+
+/// Memory in which frames wait for being checked, and what came of the checks.
+#[derive(Debug)]
+pub(crate) struct ProtectedPort {
+    pub(super) protection: Protection,
+    pub(super) waiting: Arc<MappedPort>,
+    pub(super) checked: Arc<Checked>,
+}
+
+impl ProtectedPort {
+    fn status(&self) -> ProtectionStatus {
+        let control = self.waiting.port().control;
+        let refused = |refusal: Refusal| self.checked.refused[refusal.index()].read();
+        ProtectionStatus {
+            kind: self.protection.name(),
+            memory_bytes: self.waiting.shape().bytes(),
+            accepted: self.checked.accepted.read(),
+            unprotected: refused(Refusal::Unprotected),
+            cut: refused(Refusal::Cut),
+            unknown_sender: refused(Refusal::UnknownSender),
+            unknown_epoch: refused(Refusal::UnknownEpoch),
+            untimely: refused(Refusal::Untimely),
+            replayed: refused(Refusal::Replayed),
+            forged: refused(Refusal::Forged),
+            waiting: queued(control).iter().sum(),
+            dropped_full: dropped_full(control).iter().sum(),
+            contended: control.producer.contended.load(Relaxed),
+        }
+    }
 }
 
 /// Where what a port receives lies, for the status page.
@@ -239,6 +273,8 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         incomplete_dropped: 0,
         void: figures.totals.corrupt,
         bad_bundles: 0,
+        protected: 0,
+        protection: None,
         merged: 0,
         peers_evicted: 0,
         doorbells: figures.totals.kicks,
@@ -298,6 +334,8 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         sources_refused: control.producer.sources_refused.load(Relaxed),
         too_large: counted.too_large.read(),
         bad_bundles: counted.bad_bundles.read(),
+        protected: counted.protected.read(),
+        protection: port.protected.as_ref().map(ProtectedPort::status),
         expired: counted.expired.read(),
         incomplete_dropped: counted.incomplete_dropped.read(),
         void: counted.void.read(),

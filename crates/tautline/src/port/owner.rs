@@ -10,6 +10,7 @@ use super::list::Ports;
 use super::udp_list::UdpPorts;
 use crate::address::Address;
 use crate::error::PortError;
+use crate::keys::{Keys, OwnStations};
 use crate::link::Link;
 use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
@@ -32,6 +33,12 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
 
     /// Send buffers.
     fn send_pool(&self) -> &Arc<SendPool>;
+
+    /// Keys that the node shares with its neighbours.
+    fn keys(&self) -> &Arc<Keys>;
+
+    /// Addresses of the node itself.
+    fn own_stations(&self) -> OwnStations;
 
     /// Refuses a thread in another network namespace than the node's: sockets belong to the namespace of the thread
     /// that opens them.

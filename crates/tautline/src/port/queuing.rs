@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use tautline_proto::authentication::Protection;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
     FRAGMENT_BYTES, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
@@ -36,6 +37,9 @@ pub struct QueuingOptions {
     pub spin: Spin,
     /// Limits beyond which frames are dropped on arrival; `None`: no limits.
     pub policing: Option<Policing>,
+    /// How what the port sends is protected; it takes authentic frames only, protected in whichever way. `None`: not
+    /// at all.
+    pub protection: Option<Protection>,
 }
 
 impl Default for QueuingOptions {
@@ -45,6 +49,7 @@ impl Default for QueuingOptions {
             message_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             spin: Spin::Adaptive,
             policing: None,
+            protection: None,
         }
     }
 }
@@ -112,6 +117,7 @@ impl QueuingPort {
             refresh_period: None,
             spin: options.spin,
             policing: options.policing,
+            protection: options.protection,
             types,
         };
         let endpoint = Endpoint::open(node, &opening, || Receiver::new(options))?;

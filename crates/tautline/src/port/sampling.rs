@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tautline_proto::authentication::Protection;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
 use tautline_shm::region::Shape;
@@ -40,6 +41,9 @@ pub struct SamplingOptions {
     pub spin: Spin,
     /// Limits beyond which frames are dropped on arrival; `None`: no limits.
     pub policing: Option<Policing>,
+    /// How what the port sends is protected; it takes authentic frames only, protected in whichever way. `None`: not
+    /// at all.
+    pub protection: Option<Protection>,
 }
 
 impl Default for SamplingOptions {
@@ -50,6 +54,7 @@ impl Default for SamplingOptions {
             value_bytes_max: VALUE_BYTES_DEFAULT,
             spin: Spin::Adaptive,
             policing: None,
+            protection: None,
         }
     }
 }
@@ -134,6 +139,7 @@ impl SamplingPort {
             refresh_period: Some(options.refresh_period),
             spin: options.spin,
             policing: options.policing,
+            protection: options.protection,
             types,
         };
         let endpoint = Endpoint::open(node, &opening, || Readers::new(options.sources))?;

@@ -185,6 +185,38 @@ impl From<SeenValue> for ValueStatus {
     }
 }
 
+/// Frames of a protected port, in the order of the checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ProtectionStatus {
+    /// Protection of what the port sends: `authenticated` or `encrypted`.
+    pub kind: &'static str,
+    /// Bytes of the memory in which frames wait for being checked, beside the port's own.
+    pub memory_bytes: usize,
+    /// Authentic frames.
+    pub accepted: u64,
+    /// Frames without protection.
+    pub unprotected: u64,
+    /// Frames too short for a trailer.
+    pub cut: u64,
+    /// Frames of senders with whom no keys are shared.
+    pub unknown_sender: u64,
+    /// Frames of an epoch that is not known, or over.
+    pub unknown_epoch: u64,
+    /// Frames whose time differs too much from their arrival: held up, or a clock is wrong.
+    pub untimely: u64,
+    /// Frames that had come before, or older than what had.
+    pub replayed: u64,
+    /// Frames with a wrong tag: somebody else made or changed them, or the keys differ.
+    pub forged: u64,
+    /// Frames that wait for being checked.
+    pub waiting: u64,
+    /// Frames dropped before they were checked, because too many waited.
+    pub dropped_full: u64,
+    /// The same because several CPUs delivered at once.
+    pub contended: u64,
+}
+
 /// One open port, at the moment of asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -246,7 +278,7 @@ pub struct PortStatus {
     pub policed: u64,
     /// Frames given up because several CPUs delivered at once.
     pub contended: u64,
-    /// Fragments and bundles that came for a sampling port.
+    /// Fragments and bundles that came for a sampling port, and authenticated frames for one without protection.
     pub unfit: u64,
     /// Sources that the port keeps a value of (sampling).
     pub sources: Option<u32>,
@@ -256,6 +288,10 @@ pub struct PortStatus {
     pub too_large: u64,
     /// Bundles that break the format, dropped whole.
     pub bad_bundles: u64,
+    /// Authenticated frames that came for a queuing port without protection.
+    pub protected: u64,
+    /// Frames of a protected port that were checked. All other figures of such a port are of authentic ones.
+    pub protection: Option<ProtectionStatus>,
     /// Messages of which fragments were missing at the time limit, or when their sender began anew.
     pub expired: u64,
     /// Fragments dropped for want of a collector, or because they contradict each other.

@@ -52,6 +52,12 @@ fn offset_ns(found: &AtomicI64, mut read: impl FnMut(libc::clockid_t) -> i64) ->
     offset
 }
 
+/// CLOCK_REALTIME: nanoseconds since 1970, as somebody has set them.
+#[inline]
+pub(crate) fn realtime_ns() -> u64 {
+    read(libc::CLOCK_REALTIME)
+}
+
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {

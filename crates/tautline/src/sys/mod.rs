@@ -13,6 +13,7 @@ pub(crate) mod keeper;
 pub(crate) mod memory;
 pub(crate) mod namespace;
 pub(crate) mod packet;
+pub(crate) mod random;
 pub(crate) mod route;
 pub(crate) mod schedule;
 pub(crate) mod seqpacket;

@@ -89,7 +89,8 @@ impl<R> Core for Frames<R> {
         _statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError> {
         let route = link.route(neighbour, to, self.number)?.marked(marking);
-        self.outbox.add(name.to_owned(), to, route)
+        let whole_bytes_max = self.link.whole_bytes_max(name, &route)?;
+        self.outbox.add(name.to_owned(), to, route, whole_bytes_max)
     }
 
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {

@@ -19,6 +19,8 @@ struct Flow {
     name: String,
     to: PortNumber,
     route: Route,
+    /// Bytes of the largest message in one frame.
+    whole_bytes_max: usize,
     numbering: Numbering,
 }
 
@@ -121,6 +123,7 @@ impl Outbox {
         name: String,
         to: PortNumber,
         route: Route,
+        whole_bytes_max: usize,
     ) -> Result<Destination, PortError> {
         if self.flows.len() == DESTINATIONS_MAX {
             return Err(PortError::TooManyDestinations);
@@ -129,6 +132,7 @@ impl Outbox {
             name,
             to,
             route,
+            whole_bytes_max,
             numbering: Numbering::default(),
         });
         Ok(Destination(self.flows.len() - 1))
@@ -166,7 +170,7 @@ impl Outbox {
     ) -> Result<(), SendError> {
         self.flush_before(link, statistics, to, priority)?;
         let flow = &mut self.flows[to.0];
-        let result = if message.len() <= flow.route.whole_bytes_max() {
+        let result = if message.len() <= flow.whole_bytes_max {
             let header = flow.header(self.number, priority, message.len() as u16);
             link.send_placed(&mut flow.route, &header, message.payload())
         } else {
@@ -204,7 +208,7 @@ impl Outbox {
         message: &[u8],
     ) -> Result<(), SendError> {
         let flow = &mut self.flows[to.0];
-        if message.len() <= flow.route.whole_bytes_max() {
+        if message.len() <= flow.whole_bytes_max {
             let header = flow.header(self.number, priority, message.len() as u16);
             return link.send(&mut flow.route, &header, message);
         }
@@ -261,7 +265,7 @@ impl Outbox {
         let mut planned = 0;
         let mut too_large = None;
         'batch: for outgoing in batch {
-            let whole_bytes_max = self.flows[outgoing.to.0].route.whole_bytes_max();
+            let whole_bytes_max = self.flows[outgoing.to.0].whole_bytes_max;
             let parts = match fragments(outgoing.message.len(), whole_bytes_max) {
                 Ok(parts) => parts,
                 Err(wrong) => {
@@ -347,7 +351,7 @@ impl Outbox {
         message: &[u8],
     ) -> Result<(), SendError> {
         link.check_priority(priority)?;
-        let whole_bytes_max = self.flows[to.0].route.whole_bytes_max();
+        let whole_bytes_max = self.flows[to.0].whole_bytes_max;
         if bundle::LENGTH_BYTES + message.len() > whole_bytes_max {
             self.flush(link, statistics)?;
             return self.send(link, statistics, to, priority, message);

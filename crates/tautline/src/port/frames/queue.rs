@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tautline_proto::fragment::{Outcome, Reassembler, ReassemblerConfig, SourceId};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::Header;
 use tautline_proto::wire::bundle::{self, Span, Steps};
+use tautline_proto::wire::{FLAGS_KNOWN, Header};
 use tautline_shm::layout::{CLASS_COUNT, RecordHead, SLOT_PAYLOAD_BYTES};
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::PortMemory;
@@ -226,7 +226,13 @@ impl Receiver {
                 return None;
             }
         };
-        let (length, at) = if header.is_bundle() {
+        // Mostly none, and then this is all that bundles and protection cost.
+        let (length, at) = if header.flags & FLAGS_KNOWN != 0 {
+            if header.is_authenticated() {
+                // This port does not check it, and its trailer would pass for content.
+                statistics.protected.add(1);
+                return None;
+            }
             let steps = &mut self.opened[class];
             let span = unpack(statistics, record, &header, steps, self.message_bytes_max);
             let is_last = span.is_none() || steps.is_at_end();

@@ -1,0 +1,246 @@
+//! The receiving side: what a port remembers of the frames that it has taken.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::frame::{Space, Station, Trailer, Way, open_with};
+use super::key::{KeyRing, RunKey};
+use super::window::Window;
+use crate::wire::{FLAG_AUTHENTICATED, Header, PortNumber};
+
+/// Ports of peers that one receiver remembers. Lower: with more peers, frames that were overtaken are refused. Higher:
+/// each takes 2 KiB.
+pub const FLOWS_MAX: usize = 48;
+
+/// Runs of a flow whose keys are kept: the one under way, and the one before, of which frames may still be in the
+/// queue. Lower: keys are derived again at each change. Higher: more memory.
+const RUNS_KEPT: usize = 2;
+
+/// Why a frame was refused. In the order of the checks; the tag comes last, because it costs most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is not authenticated.
+    Unprotected,
+    /// It is too short for a trailer.
+    Cut,
+    /// There is no key for its sender.
+    UnknownSender,
+    /// Its key's epoch is not known, or over.
+    UnknownEpoch,
+    /// Its time is too far from ours: it was held up, or a clock is wrong.
+    Untimely,
+    /// It has been taken before, or is older than what was.
+    Replayed,
+    /// Its tag is wrong: somebody else made it or changed it, or the keys differ.
+    Forged,
+}
+
+impl Refusal {
+    /// How many there are.
+    pub const COUNT: usize = 7;
+    /// All, by their [`index`](Self::index).
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Unprotected,
+        Self::Cut,
+        Self::UnknownSender,
+        Self::UnknownEpoch,
+        Self::Untimely,
+        Self::Replayed,
+        Self::Forged,
+    ];
+
+    /// Its place in an array of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name of the counter.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unprotected => "unprotected",
+            Self::Cut => "cut",
+            Self::UnknownSender => "unknown_sender",
+            Self::UnknownEpoch => "unknown_epoch",
+            Self::Untimely => "untimely",
+            Self::Replayed => "replayed",
+            Self::Forged => "forged",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Frames of a flow that are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Discipline {
+    /// Each once, up to 63 others may overtake it: for queuing ports.
+    InWindow,
+    /// Only one that is newer than all before: for sampling ports, where an older value is worth nothing.
+    NewerOnly,
+}
+
+/// One port of one peer.
+#[derive(Debug)]
+struct Flow {
+    source: Station,
+    port: PortNumber,
+    window: Window,
+    /// The key that was used last comes first.
+    keys: [Option<RunKey>; RUNS_KEPT],
+}
+
+/// The receiving side of one port.
+#[derive(Debug)]
+pub struct Receiver {
+    flows: Vec<Flow>,
+    /// Where the last frame's flow was.
+    latest: usize,
+    discipline: Discipline,
+    /// Nothing up to this time is taken of a flow that is not remembered.
+    floor_ns: u64,
+    tolerance_ns: u64,
+}
+
+impl Receiver {
+    /// A receiver that takes nothing that was sent before `opened_ns`, nor more than `tolerance_ns` before or after
+    /// it arrived. Takes all memory.
+    pub fn new(discipline: Discipline, opened_ns: u64, tolerance_ns: u64) -> Self {
+        Self {
+            flows: Vec::with_capacity(FLOWS_MAX),
+            latest: 0,
+            discipline,
+            floor_ns: opened_ns,
+            tolerance_ns,
+        }
+    }
+
+    /// Forgets derived keys, because a ring has changed. What was taken stays remembered.
+    pub fn forget_keys(&mut self) {
+        for flow in &mut self.flows {
+            flow.keys = Default::default();
+        }
+    }
+
+    /// Checks a frame that arrived at `now_ns`, the time since 1970; header and message as they were sealed.
+    /// `keys` are those shared with the sender.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed then.
+    #[inline]
+    pub fn open<'s>(
+        &mut self,
+        now_ns: u64,
+        keys: &KeyRing,
+        way: Way,
+        header: &Header,
+        payload: &[u8],
+        space: &'s mut Space,
+    ) -> Result<(Header, &'s [u8]), Refusal> {
+        if header.flags & FLAG_AUTHENTICATED == 0 {
+            return Err(Refusal::Unprotected);
+        }
+        let (message, trailer) = Trailer::split(payload).ok_or(Refusal::Cut)?;
+        let key = keys
+            .accepted(trailer.epoch, now_ns)
+            .ok_or(Refusal::UnknownEpoch)?;
+        if trailer.time_ns.abs_diff(now_ns) > self.tolerance_ns {
+            return Err(Refusal::Untimely);
+        }
+        let place = self.place_of(way.source, header.source);
+        if !self.takes(place, trailer.time_ns) {
+            return Err(Refusal::Replayed);
+        }
+        let flow = place.map(|place| &mut self.flows[place]);
+        let known = flow.and_then(|flow| flow.key(&trailer));
+        if let Some(run_key) = known {
+            let opened = open_with(run_key, way, header, (message, &trailer), space);
+            let opened = opened.ok_or(Refusal::Forged)?;
+            if let Some(place) = place {
+                self.flows[place].window.take(trailer.time_ns);
+                self.latest = place;
+            }
+            return Ok(opened);
+        }
+        let run_key = key.derive(trailer.run, way.source, header.source);
+        let opened = open_with(&run_key, way, header, (message, &trailer), space);
+        let opened = opened.ok_or(Refusal::Forged)?;
+        self.begin_run(place, way.source, header.source, run_key, trailer.time_ns);
+        Ok(opened)
+    }
+
+    fn place_of(&self, source: Station, port: PortNumber) -> Option<usize> {
+        let is_it = |flow: &Flow| flow.port == port && flow.source == source;
+        if self.flows.get(self.latest).is_some_and(is_it) {
+            return Some(self.latest);
+        }
+        self.flows.iter().position(is_it)
+    }
+
+    fn takes(&self, place: Option<usize>, time: u64) -> bool {
+        match (
+            place.map(|place| &self.flows[place].window),
+            self.discipline,
+        ) {
+            (None, _) => time > self.floor_ns,
+            (Some(window), Discipline::InWindow) => window.takes(time),
+            (Some(window), Discipline::NewerOnly) => time > window.newest(),
+        }
+    }
+
+    /// Keeps the key of a run whose first frame was just taken.
+    #[cold]
+    fn begin_run(
+        &mut self,
+        place: Option<usize>,
+        source: Station,
+        port: PortNumber,
+        run_key: RunKey,
+        time: u64,
+    ) {
+        let place = place.unwrap_or_else(|| {
+            if self.flows.len() == FLOWS_MAX {
+                self.forget_oldest();
+            }
+            self.flows.push(Flow {
+                source,
+                port,
+                window: Window::new(self.floor_ns),
+                keys: Default::default(),
+            });
+            self.flows.len() - 1
+        });
+        let flow = &mut self.flows[place];
+        flow.keys.rotate_right(1);
+        flow.keys[0] = Some(run_key);
+        flow.window.take(time);
+        self.latest = place;
+    }
+
+    /// Makes room for a flow. What was forgotten cannot be told from a replay, so nothing as old as it is taken of
+    /// any flow that is not remembered.
+    fn forget_oldest(&mut self) {
+        let flows = self.flows.iter().enumerate();
+        let oldest = flows.min_by_key(|(_, flow)| flow.window.newest());
+        if let Some((place, flow)) = oldest {
+            self.floor_ns = self.floor_ns.max(flow.window.newest());
+            self.flows.swap_remove(place);
+        }
+    }
+}
+
+impl Flow {
+    /// The key of a frame, if it is kept; it comes first then.
+    fn key(&mut self, trailer: &Trailer) -> Option<&RunKey> {
+        let is_it = |key: &Option<RunKey>| {
+            key.as_ref()
+                .is_some_and(|key| (key.run, key.epoch) == (trailer.run, trailer.epoch))
+        };
+        let place = self.keys.iter().position(is_it)?;
+        self.keys[place].as_ref()
+    }
+}

@@ -1,0 +1,436 @@
+//! A port's half of any link of frames, with protection: it seals what is sent, and lets through what is authentic.
+//!
+//! The demux puts frames into memory before anybody has checked them. So a protected port has two memories. Frames
+//! wait in the first, always a queue, which the demux or the link fills. `collect` checks them in the caller's thread
+//! and delivers the authentic ones into the second, which is the port's own for everybody else: values, losses, places
+//! of peers and policing know authentic frames only. A forged frame takes a place in the queue and the time of its
+//! check, and nothing else ([decision 0076](../../../../docs/decisions/0076-protected-ports-check-behind-a-queue.md)).
+//!
+//! A port without protection is not touched by any of this: its link is the bare one.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tautline_proto::authentication::{
+    Discipline, KeyRing, Protection, Receiver, Refusal, SendKey, Sender, Space, Station,
+    TRAILER_BYTES, Way,
+};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::{Header, Priority};
+use tautline_shm::deliver::PortRef;
+use tautline_shm::layout::{CLASS_COUNT, SLOT_PAYLOAD_BYTES};
+use tautline_shm::queue::{self, Consumer, Record};
+use tautline_shm::region::{PortMemory, Shape};
+
+use super::frame::deliver_frame;
+use super::{FramePort, Inbox, OutFrame, PortLink, Route};
+use crate::address::{Address, Source};
+use crate::error::{PortError, ReceiveError, SendError};
+use crate::keys::{Keys, OwnStations};
+use crate::limits::BATCH_FRAMES;
+use crate::memory::MappedPort;
+use crate::message::LentBytes;
+use crate::statistics::Counter;
+use crate::sys::{clock, random};
+
+/// Values of one priority that may wait for being checked. Lower: a sampling port that is read seldom returns an older
+/// value, because newer ones found no room. Higher: each takes 12 KiB.
+pub(crate) const VALUES_WAITING_MAX: u32 = 256;
+
+/// Frames that one look checks at most, as a multiple of the places in the queue. Lower: a flood of frames that is as
+/// fast as the check keeps honest ones waiting for the next look. Higher: a look takes longer during a flood.
+const ROUNDS_MAX: usize = 2;
+
+/// Frames that were checked, by what came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) accepted: Counter,
+    pub(crate) refused: [Counter; Refusal::COUNT],
+}
+
+/// Properties of a protected port to be opened.
+pub(crate) struct Protecting<'a> {
+    pub(crate) protection: Protection,
+    pub(crate) keys: &'a Arc<Keys>,
+    pub(crate) own: OwnStations,
+    /// Shape of the port, as its user knows it.
+    pub(crate) shape: Shape,
+    /// Whether arrivals are times of CLOCK_MONOTONIC.
+    pub(crate) has_real_time: bool,
+}
+
+/// Shape of the queue in which frames for a port of this shape wait.
+pub(crate) fn waiting_shape(shape: Shape) -> Shape {
+    match shape {
+        Shape::Queuing { .. } => shape,
+        Shape::Sampling { .. } => Shape::Queuing {
+            depth: VALUES_WAITING_MAX,
+        },
+    }
+}
+
+/// The port with protection, the memory in which frames wait, and the counters of the checks.
+pub(crate) fn protect(
+    port: FramePort,
+    number: u16,
+    with: &Protecting<'_>,
+) -> Result<(FramePort, Arc<MappedPort>, Arc<Checked>), PortError> {
+    let refused = |error| PortError::refused("taking the port's memory", error);
+    let checked = Arc::new(MappedPort::private(with.shape, number).map_err(refused)?);
+    let run = random::number().map_err(|error| PortError::refused("drawing a number", error))?;
+    let waiting = port.memory;
+    let Shape::Queuing { depth } = waiting.shape() else {
+        return Err(PortError::refused(
+            "queueing the port's frames",
+            std::io::Error::other("its memory is no queue"),
+        ));
+    };
+    let discipline = match with.shape {
+        Shape::Queuing { .. } => Discipline::InWindow,
+        Shape::Sampling { .. } => Discipline::NewerOnly,
+    };
+    let tolerance = with.keys.clock_tolerance.as_nanos();
+    let tolerance_ns = u64::try_from(tolerance).unwrap_or(u64::MAX);
+    let counters = Arc::new(Checked::default());
+    let mut stations: Vec<_> = with.keys.stations().collect();
+    stations.sort_unstable_by_key(|(station, _)| word(*station));
+    let link = AuthenticatedLink {
+        link: port.link,
+        check: Check {
+            consumer: Consumer::new(depth as usize),
+            waiting: Arc::clone(&waiting),
+            checked: Arc::clone(&checked),
+            receiver: Receiver::new(discipline, clock::realtime_ns(), tolerance_ns),
+            discipline,
+            has_real_time: with.has_real_time,
+            space: Space::new(),
+            counters: Arc::clone(&counters),
+        },
+        peers: Peers {
+            generation: with.keys.generation(),
+            keys: Arc::clone(with.keys),
+            stations: stations.into(),
+            rings: with.keys.rings().collect(),
+            own: with.own,
+        },
+        sending: with.keys.rings().map(SendKey::new).collect(),
+        sender: Sender::new(run, with.protection),
+        spaces: (0..BATCH_FRAMES).map(|_| Space::new()).collect(),
+    };
+    let port = FramePort {
+        link: Box::new(link),
+        memory: checked,
+    };
+    Ok((port, waiting, counters))
+}
+
+/// An address as one number.
+fn word(station: Station) -> u64 {
+    match station {
+        Station::Ethernet(mac) => {
+            let [a, b, c, d, e, f] = mac.0;
+            u64::from_be_bytes([0, 1, a, b, c, d, e, f])
+        }
+        Station::Udp(ip) => 2 << 48 | u64::from(ip.to_bits()),
+    }
+}
+
+/// The neighbours' keys, copied so that the way of a message takes no lock.
+#[derive(Debug)]
+struct Peers {
+    keys: Arc<Keys>,
+    generation: u64,
+    /// Addresses in the order of their words, each with the place of its ring.
+    stations: Box<[(Station, usize)]>,
+    rings: Box<[KeyRing]>,
+    own: OwnStations,
+}
+
+impl Peers {
+    /// Place of the keys shared with a station.
+    #[inline]
+    fn place_of(&self, station: Station) -> Option<usize> {
+        let sought = word(station);
+        let found = self
+            .stations
+            .binary_search_by_key(&sought, |(station, _)| word(*station));
+        Some(self.stations[found.ok()?].1)
+    }
+
+    /// Takes new keys over; whether there are any.
+    #[cold]
+    fn renew(&mut self) {
+        self.generation = self.keys.generation();
+        for (own, new) in self.rings.iter_mut().zip(self.keys.rings()) {
+            *own = new;
+        }
+    }
+}
+
+/// The port's half of a link, with protection.
+#[derive(Debug)]
+struct AuthenticatedLink {
+    link: Box<dyn PortLink>,
+    check: Check,
+    peers: Peers,
+    /// Of each neighbour, in the order of its keys.
+    sending: Box<[SendKey]>,
+    sender: Sender,
+    /// For the frames of a batch.
+    spaces: Box<[Space]>,
+}
+
+impl AuthenticatedLink {
+    /// Takes keys over that were read anew.
+    #[inline]
+    fn renew(&mut self) {
+        if self.peers.keys.generation() == self.peers.generation {
+            return;
+        }
+        self.peers.renew();
+        self.check.receiver.forget_keys();
+        for (sending, ring) in self.sending.iter_mut().zip(&self.peers.rings) {
+            *sending = SendKey::new(ring.clone());
+        }
+    }
+}
+
+/// Seals one frame into `space`.
+#[inline]
+fn seal<'s>(
+    (sender, sending, peers): (&mut Sender, &mut [SendKey], &Peers),
+    route: &Route,
+    header: &Header,
+    payload: &[u8],
+    space: &'s mut Space,
+) -> Result<(Header, &'s [u8]), SendError> {
+    let destination = route.station();
+    let sealed = peers.place_of(destination).and_then(|place| {
+        let way = Way {
+            source: peers.own.like(destination)?,
+            destination,
+        };
+        let now = clock::realtime_ns();
+        sender.seal(now, &mut sending[place], way, *header, payload, space)
+    });
+    sealed.ok_or(SendError::Refused {
+        errno: libc::ENOKEY,
+    })
+}
+
+impl Inbox for AuthenticatedLink {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.check.checked
+    }
+
+    fn now(&self) -> Instant {
+        self.link.now()
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        self.link.collect()?;
+        if self.check.is_waiting() {
+            self.renew();
+            self.check.all(&self.peers);
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        self.link.arm();
+    }
+
+    /// Returns at once if a look has left frames behind.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        if self.check.is_waiting() {
+            return Ok(());
+        }
+        self.link.wait(timeout)
+    }
+
+    fn run_due_processing(&mut self) {
+        self.link.run_due_processing();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.link.descriptor()
+    }
+}
+
+impl PortLink for AuthenticatedLink {
+    fn send(
+        &mut self,
+        route: &mut Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.renew();
+        let parts = (&mut self.sender, &mut self.sending[..], &self.peers);
+        let (header, payload) = seal(parts, route, header, payload, &mut self.spaces[0])?;
+        self.link.send(route, &header, payload)
+    }
+
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        self.renew();
+        let Some(first) = frames.first() else {
+            return Ok(0);
+        };
+        let mut sealed = [*first; BATCH_FRAMES];
+        let mut count = 0;
+        for (frame, space) in frames.iter().zip(self.spaces.iter_mut()) {
+            let parts = (&mut self.sender, &mut self.sending[..], &self.peers);
+            let (header, payload) = seal(parts, frame.route, &frame.header, frame.payload, space)?;
+            sealed[count] = OutFrame {
+                route: frame.route,
+                header,
+                payload,
+            };
+            count += 1;
+        }
+        self.link.send_many(&sealed[..count])
+    }
+
+    fn check_priority(&self, priority: Priority) -> Result<(), SendError> {
+        self.link.check_priority(priority)
+    }
+
+    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
+        self.link.neighbour_of(source)
+    }
+
+    fn whole_bytes_max(&self, name: &str, route: &Route) -> Result<usize, PortError> {
+        let destination = route.station();
+        let own = self.peers.own.like(destination);
+        if self.peers.place_of(destination).is_none() || own.is_none() {
+            return Err(PortError::NoKeys {
+                name: name.to_owned(),
+            });
+        }
+        Ok(route.whole_bytes_max() - TRAILER_BYTES)
+    }
+}
+
+/// The receiving side: from the queue, through the check, into the port's memory.
+#[derive(Debug)]
+struct Check {
+    consumer: Consumer,
+    waiting: Arc<MappedPort>,
+    checked: Arc<MappedPort>,
+    receiver: Receiver,
+    discipline: Discipline,
+    has_real_time: bool,
+    space: Space,
+    counters: Arc<Checked>,
+}
+
+impl Check {
+    /// Whether a frame waits. One look at each class.
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        self.consumer.peek(self.waiting.port().slots).is_some()
+    }
+
+    /// Checks what waits, as far as the port's memory has room for it. Bounded by [`ROUNDS_MAX`].
+    fn all(&mut self, peers: &Peers) {
+        let waiting = Arc::clone(&self.waiting);
+        let port = waiting.port();
+        let times = Times::now(self.has_real_time);
+        for _ in 0..ROUNDS_MAX * port.slots.len() {
+            let record = match self.discipline {
+                Discipline::InWindow => self.most_urgent(&port),
+                Discipline::NewerOnly => self.earliest(&port),
+            };
+            let Some(record) = record else { return };
+            self.one(record, peers, times);
+            self.consumer.release(port.control, record);
+        }
+    }
+
+    /// The most urgent frame whose class has room for it.
+    fn most_urgent<'m>(&self, waiting: &PortRef<'m>) -> Option<Record<'m>> {
+        let checked = self.checked.port();
+        (0..CLASS_COUNT).rev().find_map(|class| {
+            let record = self.consumer.oldest(waiting.slots, class)?;
+            let room = queue::room(checked.control, checked.slots, class);
+            (room > 0).then_some(record)
+        })
+    }
+
+    /// The frame that arrived first: of a value, the last counts, whatever its priority.
+    fn earliest<'m>(&self, waiting: &PortRef<'m>) -> Option<Record<'m>> {
+        let records =
+            (0..CLASS_COUNT).filter_map(|class| self.consumer.oldest(waiting.slots, class));
+        records.min_by_key(|record| record.slot.head().arrival_ns)
+    }
+
+    /// Checks one frame, and delivers it if it is authentic.
+    fn one(&mut self, record: Record<'_>, peers: &Peers, times: Times) {
+        let head = record.slot.head();
+        let parsed = (
+            Address::from_word(head.source),
+            Header::from_bytes(&head.header),
+        );
+        let (Some(address), Ok(header)) = parsed else {
+            // A slot that the demux claimed and could not fill.
+            return;
+        };
+        let length = usize::from(header.length).min(SLOT_PAYLOAD_BYTES);
+        let Some(payload) = LentBytes::of_slot(record.slot, 0, length).slice() else {
+            return;
+        };
+        let source = match address {
+            Address::Ethernet(mac) => Station::Ethernet(mac),
+            Address::Udp(address) => Station::Udp(*address.ip()),
+            Address::Bus(_) => return,
+        };
+        let found = peers.place_of(source).zip(peers.own.like(source));
+        let opened = match found {
+            _ if !header.is_authenticated() => Err(Refusal::Unprotected),
+            None => Err(Refusal::UnknownSender),
+            Some((place, destination)) => {
+                let way = Way {
+                    source,
+                    destination,
+                };
+                let (ring, space) = (&peers.rings[place], &mut self.space);
+                let now = times.since_1970_ns(head.arrival_ns);
+                self.receiver.open(now, ring, way, &header, payload, space)
+            }
+        };
+        match opened {
+            Ok((header, message)) => {
+                self.counters.accepted.add(1);
+                let arrival = Instant::from_nanos(head.arrival_ns);
+                deliver_frame(&self.checked, arrival, head.source, &header, message);
+            }
+            Err(refusal) => self.counters.refused[refusal.index()].add(1),
+        }
+    }
+}
+
+/// Turns arrivals into times since 1970, which senders stamp with.
+#[derive(Clone, Copy)]
+enum Times {
+    /// Difference of CLOCK_MONOTONIC to CLOCK_REALTIME, mostly less than zero.
+    Offset(i64),
+    /// Arrivals are of no clock of this machine: the present counts.
+    Present(u64),
+}
+
+impl Times {
+    fn now(has_real_time: bool) -> Self {
+        match has_real_time {
+            true => Self::Offset(clock::realtime_to_monotonic_ns()),
+            false => Self::Present(clock::realtime_ns()),
+        }
+    }
+
+    fn since_1970_ns(self, arrival_ns: u64) -> u64 {
+        match self {
+            Self::Offset(offset) => arrival_ns.saturating_add_signed(offset.saturating_neg()),
+            Self::Present(now) => now,
+        }
+    }
+}
