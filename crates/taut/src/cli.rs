@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, man,
-    neigh, node, partition, ping, record, recv, replay, send, serve, smooth, status, task, top,
-    types, vbus,
+    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, key,
+    man, neigh, node, partition, ping, record, recv, replay, send, serve, smooth, status, task,
+    top, types, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -51,6 +51,8 @@ pub enum Command {
     Neigh(neigh::Arguments),
     /// Hold other traffic back, so that real-time messages are not lost in a switch.
     Smooth(smooth::Arguments),
+    /// Make and renew keys that two nodes share, for protected ports.
+    Key(key::Arguments),
     /// Show the open nodes: link, neighbours, ports, counters.
     Status(status::Arguments),
     /// Show nodes, ports, tasks and everything else that runs here, again and again.
@@ -195,6 +197,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Node(arguments) => node::run(arguments),
         Command::Neigh(arguments) => neigh::run(arguments),
         Command::Smooth(arguments) => smooth::run(arguments),
+        Command::Key(arguments) => key::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),

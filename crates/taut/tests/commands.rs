@@ -446,7 +446,7 @@ fn json_goes_to_standard_output_or_into_a_file_beside_the_table() {
 #[test]
 fn every_table_has_json() {
     /// Commands that print no result: they serve, write files, send, talk or become another program.
-    const WITHOUT: [&str; 19] = [
+    const WITHOUT: [&str; 21] = [
         "run",
         "on",
         "off",
@@ -464,6 +464,8 @@ fn every_table_has_json() {
         "guard",
         "monitor",
         "init",
+        "new",
+        "add",
         "completions",
         "man",
     ];

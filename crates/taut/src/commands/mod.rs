@@ -11,6 +11,7 @@ pub mod experiment;
 pub mod flight;
 pub mod guest;
 pub mod init;
+pub mod key;
 pub mod live;
 pub mod man;
 pub mod neigh;

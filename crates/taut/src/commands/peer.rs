@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tautline::config::PortOptions;
 use tautline::types::PortTypes;
 use tautline::{
     BadNodeName, BusConfig, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeName,
-    OpenError, PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError,
-    SendError, bus_neighbour,
+    OpenError, PortError, PortNumber, Priority, Protection, QueuingOptions, QueuingPort,
+    ReceiveError, SendError, bus_neighbour,
 };
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX};
 
@@ -246,6 +247,21 @@ pub fn any_size() -> QueuingOptions {
     }
 }
 
+/// Reads a protection.
+pub fn protection(text: &str) -> Result<Protection, String> {
+    let known = || Protection::ALL.map(Protection::name).join(" or ");
+    Protection::named(text).ok_or_else(|| format!("expected {}", known()))
+}
+
+/// Protection that the configuration gives to the port of this number.
+pub fn port_protection(config: &NodeConfig, number: PortNumber) -> Option<Protection> {
+    let port = config.ports.iter().find(|port| port.number == number)?;
+    match &port.kind {
+        PortOptions::Queuing(options) => options.protection,
+        PortOptions::Sampling(options) => options.protection,
+    }
+}
+
 /// Types that the configuration gives to the port of this number.
 pub fn port_types(config: &NodeConfig, number: PortNumber) -> PortTypes {
     let port = config.ports.iter().find(|port| port.number == number);
@@ -257,19 +273,24 @@ pub fn port_types(config: &NodeConfig, number: PortNumber) -> PortTypes {
 /// number, and would take the first message of one command for the last one's, come twice.
 /// A control process may not give those to this user: then `own` is needed.
 pub fn open_any(node: &Node, own: Option<PortNumber>) -> Result<QueuingPort, CommandError> {
-    open_declared(node, own, &PortTypes::default())
+    open_declared(node, own, &PortTypes::default(), None)
 }
 
-/// The same with declared types.
+/// The same with declared types and a protection.
 pub fn open_declared(
     node: &Node,
     own: Option<PortNumber>,
     types: &PortTypes,
+    protection: Option<Protection>,
 ) -> Result<QueuingPort, CommandError> {
     /// Commands that can ask at once. More would not break anything.
     const ATTEMPTS: u16 = 64;
+    let options = QueuingOptions {
+        protection,
+        ..any_size()
+    };
     if let Some(own) = own {
-        let port = node.declared_queuing_port(own, &any_size(), types);
+        let port = node.declared_queuing_port(own, &options, types);
         return port.map_err(port_error);
     }
     let mut refused = None;
@@ -277,7 +298,7 @@ pub fn open_declared(
     for attempt in 0..ATTEMPTS {
         let number = ECHO_PORT - 1 - (first + attempt) % ATTEMPTS;
         let number = PortNumber::new(number).expect("the numbers below the highest are in range");
-        match node.declared_queuing_port(number, &any_size(), types) {
+        match node.declared_queuing_port(number, &options, types) {
             Err(error @ PortError::Taken { .. }) => refused = Some(error),
             Err(error @ PortError::NotAllowed { .. }) => {
                 let remedy = "send from a port that is allowed: --from N";

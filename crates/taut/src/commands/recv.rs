@@ -5,7 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::types::PortTypes;
-use tautline::{Instant, Message, PortNumber, QueuingPort, Sample, SamplingOptions, SamplingPort};
+use tautline::{
+    Instant, Message, PortNumber, Protection, QueuingOptions, QueuingPort, Sample, SamplingOptions,
+    SamplingPort,
+};
 use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
@@ -22,6 +25,10 @@ pub struct Arguments {
     /// Port to open.
     #[arg(value_parser = peer::port_number)]
     port: PortNumber,
+    /// Protect the port: authenticated or encrypted, with the key_file of the neighbour [default: as the configuration
+    /// says for the port].
+    #[arg(long, value_name = "KIND", requires = "config", value_parser = peer::protection)]
+    protection: Option<Protection>,
     #[command(flatten)]
     node: NodeArguments,
     /// End after this many messages.
@@ -42,8 +49,10 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
     let config = arguments.node.node_config()?;
     let types = peer::port_types(&config, arguments.port);
+    let protection = arguments.protection;
+    let protection = protection.or_else(|| peer::port_protection(&config, arguments.port));
     let node = peer::open(config)?;
-    let mut source = ReceivingPort::open(&node, &arguments, &types)?;
+    let mut source = ReceivingPort::open(&node, &arguments, &types, protection)?;
     // Standard output is for what is received.
     eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
     let mut output = arguments.output.open()?;
@@ -90,16 +99,25 @@ impl ReceivingPort {
         node: &tautline::Node,
         arguments: &Arguments,
         types: &PortTypes,
+        protection: Option<Protection>,
     ) -> Result<ReceivingPort, CommandError> {
         if arguments.sampling {
+            let options = SamplingOptions {
+                protection,
+                ..SamplingOptions::default()
+            };
             let port = node
-                .declared_sampling_port(arguments.port, &SamplingOptions::default(), types)
+                .declared_sampling_port(arguments.port, &options, types)
                 .map_err(peer::port_error)?;
             let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
             Ok(ReceivingPort::Sampling(Box::new(port), buffer))
         } else {
+            let options = QueuingOptions {
+                protection,
+                ..peer::any_size()
+            };
             let port = node
-                .declared_queuing_port(arguments.port, &peer::any_size(), types)
+                .declared_queuing_port(arguments.port, &options, types)
                 .map_err(peer::port_error)?;
             let buffer = vec![0; port.message_bytes_max()];
             Ok(ReceivingPort::Queuing(Box::new(port), buffer))

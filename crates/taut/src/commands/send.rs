@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tautline::types::{Declaration, PortTypes};
-use tautline::{PortNumber, Priority};
+use tautline::{PortNumber, Priority, Protection};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 
 use crate::cli::CommandError;
@@ -38,6 +38,10 @@ pub struct Arguments {
     /// Own port to send from [default: a free one of the 64 below 4095].
     #[arg(long, value_name = "N", value_parser = peer::port_number)]
     from: Option<PortNumber>,
+    /// Protect the port: authenticated or encrypted, with the key_file of the neighbour [default: as the configuration
+    /// says for the port].
+    #[arg(long, value_name = "KIND", requires = "config", value_parser = peer::protection)]
+    protection: Option<Protection>,
     #[command(flatten)]
     node: NodeArguments,
 }
@@ -54,7 +58,11 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         sends: declared,
         ..PortTypes::default()
     };
-    let mut port = peer::open_declared(&node, arguments.from, &types)?;
+    let protection = match (arguments.protection, arguments.from) {
+        (None, Some(from)) => peer::port_protection(&arguments.node.node_config()?, from),
+        (given, _) => given,
+    };
+    let mut port = peer::open_declared(&node, arguments.from, &types, protection)?;
     let to = port
         .destination(&name, arguments.port)
         .map_err(peer::port_error)?;

@@ -138,6 +138,7 @@ fn node_text(node: &Value) -> String {
     text.extend(list(&node["ports"]).iter().flat_map(type_lines));
     text += &lost_to_deaths(list(&node["ports"]));
     text += &withheld_wakes(list(&node["ports"]));
+    text += &not_authentic(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
     text += &send_pool_text(&node["send_pool"]);
@@ -424,6 +425,48 @@ fn withheld_wakes(ports: &[Value]) -> String {
         let number = plain(&port["number"]);
         Some(format!(
             "  not woken, port {number}: {count} times the receiver, whose waking costs too much\n"
+        ))
+    };
+    ports.iter().filter_map(line).collect()
+}
+
+/// Counters of frames that a protected port has refused, and their words.
+const NOT_AUTHENTIC: [(&str, &str); 8] = [
+    ("forged", "forged or of other keys"),
+    ("unprotected", "not protected"),
+    ("replayed", "replayed"),
+    ("untimely", "held up, or of a wrong clock"),
+    ("unknown_sender", "of senders without keys"),
+    ("unknown_epoch", "of an epoch without a key"),
+    ("cut", "cut"),
+    ("dropped_full", "dropped before they were checked"),
+];
+
+/// Frames that protected ports have taken and refused, and why.
+fn not_authentic(ports: &[Value]) -> String {
+    let line = |port: &Value| {
+        let (number, protection) = (plain(&port["number"]), &port["protection"]);
+        if let Some(count) = port["protected"].as_u64().filter(|count| *count > 0) {
+            return Some(format!(
+                "  port {number} is not protected: it has dropped {count} frames that are\n"
+            ));
+        }
+        let kind = protection["kind"]
+            .as_str()
+            .map(|_| plain(&protection["kind"]))?;
+        let refused = NOT_AUTHENTIC.iter().filter_map(|(key, words)| {
+            let count = protection[*key].as_u64().filter(|count| *count > 0)?;
+            Some(format!("{count} {words}"))
+        });
+        let refused: Vec<_> = refused.collect();
+        let refused = match refused.is_empty() {
+            true => "none refused".to_owned(),
+            false => format!("refused: {}", refused.join(", ")),
+        };
+        let accepted = plain(&protection["accepted"]);
+        Some(format!(
+            "  {}, port {number}: {accepted} frames taken, {refused}\n",
+            kind
         ))
     };
     ports.iter().filter_map(line).collect()

@@ -1,0 +1,149 @@
+//! `taut key`: key files of two nodes, for protected ports.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use tautline::keys::{self, Cipher, KeyRing, SECRET_BYTES};
+use tautline_state::Directory;
+
+use crate::cli::CommandError;
+use crate::units;
+
+/// Permissions of a key file.
+const MODE: u32 = 0o600;
+
+/// Arguments of `taut key`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Subcommand.
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a file with one key, that of epoch 1, which is used at once.
+    New(New),
+    /// Add the key of the next epoch, which is used from a time on that is to come; of the oldest ones, drop those that
+    /// are over.
+    Add(Add),
+}
+
+#[derive(Debug, Args)]
+struct New {
+    /// The file, which must not be there yet.
+    file: PathBuf,
+    /// Cipher: aes-128-gcm, or chacha20-poly1305 if one of the CPUs has no instructions for AES [default: by this CPU].
+    #[arg(long, value_name = "CIPHER", value_parser = cipher)]
+    cipher: Option<Cipher>,
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// The file.
+    file: PathBuf,
+    /// Time from now until senders use the key: as long as it takes to bring the file to the other node.
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10min")]
+    after: Duration,
+}
+
+/// Makes or changes a key file. Nothing of a secret is printed.
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match arguments.command {
+        Action::New(new) => make(&new),
+        Action::Add(add) => renew(&add),
+    }
+}
+
+fn cipher(name: &str) -> Result<Cipher, String> {
+    let known = || Cipher::ALL.map(Cipher::name).join(" or ");
+    Cipher::named(name).ok_or_else(|| format!("expected {}", known()))
+}
+
+/// The faster cipher of this CPU.
+fn own_cipher() -> Cipher {
+    #[cfg(target_arch = "x86_64")]
+    let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    let has_aes = std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let has_aes = false;
+    match has_aes {
+        true => Cipher::Aes128Gcm,
+        false => Cipher::ChaCha20Poly1305,
+    }
+}
+
+fn failed(file: &Path, error: impl std::fmt::Display) -> CommandError {
+    CommandError::failed(
+        format!("{}: {error}", file.display()),
+        "name a file in a directory that nobody else may write",
+    )
+}
+
+fn secret(file: &Path) -> Result<[u8; SECRET_BYTES], CommandError> {
+    keys::random_secret().map_err(|error| failed(file, error))
+}
+
+/// Directory and name of a file.
+fn place(file: &Path) -> Result<(Directory, PathBuf), CommandError> {
+    let name = file.file_name().map(PathBuf::from);
+    let name = name.ok_or_else(|| failed(file, "it is not the path of a file"))?;
+    let parent = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let directory = Directory::open(parent).map_err(|error| failed(file, error))?;
+    Ok((directory, name))
+}
+
+fn make(new: &New) -> Result<(), CommandError> {
+    use std::io::Write as _;
+    let cipher = new.cipher.unwrap_or_else(own_cipher);
+    let text = keys::key_entry(1, cipher, 0, &secret(&new.file)?);
+    let (directory, name) = place(&new.file)?;
+    let made = directory.create_file(&name, MODE);
+    let mut file = made.map_err(|error| failed(&new.file, error))?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(|error| failed(&new.file, error))?;
+    eprintln!(
+        "{} has a key for {}; bring it to the other node on a way that nobody else sees",
+        new.file.display(),
+        cipher.name()
+    );
+    Ok(())
+}
+
+fn renew(add: &Add) -> Result<(), CommandError> {
+    let file = &add.file;
+    let ring = keys::read_key_file(file).map_err(|error| failed(file, error.what))?;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_err(|error| failed(file, error))?;
+    let epoch = next_epoch(&ring).ok_or_else(|| failed(file, "there are no more epochs"))?;
+    let begins_s = (now + add.after).as_secs();
+    let cipher = ring.all().last().map_or_else(own_cipher, |key| key.cipher);
+    let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    let kept = ring
+        .all()
+        .filter(|key| ring.accepted(key.epoch, now_ns).is_some());
+    let mut text: String = kept.map(keys::entry_of).collect();
+    text += &keys::key_entry(epoch, cipher, begins_s, &secret(file)?);
+    keys::parse(&text).map_err(|what| failed(file, what))?;
+    let (directory, name) = place(file)?;
+    directory
+        .write(&name, text.as_bytes(), MODE)
+        .map_err(|error| failed(file, error))?;
+    eprintln!(
+        "{} has epoch {epoch}, which begins in {} s; bring it to the other node before that, and have both nodes read it",
+        file.display(),
+        add.after.as_secs()
+    );
+    Ok(())
+}
+
+fn next_epoch(ring: &KeyRing) -> Option<u16> {
+    ring.all().last()?.epoch.checked_add(1)
+}
