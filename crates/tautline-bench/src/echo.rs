@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tautline::link::XdpMode;
-use tautline::{LinkKind, QueuingOptions, SamplingOptions, SamplingPort, Spin};
+use tautline::{LinkKind, Protection, QueuingOptions, SamplingOptions, SamplingPort, Spin};
+use tautline_proto::wire::TRAILER_BYTES;
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
 use crate::path::nodes::NodePair;
@@ -53,6 +54,12 @@ pub enum Path {
     UdpPortBlock,
     /// Tautline queuing port on an xdp link; who waits for a message sleeps at once.
     QueuingSleep,
+    /// Tautline sampling port on an xdp link, its values authenticated.
+    SamplingAuthenticated,
+    /// Tautline queuing port on an xdp link, its messages authenticated.
+    QueuingAuthenticated,
+    /// Tautline queuing port on an xdp link, its messages encrypted.
+    QueuingEncrypted,
     /// Kernel UDP, non-blocking sockets that both sides spin on.
     UdpPoll,
     /// Kernel UDP, blocking sockets.
@@ -67,7 +74,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 16] = [
+    pub const ALL: [Path; 19] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -79,6 +86,9 @@ impl Path {
         Path::QueuingBlock,
         Path::UdpPortBlock,
         Path::QueuingSleep,
+        Path::SamplingAuthenticated,
+        Path::QueuingAuthenticated,
+        Path::QueuingEncrypted,
         Path::UdpPoll,
         Path::UdpBlock,
         Path::TcpPoll,
@@ -100,6 +110,9 @@ impl Path {
             Path::QueuingBlock => "queuing-block",
             Path::UdpPortBlock => "udp-port-block",
             Path::QueuingSleep => "queuing-sleep",
+            Path::SamplingAuthenticated => "sampling-authenticated",
+            Path::QueuingAuthenticated => "queuing-authenticated",
+            Path::QueuingEncrypted => "queuing-encrypted",
             Path::UdpPoll => "udp-poll",
             Path::UdpBlock => "udp-block",
             Path::TcpPoll => "tcp-poll",
@@ -117,6 +130,9 @@ impl Path {
             Path::QueuingBlock => 4,
             Path::SamplingBlock => 5,
             Path::QueuingSleep => 6,
+            Path::SamplingAuthenticated => 7,
+            Path::QueuingAuthenticated => 8,
+            Path::QueuingEncrypted => 9,
             Path::UdpPoll => 7100,
             Path::UdpBlock => 7101,
             Path::UdpPort => 7102,
@@ -137,6 +153,17 @@ impl Path {
             | Path::UdpBlock
             | Path::TcpBlock => Waiting::Block,
             _ => Waiting::Spin,
+        }
+    }
+
+    /// How its ports are protected.
+    fn protection(self) -> Option<Protection> {
+        match self {
+            Path::SamplingAuthenticated | Path::QueuingAuthenticated => {
+                Some(Protection::Authenticated)
+            }
+            Path::QueuingEncrypted => Some(Protection::Encrypted),
+            _ => None,
         }
     }
 
@@ -235,7 +262,10 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::SamplingBlock
         | Path::QueuingBlock
         | Path::UdpPortBlock
-        | Path::QueuingSleep => sides::DEMUX_CABLE,
+        | Path::QueuingSleep
+        | Path::SamplingAuthenticated
+        | Path::QueuingAuthenticated
+        | Path::QueuingEncrypted => sides::DEMUX_CABLE,
         Path::UdpPoll | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => sides::KERNEL_CABLE,
         Path::SamplingTc | Path::QueuingTc | Path::Packet | Path::Floor | Path::Xsk => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
@@ -279,6 +309,7 @@ impl<'a> Opening<'a> {
             Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
                 SamplingPort::VALUE_BYTES_MAX
             }
+            Path::SamplingAuthenticated => SamplingPort::VALUE_BYTES_MAX - TRAILER_BYTES,
             _ => PAYLOAD_BYTES_MAX,
         };
         let bytes = self.options.payload_bytes_max;
@@ -292,16 +323,25 @@ impl<'a> Opening<'a> {
         match path {
             Path::UdpPoll | Path::UdpBlock => self.udp(number, waiting),
             Path::TcpPoll | Path::TcpBlock => self.tcp(number, waiting),
-            Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
+            Path::Sampling
+            | Path::SamplingTc
+            | Path::SamplingBlock
+            | Path::SamplingAuthenticated => {
                 let options = SamplingOptions {
                     spin: self.spin(path),
+                    protection: path.protection(),
                     ..SamplingOptions::default()
                 };
                 let nodes = self.nodes(cable, mode)?;
                 let ends = nodes.sampling(number, &options)?;
                 Ok(Ends::new(ends, describe("sampling port", path, nodes)))
             }
-            Path::Queuing | Path::QueuingTc | Path::QueuingBlock | Path::QueuingSleep => {
+            Path::Queuing
+            | Path::QueuingTc
+            | Path::QueuingBlock
+            | Path::QueuingSleep
+            | Path::QueuingAuthenticated
+            | Path::QueuingEncrypted => {
                 let options = self.queuing_options(path);
                 queuing(self.nodes(cable, mode)?, number, path, &options)
             }
@@ -360,6 +400,7 @@ impl<'a> Opening<'a> {
         QueuingOptions {
             message_bytes_max: self.options.payload_bytes_max.max(1484),
             spin: self.spin(path),
+            protection: path.protection(),
             ..QueuingOptions::default()
         }
     }
@@ -401,7 +442,10 @@ mod tests {
     fn paths_whose_programs_would_meet_have_cables_of_their_own() {
         let all = Path::ALL;
         let cables = all.map(|path| cable_of(path, &all));
-        assert_eq!(cables, [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 0, 1, 1, 1, 1, 4]);
+        assert_eq!(
+            cables,
+            [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 4]
+        );
         assert_eq!(cable_count(&all), 6);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);

@@ -2,10 +2,11 @@
 //! loopback interface, or on a bus of the benchmark's own.
 
 use tautline::config::BusConfig;
+use tautline::keys::{Cipher, Key, KeyRing};
 use tautline::link::XdpMode;
 use tautline::{
-    Destination, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenReport, PortError,
-    QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort, bus_neighbour,
+    Destination, Form, KeySource, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenReport,
+    PortError, QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort, bus_neighbour,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -190,4 +191,11 @@ fn config(sides: Sides<'_>, host: Host) -> NodeConfig {
             form,
         })
         .expect("an empty table has room")
+        .with_keys(NAMES[host.peer() as usize], KeySource::Ring(keys()))
+}
+
+/// Keys of both sides, for protected ports. They protect a measurement, so anybody may know them.
+fn keys() -> KeyRing {
+    let secret = std::array::from_fn(|place| place as u8);
+    KeyRing::new([Key::new(1, Cipher::Aes128Gcm, 0, secret)]).expect("one key is a ring")
 }
