@@ -58,6 +58,6 @@ macro_rules! files {
 }
 
 const FILES: &[(&str, &str)] = files! {
-    "bundle" "c_interface" "ip_reassembly" "ip_receive" "loss" "message_plan" "reassembly" "recording" "smoother"
+    "authentication" "bundle" "c_interface" "ip_reassembly" "ip_receive" "loss" "message_plan" "reassembly" "recording" "smoother"
     "text" "vbus_handshake" "vbus_identity" "vbus_memory" "vbus_window" "wire_frame"
 };

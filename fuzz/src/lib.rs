@@ -15,6 +15,7 @@
 //! interface (`c_interface`) is there with the feature `c-interface` only, and is run by the tests of
 //! `bindings/c` too; so are recordings (`recording`) with the feature of that name, by the tests of `tautline-capture`.
 
+pub mod authentication;
 #[cfg(feature = "c-interface")]
 pub mod c_interface;
 pub mod inputs;

@@ -12,6 +12,7 @@ const FRAMES: [&str; 3] = [
     include_str!("../../docs/vectors/wire/datagram.jsonl"),
 ];
 const LOSS: &str = include_str!("../../docs/vectors/wire/loss.jsonl");
+const AUTHENTICATED: &str = include_str!("../../docs/vectors/wire/authenticated.jsonl");
 const BUNDLES: &str = include_str!("../../docs/vectors/wire/bundles.jsonl");
 const SMOOTHER: &str = include_str!("../../docs/vectors/wire/smoother.jsonl");
 const FRAGMENTS: &str = include_str!("../../docs/vectors/wire/fragments.jsonl");
@@ -30,6 +31,9 @@ fn made_for(target: &str) -> Vec<Vec<u8>> {
         "message_plan" => lines(FRAGMENTS).map(|vector| plan(&vector)).collect(),
         "bundle" => lines(BUNDLES)
             .map(|vector| bytes(&vector["payload"]))
+            .collect(),
+        "authentication" => lines(AUTHENTICATED)
+            .map(|vector| [bytes(&vector["header"]), bytes(&vector["payload"])].concat())
             .collect(),
         "smoother" => lines(SMOOTHER)
             .map(|vector| bytes(&vector["payload"]))

@@ -12,9 +12,9 @@ use tautline_proto::loss::LossTracker;
 use tautline_proto::neighbour::{Form, Neighbour, NeighbourTable};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
-    ETHERTYPE_DEFAULT, FLAG_BUNDLE, FRAGMENT_BYTES, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
-    MacAddress, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP, bundle,
-    ethernet, udp,
+    ETHERTYPE_DEFAULT, FLAGS_KNOWN, FRAGMENT_BYTES, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
+    MacAddress, PortNumber, Priority, TRAILER_BYTES, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP,
+    bundle, ethernet, udp,
 };
 
 /// A target's name and function.
@@ -27,6 +27,7 @@ pub const ALL: &[Target] = &[
     ("message_plan", message_plan),
     ("loss", loss),
     ("bundle", bundle),
+    ("authentication", crate::authentication::authentication),
     ("smoother", crate::smoother::smoother),
     ("text", text),
     ("ip_receive", crate::ip::ip_receive),
@@ -83,12 +84,17 @@ fn check_accepted(data: &[u8], header: &Header, payload: &[u8]) {
     assert_eq!(payload.len(), usize::from(header.length));
     assert!(data.as_ptr_range().start <= payload.as_ptr_range().start);
     assert!(payload.as_ptr_range().end <= data.as_ptr_range().end);
-    assert!(header.message_offset() + payload.len() <= MESSAGE_BYTES_MAX);
+    let trailer = if header.is_authenticated() && !header.is_whole() {
+        TRAILER_BYTES
+    } else {
+        0
+    };
+    assert!(header.message_offset() + payload.len() <= MESSAGE_BYTES_MAX + trailer);
     assert!(header.fragment_index < header.fragment_count);
     assert!((1..=4095).contains(&header.destination.get()));
     assert!((1..=4095).contains(&header.source.get()));
     assert!(header.priority.get() <= 7);
-    assert_eq!(header.flags & 0x0F & !FLAG_BUNDLE, 0);
+    assert_eq!(header.flags & 0x0F & !FLAGS_KNOWN, 0);
 }
 
 /// Sent again by a raw link, the frame is taken apart the same; if it fits the UDP form's frames.
