@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 mod common;
+use common::pages::{Percentiles, all_fit_and_answer};
 use common::{Scratch, browse, skipped_without_privilege};
 
 fn experiment(arguments: &[&str]) -> Output {
@@ -160,6 +161,8 @@ fn runs_write_raw_data_plots_and_one_page() {
         5,
         "two plots each of figures 3 and 7, one of figure 8"
     );
+    let page = out.join("report.html").display().to_string();
+    all_fit_and_answer(&[page], Percentiles::Switched, &scratch);
 }
 
 #[test]
@@ -237,6 +240,8 @@ fn udp_experiments_measure_what_is_set() {
     let course = beside["settings"]["link_bits_per_s_over_time"].as_array();
     assert!(!course.unwrap().is_empty());
     check_layers(&result(&scratch.0, names[4]));
+    let page = scratch.0.join("report.html").display().to_string();
+    all_fit_and_answer(&[page], Percentiles::Switched, &scratch);
 }
 
 /// The rows of a path.

@@ -9,6 +9,7 @@ use tautline_tasks::file::parse;
 
 mod common;
 use common::Scratch;
+use common::pages::{Percentiles, all_fit_and_answer};
 
 fn check(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
@@ -47,11 +48,13 @@ fn the_example_holds_and_is_shown() {
     let output = check(&[example.to_str().unwrap(), "--html", page.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    for part in ["control", "298 µs", "█", "·", "holds: every deadline"] {
+    for part in ["control", "298.00", "█", "·", "holds: every deadline"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("<svg") && page.contains("Every task holds its deadline"));
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<svg") && html.contains("Every task holds its deadline"));
+    let page = page.display().to_string();
+    all_fit_and_answer(&[page], Percentiles::None, &scratch);
 }
 
 #[test]
@@ -239,7 +242,8 @@ fn a_rehearsal_shows_figures_a_picture_and_what_follows() {
     assert_eq!(json["held"], held, "{json}");
     assert_eq!(output.status.code(), Some(i32::from(!held)), "{shown}");
     assert_eq!(shown.contains("held: every deadline"), held, "{shown}");
-    assert!(fs::read_to_string(page).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    all_fit_and_answer(&[page], Percentiles::None, &scratch);
     let events: serde_json::Value = serde_json::from_slice(&fs::read(&events).unwrap()).unwrap();
     let jobs = events["traceEvents"].as_array().unwrap().iter();
     assert!(jobs.filter(|event| event["ph"] == "X").count() > 1_000);

@@ -8,7 +8,7 @@ use tautline_report::histogram::LatencyHistogram;
 use tautline_report::page::{Block, Level, Page, Table, folded, key_values, paragraph, verbatim};
 use tautline_report::plot::{self, histograms, latency_text, tails};
 use tautline_report::reference::Reference;
-use tautline_report::table::{Cell, in_one_unit};
+use tautline_report::table::{Cell, microseconds};
 use tautline_report::timeline::{self, timeline};
 
 /// The page of one or more results, each with its verdict; the plots show all of them.
@@ -66,8 +66,8 @@ fn difference_table(comparison: &Comparison) -> Table {
     let mut table = Table::new([
         "Load and state",
         "Figure",
-        "Before",
-        "After",
+        "Before, µs",
+        "After, µs",
         "Ratio",
         "Judgement",
     ]);
@@ -81,8 +81,8 @@ fn difference_table(comparison: &Comparison) -> Table {
         let cells = [
             format!("{}, {}", difference.load, state_name(difference.state)),
             difference.figure.to_owned(),
-            latency_text(difference.before_ns),
-            latency_text(difference.after_ns),
+            microseconds(difference.before_ns),
+            microseconds(difference.after_ns),
             format!("{:.2}", difference.ratio()),
             judgement.to_owned(),
         ];
@@ -107,7 +107,7 @@ pub fn state_name(state: State) -> &'static str {
 /// Several results would fill the page with boxes: one row each.
 fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
     let mut table = Table::new(
-        ["Run".to_owned(), "Worst".to_owned()]
+        ["Run".to_owned(), "Worst, µs".to_owned()]
             .into_iter()
             .chain(Class::PAPER.map(|class| latency_text(class.deadline_ns())))
             .chain([
@@ -120,7 +120,7 @@ fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
     for result in results {
         let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
         let all = result.wakeups(None, None);
-        let mut row = vec![result.label.clone(), latency_text(all.summary().max_ns)];
+        let mut row = vec![result.label.clone(), microseconds(all.summary().max_ns)];
         row.extend(verdicts.iter().map(|verdict| {
             match verdict.outcome() {
                 Outcome::Held => "held",
@@ -354,12 +354,8 @@ fn figures_table(results: &[LabResult]) -> Table {
             }
         }
     }
-    let (header, rows) = in_one_unit(&header, &rows);
-    let mut table = Table::new(header);
+    let mut table = Table::in_one_unit(&header, rows.into_iter().map(|row| (false, row)));
     table.caption(caption);
-    for row in rows {
-        table.row(row);
-    }
     table
 }
 
@@ -407,10 +403,10 @@ fn agreement_table(result: &LabResult) -> Table {
         "Load",
         "Who",
         "Samples",
-        "Average",
-        "Max",
-        "Max of even turns",
-        "Max of odd turns",
+        "Average, µs",
+        "Max, µs",
+        "Max of even turns, µs",
+        "Max of odd turns, µs",
         "To 10 % or 1 µs",
     ]);
     table.caption("Both measured at once. The turns of each one among themselves are the control: two cannot agree better than one with itself, and 'within control' are those no further apart.");
@@ -432,10 +428,10 @@ fn agreement_table(result: &LabResult) -> Table {
                 agreement.load.clone(),
                 name.to_owned(),
                 all.count.to_string(),
-                latency_text(all.mean_ns.round() as u64),
-                latency_text(all.max_ns),
-                latency_text(halves[0].max_ns),
-                latency_text(halves[1].max_ns),
+                microseconds(all.mean_ns.round() as u64),
+                microseconds(all.max_ns),
+                microseconds(halves[0].max_ns),
+                microseconds(halves[1].max_ns),
                 answer.to_owned(),
             ]);
         }

@@ -21,6 +21,7 @@
 
 use crate::date;
 use crate::live;
+use crate::table::{Cell, in_one_unit};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -236,6 +237,21 @@ impl Table {
         }
     }
 
+    /// A table of cells, each column of times in one unit, which its heading names. Rows that stand out come with
+    /// `true`.
+    pub fn in_one_unit(
+        header: &[&str],
+        rows: impl IntoIterator<Item = (bool, Vec<Cell>)>,
+    ) -> Table {
+        let (strong, cells): (Vec<bool>, Vec<Vec<Cell>>) = rows.into_iter().unzip();
+        let (header, rows) = in_one_unit(header, &cells);
+        Table {
+            header,
+            rows: strong.into_iter().zip(rows).collect(),
+            ..Table::default()
+        }
+    }
+
     /// A line of small print above the table.
     pub fn caption(&mut self, text: impl Into<String>) -> &mut Table {
         self.caption = Some(text.into());
@@ -350,6 +366,7 @@ thead th{border-top:0;color:var(--soft);font-weight:600;background:var(--panel)}
 th:first-child{text-align:left;position:sticky;left:0;background:var(--bg)}\
 thead th:first-child{background:var(--panel)}\
 tbody th{font-weight:500}\
+.several thead th,.several th[scope=row]{white-space:normal;vertical-align:bottom}\
 .many th,.many td{padding:.4rem .5rem}\
 .prose th,.prose td{text-align:left;white-space:normal;min-width:6rem;overflow-wrap:break-word;vertical-align:top}\
 tr.strong th,tr.strong td{font-weight:700}\

@@ -18,6 +18,14 @@ pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> 
     figures_within(header, rows, terminal_columns())
 }
 
+/// The same of cells: each column of times has one unit, which its heading names.
+pub fn figures_in_one_unit(header: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let rows: Vec<Vec<Cell>> = rows.into_iter().collect();
+    let (header, rows) = in_one_unit(header, &rows);
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    figures(&header, rows)
+}
+
 /// Rows of words without borders, aligned to the left. On a terminal, the last column is broken into lines that fit.
 pub fn words(rows: impl IntoIterator<Item = Vec<String>>) -> String {
     words_within(rows, terminal_columns())
@@ -116,6 +124,19 @@ pub enum Cell {
     Text(String),
     /// A time in nanoseconds.
     Time(u64),
+    /// A time in nanoseconds that may be below zero, such as a deadline's slack.
+    SignedTime(i64),
+}
+
+impl Cell {
+    /// Its time in nanoseconds, if it is one.
+    fn ns(&self) -> Option<f64> {
+        match self {
+            Cell::Time(ns) => Some(*ns as f64),
+            Cell::SignedTime(ns) => Some(*ns as f64),
+            Cell::Text(_) => None,
+        }
+    }
 }
 
 impl From<String> for Cell {
@@ -143,10 +164,7 @@ const UNITS: [(&str, f64, f64); 4] = [
 pub fn in_one_unit(header: &[&str], rows: &[Vec<Cell>]) -> (Vec<String>, Vec<Vec<String>>) {
     let times_of = |column: usize| {
         let cells = rows.iter().filter_map(move |row| row.get(column));
-        cells.filter_map(|cell| match cell {
-            Cell::Time(ns) => Some(*ns as f64),
-            Cell::Text(_) => None,
-        })
+        cells.filter_map(Cell::ns).map(f64::abs)
     };
     let unit_of = |column: usize| {
         let least = times_of(column)
@@ -164,11 +182,12 @@ pub fn in_one_unit(header: &[&str], rows: &[Vec<Cell>]) -> (Vec<String>, Vec<Vec
     };
     let text = |(column, cell): (usize, &Cell)| match (cell, units.get(column)) {
         (Cell::Text(text), _) => text.clone(),
-        (Cell::Time(ns), Some(Some((unit, size)))) => {
+        (Cell::Time(_) | Cell::SignedTime(_), Some(Some((unit, size)))) => {
             let digits = if *unit == "ns" { 0 } else { 2 };
-            format!("{:.digits$}", *ns as f64 / size)
+            format!("{:.digits$}", cell.ns().unwrap_or_default() / size)
         }
         (Cell::Time(ns), _) => format!("{ns} ns"),
+        (Cell::SignedTime(ns), _) => format!("{ns} ns"),
     };
     let rows = rows
         .iter()
@@ -220,6 +239,10 @@ mod tests {
         assert_eq!(cells[0], ["a", "0.58", "0.00"]);
         assert_eq!(cells[1], ["b", "180000.00", "7.00"]);
         assert_eq!(cells[2], ["c", "–", "99.00"]);
+        let slack = [-5_000_000, 250_000].map(|ns| vec![Cell::SignedTime(ns)]);
+        let (header, cells) = in_one_unit(&["slack"], &slack);
+        assert_eq!(header, ["slack, µs"]);
+        assert_eq!(cells, [["-5000.00"], ["250.00"]]);
         let (header, cells) = in_one_unit(&["max"], &[vec![Cell::Time(0)], vec![Cell::Time(40)]]);
         assert_eq!(
             (header, cells[1][0].as_str()),

@@ -1,10 +1,14 @@
 //! Common parts of several tests of the command.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub(crate) mod pages;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tautline_testbed::hosts::may_create;
@@ -106,6 +110,70 @@ impl Drop for Running {
     }
 }
 
+/// `taut serve`, and where it is.
+pub(crate) struct Served {
+    child: Child,
+    pub(crate) address: String,
+    pub(crate) token: Option<String>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _ended_already = self.child.wait();
+    }
+}
+
+/// Answer of the server: its status, its head and its body.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Served {
+    pub(crate) fn start(arguments: &[&str]) -> Served {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+        command
+            .arg("serve")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("http://").unwrap();
+        let (address, query) = url.split_once('/').unwrap();
+        let address = address.replace("0.0.0.0", "127.0.0.1");
+        let token = query.strip_prefix("?token=").map(str::to_owned);
+        Served {
+            child,
+            address,
+            token,
+        }
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str, head: &str) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{head}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let (head, body) = (head.to_ascii_lowercase(), body.to_owned());
+        Answer { status, head, body }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &format!("Host: {}\r\n", self.address))
+    }
+}
+
 /// Text of a page as a browser shows it, which must not complain about it. Nothing, with a note, where there is no
 /// browser.
 pub(crate) fn browse(page: &Path, profile: &Path) -> Option<String> {
@@ -119,6 +187,13 @@ pub(crate) fn browse_with(options: &[&str], page: &Path, profile: &Path) -> Opti
 
 /// The same, of a page by its address.
 pub(crate) fn browse_url(options: &[&str], url: &str, profile: &Path) -> Option<String> {
+    let (text, log) = dom_and_log(options, url, profile)?;
+    assert!(!log.contains("CONSOLE"), "{log}");
+    Some(text)
+}
+
+/// The same with what the browser says of it, complaints about the page among it.
+pub(crate) fn dom_and_log(options: &[&str], url: &str, profile: &Path) -> Option<(String, String)> {
     let browser = Command::new("chromium")
         .args(options)
         .args([
@@ -136,8 +211,8 @@ pub(crate) fn browse_url(options: &[&str], url: &str, profile: &Path) -> Option<
         println!("SKIPPED: chromium is not installed");
         return None;
     };
-    let log = String::from_utf8_lossy(&output.stderr);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let log = text(&output.stderr);
     assert!(output.status.success(), "{log}");
-    assert!(!log.contains("CONSOLE"), "{log}");
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    Some((text(&output.stdout), log))
 }

@@ -9,7 +9,7 @@ use tautline_report::reference::Reference;
 
 use super::{Outcome, PERIOD, Row, Settings, Way};
 use crate::experiment::somebody_else::{self, Beside, MESSAGE_BYTES, MESSAGES_PER_S};
-use tautline_report::table::{self, Cell, in_one_unit};
+use tautline_report::table::{self, Cell};
 
 /// Definition of the measured time, word by word.
 const MEASURED: &str = "A round trip begins when the motor has its state of this cycle in hand and is about to send it, \
@@ -216,10 +216,8 @@ pub fn text(outcome: &Outcome, machine: &Machine) -> String {
             "sent/s",
             "received",
         ];
-        let rows: Vec<Vec<Cell>> = outcome.beside.iter().map(beside_row).collect();
-        let (header, rows) = in_one_unit(&header, &rows);
-        let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        lines.push(table::figures(&header, rows));
+        let rows = outcome.beside.iter().map(beside_row);
+        lines.push(table::figures_in_one_unit(&header, rows));
         lines
             .push("a loop whose command comes from the other host, beside a TCP stream".to_owned());
     }
@@ -393,17 +391,10 @@ fn beside_table(outcome: &Outcome) -> page::Table {
         "sent/s",
         "received",
     ];
-    let rows: Vec<Vec<Cell>> = outcome.beside.iter().map(beside_row).collect();
-    let (header, rows) = in_one_unit(&header, &rows);
-    let mut table = page::Table::new(header);
+    let rows = outcome.beside.iter();
+    let rows = rows.map(|row| (row.beside == Beside::Tautline, beside_row(row)));
+    let mut table = page::Table::in_one_unit(&header, rows);
     table.caption("Missed: not done within 1 ms; times from the beginning of a period");
-    for (row, cells) in outcome.beside.iter().zip(rows) {
-        if row.beside == Beside::Tautline {
-            table.strong_row(cells);
-        } else {
-            table.row(cells);
-        }
-    }
     table
 }
 
@@ -424,17 +415,10 @@ fn html_table(outcome: &Outcome) -> page::Table {
         cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string().into()));
         cells
     };
-    let rows: Vec<Vec<Cell>> = outcome.rows.iter().map(cells).collect();
-    let (header, rows) = in_one_unit(&header, &rows);
-    let mut table = page::Table::new(header);
+    let rows = outcome.rows.iter();
+    let rows = rows.map(|row| (row.way == Way::Tautline, cells(row)));
+    let mut table = page::Table::in_one_unit(&header, rows);
     table.caption(format!("Missed: not back within {} ms", PERIOD.as_millis()));
-    for (row, cells) in outcome.rows.iter().zip(rows) {
-        if row.way == Way::Tautline {
-            table.strong_row(cells);
-        } else {
-            table.row(cells);
-        }
-    }
     table
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use tautline_lab::Machine;
-use tautline_report::plot::latency_text;
 use tautline_report::{page, plot};
 use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 
@@ -15,7 +14,7 @@ use crate::units;
 use tautline_bench::echo::{self, Path};
 use tautline_bench::path::PathError;
 use tautline_bench::rtt::{self, Outcome, Row, RttError, Settings};
-use tautline_report::table;
+use tautline_report::table::{self, Cell};
 
 /// Arguments of `taut bench rtt`.
 #[derive(Debug, Args)]
@@ -237,7 +236,7 @@ fn html(outcome: &Outcome, machine: &Machine) -> String {
 }
 
 fn html_table(outcome: &Outcome, rows: &[&Row]) -> page::Table {
-    let mut table = page::Table::new([
+    let header = [
         "Path",
         "p50",
         "p99",
@@ -247,10 +246,10 @@ fn html_table(outcome: &Outcome, rows: &[&Row]) -> page::Table {
         "p50 / UDP",
         "p99 / UDP",
         "lost",
-    ]);
-    for row in rows {
+    ];
+    let cells = |row: &&Row| {
         let summary = row.histogram.summary();
-        let mut cells = vec![row.path.to_string()];
+        let mut cells: Vec<Cell> = vec![row.path.to_string().into()];
         let latencies = [
             summary.p50_ns,
             summary.p99_ns,
@@ -258,10 +257,10 @@ fn html_table(outcome: &Outcome, rows: &[&Row]) -> page::Table {
             summary.max_ns,
             summary.min_ns,
         ];
-        cells.extend(latencies.map(latency_text));
-        cells.extend(ratios(outcome, row));
-        cells.push(row.lost.to_string());
-        table.row(cells);
-    }
-    table
+        cells.extend(latencies.map(Cell::Time));
+        cells.extend(ratios(outcome, row).map(Cell::from));
+        cells.push(row.lost.to_string().into());
+        (false, cells)
+    };
+    page::Table::in_one_unit(&header, rows.iter().map(cells))
 }

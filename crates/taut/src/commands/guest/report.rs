@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tautline_guest::GuestStatus;
 use tautline_guest::run::Occurrence;
 use tautline_report::plot::latency_text;
-use tautline_report::{table, text};
+use tautline_report::table::{self, Cell};
+use tautline_report::text;
 
 use crate::units::ns;
 
@@ -68,7 +69,7 @@ pub(super) fn list_text(found: &[GuestStatus], silent: &[String]) -> String {
     } else if found.is_empty() {
         String::new()
     } else {
-        table::figures(&HEADER, found.iter().map(row))
+        table::figures_in_one_unit(&HEADER, found.iter().map(row))
     };
     for name in silent {
         out += &format!("guest {}: its process does not answer\n", plain(name));
@@ -76,23 +77,23 @@ pub(super) fn list_text(found: &[GuestStatus], silent: &[String]) -> String {
     out
 }
 
-fn row(guest: &GuestStatus) -> Vec<String> {
-    let sum = |count: fn(&tautline_guest::PortFigures) -> u64| -> String {
+fn row(guest: &GuestStatus) -> Vec<Cell> {
+    let sum = |count: fn(&tautline_guest::PortFigures) -> u64| -> Cell {
         let all = guest.ports.iter().map(count);
-        all.fold(0_u64, u64::saturating_add).to_string()
+        all.fold(0_u64, u64::saturating_add).to_string().into()
     };
     // Its name, without how it executes instructions.
     let monitor = guest.monitor.split(',').next().unwrap_or_default();
     vec![
-        plain(&guest.name),
-        plain(monitor),
-        guest.process.to_string(),
-        guest.state.text().to_owned(),
-        age(guest.age),
-        guest.restarts.to_string(),
+        plain(&guest.name).into(),
+        plain(monitor).into(),
+        guest.process.to_string().into(),
+        guest.state.text().into(),
+        age(guest.age).into(),
+        guest.restarts.to_string().into(),
         guest
             .silence
-            .map_or("-".to_owned(), |silence| latency_text(ns(silence))),
+            .map_or_else(|| "-".into(), |silence| Cell::Time(ns(silence))),
         sum(|port| port.to_guest),
         sum(|port| port.to_linux),
         sum(|port| {

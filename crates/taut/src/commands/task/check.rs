@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
 use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
-use tautline_report::{table, text};
+use tautline_report::table::{self, Cell};
+use tautline_report::text;
 use tautline_tasks::file;
 
 use crate::cli::{self, CommandError};
@@ -16,7 +17,7 @@ use crate::commands::output::JsonArguments;
 use crate::task::picture::Picture;
 use crate::units::ns;
 
-use super::{picture_columns, task_count, time};
+use super::{picture_columns, slack, task_count, time, time_cell};
 
 /// Characters of a reason that are shown. Lower: sentences are cut. Higher: one task fills the screen.
 const REASON_CHARS_MAX: usize = 200;
@@ -91,7 +92,8 @@ impl Report<'_> {
         for mode in &self.modes {
             let picture = Picture::of(self.set, mode);
             let _ = writeln!(text, "\n{}", self.mode_line(mode));
-            text += &table::figures(&HEADER, mode.responses.iter().map(|one| self.row(one)));
+            let rows = mode.responses.iter().map(|one| self.row(one));
+            text += &table::figures_in_one_unit(&HEADER, rows);
             let _ = writeln!(text, "{}", picture.caption());
             text += &picture.text(picture_columns());
         }
@@ -170,25 +172,21 @@ impl Report<'_> {
         line
     }
 
-    fn row(&self, one: &TaskResponse) -> Vec<String> {
+    fn row(&self, one: &TaskResponse) -> Vec<Cell> {
         let task = &self.set.tasks()[one.task];
-        let slack = match (one.slack(), one.excess()) {
-            (Some(slack), _) => time(slack),
-            (None, Some(excess)) => format!("-{}", time(excess)),
-            (None, None) => "none".to_owned(),
-        };
         vec![
-            task.name.clone(),
+            task.name.clone().into(),
             one.priority
-                .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
-            time(task.period),
-            time(one.deadline),
-            time(one.charged),
-            time(one.blocking),
-            time(one.jitter),
-            time(one.interference + one.receive),
-            one.response.map_or_else(|| "no bound".to_owned(), time),
-            slack,
+                .map_or_else(|| "-".into(), |priority| priority.to_string().into()),
+            time_cell(task.period),
+            time_cell(one.deadline),
+            time_cell(one.charged),
+            time_cell(one.blocking),
+            time_cell(one.jitter),
+            time_cell(one.interference + one.receive),
+            one.response.map_or_else(|| "no bound".into(), time_cell),
+            one.response
+                .map_or_else(|| "none".into(), |longest| slack(one.deadline, longest)),
         ]
     }
 
@@ -280,14 +278,9 @@ impl Report<'_> {
         };
         page.verdict(level, answer, &self.verdicts());
         for mode in &self.modes {
-            let mut rows = Table::new(HEADER);
-            for one in &mode.responses {
-                if one.holds() {
-                    rows.row(self.row(one));
-                } else {
-                    rows.strong_row(self.row(one));
-                }
-            }
+            let rows = mode.responses.iter();
+            let rows = rows.map(|one| (!one.holds(), self.row(one)));
+            let rows = Table::in_one_unit(&HEADER, rows);
             let heading = match mode.mode.as_str() {
                 "" => "Response times".to_owned(),
                 name => format!("Mode {name}"),

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tautline_lab::load::{self, Load};
 use tautline_lab::result::Achieved;
-use tautline_report::table;
+use tautline_report::table::{self, Cell};
 use tautline_tasks::file;
 use tautline_testbed::interrupt::interrupted;
 
@@ -19,7 +19,7 @@ use crate::commands::output::JsonArguments;
 use crate::units;
 
 use super::run::cpu;
-use super::time;
+use super::time_cell;
 
 /// Name of the partition that is made for a run.
 const PARTITION: &str = "task-compare";
@@ -173,7 +173,7 @@ impl Condition {
         place(self.load, self.in_partition)
     }
 
-    fn rows(&self) -> Vec<Vec<String>> {
+    fn rows(&self) -> Vec<Vec<Cell>> {
         let tasks = self
             .report
             .iter()
@@ -181,7 +181,7 @@ impl Condition {
         tasks.flatten().map(|task| self.row(task)).collect()
     }
 
-    fn row(&self, task: &Value) -> Vec<String> {
+    fn row(&self, task: &Value) -> Vec<Cell> {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let (jobs, missed) = (number(&task["jobs"]), number(&task["missed"]));
         let share = 100.0 * missed as f64 / jobs.max(1) as f64;
@@ -190,14 +190,15 @@ impl Condition {
                 "{}, {}",
                 task["name"].as_str().unwrap_or_default(),
                 self.place()
-            ),
-            jobs.to_string(),
-            missed.to_string(),
-            format!("{share:.2} %"),
+            )
+            .into(),
+            jobs.to_string().into(),
+            missed.to_string().into(),
+            format!("{share:.2} %").into(),
         ];
         let times = ["p50_ns", "p99_ns", "p999_ns", "max_ns"];
         let times = times.map(|key| Duration::from_nanos(number(&task["response"][key])));
-        row.extend(times.map(time));
+        row.extend(times.map(time_cell));
         row
     }
 
@@ -224,7 +225,7 @@ fn text(name: &str, cpu: usize, conditions: &[Condition]) -> String {
     let rows = conditions.iter().flat_map(Condition::rows);
     let mut text = format!(
         "{name} on CPU {cpu}; response times from the release\n{}",
-        table::figures(&HEADER, rows)
+        table::figures_in_one_unit(&HEADER, rows)
     );
     for one in conditions {
         for part in &one.achieved {

@@ -2,14 +2,14 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use tautline_report::table;
+use tautline_report::table::{self, Cell};
 use tautline_tasks::{TaskDescription, TaskView, Times, View};
 
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use crate::units::ns;
 
-use super::{RunArguments, name, slack, time};
+use super::{RunArguments, name, slack, time_cell};
 
 /// Arguments of `taut task list`.
 #[derive(Debug, Args)]
@@ -70,7 +70,8 @@ impl<'a> Seen<'a> {
             mode => format!(", mode {mode}"),
         };
         let heading = format!("{} (process {}){mode}\n", name(&about.name), about.process);
-        heading + &table::figures(&HEADER, self.tasks().map(|(task, view)| row(task, view)))
+        let rows = self.tasks().map(|(task, view)| row(task, view));
+        heading + &table::figures_in_one_unit(&HEADER, rows)
     }
 
     fn json(&self) -> Value {
@@ -84,23 +85,23 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn row(task: &TaskDescription, view: &TaskView) -> Vec<String> {
+fn row(task: &TaskDescription, view: &TaskView) -> Vec<Cell> {
     let response = view.response;
     vec![
-        name(&task.name),
+        name(&task.name).into(),
         match task.priority {
-            0 => "deadline".to_owned(),
-            priority => priority.to_string(),
+            0 => "deadline".into(),
+            priority => priority.to_string().into(),
         },
-        time(task.period),
-        view.jobs.to_string(),
-        view.missed.to_string(),
-        time(response.p50),
-        time(response.p99),
-        time(response.p999),
-        time(response.max),
+        time_cell(task.period),
+        view.jobs.to_string().into(),
+        view.missed.to_string().into(),
+        time_cell(response.p50),
+        time_cell(response.p99),
+        time_cell(response.p999),
+        time_cell(response.max),
         slack(task.deadline, response.max),
-        view.state.name().to_owned(),
+        view.state.name().into(),
     ]
 }
 

@@ -15,6 +15,7 @@ use clap::{Args, Subcommand};
 use tautline_exec::TaskSet;
 use tautline_report::page::Page;
 use tautline_report::plot::latency_text;
+use tautline_report::table::Cell;
 use tautline_report::text;
 use tautline_tasks::View;
 
@@ -139,12 +140,15 @@ fn name(text: &str) -> String {
     text::plain(text, NAME_CHARS_MAX)
 }
 
-/// Time left to a deadline, or by how much it was exceeded.
-fn slack(deadline: Duration, longest: Duration) -> String {
-    match deadline.checked_sub(longest) {
-        Some(slack) => time(slack),
-        None => format!("-{}", time(longest - deadline)),
-    }
+/// Time left to a deadline, below zero if it was exceeded.
+fn slack(deadline: Duration, longest: Duration) -> Cell {
+    let signed = |time| i64::try_from(ns(time)).unwrap_or(i64::MAX);
+    Cell::SignedTime(signed(deadline).saturating_sub(signed(longest)))
+}
+
+/// A time in a column of times.
+fn time_cell(time: Duration) -> Cell {
+    Cell::Time(ns(time))
 }
 
 fn time(time: Duration) -> String {

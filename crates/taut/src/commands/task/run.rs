@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tautline_exec::{Action, Event, HealthRecord, Job, TaskSet};
 use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
-use tautline_report::table;
+use tautline_report::table::{self, Cell};
 use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
 
 use crate::cli::CommandError;
@@ -20,7 +20,7 @@ use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
 use super::list::times_json;
-use super::{PictureFiles, picture_columns, ports, slack, task_count, time};
+use super::{PictureFiles, picture_columns, ports, slack, task_count, time, time_cell};
 
 /// Distance of looks whether all tasks have stopped. Lower: more wake-ups beside the tasks. Higher: a set that has
 /// nothing more to do ends later.
@@ -201,24 +201,24 @@ impl Report<'_> {
         })
     }
 
-    fn rows(&self) -> impl Iterator<Item = Vec<String>> + '_ {
+    fn rows(&self) -> impl Iterator<Item = Vec<Cell>> + '_ {
         let tasks = self.summary.tasks.iter().enumerate();
         tasks.map(|(index, one)| {
             let task = &self.set.tasks()[index];
             let priority = self.set.priority(index);
             vec![
-                one.name.clone(),
-                priority.map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
-                time(task.period),
-                one.jobs.to_string(),
-                one.missed.to_string(),
-                time(one.response.p50),
-                time(one.response.p99),
-                time(one.response.p999),
-                time(one.response.max),
+                one.name.clone().into(),
+                priority.map_or_else(|| "-".into(), |priority| priority.to_string().into()),
+                time_cell(task.period),
+                one.jobs.to_string().into(),
+                one.missed.to_string().into(),
+                time_cell(one.response.p50),
+                time_cell(one.response.p99),
+                time_cell(one.response.p999),
+                time_cell(one.response.max),
                 slack(task.deadline, one.response.max),
-                time(one.execution.max),
-                time(one.worst_case),
+                time_cell(one.execution.max),
+                time_cell(one.worst_case),
             ]
         })
     }
@@ -228,7 +228,7 @@ impl Report<'_> {
         format!(
             "{}\n{}{}\n{}\n{}\n",
             self.subtitle(),
-            table::figures(&HEADER, self.rows()),
+            table::figures_in_one_unit(&HEADER, self.rows()),
             picture.caption(),
             picture.text(picture_columns()),
             self.verdicts().join("\n")
@@ -365,10 +365,7 @@ impl Report<'_> {
             (false, _) => (Level::Bad, "Not every deadline was held"),
         };
         page.verdict(level, answer, &lines);
-        let mut rows = Table::new(HEADER);
-        for row in self.rows() {
-            rows.row(row);
-        }
+        let rows = Table::in_one_unit(&HEADER, self.rows().map(|row| (false, row)));
         page.section("Figures", [rows.html()]);
         page.section("The end of the run", [self.picture().chart().html()]);
         page.section(

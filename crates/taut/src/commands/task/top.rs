@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
-use tautline_report::table;
+use tautline_report::table::{self, Cell};
 use tautline_tasks::{Look, TaskDescription, TaskState, Times, View};
 
 use crate::cli::CommandError;
@@ -12,7 +12,7 @@ use crate::commands::live::LiveArguments;
 use crate::units::ns;
 
 use super::list::times_json;
-use super::{RunArguments, name, slack, time};
+use super::{RunArguments, name, slack, time, time_cell};
 
 /// Arguments of `taut task top`.
 #[derive(Debug, Args)]
@@ -113,20 +113,20 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         let response = self.response;
         vec![
-            name(&self.task.name),
-            self.process.to_string(),
-            format!("{:.0}", self.jobs_per_second),
-            format!("{:.1} %", 100.0 * self.cpu_share),
-            self.missed.to_string(),
-            time(response.p50),
-            time(response.p99),
-            time(response.p999),
-            time(response.max),
+            name(&self.task.name).into(),
+            self.process.to_string().into(),
+            format!("{:.0}", self.jobs_per_second).into(),
+            format!("{:.1} %", 100.0 * self.cpu_share).into(),
+            self.missed.to_string().into(),
+            time_cell(response.p50),
+            time_cell(response.p99),
+            time_cell(response.p999),
+            time_cell(response.max),
             slack(self.task.deadline, response.max),
-            self.state(),
+            self.state().into(),
         ]
     }
 
@@ -149,5 +149,5 @@ fn text(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no task set runs, or none for this user to see\n".to_owned();
     }
-    table::figures(&HEADER, rows.iter().map(Row::cells))
+    table::figures_in_one_unit(&HEADER, rows.iter().map(Row::cells))
 }
