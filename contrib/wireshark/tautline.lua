@@ -109,12 +109,13 @@ local b = {
 }
 local r = {
     version = ProtoField.uint8("tautline_read.version", "Version"),
+    kind = ProtoField.uint8("tautline_read.kind", "Kind", base.DEC, { [0] = "Tautline", [1] = "plain UDP" }),
     port = ProtoField.uint16("tautline_read.port", "Port"),
     process = ProtoField.uint32("tautline_read.process", "Process"),
     arrival = ProtoField.absolute_time("tautline_read.arrival", "Arrival", base.UTC),
     waited = ProtoField.uint64("tautline_read.waited", "Waited, ns"),
 }
-reads.fields = { r.version, r.port, r.process, r.arrival, r.waited }
+reads.fields = { r.version, r.kind, r.port, r.process, r.arrival, r.waited }
 bus.fields = { b.version, b.kind, b.priority, b.destination, b.source, b.sequence, b.from, b.to, b.payload }
 
 local malformed = ProtoExpert.new("tautline.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
@@ -537,13 +538,15 @@ function reads.dissector(tvb, pinfo, root)
         return tvb:len()
     end
     tree:add(r.version, tvb(0, 1))
+    tree:add(r.kind, tvb(1, 1))
     tree:add(r.port, tvb(2, 2))
     tree:add(r.process, tvb(4, 4))
     local arrival, waited = tvb(8, 8):uint64(), tvb(16, 8):uint64()
     local billion = UInt64(1000000000)
     tree:add(r.arrival, tvb(8, 8), NSTime((arrival / billion):tonumber(), (arrival % billion):tonumber()))
     tree:add(r.waited, tvb(16, 8))
-    pinfo.cols.info = string.format("port %d read by process %d, %s ns after the arrival", tvb(2, 2):uint(),
+    local kind = tvb(1, 1):uint() == 1 and "UDP port" or "port"
+    pinfo.cols.info = string.format("%s %d read by process %d, %s ns after the arrival", kind, tvb(2, 2):uint(),
         tvb(4, 4):uint(), tostring(waited))
     return tvb:len()
 end

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use tautline::{Instant, Node};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
@@ -219,6 +221,103 @@ fn clients_of_a_control_process_are_captured_and_a_demux_that_begins_later() {
         return;
     };
     assert_eq!(ways(&rows), (20, 20), "{said} {rows:?}");
+}
+
+#[test]
+fn a_capture_and_a_recording_outlive_the_node_that_they_watch() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-dies");
+    let (file, recorded) = (scratch.0.join("f.pcapng"), scratch.0.join("f.mcap"));
+    let echo = ["echo", "--interface", "taut0"];
+    let start = || Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
+    let first = start();
+    let capture = capturing(&hosts, &file);
+    let record = ["record", recorded.to_str().unwrap(), "-i", "taut0"];
+    let record = Running::start(&mut taut(&hosts, Host::A, &record), "recording taut0");
+    let to = mac(&hosts, Host::A);
+    let from = ["--interface", "taut0"];
+    ping(&hosts, Host::B, &from, &to, "64", "20");
+    // Killed, and another one in its place.
+    drop(first);
+    let _second = start();
+    // Far longer than the time between two looks at which programs there are.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    ping(&hosts, Host::B, &from, &to, "64", "20");
+    let (status, said) = record.end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("80 recorded, 0 lost, 0 incomplete"), "{said}");
+    let (status, said) = capture.end();
+    assert_eq!(status, Some(0), "{said}");
+    let Some(rows) = tshark(&file, &FIELDS) else {
+        return;
+    };
+    assert_eq!(ways(&rows), (40, 40), "{said}");
+}
+
+#[test]
+fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
+    const COUNT: usize = 10;
+    const PORT: u16 = 5_000;
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-udp");
+    let ip = hosts.end(Host::A, 0).address();
+    let config = format!(
+        "interface = \"taut0\"\nlink = \"xdp\"\n[[udp_port]]\nname = \"sensor\"\nnumber = {PORT}\n"
+    );
+    let opened = hosts.inside(Host::A, || {
+        let node = Node::open(config.parse().unwrap()).unwrap();
+        let port = node.udp_port_named("sensor").unwrap();
+        (node, port)
+    });
+    let (_node, mut port) = opened.unwrap();
+    let (file, lines) = (scratch.0.join("f.pcapng"), scratch.0.join("lines"));
+    let number = PORT.to_string();
+    let json = format!("--json={}", lines.display());
+    let capture = ["capture", "-i", "taut0", "--udp-port", &number, "--reads"];
+    let mut capture = taut(&hosts, Host::A, &capture);
+    let capture = capture.args([&json, "-w"]).arg(&file);
+    let capture = Running::start(capture, "capturing on taut0");
+    let send = |to: u16| {
+        let sender = hosts.inside(Host::B, || UdpSocket::bind("0.0.0.0:0").unwrap());
+        let sender = sender.unwrap();
+        for _ in 0..COUNT {
+            sender.send_to(&[7; 33], (ip, to)).unwrap();
+        }
+        sender.local_addr().unwrap().port()
+    };
+    // Of another port, which nobody has.
+    send(PORT + 1);
+    let from = send(PORT);
+    let mut buffer = [0; 1_500];
+    for _ in 0..COUNT {
+        let datagram = port.receive_until(Instant::FAR_FUTURE, &mut buffer);
+        assert_eq!(datagram.unwrap().unwrap().length, 33);
+    }
+    let (status, said) = capture.end();
+    assert_eq!(status, Some(0), "{said}");
+    let lines = fs::read_to_string(lines).unwrap();
+    let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let (reads, datagrams): (Vec<_>, Vec<_>) = lines
+        .lines()
+        .map(line)
+        .partition(|line| line["way"] == "read");
+    assert_eq!((reads.len(), datagrams.len()), (COUNT, COUNT), "{lines}");
+    for read in reads {
+        assert_eq!(read["udp_port"], PORT, "{read}");
+        assert_eq!(read["process"], std::process::id(), "{read}");
+    }
+    for datagram in datagrams {
+        assert_eq!(datagram["to"]["udp_port"], PORT, "{datagram}");
+        assert_eq!(datagram["from"]["udp_port"], from, "{datagram}");
+        assert_eq!(datagram["bytes"], 33, "{datagram}");
+    }
+    let Some(rows) = tshark(&file, &["tautline_read.kind", "udp.dstport"]) else {
+        return;
+    };
+    let is_read = |row: &&BTreeMap<String, String>| row["tautline_read.kind"] == "1";
+    assert_eq!(rows.iter().filter(is_read).count(), COUNT, "{rows:?}");
+    let is_frame = |row: &&BTreeMap<String, String>| row["udp.dstport"] == number;
+    assert_eq!(rows.iter().filter(is_frame).count(), COUNT, "{rows:?}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A captured frame, read as docs/wire.md says.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
+use tautline_proto::ip::receive::datagram_of;
 use tautline_proto::wire::{Header, MacAddress, ParseError, Rejected, ethernet, udp};
 
 /// Sender or receiver of a frame, by the form that it has.
@@ -34,6 +35,24 @@ pub struct Frame<'a> {
     pub header: Header,
     /// Its payload.
     pub payload: &'a [u8],
+}
+
+/// A datagram of plain UDP, or the first fragment of one.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainDatagram<'a> {
+    /// Sender.
+    pub from: SocketAddrV4,
+    /// Receiver.
+    pub to: SocketAddrV4,
+    /// Its bytes, as far as the frame has them.
+    pub payload: &'a [u8],
+}
+
+/// Reads a frame as plain UDP.
+#[must_use]
+pub fn plain_datagram(bytes: &[u8]) -> Option<PlainDatagram<'_>> {
+    let (from, to, payload) = datagram_of(bytes)?;
+    Some(PlainDatagram { from, to, payload })
 }
 
 /// Reads a frame. Nothing if it is not ours, as plain UDP is not.

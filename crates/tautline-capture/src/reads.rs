@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tautline::PortNumber;
 use tautline::status::{PortReads, ReadWatch};
@@ -18,24 +18,37 @@ use crate::sys;
 /// second has reads written over before they are told.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Longest wait for the last answer: a node may take a second, twice. Lower: reads at the end are missing on a busy
+/// machine. Higher: a capture ends later beside a node that is stopped.
+const LAST_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Version of the head.
 const VERSION: u8 = 1;
+/// Kind of the port, in a file.
+const KIND_TAUTLINE: u8 = 0;
+const KIND_UDP: u8 = 1;
 /// Bytes of a read in a file; docs/seeing.md has the fields.
 pub const READ_BYTES: usize = 24;
 
 /// Source of the reads of a port.
 #[derive(Debug)]
 pub struct ReadTap {
-    port: PortNumber,
-    told: Receiver<io::Result<Vec<PortReads>>>,
+    port: u16,
+    is_udp: bool,
+    told: Receiver<Told>,
     lost: u64,
 }
+
+/// Answer of the nodes, and when they were asked.
+type Told = (Instant, io::Result<Vec<PortReads>>);
 
 /// A read as it lies in a batch and in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRead {
     /// Port that the message came for.
     pub port: u16,
+    /// Whether it is a port of plain UDP.
+    pub is_udp: bool,
     /// Process that read it.
     pub process: u32,
     /// When it arrived, nanoseconds since 1970.
@@ -48,6 +61,7 @@ impl MessageRead {
     fn to_bytes(self) -> [u8; READ_BYTES] {
         let mut bytes = [0; READ_BYTES];
         bytes[0] = VERSION;
+        bytes[1] = if self.is_udp { KIND_UDP } else { KIND_TAUTLINE };
         bytes[2..4].copy_from_slice(&self.port.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.process.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.arrival_ns.to_be_bytes());
@@ -66,6 +80,7 @@ impl MessageRead {
         };
         (bytes[0] == VERSION).then(|| MessageRead {
             port: u16::from_be_bytes([bytes[2], bytes[3]]),
+            is_udp: bytes[1] == KIND_UDP,
             process: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
             arrival_ns: long(8),
             waited_ns: long(16),
@@ -79,13 +94,24 @@ impl ReadTap {
     /// # Errors
     /// Those of asking, and of starting a thread.
     pub fn open(port: PortNumber) -> io::Result<ReadTap> {
-        let mut watch = ReadWatch::new(port);
+        ReadTap::of(ReadWatch::new(port), port.get(), false)
+    }
+
+    /// The same of ports of plain UDP.
+    ///
+    /// # Errors
+    /// As [`ReadTap::open`].
+    pub fn open_plain_udp(port: u16) -> io::Result<ReadTap> {
+        ReadTap::of(ReadWatch::of_plain_udp(port), port, true)
+    }
+
+    fn of(mut watch: ReadWatch, port: u16, is_udp: bool) -> io::Result<ReadTap> {
         // From here on reads are noted.
         watch.look()?;
         let (tell, told) = mpsc::channel();
         let work = move || {
             // Until nobody takes them any more.
-            while tell.send(watch.look()).is_ok() {
+            while tell.send((Instant::now(), watch.look())).is_ok() {
                 thread::sleep(PAUSE);
             }
         };
@@ -94,6 +120,7 @@ impl ReadTap {
             .spawn(work)?;
         Ok(ReadTap {
             port,
+            is_udp,
             told,
             lost: 0,
         })
@@ -104,21 +131,25 @@ impl ReadTap {
     /// # Errors
     /// Those of asking.
     pub fn look(&mut self, origin: Origin, batch: &mut Batch) -> io::Result<()> {
-        while let Ok(told) = self.told.try_recv() {
+        while let Ok((_, told)) = self.told.try_recv() {
             self.take(told?, origin, batch);
         }
         Ok(())
     }
 
-    /// The same once more at the end, with what is told within the next pause.
+    /// The same once more at the end, with what nodes answer that are asked from now on. Waits for their answers.
     ///
     /// # Errors
     /// Those of asking.
     pub fn look_last(&mut self, origin: Origin, batch: &mut Batch) -> io::Result<()> {
-        if let Ok(told) = self.told.recv_timeout(2 * PAUSE) {
+        let now = Instant::now();
+        while let Ok((asked, told)) = self.told.recv_timeout(LAST_WAIT_MAX) {
             self.take(told?, origin, batch);
+            if asked >= now {
+                break;
+            }
         }
-        self.look(origin, batch)
+        Ok(())
     }
 
     fn take(&mut self, told: Vec<PortReads>, origin: Origin, batch: &mut Batch) {
@@ -128,7 +159,8 @@ impl ReadTap {
             self.lost += lost;
             for (arrival, read) in node.reads {
                 let found = MessageRead {
-                    port: self.port.get(),
+                    port: self.port,
+                    is_udp: self.is_udp,
                     process: node.process,
                     arrival_ns: arrival.as_nanos().saturating_add(offset),
                     waited_ns: read.as_nanos().saturating_sub(arrival.as_nanos()),
@@ -156,6 +188,7 @@ mod tests {
     fn a_read_comes_back_from_its_bytes() {
         let read = MessageRead {
             port: 7,
+            is_udp: true,
             process: 70_000,
             arrival_ns: 1 << 60,
             waited_ns: 12_345,

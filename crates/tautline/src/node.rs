@@ -34,7 +34,7 @@ use crate::port::{
 };
 use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
-use crate::status::{NodeStatus, NotBetter, OpenReport, PortStatus, StatusServer, Told};
+use crate::status::{NodeStatus, NotBetter, OpenReport, PortStatus, ReadPort, StatusServer, Told};
 use crate::sys::interface::{self, Interface};
 use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
@@ -235,7 +235,10 @@ impl Node {
             let told = Told {
                 status: NodeInner::status,
                 status_with_values: NodeInner::status_with_values,
-                reads_since: |node, port, seen| node.ports.reads_since(port, seen),
+                reads_since: |node, port, seen| match port {
+                    ReadPort::Tautline(number) => node.ports.reads_since(number, seen),
+                    ReadPort::Udp(number) => node.udp_ports.reads_since(number, seen),
+                },
                 measure_latency: NodeInner::measure_latency,
             };
             let server = StatusServer::start(node, told)?;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tautline::status::{nodes, nodes_with_latency};
+use tautline::status::{ReadWatch, nodes, nodes_with_latency};
 use tautline::{
     BusConfig, Instant, LatencyStatus, Node, NodeConfig, PortStatus, Priority, QueuingOptions,
     SamplingOptions, bus_neighbour, neighbour,
@@ -185,4 +185,36 @@ fn datagrams_are_measured_while_they_are_watched() {
         }
         ask(true);
     }
+}
+
+#[test]
+fn reads_of_datagrams_are_told_to_whoever_asks() {
+    let _alone = alone();
+    let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
+    let mut port = node.udp_port(UDP, &QueuingOptions::default()).unwrap();
+    let to = port.destination("127.0.0.1", UDP).unwrap();
+    let mut watch = ReadWatch::of_plain_udp(UDP);
+    let own = |watch: &mut ReadWatch| {
+        let told = watch.look().unwrap().into_iter();
+        let own = told.filter(|told| told.process == std::process::id());
+        own.flat_map(|told| told.reads).collect::<Vec<_>>()
+    };
+    assert_eq!(own(&mut watch), [], "none is noted before somebody asks");
+    let mut buffer = [0; 1484];
+    let mut exchange = || {
+        port.send_to(to, Priority::NORMAL, &[1; 9]).unwrap();
+        let received = port.receive_until(Instant::FAR_FUTURE, &mut buffer);
+        received.unwrap().unwrap().arrival
+    };
+    let arrivals: Vec<Instant> = (0..COUNT).map(|_| exchange()).collect();
+    let reads = own(&mut watch);
+    let told: Vec<Instant> = reads.iter().map(|(arrival, _)| *arrival).collect();
+    assert_eq!(told, arrivals);
+    assert!(reads.iter().all(|(arrival, read)| arrival <= read));
+    assert_eq!(own(&mut watch), [], "each is told once");
+    assert_eq!(
+        own(&mut ReadWatch::of_plain_udp(UDP + 1)),
+        [],
+        "of no other port"
+    );
 }

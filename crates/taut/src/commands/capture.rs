@@ -30,7 +30,10 @@ pub struct Arguments {
     /// Write a file for Wireshark (pcapng); - is standard output.
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Also when the application reads each message of --port, for a reading of the clock a message.
+    /// Only plain UDP to or from this UDP port, where link xdp or xsk carries it.
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["port", "bus"])]
+    udp_port: Option<u16>,
+    /// Also when the application reads each message of --port or --udp-port, for a reading of the clock a message.
     #[arg(long)]
     reads: bool,
     /// End after this many frames and messages [default: never].
@@ -44,7 +47,8 @@ pub struct Arguments {
 }
 
 /// Copies until it is ended. Fewer than `--count` came in time: exit status 1.
-pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
+    arguments.sources.udp_port = arguments.udp_port;
     let types = arguments.sources.types.ask()?;
     let mut taps = arguments.sources.open()?;
     if arguments.reads {
@@ -260,7 +264,7 @@ fn read_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
         return "not a read".to_owned();
     };
     json["way"] = "read".into();
-    json["port"] = read.port.into();
+    json[if read.is_udp { "udp_port" } else { "port" }] = read.port.into();
     json["process"] = read.process.into();
     json["arrival_ns"] = read.arrival_ns.into();
     json["waited_ns"] = read.waited_ns.into();
@@ -295,6 +299,21 @@ fn bus_line<'b>(on: &str, bytes: &'b [u8], json: &mut serde_json::Value) -> Said
     (said, Some((Flow::of_bus(on, &message), payload)))
 }
 
+/// Words about a frame that is not of ours: plain UDP, of which Tautline may be one end only.
+fn other_frame(item: &Item, bytes: &[u8], json: &mut serde_json::Value) -> String {
+    let Some(datagram) = frame::plain_datagram(bytes) else {
+        json["bytes"] = item.length.into();
+        return format!("another frame, {} B", item.length);
+    };
+    let bytes = datagram.payload.len();
+    for (end, address) in [("from", datagram.from), ("to", datagram.to)] {
+        json[end] = json!({ "address": address.ip().to_string(), "udp_port": address.port() });
+    }
+    json["bytes"] = bytes.into();
+    let [from, to] = [datagram.from, datagram.to];
+    format!("UDP {from} > {to} {bytes} B")
+}
+
 fn frame_line<'b>(
     (ethertype, on): (u16, &str),
     item: &Item,
@@ -303,10 +322,7 @@ fn frame_line<'b>(
 ) -> Said<'b> {
     let frame = match frame::frame(bytes, ethertype) {
         Ok(Some(frame)) => frame,
-        Ok(None) => {
-            json["bytes"] = item.length.into();
-            return (format!("another frame, {} B", item.length), None);
-        }
+        Ok(None) => return (other_frame(item, bytes, json), None),
         Err(error) => {
             json["error"] = error.name().into();
             return (format!("malformed: {}", error.name()), None);

@@ -97,7 +97,12 @@ impl Running<'_> {
             self.write(&mut batch)
                 .map_err(|error| explain(self.arguments, &error))?;
             if is_over || self.is_full() || pause(rest).is_some() {
-                return Ok(());
+                for (source, origin) in self.sources.iter_mut().zip(0..) {
+                    source.tap.look_last(origin, &mut batch);
+                }
+                return self
+                    .write(&mut batch)
+                    .map_err(|error| explain(self.arguments, &error));
             }
         }
     }

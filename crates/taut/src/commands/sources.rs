@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tautline::vbus::{self, PortName};
 use tautline::{NodeConfig, PortNumber};
-use tautline_capture::frame::{self, Frame};
+use tautline_capture::frame::{self, Frame, PlainDatagram};
 use tautline_capture::{
     Batch, BusTap, CaptureError, KnownTypes, NetworkTap, ReadTap, up_interfaces,
 };
@@ -40,6 +40,9 @@ pub struct SourceArguments {
     /// bus.
     #[arg(long, value_name = "PORT", value_parser = wanted_port)]
     port: Option<WantedPort>,
+    /// Only plain UDP to or from this UDP port, where link xdp or xsk carries it.
+    #[arg(skip)]
+    pub udp_port: Option<u16>,
     /// EtherType of the nodes, if the configuration has another one.
     #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value_t = ETHERTYPE_DEFAULT)]
     pub ethertype: u16,
@@ -140,13 +143,24 @@ impl Tap {
         })
     }
 
-    /// As [`look`](Self::look) at the end, where some sources still have something to tell.
+    fn udp_reads(port: u16) -> io::Result<Tap> {
+        Ok(Tap {
+            name: format!("reads of UDP port {port}"),
+            kind: Kind::Reads(ReadTap::open_plain_udp(port)?),
+            seen: 0,
+        })
+    }
+
+    /// As [`look`](Self::look) at the end: what has passed since the last look.
     pub fn look_last(&mut self, origin: u32, batch: &mut Batch) {
         match &mut self.kind {
             Kind::Reads(tap) => {
                 let _not_asked = tap.look_last(origin, batch);
             }
-            Kind::Network(_) | Kind::Bus(_) => {}
+            Kind::Network(tap) => {
+                let _gone = tap.look(origin, batch);
+            }
+            Kind::Bus(tap) => tap.look(origin, batch),
         }
     }
 
@@ -201,17 +215,18 @@ impl SourceArguments {
 
     /// Source of the reads of the port that is wanted.
     pub fn reads(&self) -> Result<Tap, CommandError> {
-        let port = match self.port {
-            Some(WantedPort::Network(port)) => port,
-            Some(WantedPort::Bus(name)) => name.port,
-            None => {
+        let tap = match (self.port, self.udp_port) {
+            (Some(WantedPort::Network(port)), _) => Tap::reads(port),
+            (Some(WantedPort::Bus(name)), _) => Tap::reads(name.port),
+            (None, Some(port)) => Tap::udp_reads(port),
+            (None, None) => {
                 return Err(CommandError::usage(
                     "reads are those of one port",
-                    "name it with --port",
+                    "name it with --port or --udp-port",
                 ));
             }
         };
-        Tap::reads(port).map_err(|error| {
+        tap.map_err(|error| {
             CommandError::failed(
                 format!("the nodes cannot be asked for reads: {error}"),
                 "see that /run/tautline belongs to root and your runtime directory to you",
@@ -221,6 +236,13 @@ impl SourceArguments {
 
     /// Whether a copy is of the port that is wanted.
     pub fn wants(&self, tap: &Tap, bytes: &[u8]) -> bool {
+        if let Some(port) = self.udp_port {
+            let datagram = frame::plain_datagram(bytes).filter(|_| !tap.is_bus());
+            let of_port = |datagram: PlainDatagram<'_>| {
+                datagram.from.port() == port || datagram.to.port() == port
+            };
+            return tap.is_reads() || datagram.is_some_and(of_port);
+        }
         match self.port {
             Some(WantedPort::Network(port)) if !tap.is_bus() && !tap.is_reads() => {
                 let frame = frame::frame(bytes, self.ethertype);
@@ -284,7 +306,8 @@ fn open(arguments: &SourceArguments) -> Result<Vec<Tap>, CommandError> {
 
 fn open_all(arguments: &SourceArguments, only: Option<PortName>) -> Result<Vec<Tap>, CommandError> {
     let buses = vbus::buses(None).unwrap_or_default();
-    let wants_buses = !matches!(arguments.port, Some(WantedPort::Network(_)));
+    let is_of_network = matches!(arguments.port, Some(WantedPort::Network(_)));
+    let wants_buses = !is_of_network && arguments.udp_port.is_none();
     let mut taps: Vec<Tap> = buses
         .iter()
         .filter(|_| wants_buses)

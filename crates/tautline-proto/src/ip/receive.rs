@@ -107,6 +107,25 @@ pub fn parse<'a>(
     }
 }
 
+/// Sender, receiver and bytes of the UDP datagram in a frame, whosever they are; of one in fragments, those of the
+/// first. `None` for everything else. For whoever looks at passing frames: no checksum of the datagram is judged.
+#[must_use]
+pub fn datagram_of(frame: &[u8]) -> Option<(SocketAddrV4, SocketAddrV4, &[u8])> {
+    let ethernet = Ethernet::parse(frame).filter(|frame| frame.ethertype == ETHERTYPE_IPV4)?;
+    let packet = Packet::parse(ethernet.payload).filter(|packet| {
+        packet.protocol == PROTOCOL_UDP
+            && packet.fragment & FRAGMENT_OFFSET == 0
+            && !packet.is_damaged
+    })?;
+    let payload = packet.payload.get(UDP_HEADER_BYTES..)?;
+    let [from, to] = [0, 2].map(|at| read_u16(packet.payload, at));
+    Some((
+        SocketAddrV4::new(packet.source, from?),
+        SocketAddrV4::new(packet.destination, to?),
+        payload,
+    ))
+}
+
 /// An IPv4 packet, its lengths checked against the frame.
 struct Packet<'a> {
     source: Ipv4Addr,

@@ -14,7 +14,7 @@ use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::vbus::shape::Kind;
 use tautline_shm::{queue, sample};
 
-use super::open_list::{OpenList, dropped_full, queued};
+use super::open_list::{OpenList, dropped_full, queued, reads_since};
 use crate::address::{Address, Source};
 use crate::kind::PortKind;
 use crate::link::authenticated::Checked;
@@ -103,29 +103,14 @@ impl Ports {
 
     /// Reads of a port, if it is open.
     pub(crate) fn reads_since(&self, number: PortNumber, seen: u64) -> Option<ReadsTold> {
-        let told = self.describe(|own, port| (own == number).then(|| port.reads_since(seen)));
+        let of_port = |port: &OpenPort| reads_since(&port.statistics.latency, seen);
+        let told = self.describe(|own, port| (own == number).then(|| of_port(port)));
         told.into_iter().flatten().next()
     }
 
     /// Switches the measurement of latencies, for all ports that are open.
     pub(crate) fn measure_latency(&self, is_wanted: bool) {
         self.describe(|_, port| port.statistics.latency.measure(is_wanted));
-    }
-}
-
-impl OpenPort {
-    /// Reads from number `seen` on, and the number of the next. Has them measured and kept from now on.
-    fn reads_since(&self, seen: u64) -> ReadsTold {
-        let latency = &self.statistics.latency;
-        latency.keep_reads();
-        latency.measure(true);
-        let mut told = ReadsTold::default();
-        if let Some(reads) = latency.reads() {
-            told.next = reads.since(seen, |number, read| {
-                told.reads.push((number, read.arrival_ns, read.read_ns));
-            });
-        }
-        told
     }
 }
 

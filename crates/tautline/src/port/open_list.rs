@@ -5,6 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tautline_shm::layout::{CLASS_COUNT, Control};
 
+use crate::latency::Latency;
+use crate::status::ReadsTold;
+
+/// Reads of a port from number `seen` on, and the number of the next. Has them measured and kept from now on.
+pub(super) fn reads_since(latency: &Latency, seen: u64) -> ReadsTold {
+    latency.keep_reads();
+    latency.measure(true);
+    let mut told = ReadsTold::default();
+    if let Some(reads) = latency.reads() {
+        told.next = reads.since(seen, |number, read| {
+            told.reads.push((number, read.arrival_ns, read.read_ns));
+        });
+    }
+    told
+}
+
 /// The open ports of one sort, by number.
 #[derive(Debug)]
 pub(crate) struct OpenList<N: Copy + PartialEq, P> {

@@ -8,12 +8,12 @@ use tautline_shm::deliver::frames;
 use tautline_shm::queue;
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::open_list::{OpenList, dropped_full, queued};
+use super::open_list::{OpenList, dropped_full, queued, reads_since};
 use crate::latency::Latency;
 use crate::memory::MappedPort;
 use crate::policing::Policing;
 use crate::statistics::{Counter, Traffic};
-use crate::status::{LatencyStatus, ReassemblyStatus, UdpPortStatus};
+use crate::status::{LatencyStatus, ReadsTold, ReassemblyStatus, UdpPortStatus};
 use crate::sys::clock;
 
 /// Counters of the port's thread.
@@ -87,6 +87,13 @@ pub(crate) struct OpenUdpPort {
 impl UdpPorts {
     pub(crate) fn status(&self) -> Vec<UdpPortStatus> {
         self.describe(status)
+    }
+
+    /// Reads of a port, if it is open.
+    pub(crate) fn reads_since(&self, number: u16, seen: u64) -> Option<ReadsTold> {
+        let of_port = |port: &OpenUdpPort| reads_since(&port.statistics.latency, seen);
+        let told = self.describe(|own, port| (own == number).then(|| of_port(port)));
+        told.into_iter().flatten().next()
     }
 
     /// As [`Ports::measure_latency`](super::list::Ports).

@@ -23,19 +23,39 @@ pub(crate) struct ReadsTold {
 }
 
 /// Request for the reads of a port from a number on.
-pub(super) const REQUEST: &[u8] = b"reads";
+const REQUEST: &[u8; 5] = b"reads";
+/// The same of a port of plain UDP.
+const REQUEST_UDP: &[u8; 5] = b"readu";
 /// Bytes of a request: the word, the port, and the number of the first read that is wanted.
 pub(super) const REQUEST_BYTES: usize = REQUEST.len() + 2 + 8;
 
-pub(super) fn request(port: PortNumber, seen: u64) -> Vec<u8> {
-    [REQUEST, &port.get().to_be_bytes(), &seen.to_be_bytes()].concat()
+/// Port whose reads are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadPort {
+    /// A port of ours.
+    Tautline(PortNumber),
+    /// A port of plain UDP.
+    Udp(u16),
+}
+
+pub(super) fn request(port: ReadPort, seen: u64) -> Vec<u8> {
+    let (word, number) = match port {
+        ReadPort::Tautline(number) => (REQUEST, number.get()),
+        ReadPort::Udp(number) => (REQUEST_UDP, number),
+    };
+    [&word[..], &number.to_be_bytes(), &seen.to_be_bytes()].concat()
 }
 
 /// The port and the number of a request.
-pub(super) fn wanted(request: &[u8]) -> Option<(PortNumber, u64)> {
-    let rest = request.strip_prefix(REQUEST)?;
+pub(super) fn wanted(request: &[u8]) -> Option<(ReadPort, u64)> {
+    let (word, rest) = request.split_first_chunk()?;
     let (port, seen) = rest.split_first_chunk()?;
-    let port = PortNumber::new(u16::from_be_bytes(*port))?;
+    let number = u16::from_be_bytes(*port);
+    let port = match word {
+        REQUEST => ReadPort::Tautline(PortNumber::new(number)?),
+        REQUEST_UDP => ReadPort::Udp(number),
+        _ => return None,
+    };
     Some((port, u64::from_be_bytes(seen.try_into().ok()?)))
 }
 
@@ -54,7 +74,7 @@ pub struct PortReads {
 /// Asks the nodes of this machine for the reads of a port, again and again.
 #[derive(Debug)]
 pub struct ReadWatch {
-    port: PortNumber,
+    port: ReadPort,
     /// Number of the next read of each node.
     seen: HashMap<String, u64>,
 }
@@ -63,6 +83,16 @@ impl ReadWatch {
     /// A watch of the ports of this number, of all nodes that this user may ask.
     #[must_use]
     pub fn new(port: PortNumber) -> ReadWatch {
+        ReadWatch::of(ReadPort::Tautline(port))
+    }
+
+    /// The same of ports of plain UDP.
+    #[must_use]
+    pub fn of_plain_udp(port: u16) -> ReadWatch {
+        ReadWatch::of(ReadPort::Udp(port))
+    }
+
+    fn of(port: ReadPort) -> ReadWatch {
         ReadWatch {
             port,
             seen: HashMap::new(),
@@ -106,10 +136,13 @@ mod tests {
 
     #[test]
     fn requests_come_back_and_others_are_none() {
-        let port = PortNumber::new(4095).unwrap();
-        let bytes = request(port, u64::MAX);
-        assert_eq!(bytes.len(), REQUEST_BYTES);
-        assert_eq!(wanted(&bytes), Some((port, u64::MAX)));
+        let mut bytes = Vec::new();
+        let ours = ReadPort::Tautline(PortNumber::new(4095).unwrap());
+        for port in [ReadPort::Udp(65_535), ours] {
+            bytes = request(port, u64::MAX);
+            assert_eq!(bytes.len(), REQUEST_BYTES);
+            assert_eq!(wanted(&bytes), Some((port, u64::MAX)));
+        }
         for wrong in [
             &b"watch"[..],
             b"reads",

@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use serde::Serialize;
-use tautline_proto::wire::PortNumber;
 use tautline_state::{Directory, EntryKind};
 
 use super::NodeStatus;
-use super::reads::{self, ReadsTold};
+use super::reads::{self, ReadPort, ReadsTold};
 use crate::runtime::{self, Room};
 use crate::sys::event::Event;
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
@@ -57,7 +56,7 @@ pub(crate) struct Told<N> {
     /// Its state with the newest values of typed ports, for watchers.
     pub(crate) status_with_values: fn(&N) -> NodeStatus,
     /// The reads of a port from a number on, which it notes from now on.
-    pub(crate) reads_since: fn(&N, PortNumber, u64) -> Option<ReadsTold>,
+    pub(crate) reads_since: fn(&N, ReadPort, u64) -> Option<ReadsTold>,
     /// Switches the measurement of its ports' latencies.
     pub(crate) measure_latency: fn(&N, bool),
 }
@@ -161,7 +160,7 @@ enum Request {
     /// The status, with latencies measured and newest values.
     Watch,
     /// The reads of a port.
-    Reads(PortNumber, u64),
+    Reads(ReadPort, u64),
 }
 
 /// Wishes of an asker. One who only wants the status shuts down its side at once.
