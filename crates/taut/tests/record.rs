@@ -435,12 +435,78 @@ with open(sys.argv[1], "rb") as file:
                           "position": list(state.position), "mode": state.mode}))
 "#;
 
+/// Reads a recording with the packages that Foxglove itself reads files with, by its index: as `TYPED_READER`.
+const FOXGLOVE_READER: &str = r#"
+import { McapIndexedReader } from "@mcap/core";
+import { parse } from "@foxglove/rosmsg";
+import { MessageReader } from "@foxglove/rosmsg-serialization";
+import { open } from "node:fs/promises";
+const file = await open(process.argv[2]);
+const read = async (offset, length) => {
+    const bytes = new Uint8Array(Number(length));
+    await file.read(bytes, 0, bytes.length, Number(offset));
+    return bytes;
+};
+const size = async () => BigInt((await file.stat()).size);
+const reader = await McapIndexedReader.Initialize({ readable: { size, read } });
+for await (const message of reader.readMessages()) {
+    const channel = reader.channelsById.get(message.channelId);
+    const schema = reader.schemasById.get(channel.schemaId);
+    if (!schema) {
+        console.log(JSON.stringify({ encoding: channel.messageEncoding, data: Buffer.from(message.data).toString() }));
+        continue;
+    }
+    const fields = new MessageReader(parse(new TextDecoder().decode(schema.data))).readMessage(message.data);
+    console.log(JSON.stringify({ schema: schema.name, type: channel.metadata.get("type"),
+                                 position: [...fields.position], mode: fields.mode }));
+}
+"#;
+
+/// The script above beside its packages, or nothing where they cannot be had.
+fn foxglove_reader() -> Option<PathBuf> {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foxglove-reader-1");
+    let (script, complete) = (home.join("reader.mjs"), home.join("complete"));
+    if !complete.exists() {
+        fs::create_dir_all(&home).unwrap();
+        let install = [
+            "install",
+            "--no-save",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+        ];
+        let mut npm = Command::new("npm");
+        npm.args(install).arg("--prefix").arg(&home);
+        npm.args(["@mcap/core@2.2.2", "@foxglove/rosmsg@5.0.5"]);
+        npm.arg("@foxglove/rosmsg-serialization@2.0.4");
+        let installed = npm.stdin(Stdio::null()).output();
+        if !installed.is_ok_and(|output| output.status.success()) {
+            println!("SKIPPED: no reader of Foxglove: npm or its packages cannot be had");
+            return None;
+        }
+        fs::write(&complete, "").unwrap();
+    }
+    fs::write(&script, FOXGLOVE_READER).unwrap();
+    Some(script)
+}
+
+/// Fields of the typed messages of a recording, as Foxglove reads them.
+fn read_by_foxglove(file: &str) -> Option<Vec<Value>> {
+    let mut reader = Command::new("node");
+    lines_of(reader.arg(foxglove_reader()?).arg(file))
+}
+
 const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64[2]\", \"mode: u16\"]\n";
 
 /// Fields of the typed messages of a recording, by the library of PyPI.
 fn read_typed(file: &str) -> Option<Vec<Value>> {
     let mut reader = Command::new(readers()?);
-    let output = reader.args(["-c", TYPED_READER, file]).output().unwrap();
+    lines_of(reader.args(["-c", TYPED_READER, file]))
+}
+
+/// Lines of JSON that a reader prints.
+fn lines_of(reader: &mut Command) -> Option<Vec<Value>> {
+    let output = reader.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -562,6 +628,17 @@ fn typed_messages_have_names_everywhere() {
             return;
         };
         assert_eq!(messages.len(), 4);
+        if let Some(foxglove) = read_by_foxglove(file) {
+            // In JavaScript -1.0 is -1.
+            let figures = |message: &Value| {
+                let position = [0, 1].map(|place| message["position"][place].as_f64());
+                let rest = ["schema", "type", "mode", "encoding", "data"];
+                (position, rest.map(|key| message[key].clone()))
+            };
+            let [foxglove, others] =
+                [&foxglove, &messages].map(|all| all.iter().map(figures).collect::<Vec<_>>());
+            assert_eq!(foxglove, others, "Foxglove reads something else");
+        }
         // Which of the two came first when the recorder began does not matter.
         messages.sort_by_key(|message| message["schema"].is_null());
         assert_eq!(messages[0]["schema"], "tautline/State");

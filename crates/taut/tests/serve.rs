@@ -2,80 +2,17 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use common::Scratch;
+use common::{Scratch, Served, skipped_without_privilege};
 use serde_json::Value;
 use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
-
-/// The server, and where it is.
-struct Served {
-    child: Child,
-    address: String,
-    token: Option<String>,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _ended_already = self.child.wait();
-    }
-}
-
-/// Answer of the server: its status, its head and its body.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Served {
-    fn start(arguments: &[&str]) -> Served {
-        let mut command = Command::new(TAUT);
-        command
-            .arg("serve")
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("http://").unwrap();
-        let (address, query) = url.split_once('/').unwrap();
-        let address = address.replace("0.0.0.0", "127.0.0.1");
-        let token = query.strip_prefix("?token=").map(str::to_owned);
-        Served {
-            child,
-            address,
-            token,
-        }
-    }
-
-    fn ask(&self, method: &str, path: &str, head: &str) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{head}\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let (head, body) = (head.to_ascii_lowercase(), body.to_owned());
-        Answer { status, head, body }
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &format!("Host: {}\r\n", self.address))
-    }
-}
 
 /// A node that has sent a few messages to itself; its port has a name that is HTML.
 fn node(ip: [u8; 4]) -> (Node, tautline::QueuingPort) {
@@ -357,5 +294,49 @@ fn a_browser_shows_what_status_says() {
             "{figure}: {page}"
         );
     }
+    // It has gone, and the page of it is still open.
     drop(port);
+    let ended = std::time::Instant::now() + Duration::from_secs(60);
+    let url = format!("http://{}/{hash}", served.address);
+    let options = ["--virtual-time-budget=3000"];
+    loop {
+        let (page, _complaint) =
+            common::dom_and_log(&options, &url, &scratch.0.join("profile")).unwrap();
+        if page.contains("no answer: there is no such port") {
+            break;
+        }
+        assert!(std::time::Instant::now() < ended, "{page}");
+    }
+}
+
+#[test]
+fn nodes_of_another_network_namespace_are_served_from_this_one() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let opened = hosts.inside(Host::A, || {
+        Node::open(NodeConfig::udp([10, 77, 0, 1].into()))
+    });
+    let _node = opened.unwrap().unwrap();
+    let namespace = hosts.name(Host::A);
+    let served = Served::start(&["--listen", "127.0.0.1:0", "--netns", namespace]);
+    let look = served.get("/look.json").body;
+    assert!(look.contains("10.77.0.1 udp"), "{look}");
+    let other = Served::start(&["--listen", "127.0.0.1:0"]);
+    let look = other.get("/look.json").body;
+    assert!(!look.contains("10.77.0.1 udp"), "{look}");
+    for (name, words) in [
+        ("nosuch", "there is no network namespace"),
+        ("/dev/null", "cannot serve"),
+    ] {
+        let mut command = Command::new(TAUT);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--netns", name]);
+        let said = command.output().unwrap().stderr;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(
+            said.contains(words) && said.contains("`ip netns` lists"),
+            "{said}"
+        );
+    }
 }

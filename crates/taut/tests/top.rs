@@ -315,7 +315,7 @@ fn child_that_opens_ports() {
 }
 
 #[test]
-fn ten_thousand_ports_are_shown_and_keys_still_answered() {
+fn ten_thousand_ports_are_shown_and_served_and_keys_still_answered() {
     let bus = format!("taut{}", std::process::id());
     let start = |node: &str| {
         let mut child = Command::new(std::env::current_exe().unwrap());
@@ -345,6 +345,68 @@ fn ten_thousand_ports_are_shown_and_keys_still_answered() {
     }
     view.press("q");
     view.ends();
+    serves_many(&bus);
+}
+
+/// The page of those ports is bounded, its data are not.
+fn serves_many(bus: &str) {
+    let served = common::Served::start(&["--listen", "127.0.0.1:0"]);
+    let json = |path: &str| -> Value {
+        let answer = served.get(path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    };
+    let all = 3 * u64::from(PORTS_EACH);
+    let started = Instant::now();
+    // On a busy machine a node may miss the time in which it is to answer.
+    let ports = loop {
+        let status = json("/status.json");
+        let nodes = status["nodes"].as_array().unwrap().iter();
+        let ours = nodes.filter(|node| node["bus"].as_str().is_some_and(|on| on.contains(bus)));
+        let ports = ours.map(|node| node["ports"].as_array().map_or(0, Vec::len) as u64);
+        let ports = ports.sum::<u64>();
+        if ports == all || started.elapsed() > PATIENCE {
+            break ports;
+        }
+    };
+    assert_eq!(ports, all);
+    let look = loop {
+        let look = json("/look.json");
+        let left_out = look["rows_left_out"].as_u64().unwrap();
+        if left_out >= all - 1_000 {
+            break look;
+        }
+        assert!(started.elapsed() < PATIENCE, "{left_out} are left out");
+    };
+    let shown = look["rows"].as_array().unwrap();
+    assert_eq!(shown.len(), 1_000);
+    let port = shown.iter().find(|row| row["key"]["kind"] == "port");
+    let key = &port.unwrap()["key"];
+    let place = key["place"].as_str().unwrap().replace('/', "%2F");
+    let one = format!(
+        "/port.json?kind=port&place={place}&number={}",
+        key["number"]
+    );
+    while served.get(&one).status != 200 {
+        assert!(started.elapsed() < PATIENCE, "no port {one}");
+    }
+    loop {
+        let metrics = served.get("/metrics").body;
+        let sent = metrics.lines();
+        let sent = sent.filter(|line| line.starts_with("taut_port_sent_total{"));
+        let sent = sent.count() as u64;
+        if sent >= all {
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "{sent} ports have metrics");
+    }
+    let scratch = common::Scratch::new("serve-many");
+    let url = format!("http://{}/", served.address);
+    let options = ["--virtual-time-budget=20000"];
+    let Some(page) = common::browse_url(&options, &url, &scratch.0.join("profile")) else {
+        return;
+    };
+    assert!(page.contains(" more lines are left out"), "{page:.2000}");
 }
 
 fn taut(arguments: &[&str]) -> Command {
@@ -377,9 +439,9 @@ fn without_a_terminal_there_is_one_picture() {
     let own = |row: &&Value| row["process"] == std::process::id() && row["key"]["kind"] == "port";
     let row = rows.iter().find(own).unwrap();
     assert_eq!((&row["name"], &row["lost"]), (&"55".into(), &0.into()));
-    // Nobody looks any more before the measurement ends by itself, but it has begun.
+    // It has begun. Whether it has ended by itself since is a question of seconds.
     let latency = node.status().ports[0].latency.clone().unwrap();
-    assert!(latency.measured && latency.count == 0);
+    assert_eq!(latency.count, 0);
 }
 
 #[test]

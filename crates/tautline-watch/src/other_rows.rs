@@ -9,12 +9,10 @@ use crate::look::{Look, Run};
 use crate::row::{Kind, Row, Spread, sum};
 
 /// Adds a line for each task, partition, smoother, bus and guest.
-pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: &Look, seconds: f64) {
+pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: Option<&Look>, seconds: f64) {
     for run in &look.runs {
-        let earlier = before
-            .runs
-            .iter()
-            .find(|earlier| earlier.about == run.about);
+        let mut runs = before.into_iter().flat_map(|before| &before.runs);
+        let earlier = runs.find(|earlier| earlier.about == run.about);
         tasks(rows, run, earlier, seconds);
     }
     for partition in &look.partitions {
@@ -67,10 +65,9 @@ pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: &Look, seconds: f64)
         ));
     }
     for guest in &look.guests {
-        let earlier = before.guests.iter();
-        let mut earlier =
-            earlier.filter(|one| (&one.name, one.process) == (&guest.name, guest.process));
-        rows.push(guest_row(guest, earlier.next(), seconds));
+        let mut guests = before.into_iter().flat_map(|before| &before.guests);
+        let earlier = guests.find(|one| (&one.name, one.process) == (&guest.name, guest.process));
+        rows.push(guest_row(guest, earlier, seconds));
     }
 }
 

@@ -131,10 +131,11 @@ impl Row {
     }
 }
 
-/// Lines of a look, with rates since the look before, and totals since a base where there is one.
+/// Lines of a look, with rates since the look before if there was one, and totals since a base where there is one.
 #[must_use]
-pub fn rows(look: &Look, before: &Look, base: Option<&Look>) -> Vec<Row> {
-    let seconds = look.since(before).as_secs_f64().max(1e-3);
+pub fn rows(look: &Look, before: Option<&Look>, base: Option<&Look>) -> Vec<Row> {
+    let seconds = before.map_or(0.0, |before| look.since(before).as_secs_f64());
+    let seconds = seconds.max(1e-3);
     let mut rows = Vec::new();
     node_rows(&mut rows, look, before, base, seconds);
     crate::other_rows::add(&mut rows, look, before, seconds);
@@ -186,8 +187,14 @@ pub(crate) fn all_ports(node: &NodeFigures) -> impl Iterator<Item = (Kind, &Port
     ports.chain(node.udp_ports.iter().map(|port| (Kind::UdpPort, port)))
 }
 
-fn node_rows(rows: &mut Vec<Row>, look: &Look, before: &Look, base: Option<&Look>, seconds: f64) {
-    let (nodes, nodes_before) = (placed(look), placed(before));
+fn node_rows(
+    rows: &mut Vec<Row>,
+    look: &Look,
+    before: Option<&Look>,
+    base: Option<&Look>,
+    seconds: f64,
+) {
+    let (nodes, nodes_before) = (placed(look), before.map(placed).unwrap_or_default());
     let nodes_base = base.map(placed).unwrap_or_default();
     let (before, base) = (ports_of(&nodes_before), ports_of(&nodes_base));
     let none = Port::default();
@@ -211,8 +218,10 @@ fn node_rows(rows: &mut Vec<Row>, look: &Look, before: &Look, base: Option<&Look
             bytes_per_second += row.bytes_per_second.unwrap_or(0.0);
             rows.push(row);
         }
-        rows[at].per_second = Some(per_second);
-        rows[at].bytes_per_second = Some(bytes_per_second);
+        if then.is_some() {
+            rows[at].per_second = Some(per_second);
+            rows[at].bytes_per_second = Some(bytes_per_second);
+        }
     }
 }
 

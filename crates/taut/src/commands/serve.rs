@@ -1,14 +1,18 @@
 //! `taut serve`: the live view as a page, and metrics for Prometheus.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use tautline_watch::serve::{self, Options};
 
 use crate::cli::{self, CommandError};
 
+/// Directory of the network namespaces that have names (ip-netns(8)).
+const NAMESPACES: &str = "/run/netns";
 /// Bytes of a token that is made here; twice as many characters.
 const TOKEN_BYTES: usize = 16;
 /// Least characters of a token from a file. Lower: it can be guessed over a network. Higher: none.
@@ -26,6 +30,10 @@ pub struct Arguments {
     /// Name by which browsers may call this server, beside its addresses and localhost; may be given again.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
+    /// Network namespace whose nodes are shown: a name as `ip netns` has it, or a path such as /proc/PID/ns/net. The
+    /// server listens in this one.
+    #[arg(long, value_name = "NAME")]
+    netns: Option<PathBuf>,
     /// Result of `taut lab run --json=FILE` whose verdict is shown.
     #[arg(long, value_name = "FILE")]
     lab: Option<PathBuf>,
@@ -40,11 +48,13 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     };
     let is_printed = arguments.token_file.is_none();
     let shown = token.clone().filter(|_| is_printed);
+    let namespace = arguments.netns.as_deref().map(opened).transpose()?;
     let options = Options {
         listen: arguments.listen,
         names: arguments.hosts,
         token,
         lab: arguments.lab,
+        namespace: namespace.map(Arc::new),
     };
     let ready = |address: SocketAddr| {
         let query = shown.map_or_else(String::new, |token| format!("?token={token}"));
@@ -53,14 +63,32 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     };
     let listen = options.listen;
     serve::run(options, ready).map_err(|error| {
-        CommandError::failed(
-            format!("cannot serve on {listen}: {error}"),
-            "choose another port with --listen 127.0.0.1:PORT, or 0 for a free one",
+        CommandError::failed(format!("cannot serve on {listen}: {error}"), remedy(&error))
+    })
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "run it as root: ports below 1024 and --netns need that",
+        io::ErrorKind::InvalidInput => {
+            "name a network namespace with --netns: `ip netns` lists them"
+        }
+        _ => "choose another port with --listen 127.0.0.1:PORT, or 0 for a free one",
+    }
+}
+
+/// A network namespace by its name or path.
+fn opened(name: &Path) -> Result<File, CommandError> {
+    let path = Path::new(NAMESPACES).join(name);
+    File::open(&path).map_err(|error| {
+        CommandError::usage(
+            format!("there is no network namespace {}: {error}", path.display()),
+            "`ip netns` lists their names",
         )
     })
 }
 
-fn token_of(path: &std::path::Path) -> Result<String, CommandError> {
+fn token_of(path: &Path) -> Result<String, CommandError> {
     let text = fs::read_to_string(path).map_err(|error| {
         CommandError::failed(
             format!("cannot read {}: {error}", path.display()),

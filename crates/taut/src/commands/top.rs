@@ -31,7 +31,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let mut before = Look::take(wishes).map_err(|error| failed(&error))?;
     live.once_if_piped().run(|| {
         let after = Look::take(wishes).map_err(|error| failed(&error))?;
-        let rows = rows(&after, &before, None);
+        let rows = rows(&after, Some(&before), None);
         let text = top::text(&rows, &after.silent);
         let json = json!({ "rows": rows, "silent": after.silent });
         before = after;

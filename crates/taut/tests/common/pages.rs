@@ -71,11 +71,12 @@ fn used(page: &Path, width: u32) -> String {
                     if (before > 0 && own().length === 0) told.percentiles++; \
                     first.click(); \
                 } \
-                const entry = figure.querySelector('.legend li[data-line] button'); \
-                const lines = () => [...plot.querySelectorAll('[data-line=\"0\"]')].filter(isSeen).length; \
-                const all = lines(); \
-                if (entry) entry.click(); \
-                if (!entry || (all > 0 && lines() === 0)) told.series++; \
+                const isDrawn = element => isSeen(element) || element.getBoundingClientRect().height > 0; \
+                const lines = entry => [...plot.querySelectorAll('[data-line=\"' + entry.dataset.line + '\"]')].filter(isDrawn).length; \
+                const entries = [...figure.querySelectorAll('.legend li[data-line]')]; \
+                const entry = entries.find(entry => lines(entry) > 0); \
+                if (entry) entry.querySelector('button').click(); \
+                if (!entries.length || (entry && lines(entry) === 0)) told.series++; \
                 let kept = null; \
                 view.Blob = function (parts) { kept = parts.join(''); }; \
                 view.URL.createObjectURL = () => 'blob:kept'; \

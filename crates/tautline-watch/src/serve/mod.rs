@@ -8,6 +8,7 @@ mod document;
 mod guard;
 mod metrics;
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tautline_testbed::interrupt;
+use tautline_testbed::{child, interrupt};
 use tokio::sync::Mutex;
 
 use self::connection::BoundedListener;
@@ -58,6 +59,8 @@ pub struct Options {
     pub token: Option<String>,
     /// Result of a lab run whose verdict is shown.
     pub lab: Option<PathBuf>,
+    /// Network namespace whose nodes are shown, if it is another than the one that is listened in.
+    pub namespace: Option<Arc<File>>,
 }
 
 /// A machine at a moment, with its lines.
@@ -80,19 +83,29 @@ struct Server {
 /// Serves until a signal ends the program. `ready` is told the address.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// The address cannot be listened on, or the network namespace not entered.
 pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+    let listener = std::net::TcpListener::bind(options.listen)?;
+    listener.set_nonblocking(true)?;
+    // The socket stays where it was made. All threads are started from this one, hence in the namespace.
+    if let Some(namespace) = &options.namespace {
+        child::enter(namespace)?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(options, ready))?;
+    runtime.block_on(serve(options, listener, ready))?;
     // A look that is under way is not waited for.
     runtime.shutdown_background();
     Ok(())
 }
 
-async fn serve(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::bind(options.listen).await?;
+async fn serve(
+    options: Options,
+    listener: std::net::TcpListener,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     ready(listener.local_addr()?);
     let server = Arc::new(Server {
         guard: Guard {
@@ -208,7 +221,7 @@ impl Server {
 
 fn take(wishes: Wishes, before: Option<Arc<Look>>, lab: Option<PathBuf>) -> io::Result<Picture> {
     let now = Arc::new(Look::take(wishes)?);
-    let rows = rows(&now, before.as_deref().unwrap_or(&now), None);
+    let rows = rows(&now, before.as_deref(), None);
     let lab = lab.map_or(Value::Null, |path| verdict(&path));
     Ok(Picture { now, rows, lab })
 }

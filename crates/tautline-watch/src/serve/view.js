@@ -2,7 +2,7 @@
 // Draws what the server says, once a second. All of it is put in as text: names are anybody's to choose.
 
 const $ = id => document.getElementById(id);
-const INTERVAL_MS = 1000, HISTORY = 300, TIMEOUT_MS = 5000;
+const INTERVAL_MS = 1000, HISTORY = 300, SPAN_MIN = 60, TIMEOUT_MS = 5000;
 
 const element = (name, text, attributes = {}) => {
   const made = document.createElement(name);
@@ -97,13 +97,15 @@ const drawOverview = () => {
 const drawLinks = look => {
   const nodes = look.rows.filter(row => row.key.kind === "node");
   $("drawing-section").hidden = !nodes.length;
-  const places = new Map(nodes.map((row, index) => [row.key.place, { x: 10, y: 12 + 46 * index, name: row.name }]));
+  const width = Math.min(Math.max($("drawing").clientWidth, 280), 760), box = Math.min(width * 0.4, 280), right = width - box - 1;
+  const places = new Map(nodes.map((row, index) => [row.key.place, { x: 1, y: 4 + 46 * index, name: row.name }]));
   const others = new Map();
   for (const link of look.links)
     if (!link.from && !others.has(link.from_name))
-      others.set(link.from_name, { x: 410, y: 12 + 46 * others.size, name: link.from_name });
-  const height = 12 + 46 * Math.max(nodes.length, others.size, 1);
-  const picture = svg("svg", { viewBox: `0 0 600 ${height}`, role: "img", "aria-label": "nodes and who talks to whom" });
+      others.set(link.from_name, { x: right, y: 4 + 46 * others.size, name: link.from_name });
+  const height = 4 + 46 * Math.max(nodes.length, others.size, 1);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "nodes and who talks to whom" });
+  picture.style.maxWidth = width + "px";
   const pairs = new Map();
   for (const link of look.links) {
     const from = link.from ? places.get(link.from) : others.get(link.from_name), to = places.get(link.to);
@@ -115,15 +117,16 @@ const drawLinks = look => {
     pairs.set(id, pair);
   }
   for (const { from, to, lost, ports } of pairs.values()) {
-    const [y1, y2] = [from.y + 17, to.y + 17];
-    const [x1, bend] = from.x === to.x ? [190, 190 + 20 + Math.min(150, Math.abs(y2 - y1) / 2 + 20)] : [410, 300];
-    const line = svg("path", { d: `M${x1} ${y1} C${bend} ${y1} ${bend} ${y2} 190 ${y2}`, class: lost ? "link bad" : "link" });
+    const [y1, y2, end] = [from.y + 17, to.y + 17, box + 1], gap = right - end;
+    const [x1, bend] = from.x === to.x ? [end, end + Math.min(gap, 24 + Math.abs(y2 - y1) / 2)] : [right, end + gap / 2];
+    const line = svg("path", { d: `M${x1} ${y1} C${bend} ${y1} ${bend} ${y2} ${end + 7} ${y2}`, class: lost ? "link bad" : "link" });
     line.append(svg("title", {}, ports.join("\n")));
-    picture.append(line);
+    picture.append(line, svg("path", { d: `M${end} ${y2}l9 -4v8z`, class: lost ? "arrow bad" : "arrow" }));
   }
   for (const { x, y, name } of [...places.values(), ...others.values()]) {
-    picture.append(svg("rect", { x, y, width: 180, height: 34, rx: 5, class: "box" }));
-    const label = svg("text", { x: x + 8, y: y + 22, class: "name" }, name.length > 26 ? name.slice(0, 25) + "…" : name);
+    picture.append(svg("rect", { x, y, width: box, height: 34, rx: 5, class: "box" }));
+    const fits = Math.floor((box - 16) / 7);
+    const label = svg("text", { x: x + 8, y: y + 22, class: "name" }, name.length > fits ? name.slice(0, fits - 1) + "…" : name);
     label.append(svg("title", {}, name));
     picture.append(label);
   }
@@ -153,7 +156,7 @@ class Plot {
     Object.assign(this, { series, format, values: [], at: null });
     this.box = element("div", undefined, { class: "plot" });
     this.legend = element("p");
-    this.picture = svg("svg", { viewBox: "0 0 420 140" });
+    this.picture = svg("svg", { viewBox: "0 0 420 150" });
     this.box.append(element("h3", title), this.legend, this.picture);
     this.picture.addEventListener("pointermove", event => {
       const box = this.picture.getBoundingClientRect();
@@ -167,11 +170,14 @@ class Plot {
     if (this.values.length > HISTORY) this.values.shift();
     this.draw();
   }
+  // Seconds from the left edge to now: as many as there are values, within bounds.
+  get span() { return Math.min(Math.max(this.values.length - 1, SPAN_MIN), HISTORY - 1); }
   draw() {
     const all = this.values.flat().filter(value => value !== null && value !== undefined);
     const top = Math.max(...all, 0) * 1.1 || 1;
-    const x = index => 420 - (this.values.length - 1 - index) * 420 / (HISTORY - 1), y = value => 130 - 120 * value / top;
-    this.picture.replaceChildren(svg("line", { x1: 0, x2: 420, y1: 130, y2: 130, class: "axis" }), svg("text", { x: 2, y: 12 }, this.format(top)));
+    const x = index => 420 - (this.values.length - 1 - index) * 420 / this.span, y = value => 130 - 120 * value / top;
+    this.picture.replaceChildren(svg("line", { x1: 0, x2: 420, y1: 130, y2: 130, class: "axis" }), svg("text", { x: 2, y: 12 }, this.format(top)),
+      svg("text", { x: 2, y: 146 }, `${this.span} s ago`), svg("text", { x: 418, y: 146, "text-anchor": "end" }, "now"));
     this.series.forEach((_, place) => {
       let path = "", pen = false;
       this.values.forEach((values, index) => {
@@ -184,7 +190,7 @@ class Plot {
     });
     let index = this.values.length - 1, when = "";
     if (this.at !== null) {
-      index = Math.min(Math.max(Math.round(this.values.length - 1 - (420 - this.at) * (HISTORY - 1) / 420), 0), this.values.length - 1);
+      index = Math.min(Math.max(Math.round(this.values.length - 1 - (420 - this.at) * this.span / 420), 0), this.values.length - 1);
       this.picture.append(svg("line", { x1: x(index), x2: x(index), y1: 0, y2: 130, class: "cursor" }));
       when = ` ${this.values.length - 1 - index} s ago`;
     }
@@ -210,7 +216,7 @@ const showPort = hash => {
 const drawPort = (hash, port) => {
   const { plots } = showPort(hash), { row } = port;
   $("port-name").textContent = `${row.key.kind} ${row.name}, process ${row.process}`;
-  $("port-state").textContent = row.valid === false ? "its value is not valid" : "";
+  $("port-state").textContent = [row.valid === false ? "its value is not valid" : "", port.said.value || ""].filter(Boolean).join(": ");
   plots[0].add([row.recent.p50_ns, row.recent.p99_ns, row.recent.max_ns]);
   plots[1].add([row.per_second, row.bytes_per_second === null ? null : row.bytes_per_second / 1000]);
   plots[2].add([row.lost, row.full, row.refused]);
@@ -219,7 +225,7 @@ const drawPort = (hash, port) => {
     ["peer", peer => peer.name + " port " + peer.port, true], ["received", peer => String(peer.received)],
     ["lost", peer => String(peer.lost)], ["twice", peer => String(peer.duplicates)], ["restarts", peer => String(peer.restarts)]], port.peers));
   const said = Object.entries(port.said).filter(([key]) => key !== "peers" && key !== "latency");
-  const lines = table([["figure", ([key]) => key, true], ["value", ([, value]) => typeof value === "object" && value !== null ? JSON.stringify(value) : String(value), true]], said, "said");
+  const lines = table([["figure", ([key]) => key, true], ["value", ([, value]) => value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value), true]], said, "said");
   [...lines.tBodies[0].rows].forEach((line, index) => line.lastChild.setAttribute("data-figure", said[index][0]));
   $("said").replaceChildren(lines);
 };

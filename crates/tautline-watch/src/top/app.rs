@@ -112,8 +112,7 @@ impl App {
     }
 
     fn refresh(&mut self) {
-        let before = self.before.as_ref().unwrap_or(&self.now);
-        self.all = rows(&self.now, before, self.base.as_deref());
+        self.all = rows(&self.now, self.before.as_deref(), self.base.as_deref());
         self.arrange();
         if let Some(into) = &mut self.into {
             let row = self.all.iter().find(|row| row.key == into.key);
