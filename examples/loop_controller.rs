@@ -6,7 +6,24 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority, SamplingPort};
+use tautline::{
+    Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort,
+};
+
+/// State of the motor, as it sends it.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C)]
+struct State {
+    position: f64,
+    speed: f64,
+}
+
+/// Command to the motor.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C)]
+struct Command {
+    force: f64,
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -15,15 +32,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
-    let mut state = node.sampling_port_named("state")?;
-    let mut commands = node.queuing_port_named("command")?;
+    let mut states: TypedSamplingPort<State> = node.typed_sampling_port_named("state")?;
+    let mut commands: TypedQueuingPort<Command> = node.typed_queuing_port_named("command")?;
     // Port 8 of the neighbour "motor", which is a queuing port over there.
     let motor = commands.destination("motor", 8.try_into()?)?;
-    let mut buffer = [0; SamplingPort::VALUE_BYTES_MAX];
 
     // The motor may start later.
     let deadline = tautline::now() + Duration::from_secs(60);
-    if state.read_new_until(deadline, &mut buffer)?.is_none() {
+    if states.read_new_until(deadline)?.is_none() {
         return Err("no state came for 60 seconds: start loop_motor".into());
     }
     let options = CycleOptions::new(Duration::from_millis(1))
@@ -35,19 +51,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut stale = 0;
     for _ in 0..cycles {
         cycle.wait();
-        let sample = state.read(&mut buffer)?.expect("there was a state before");
+        let (state, sample) = states.read()?.expect("there was a state before");
         if !sample.valid {
             // Older than refresh_period_us: the motor has stopped, or the cable is out.
             stale += 1;
             continue;
         }
-        let [position, speed] = [0, 8].map(|at| {
-            let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
-            f64::from_be_bytes(bytes)
-        });
         // A spring and a damper, towards position 0.
-        let force: f64 = -100.0 * position - 20.0 * speed;
-        commands.send(motor, Priority::HIGHEST, &force.to_be_bytes())?;
+        let force = -100.0 * state.position - 20.0 * state.speed;
+        commands.send(motor, Priority::HIGHEST, &Command { force })?;
     }
     println!("{cycles} cycles, {stale} of them without a valid state");
     println!("{}", cycle.statistics());

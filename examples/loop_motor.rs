@@ -7,12 +7,27 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority};
+use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort};
 
 /// Length of a cycle in seconds.
 const PERIOD_S: f64 = 0.001;
 /// Mass in kilograms.
 const MASS_KG: f64 = 1.0;
+
+/// State of the motor.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C)]
+struct State {
+    position: f64,
+    speed: f64,
+}
+
+/// Command of the controller.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C)]
+struct Command {
+    force: f64,
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -21,11 +36,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
-    let mut port = node.queuing_port_named("command")?;
+    // Receives commands and sends states.
+    let mut port: TypedQueuingPort<Command, State> = node.typed_queuing_port_named("command")?;
     // Port 7 of the neighbour "controller", which is a sampling port over there.
     let controller = port.destination("controller", 7.try_into()?)?;
-    // As large as the largest message of the port.
-    let mut buffer = [0; 1484];
 
     let options = CycleOptions::new(Duration::from_secs_f64(PERIOD_S))
         .with_fifo_priority(80)
@@ -33,24 +47,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut cycle = Cycle::start(&options)?;
     println!("{}", cycle.report());
 
-    let (mut position, mut speed, mut force) = (1.0, 0.0, 0.0);
+    let mut state = State {
+        position: 1.0,
+        speed: 0.0,
+    };
+    let mut force = 0.0;
     let mut commands = 0;
     for _ in 0..cycles {
         cycle.wait();
         // Take what has come, the most urgent first. This never waits.
-        while let Some(message) = port.receive(&mut buffer)? {
-            force = f64::from_be_bytes(buffer[..message.length].try_into()?);
+        while let Some((command, _)) = port.receive()? {
+            force = command.force;
             commands += 1;
         }
-        speed += force / MASS_KG * PERIOD_S;
-        position += speed * PERIOD_S;
-        let state: [f64; 2] = [position, speed];
-        port.send(
-            controller,
-            Priority::HIGHEST,
-            &state.map(f64::to_be_bytes).concat(),
-        )?;
+        state.speed += force / MASS_KG * PERIOD_S;
+        state.position += state.speed * PERIOD_S;
+        port.send(controller, Priority::HIGHEST, &state)?;
     }
+    let position = state.position;
     println!("{commands} commands received, position {position:.3} m");
     println!("{}", cycle.statistics());
     Ok(())

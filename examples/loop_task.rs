@@ -8,9 +8,24 @@
 
 use std::time::Duration;
 
-use tautline::{Node, NodeConfig, Priority, SamplingPort};
+use tautline::{Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort};
 use tautline_exec::Job;
 use tautline_tasks::{Executive, Options};
+
+/// State of the motor, as it sends it.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C)]
+struct State {
+    position: f64,
+    speed: f64,
+}
+
+/// Command to the motor.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C)]
+struct Command {
+    force: f64,
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -21,27 +36,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut executive = Executive::from_file(set)?; // refused if the task could miss its deadline
     let node = Node::open(NodeConfig::from_file(node)?)?;
     println!("{}", node.report());
-    let mut state = node.sampling_port_named("state")?;
-    let mut commands = node.queuing_port_named("command")?;
+    let mut states: TypedSamplingPort<State> = node.typed_sampling_port_named("state")?;
+    let mut commands: TypedQueuingPort<Command> = node.typed_queuing_port_named("command")?;
     let motor = commands.destination("motor", 8.try_into()?)?;
-    let mut buffer = [0; SamplingPort::VALUE_BYTES_MAX];
     let deadline = tautline::now() + Duration::from_secs(60);
-    if state.read_new_until(deadline, &mut buffer)?.is_none() {
+    if states.read_new_until(deadline)?.is_none() {
         return Err("no state came for 60 seconds: start loop_motor".into());
     }
 
     executive.task("control", move |_: &Job| {
-        let sample = state.read(&mut buffer).expect("the node is open");
-        if !sample.is_some_and(|sample| sample.valid) {
+        let read = states.read().expect("the node is open");
+        let Some((state, _)) = read.filter(|(_, sample)| sample.valid) else {
             return; // the motor has stopped, or the cable is out: no force
-        }
-        let [position, speed] = [0, 8].map(|at| {
-            let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
-            f64::from_be_bytes(bytes)
-        });
-        let force: f64 = -100.0 * position - 20.0 * speed;
+        };
+        let force = -100.0 * state.position - 20.0 * state.speed;
         // Counted by the port; the next cycle sends another one.
-        let _lost = commands.send(motor, Priority::HIGHEST, &force.to_be_bytes());
+        let _lost = commands.send(motor, Priority::HIGHEST, &Command { force });
     })?;
     let running = executive.start(&Options::default())?;
     for limit in running.limits() {
