@@ -14,6 +14,7 @@ use tautline_testbed::python;
 use tautline_testbed::sys::is_root;
 
 mod common;
+use common::pages::{Percentiles, all_fit_and_answer};
 use common::{Scratch, browse};
 
 fn flight(arguments: &[&str]) -> Output {
@@ -89,9 +90,12 @@ fn the_executive_flies_in_a_partition_and_tells() {
         recording.messages()
     });
     assert_eq!(messages.sum::<u64>(), soft["recorded"].as_u64().unwrap());
-    if let Some(text) = browse(&out.join("report.html"), &scratch.0.join("profile")) {
+    let page = out.join("report.html");
+    if let Some(text) = browse(&page, &scratch.0.join("profile")) {
         assert!(text.contains("A flight beside a busy Linux"));
     }
+    let page = page.display().to_string();
+    all_fit_and_answer(&[page], Percentiles::None, &scratch);
 }
 
 #[test]
