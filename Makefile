@@ -24,12 +24,13 @@ BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
 EXPERIMENTS := all
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 OLDEST_RUST := $(shell sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml)
+ARM_TARGETS := aarch64-unknown-linux-gnu aarch64-unknown-linux-musl armv7-unknown-linux-gnueabihf
 KERNEL_TEST_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels test-packages test-oldest-rust xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels test-arm test-packages test-oldest-rust xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -128,6 +129,12 @@ test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in Q
 	rm -rf $(TARGET)/bpf-objects
 	scripts/bpf-objects.sh $(TARGET)/bpf-objects
 	$(TARGET)/debug/kernel-tests --bpf-objects $(TARGET)/bpf-objects --out $(TARGET)/kernel-tests $(KERNEL_TEST_ARGS)
+
+test-arm: ## long: compiled for arm64 and armhf, tests in emulation, two nodes on a kernel for arm64 in QEMU
+	@scripts/setup.sh --for arm
+	@! command -v rustup >/dev/null || rustup --quiet target add $(ARM_TARGETS)
+	scripts/test-arm.sh
+	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only arm64@trixie --part load,demo"
 
 xsk-zero-copy: ## link xsk with drivers that have zero-copy: a part of test-kernels
 	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only amd64@trixie-backports --part cards"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds what the machine lacks to build, demonstrate or test Tautline, and installs it.
 #
-#   scripts/setup.sh [--for build|packages|demo|test] [--check]
+#   scripts/setup.sh [--for build|packages|arm|demo|test] [--check]
 #
 # Looks for the commands, headers and compiler targets themselves, never for package names, so
 # it is content with whatever provides them. What is missing is installed with apt where this
@@ -9,6 +9,7 @@
 # exit status is 1. It prints one line when nothing is missing.
 #
 #   --for SET       build: compilers and headers. packages: build, and what packages are made and tried with.
+#                   arm: build, and what builds and emulates programs for ARM.
 #                   demo (default): build, and what the demo runs.
 #                   test: demo, and what the tests run.
 #   --check         only look: print what is missing and install nothing.
@@ -72,7 +73,7 @@ parse_arguments() {
         --for)
             [ $# -ge 2 ] || usage
             case "$2" in
-            build | packages | demo | test) set_name=$2 ;;
+            build | packages | arm | demo | test) set_name=$2 ;;
             *) usage ;;
             esac
             shift 2
@@ -87,7 +88,7 @@ parse_arguments() {
 }
 
 usage() {
-    echo "usage: scripts/setup.sh [--for build|packages|demo|test] [--check]" >&2
+    echo "usage: scripts/setup.sh [--for build|packages|arm|demo|test] [--check]" >&2
     exit 2
 }
 
@@ -101,6 +102,11 @@ find_missing() {
     need "linux-libc-dev" "the kernel's headers (linux/bpf.h, asm/types.h)" has_kernel_headers
     need "ca-certificates" "root certificates, for cargo's downloads" has_certificates
     [ "$set_name" != build ] || return 0
+    if [ "$set_name" = arm ]; then
+        need "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross" "a C compiler for armhf" has_commands arm-linux-gnueabihf-gcc
+        need "qemu-user-static" "qemu-aarch64-static and qemu-arm-static" has_commands qemu-aarch64-static qemu-arm-static
+        return 0
+    fi
     if [ "$set_name" != demo ]; then
         need "dpkg-dev" "dpkg-shlibdeps" has_commands dpkg-shlibdeps
         need "binutils" "strip and nm" has_commands strip nm
