@@ -10,10 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
+use tautline::keys::{Cipher, Key, KeyRing};
 use tautline::link::PlainUdp;
 use tautline::{
-    Cycle, CycleOptions, LentBuffer, LinkKind, Outgoing, Priority, QueuingOptions, SamplingOptions,
-    Typed, TypedQueuingPort,
+    Cycle, CycleOptions, KeySource, LentBuffer, LinkKind, Node, NodeConfig, Outgoing, Priority,
+    Protection, QueuingOptions, SamplingOptions, Typed, TypedQueuingPort, neighbour,
 };
 
 thread_local! {
@@ -113,6 +114,53 @@ fn queuing(pair: &Pair) {
         assert_eq!(message.unwrap().length, 4);
     });
     assert_eq!(calls, 0);
+}
+
+/// Sealing, checking, and deriving keys: those of the first frame, and those after the keys were read again.
+#[test]
+fn a_protected_port_allocates_nothing() {
+    let _alone = alone();
+    let secret = std::array::from_fn(|place| place as u8);
+    let ring = KeyRing::new([Key::new(1, Cipher::Aes128Gcm, 0, secret)]).unwrap();
+    let addresses = [[127, 0, 22, 1].into(), [127, 0, 22, 2].into()];
+    let nodes = [addresses, [addresses[1], addresses[0]]].map(|[own, other]| {
+        let config = NodeConfig::udp(own).with_neighbour(neighbour("peer", other));
+        let keys = KeySource::Ring(ring.clone());
+        Node::open(config.unwrap().with_keys("peer", keys)).unwrap()
+    });
+    let queue = QueuingOptions {
+        message_bytes_max: 20_000,
+        protection: Some(Protection::Encrypted),
+        ..QueuingOptions::default()
+    };
+    let value = SamplingOptions {
+        protection: Some(Protection::Authenticated),
+        ..SamplingOptions::default()
+    };
+    let mut sender = nodes[0].queuing_port(port(11), &queue).unwrap();
+    let mut receiver = nodes[1].queuing_port(port(12), &queue).unwrap();
+    let mut reader = nodes[1].sampling_port(port(13), &value).unwrap();
+    let to = sender.destination("peer", port(12)).unwrap();
+    let to_value = sender.destination("peer", port(13)).unwrap();
+    let mut buffer = vec![0; 20_000];
+    for _ in 0..2 {
+        let calls = allocations(|| {
+            for length in [0, 64, 1_400, 20_000] {
+                sender
+                    .send(to, Priority::NORMAL, &[7; 20_000][..length])
+                    .unwrap();
+                let deadline = tautline::now() + common::PATIENCE;
+                let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+                assert_eq!(message.unwrap().length, length);
+            }
+            sender.send(to_value, Priority::NORMAL, b"value").unwrap();
+            let deadline = tautline::now() + common::PATIENCE;
+            let sample = reader.read_new_until(deadline, &mut buffer).unwrap();
+            assert_eq!(sample.unwrap().length, 5);
+        });
+        assert_eq!(calls, 0);
+        nodes.iter().for_each(|node| node.reload_keys().unwrap());
+    }
 }
 
 /// A receiver that sleeps until it is woken.
