@@ -30,7 +30,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills partition-thousand flood test-kernels test-arm test-packages test-oldest-rust xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-oldest-rust xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -121,6 +121,10 @@ partition-thousand: ## long, root: a partition made and removed PARTITION_ROUNDS
 guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUEST_KILLS (10,000) times each; none torn
 	@scripts/setup.sh --for test
 	TAUTLINE_GUEST_KILLS=$(GUEST_KILLS) cargo test --locked -p taut --test guest guests_are_killed -- --show-output
+
+guest-round-trips: ## round trips through a guest's window under QEMU, quiet and beside a bulk stream
+	$(MAKE) -C bindings/guest ARCHITECTURES=aarch64
+	TAUTLINE_GUEST_IMAGE=$(CURDIR)/bindings/guest/build/spin.elf cargo test --locked -p tautline-guest --lib window_round_trips -- --ignored --show-output
 
 test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in QEMU; KERNEL_TEST_ARGS
 	@scripts/setup.sh --for test

@@ -26,6 +26,8 @@ mod monitor;
 mod peers;
 mod reach;
 mod relay;
+#[cfg(test)]
+mod round_trips;
 pub mod run;
 mod sys;
 mod window;

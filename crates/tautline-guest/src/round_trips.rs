@@ -1,0 +1,136 @@
+//! A measurement: round trips through a window, both sides spinning, without a relay, a bus or a second process.
+//!
+//! Quiet ones and ones beside a bulk stream alternate, so that both meet the same machine.
+
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+use tautline_shm::vbus::layout::{MessageHead, NAME_BYTES};
+use tautline_shm::vbus::window::{Address, Plan, Receiving, Sending};
+
+use crate::config::GuestConfig;
+use crate::doorbell::Doorbells;
+use crate::image::Image;
+use crate::monitor::{self, Recipe};
+use crate::window::Window;
+
+const BLOCKS: usize = 200;
+const ROUND_TRIPS_PER_BLOCK: usize = 500;
+const URGENT_BYTES: usize = 64;
+const BULK_BYTES: usize = 1_024;
+const URGENT: u32 = 7;
+
+struct Ends<'w> {
+    plan: &'w Plan,
+    window: &'w Window,
+    sending: Sending,
+    receiving: Receiving,
+    peer: Address,
+}
+
+impl Ends<'_> {
+    /// `false`: the class is full.
+    fn send(&mut self, bytes: usize, class: u32) -> bool {
+        let mut message = [0; 8 + BULK_BYTES];
+        message[..8].copy_from_slice(&self.peer.to_bytes());
+        let head = MessageHead {
+            length: 0,
+            arrival_ns: 0,
+            sequence: 0,
+            class,
+        };
+        self.sending.send(
+            self.window.own().producer(self.plan, 0),
+            self.window.guests().consumer(self.plan, 0),
+            &message[..8 + bytes],
+            head,
+        )
+    }
+
+    /// Priority of the next answer, if there is one.
+    fn take(&mut self) -> Option<u32> {
+        let consumer = self.window.own().consumer(self.plan, 1);
+        let producer = self.window.guests().producer(self.plan, 1);
+        let found = self.receiving.look(consumer, producer)?;
+        self.receiving.release(consumer, &found);
+        Some(found.priority().into())
+    }
+
+    fn round_trip(&mut self) -> Duration {
+        let began = Instant::now();
+        assert!(self.send(URGENT_BYTES, URGENT));
+        while self.take() != Some(URGENT) {
+            spin_loop();
+        }
+        began.elapsed()
+    }
+}
+
+#[test]
+#[ignore = "a measurement, of the image that TAUTLINE_GUEST_IMAGE names: spin.elf"]
+fn window_round_trips() {
+    let path = std::env::var("TAUTLINE_GUEST_IMAGE").expect("spin.elf of bindings/guest");
+    let mut config = GuestConfig::new("spin".parse().expect("a name"), path);
+    config.bus = Some("none".to_owned());
+    let image = Image::read(&config.image, config.ram_bytes).expect("an image");
+    let plan = config.plan().expect("valid");
+    let window = Window::new(&plan, 1, 0).expect("memory");
+    let doorbells = Doorbells::new().expect("events");
+    let mut name = [0; NAME_BYTES];
+    name[..5].copy_from_slice(b"bench");
+    let peer = window.own().set_peer(0, &name);
+    let recipe = Recipe {
+        config: &config,
+        image: &image,
+        console: None,
+        monitor_command: &[],
+    };
+    let mut machine = monitor::start(&recipe, &window, &doorbells).expect("a machine");
+    let (own, guests) = (window.own(), window.guests());
+    while guests.generation() == 0 {
+        spin_loop();
+    }
+    let mut ends = Ends {
+        plan: &plan,
+        window: &window,
+        sending: Sending::new(plan.connections()[0]),
+        receiving: Receiving::new(plan.connections()[1]),
+        peer: Address { port: 20, ..peer },
+    };
+    ends.receiving.offer(own.consumer(&plan, 1), 1 << 63 | 1);
+    own.acknowledge(guests.generation());
+    let (producer, consumer) = (own.producer(&plan, 0), guests.consumer(&plan, 0));
+    while !ends.sending.connect(producer, consumer) {
+        spin_loop();
+    }
+    while !ends.receiving.connect(guests.producer(&plan, 1)) {
+        spin_loop();
+    }
+    let (mut quiet, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..BLOCKS {
+        for _ in 0..ROUND_TRIPS_PER_BLOCK {
+            quiet.push(ends.round_trip());
+        }
+        for _ in 0..ROUND_TRIPS_PER_BLOCK {
+            while ends.send(BULK_BYTES, 0) {}
+            beside.push(ends.round_trip());
+        }
+        // The rest of the stream, so that the next block is quiet.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(5) {
+            let _ = ends.take();
+        }
+    }
+    machine.kill();
+    println!("{} of each, {}", quiet.len(), machine.name());
+    for (what, times) in [("quiet", &mut quiet), ("beside a bulk stream", &mut beside)] {
+        times.sort_unstable();
+        let at = |permille: usize| times[times.len() * permille / 1_000];
+        println!(
+            "{what}: min {:?}, p50 {:?}, p99 {:?}",
+            times[0],
+            at(500),
+            at(990)
+        );
+    }
+}
