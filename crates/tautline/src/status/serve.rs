@@ -6,7 +6,7 @@
 //! [`WATCH`] first has the ports' latencies measured for some seconds, and is told the newest values of typed ports.
 
 use std::cell::Cell;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -27,9 +27,14 @@ use crate::sys::wait;
 
 /// Askers that can wait for a node to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
 const ASKERS_MAX: i32 = 16;
-/// How long an asker may take to read, or an asked node to answer, in all. Lower: a busy machine's nodes seem dead.
-/// Higher: `taut status` hangs on a stopped process for that long.
+/// How long an asker may read nothing, and an asked node say nothing. Lower: a busy machine's nodes seem dead. Higher:
+/// `taut status` hangs on a stopped process for that long.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
+/// How long an answer may take in all. Lower: a node of thousands of ports is not shown on a busy machine. Higher: one
+/// that trickles holds its asker up for longer, and an asker that trickles holds up the others.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are written at once. Lower: more system calls. Higher: a large answer begins later.
+const PART_BYTES: usize = 64 << 10;
 /// Most bytes of one answer. Lower: a node with all 4,095 ports open, all peers known and latencies of all lengths,
 /// 50 MB, is not shown. Higher: a hostile one takes more of the asker's memory.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -179,16 +184,31 @@ fn request(asker: &ForeignSocket) -> Request {
 }
 
 fn answer(asker: &ForeignSocket, status: &impl Serialize) -> io::Result<()> {
-    let mut document = &serde_json::to_vec(status)?[..];
-    let mut stream = UnixStream::from(asker.as_fd().try_clone_to_owned()?);
+    let stream = UnixStream::from(asker.as_fd().try_clone_to_owned()?);
     stream.set_nonblocking(false)?;
-    let deadline = Instant::now() + TIME_LIMIT;
-    while !document.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
-        let written = stream.write(document)?;
-        document = &document[written..];
+    let deadline = Instant::now() + ANSWER_LIMIT;
+    // It begins while the rest is still to be put into words: whoever asks sees that the node lives.
+    let mut answer = BufWriter::with_capacity(PART_BYTES, BoundedStream { stream, deadline });
+    serde_json::to_writer(&mut answer, status)?;
+    answer.flush()
+}
+
+/// A stream that is written to until a deadline, each time for [`TIME_LIMIT`] at most.
+struct BoundedStream {
+    stream: UnixStream,
+    deadline: Instant,
+}
+
+impl Write for BoundedStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let time = left(self.deadline)?.min(TIME_LIMIT);
+        self.stream.set_write_timeout(Some(time))?;
+        self.stream.write(bytes)
     }
-    Ok(())
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn left(deadline: Instant) -> io::Result<Duration> {
@@ -217,8 +237,8 @@ impl Drop for StatusServer {
 }
 
 /// The states of the nodes in this network namespace that this user may ask, as they describe themselves: its own, and
-/// control processes; for root those of all users in `/run/user` too. A node that does not answer within a second is
-/// left out and named in the second list.
+/// control processes; for root those of all users in `/run/user` too. A node that says nothing for a second, or has not
+/// said all within five, is left out and named in the second list.
 ///
 /// # Errors
 /// If the nodes' directory is not this user's own.
@@ -269,7 +289,7 @@ fn ask(
     silent: &mut Vec<String>,
 ) -> io::Result<Vec<(String, serde_json::Value)>> {
     let mut asked = Vec::new();
-    let deadline = Instant::now() + TIME_LIMIT;
+    let begun = Instant::now();
     for (room, is_asked) in rooms {
         for entry in room.entries()? {
             let name = entry.name.to_string_lossy().into_owned();
@@ -279,7 +299,7 @@ fn ask(
             if !is_status {
                 continue;
             }
-            match runtime::connect(&room, &name, SocketType::STREAM, deadline) {
+            match runtime::connect(&room, &name, SocketType::STREAM, begun + TIME_LIMIT) {
                 Ok(Some(socket)) => {
                     let request = is_asked.then(|| request(&name));
                     match Asked::new(name.clone(), socket, request.as_deref()) {
@@ -295,7 +315,7 @@ fn ask(
             }
         }
     }
-    answers(asked, deadline, silent)
+    answers(asked, begun + ANSWER_LIMIT, silent)
 }
 
 /// How the names of sockets begin that tell no status.
@@ -306,6 +326,8 @@ struct Asked {
     name: String,
     stream: UnixStream,
     document: Vec<u8>,
+    /// When it said something last, or was asked.
+    heard: Instant,
 }
 
 impl Asked {
@@ -321,6 +343,7 @@ impl Asked {
             name,
             stream,
             document: Vec::new(),
+            heard: Instant::now(),
         })
     }
 
@@ -346,18 +369,24 @@ impl Asked {
     }
 }
 
-/// Answers of nodes, in the order in which they were asked, until the deadline. The names of those that gave none are
-/// added to `silent`.
+/// Answers of nodes, in the order in which they were asked, until the deadline. The names of those that gave none, or
+/// said nothing for [`TIME_LIMIT`], are added to `silent`.
 fn answers(
     mut asked: Vec<Asked>,
     deadline: Instant,
     silent: &mut Vec<String>,
 ) -> io::Result<Vec<(String, serde_json::Value)>> {
-    let mut states: Vec<Option<serde_json::Value>> = asked.iter().map(|_| None).collect();
+    let mut is_whole = vec![false; asked.len()];
     let mut open: Vec<usize> = (0..asked.len()).collect();
-    while !open.is_empty() {
-        let Ok(left) = left(deadline) else {
+    loop {
+        let now = Instant::now();
+        open.retain(|place| now < (asked[*place].heard + TIME_LIMIT).min(deadline));
+        let ends = open.iter().map(|place| asked[*place].heard + TIME_LIMIT);
+        let Some(end) = ends.min() else {
             break;
+        };
+        let Ok(left) = left(end.min(deadline)) else {
+            continue;
         };
         let streams: Vec<_> = open
             .iter()
@@ -370,17 +399,19 @@ fn answers(
                 return true;
             }
             let one = &mut asked[*place];
+            one.heard = Instant::now();
             match one.read() {
                 Ok(false) => return true,
-                Ok(true) => states[*place] = one.state().ok(),
+                Ok(true) => is_whole[*place] = true,
                 Err(_) => {}
             }
             false
         });
     }
-    let mut told = Vec::with_capacity(states.len());
-    for (one, state) in asked.into_iter().zip(states) {
-        match state {
+    let mut told = Vec::with_capacity(asked.len());
+    // Understood when all have been heard: large answers take a while.
+    for (one, is_whole) in asked.into_iter().zip(is_whole) {
+        match one.state().ok().filter(|_| is_whole) {
             Some(state) => told.push((one.name, state)),
             None => silent.push(one.name),
         }
@@ -427,6 +458,26 @@ mod tests {
             json!({"command": "\u{1b}[2Jx\u{9b}31m", "list": ["a\nb", 7], "\u{202e}key": null});
         let shown = json!({"command": "\u{fffd}[2Jx\u{fffd}31m", "list": ["a\u{fffd}b", 7], "\u{fffd}key": null});
         assert_eq!(printable(said), shown);
+    }
+
+    #[test]
+    fn one_that_says_something_is_heard_out() {
+        let (asked, mut telling) = UnixStream::pair().unwrap();
+        let told = std::thread::spawn(move || {
+            // Longer in all than one may be silent.
+            for part in [&b"["[..], b"1", b",", b"2", b"]"] {
+                std::thread::sleep(TIME_LIMIT / 4);
+                telling.write_all(part).unwrap();
+            }
+        });
+        let slow = Asked::new("slow".to_owned(), asked.into(), None).unwrap();
+        let (asked, _telling) = UnixStream::pair().unwrap();
+        let stopped = Asked::new("stopped".to_owned(), asked.into(), None).unwrap();
+        let (deadline, mut silent) = (Instant::now() + ANSWER_LIMIT, Vec::new());
+        let states = answers(vec![slow, stopped], deadline, &mut silent).unwrap();
+        assert_eq!(states, [("slow".to_owned(), json!([1, 2]))]);
+        assert_eq!(silent, ["stopped"]);
+        told.join().unwrap();
     }
 
     #[test]
