@@ -794,11 +794,14 @@ fn several_cpus_in_one_virtual_time_need_a_newer_qemu() {
             "--cache",
         ])
         .arg(&scratch.0)
-        .env("PATH", format!("{}:/usr/bin:/bin", scratch.0.display()))
+        // Without the tools of the archive, which would give a newer one.
+        .env("PATH", &scratch.0)
         .stdin(Stdio::null())
         .output()
         .unwrap();
     assert!(!output.status.success());
     let said = text(&output);
-    assert!(said.contains("need QEMU 8.1 or later"), "{said}");
+    for words in ["need QEMU 8.1 or later", "apt-get"] {
+        assert!(said.contains(words), "{said}");
+    }
 }

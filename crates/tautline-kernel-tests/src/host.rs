@@ -7,13 +7,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tautline_lab::kernels::cards::{DRIVERS, Driver};
+use tautline_lab::kernels::emulator::Emulator;
 use tautline_lab::kernels::guest::find_reports;
 use tautline_lab::kernels::initramfs::Initramfs;
 use tautline_lab::kernels::qemu::{Accelerator, Guest, LAB_CPU_COUNT, tail};
-use tautline_lab::kernels::{Arch, KernelSource, KernelsError, archive, modules::modules};
+use tautline_lab::kernels::{
+    Arch, KernelSource, KernelsError, archive, modules::modules, modules::place,
+};
 
-use crate::emulator::Emulator;
-use crate::kernels::{DRIVERS, Driver, Kernel, MODULES};
+use crate::kernels::{Kernel, MODULES};
 use crate::libtest::{self, Counts};
 use crate::orders::{self, Answer, Orders, Outcome};
 use crate::plan::{Cell, Part, cells};
@@ -172,11 +175,6 @@ impl Bench<'_> {
         initramfs.add(orders::PATH, text);
         initramfs.archive().map_err(failed)
     }
-}
-
-/// A module's place in the guest.
-fn place(module: &Path) -> PathBuf {
-    Path::new("/modules").join(module.file_name().unwrap_or_default())
 }
 
 /// The suite whose programs go with a kernel: backports are run with those of the release.

@@ -87,64 +87,6 @@ impl Kernel {
     }
 }
 
-/// A driver of network cards, as QEMU has them.
-#[derive(Debug)]
-pub(crate) struct Driver {
-    pub(crate) name: &'static str,
-    device: &'static str,
-    /// Whether it runs XDP programs itself.
-    pub(crate) native: bool,
-}
-
-/// The cards of the matrix. Behind the IOMMU's rules virtio_net has zero-copy; otherwise the driver gives its ring
-/// physical addresses of its own making. e1000e has no native XDP in Linux.
-pub(crate) const DRIVERS: [Driver; 3] = [
-    Driver {
-        name: "igb",
-        device: "igb",
-        native: true,
-    },
-    Driver {
-        name: "e1000e",
-        device: "e1000e",
-        native: false,
-    },
-    Driver {
-        name: "virtio_net",
-        device: "virtio-net-pci,iommu_platform=on,disable-legacy=on",
-        native: true,
-    },
-];
-
-impl Driver {
-    /// The device's name in QEMU.
-    pub(crate) fn model(&self) -> &'static str {
-        self.device.split(',').next().unwrap_or(self.device)
-    }
-
-    /// Two cards that a hub joins, as arguments of QEMU; `number` is the driver's own.
-    pub(crate) fn cards(&self, number: usize) -> Vec<String> {
-        ["a", "b"]
-            .iter()
-            .enumerate()
-            .flat_map(|(side, letter)| {
-                let (id, slot) = (format!("{letter}{number}"), 2 * number + side + 1);
-                [
-                    "-netdev".to_owned(),
-                    format!("hubport,id=n{id},hubid={number}"),
-                    "-device".to_owned(),
-                    format!("pcie-root-port,id=p{id},chassis={slot},slot={slot}"),
-                    "-device".to_owned(),
-                    format!(
-                        "{},netdev=n{id},bus=p{id},romfile=,mac=52:54:00:00:0{number}:0{side}",
-                        self.device
-                    ),
-                ]
-            })
-            .collect()
-    }
-}
-
 /// Modules of the cards, of virtual cables, and of what the tests make beside.
 pub(crate) const MODULES: [&str; 13] = [
     "veth",
@@ -178,19 +120,5 @@ mod tests {
         }
         assert_eq!(kernels.iter().filter(|kernel| kernel.quick).count(), 2);
         assert_eq!(kernels[1].name(), "amd64@bookworm");
-    }
-
-    #[test]
-    fn each_card_has_a_place_of_its_own() {
-        let all: Vec<String> = DRIVERS
-            .iter()
-            .enumerate()
-            .flat_map(|(number, driver)| driver.cards(number))
-            .collect();
-        let mut devices: Vec<&String> = all.iter().filter(|word| word.contains(',')).collect();
-        let count = devices.len();
-        devices.sort();
-        devices.dedup();
-        assert_eq!((devices.len(), count), (18, 18));
     }
 }

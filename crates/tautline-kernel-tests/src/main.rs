@@ -3,7 +3,6 @@
 //! The machines are emulated by QEMU, without the host's virtualisation, so that any host runs any architecture. What
 //! passes there works with that kernel; it says nothing about speed.
 
-mod emulator;
 mod guest;
 mod host;
 mod kernels;
@@ -22,9 +21,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use clap::Parser;
+use tautline_lab::kernels::emulator::Emulator;
 use tautline_lab::kernels::{Arch, KernelSpec, KernelsError};
 
-use emulator::Emulator;
 use host::{Bench, archs, is_reason_to_skip};
 use kernels::Kernel;
 use libtest::Counts;

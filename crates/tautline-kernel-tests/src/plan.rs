@@ -1,6 +1,8 @@
 //! Plan of a guest: the programs that it runs, a cell of the table for each, in four parts.
 
-use crate::kernels::{DRIVERS, Driver, Kernel};
+use tautline_lab::kernels::cards::{DRIVERS, Driver};
+
+use crate::kernels::Kernel;
 use crate::orders::Step;
 
 /// Seconds after which a cell is given up. Lower: an emulated machine on a busy host is failed unjustly. Higher:

@@ -46,6 +46,8 @@ pub struct Orders {
     pub turns: u32,
     /// Kernel modules to load first, as paths in the initramfs.
     pub modules: Vec<PathBuf>,
+    /// Driver of the guest's network cards, which a command uses.
+    pub cards: Option<String>,
 }
 
 /// Results that a guest sends back.
@@ -108,6 +110,9 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
     let orders: Orders = serde_json::from_slice(&fs::read(ORDERS_PATH)?)?;
     for module in &orders.modules {
         load_module(module, &mut missing);
+    }
+    if let Some(driver) = &orders.cards {
+        prepare_cards(driver, &mut missing)?;
     }
     let mut result = LabResult::new(&orders.label, orders.time, Machine::read());
     result.missing = missing;
@@ -203,6 +208,29 @@ pub fn prepare_system(missing: &mut Vec<Missing>) -> io::Result<()> {
                 what: what.to_owned(),
                 reason: error.to_string(),
                 remedy: "use a kernel that has it".to_owned(),
+                weakens_verdict: false,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Prepares a guest for a command that uses its network cards: file systems for network namespaces and BPF, and an
+/// interrupt for each frame.
+fn prepare_cards(driver: &str, missing: &mut Vec<Missing>) -> io::Result<()> {
+    fs::create_dir_all("/sys/fs/bpf")?;
+    sys::mount("tmpfs", "/run", "")?;
+    sys::mount("bpf", "/sys/fs/bpf", "")?;
+    for entry in fs::read_dir("/sys/class/net")? {
+        let interface = entry?.file_name().to_string_lossy().into_owned();
+        if interface == "lo" {
+            continue;
+        }
+        if let Err(error) = sys::interrupt_at_once(&interface) {
+            missing.push(Missing {
+                what: format!("an interrupt for each frame ({driver})"),
+                reason: error.to_string(),
+                remedy: "none is needed where the driver never waits".to_owned(),
                 weakens_verdict: false,
             });
         }

@@ -6,7 +6,9 @@
 
 pub mod agreement;
 pub mod archive;
+pub mod cards;
 pub mod defaults;
+pub mod emulator;
 pub mod guest;
 pub mod initramfs;
 pub mod modules;
@@ -25,9 +27,11 @@ use sha2::{Digest, Sha256};
 
 use crate::load::Load;
 use crate::measured::TimeBase;
+use cards::Driver;
+use emulator::Emulator;
 use guest::{GuestReport, ORDERS_PATH, Orders};
 use initramfs::Initramfs;
-use qemu::{Accelerator, Guest};
+use qemu::{Accelerator, Guest, Qemu};
 use tautline_state::write_whole;
 
 /// A guest's architecture, by Debian's names.
@@ -248,8 +252,15 @@ pub enum KernelsError {
         package: &'static str,
     },
     /// QEMU does not share one virtual time among several CPUs.
-    #[error("several CPUs in one virtual time need QEMU 8.1 or later; this is {0}")]
-    QemuTooOld(String),
+    #[error("{what} QEMU 8.1 or later; this is {version}, and no newer one could be had: {reason}")]
+    QemuTooOld {
+        /// What needs it, with its verb.
+        what: &'static str,
+        /// The system's.
+        version: String,
+        /// Why no other one.
+        reason: String,
+    },
     /// A program could not be run.
     #[error("{tool} cannot be run: {source}")]
     Tool {
@@ -362,6 +373,8 @@ pub struct Settings {
     pub turns: u32,
     /// CPUs of each guest. The probe is on the first one.
     pub cpu_count: u32,
+    /// Network cards of each guest: two, joined by a cable, as the only interfaces.
+    pub cards: Option<&'static Driver>,
     /// Further files for the guest, copied at their own paths.
     pub files: Vec<PathBuf>,
     /// Host time after which one guest is given up.
@@ -392,6 +405,7 @@ impl Settings {
             command: None,
             turns: 0,
             cpu_count: qemu::LAB_CPU_COUNT,
+            cards: None,
             files: Vec::new(),
             time_limit: Duration::from_secs(600),
             cache,
@@ -423,6 +437,9 @@ pub enum Event {
     /// A guest has finished; true if the result came from the cache.
     Finished(String, bool),
 }
+
+/// Place of a guest's first process.
+const FIRST_PROCESS: &str = "/init";
 
 /// The largest file and memory block of the loads in a guest, of 512 MiB in all.
 const GUEST_SIZE_MIB_MAX: u64 = 32;
@@ -481,16 +498,14 @@ struct Prepared {
     kernel: PathBuf,
     initramfs: Vec<u8>,
     parameters: String,
+    devices: Vec<String>,
+    qemu: Option<Qemu>,
     key: String,
 }
 
 fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
     // First, so that nothing is downloaded in vain.
-    let qemu_version = qemu::version(job.arch)?;
-    let is_virtual = settings.accelerator == Accelerator::InstructionCount;
-    if is_virtual && settings.cpu_count > 1 && !qemu::shares_time(&qemu_version) {
-        return Err(KernelsError::QemuTooOld(qemu_version));
-    }
+    let emulator = emulator(job.arch, settings)?;
     let kernel = archive::kernel_image(job, &settings.cache)?;
     let label = match job.arch {
         Arch::X86_64 => job.kernel.to_string(),
@@ -504,13 +519,49 @@ fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
         kernel,
         initramfs,
         parameters,
+        devices: settings
+            .cards
+            .map_or_else(Vec::new, |driver| driver.measured_cards(0)),
+        qemu: emulator.qemu(job.arch),
         key: String::new(),
     };
-    prepared.key = prepared.content_key(settings, &qemu_version)?;
+    prepared.key = prepared.content_key(settings, &emulator.version(job.arch)?)?;
     Ok(prepared)
 }
 
+/// The system's QEMU, or a newer one if the settings need it.
+fn emulator(arch: Arch, settings: &Settings) -> Result<Emulator, KernelsError> {
+    let is_virtual = settings.accelerator == Accelerator::InstructionCount;
+    let what = match settings.cards {
+        Some(_) => "network cards in virtual time need",
+        None if is_virtual && settings.cpu_count > 1 => "several CPUs in one virtual time need",
+        None => return Ok(Emulator::of_system()),
+    };
+    let emulator = Emulator::find(arch, &settings.cache);
+    match emulator.regret {
+        None => Ok(emulator),
+        Some(reason) => Err(KernelsError::QemuTooOld {
+            what,
+            version: qemu::version(arch)?,
+            reason,
+        }),
+    }
+}
+
 fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8>, KernelsError> {
+    let modules = match settings.cards {
+        Some(driver) => {
+            let packages = archive::kernel_packages(job, &settings.cache)?;
+            modules::modules(&packages, &driver.modules(), &settings.cache)?
+        }
+        None => Vec::new(),
+    };
+    let program = archive::guest_program(job.arch, settings)?;
+    let mut initramfs = Initramfs::default();
+    let command = match &settings.command {
+        Some(command) => Some(add_command(&mut initramfs, command, &program)?),
+        None => None,
+    };
     let orders = Orders {
         label: label.to_owned(),
         loads: settings.loads.clone(),
@@ -521,14 +572,17 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
             Accelerator::InstructionCount => TimeBase::Virtual,
             Accelerator::Kvm => TimeBase::Guest,
         },
-        command: settings.command.clone(),
+        command,
         turns: settings.turns,
-        modules: Vec::new(),
+        modules: modules.iter().map(|file| modules::place(file)).collect(),
+        cards: settings.cards.map(|driver| driver.name.to_owned()),
     };
-    let mut initramfs = Initramfs::default();
-    let program = archive::guest_program(job.arch, settings)?;
+    for module in modules {
+        let content = fs::read(&module).map_err(KernelsError::file(&module))?;
+        initramfs.add(modules::place(&module), content);
+    }
     initramfs
-        .add_program("/init", &program)
+        .add_program(FIRST_PROCESS, &program)
         .map_err(KernelsError::file(&program))?;
     if settings.turns > 0 {
         let tool = crate::load::find_program("cyclictest").ok_or(KernelsError::ToolMissing {
@@ -538,24 +592,6 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
         initramfs
             .add_program(agreement::GUEST_PATH, &tool)
             .map_err(KernelsError::file(&tool))?;
-    }
-    if let Some(command) = &settings.command {
-        let program = Path::new(&command[0]);
-        let found = if program.is_absolute() {
-            program.to_owned()
-        } else {
-            crate::load::find_program(&command[0]).ok_or_else(|| KernelsError::NoGuestCommand {
-                name: command[0].clone(),
-            })?
-        };
-        let inside = if program.is_absolute() {
-            found.clone()
-        } else {
-            Path::new("/usr/bin").join(program)
-        };
-        initramfs
-            .add_program(inside, &found)
-            .map_err(KernelsError::file(&found))?;
     }
     for file in &settings.files {
         let path = file.canonicalize().map_err(KernelsError::file(file))?;
@@ -570,6 +606,34 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
         .map_err(KernelsError::file(Path::new("initramfs")))
 }
 
+/// Adds the program of a command, unless it is the guest's first process itself; returns the command with the
+/// program's place.
+fn add_command(
+    initramfs: &mut Initramfs,
+    command: &[String],
+    first_process: &Path,
+) -> Result<Vec<String>, KernelsError> {
+    let program = Path::new(&command[0]);
+    let mut placed = command.to_vec();
+    if program == first_process {
+        placed[0] = FIRST_PROCESS.to_owned();
+        return Ok(placed);
+    }
+    let (found, inside) = if program.is_absolute() {
+        (program.to_owned(), program.to_owned())
+    } else {
+        let found =
+            crate::load::find_program(&command[0]).ok_or_else(|| KernelsError::NoGuestCommand {
+                name: command[0].clone(),
+            })?;
+        (found, Path::new("/usr/bin").join(program))
+    };
+    initramfs
+        .add_program(inside, &found)
+        .map_err(KernelsError::file(&found))?;
+    Ok(placed)
+}
+
 impl Prepared {
     fn guest<'a>(&'a self, initramfs: &'a Path, settings: &Settings) -> Guest<'a> {
         Guest {
@@ -581,9 +645,9 @@ impl Prepared {
             accelerator: settings.accelerator,
             cpu_count: settings.cpu_count,
             memory_mib: qemu::LAB_MEMORY_MIB * settings.cpu_count,
-            has_pci_express: false,
-            devices: &[],
-            qemu: None,
+            has_pci_express: settings.cards.is_some(),
+            devices: &self.devices,
+            qemu: self.qemu.as_ref(),
             time_limit: settings.time_limit,
         }
     }

@@ -44,6 +44,11 @@ pub fn modules(
         .collect())
 }
 
+/// A module's place in a guest.
+pub fn place(module: &Path) -> PathBuf {
+    Path::new("/modules").join(module.file_name().unwrap_or_default())
+}
+
 fn fill(packages: &[PathBuf], names: &[&str], into: &Path) -> Result<(), KernelsError> {
     let all = into.join("all");
     fs::create_dir(&all).map_err(KernelsError::file(&all))?;

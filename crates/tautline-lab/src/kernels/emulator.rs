@@ -1,15 +1,13 @@
-//! The QEMU that the guests run in: the system's, or a newer one of Debian's backports where that lacks a card.
+//! The QEMU that guests run in: the system's, or a newer one of Debian's backports where that lacks a card or shares no
+//! time among CPUs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tautline_lab::kernels::archive::{Apt, unpack};
-use tautline_lab::kernels::qemu::{Qemu, version};
-use tautline_lab::kernels::{Arch, KernelsError};
-
-/// The first QEMU with igb.
-const NEEDED_MAJOR: u32 = 8;
+use super::archive::{Apt, unpack};
+use super::qemu::{Qemu, shares_time, version};
+use super::{Arch, KernelsError};
 
 /// Packages of Debian's QEMU.
 const PACKAGES: [&str; 5] = [
@@ -21,17 +19,17 @@ const PACKAGES: [&str; 5] = [
 ];
 
 /// An emulator for all architectures.
-#[derive(Debug)]
-pub(crate) struct Emulator {
+#[derive(Clone, Debug)]
+pub struct Emulator {
     /// Programs and firmware that were unpacked; none for the system's.
     root: Option<PathBuf>,
     /// Why no newer one could be had.
-    pub(crate) regret: Option<String>,
+    pub regret: Option<String>,
 }
 
 impl Emulator {
     /// The system's.
-    pub(crate) fn of_system() -> Emulator {
+    pub fn of_system() -> Emulator {
         Emulator {
             root: None,
             regret: None,
@@ -39,8 +37,8 @@ impl Emulator {
     }
 
     /// The system's if it is new enough, else the backports' in a directory of its own: nothing is installed.
-    pub(crate) fn find(arch: Arch, cache: &Path) -> Emulator {
-        if version(arch).is_ok_and(|text| major(&text).is_some_and(|found| found >= NEEDED_MAJOR)) {
+    pub fn find(arch: Arch, cache: &Path) -> Emulator {
+        if version(arch).is_ok_and(|text| is_new_enough(&text)) {
             return Self::of_system();
         }
         match fetch(cache) {
@@ -55,8 +53,8 @@ impl Emulator {
         }
     }
 
-    /// For [`tautline_lab::kernels::qemu::Guest`].
-    pub(crate) fn qemu(&self, arch: Arch) -> Option<Qemu> {
+    /// For [`Guest`](super::qemu::Guest).
+    pub fn qemu(&self, arch: Arch) -> Option<Qemu> {
         self.root.as_deref().map(|root| Qemu {
             program: root.join("usr/bin").join(arch.qemu()),
             firmware: root.join("usr/share/qemu"),
@@ -64,7 +62,7 @@ impl Emulator {
     }
 
     /// Whether it has a device.
-    pub(crate) fn has_device(&self, arch: Arch, device: &str) -> bool {
+    pub fn has_device(&self, arch: Arch, device: &str) -> bool {
         let program = self
             .qemu(arch)
             .map_or_else(|| arch.qemu().into(), |qemu| qemu.program);
@@ -76,7 +74,7 @@ impl Emulator {
     }
 
     /// The version, for the result.
-    pub(crate) fn version(&self, arch: Arch) -> Result<String, KernelsError> {
+    pub fn version(&self, arch: Arch) -> Result<String, KernelsError> {
         match self.qemu(arch) {
             Some(qemu) => Ok(run_version(&qemu.program).unwrap_or_default()),
             None => version(arch),
@@ -105,7 +103,7 @@ fn fetch(cache: &Path) -> Result<PathBuf, String> {
     // Its libraries are the system's: they may be missing where no QEMU is installed.
     let program = root.join("usr/bin").join(host.qemu());
     match run_version(&program) {
-        Some(text) if major(&text) >= Some(NEEDED_MAJOR) => Ok(root),
+        Some(text) if is_new_enough(&text) => Ok(root),
         _ => Err(format!("{} does not start", program.display())),
     }
 }
@@ -116,23 +114,7 @@ fn run_version(program: &Path) -> Option<String> {
     text.lines().next().map(str::to_owned)
 }
 
-/// 7 of "QEMU emulator version 7.2.22 (Debian …)".
-fn major(version: &str) -> Option<u32> {
-    let number = version.split("version ").nth(1)?;
-    number.split('.').next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_is_read() {
-        assert_eq!(
-            major("QEMU emulator version 7.2.22 (Debian 1:7.2)"),
-            Some(7)
-        );
-        assert_eq!(major("QEMU emulator version 10.0.2"), Some(10));
-        assert_eq!(major(""), None);
-    }
+/// igb came with 8.0, and one time for several CPUs with 8.1.
+fn is_new_enough(version: &str) -> bool {
+    shares_time(version)
 }
