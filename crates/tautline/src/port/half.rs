@@ -188,7 +188,7 @@ const PLACES_MAX: usize = if PRODUCERS_MAX > SOURCES_MAX {
 };
 
 /// Arrival and place of values, and how many there are.
-pub(super) type Order = ([(u64, usize); PLACES_MAX], usize);
+type Order = ([(u64, usize); PLACES_MAX], usize);
 
 /// Contract of the core of a sampling port. Each source has a place.
 pub(super) trait ValueCore: Core {
@@ -237,17 +237,30 @@ pub(super) trait ValueCore: Core {
         bytes_max: usize,
     ) -> Option<LentSample<'_>>;
 
-    /// Arrival and place of the values that have not been read, in no order; on a port that keeps one for all, of the
-    /// last.
-    fn unread(&mut self, is_single: bool) -> Order {
+    /// Arrival of the value in a place, if it has not been read.
+    #[inline]
+    fn unread_of(&self, place: usize) -> Option<u64> {
+        let (arrival, unread) = self.arrival_of(place)?;
+        unread.then_some(arrival)
+    }
+
+    /// Place of the value that has not been read and arrived first; on a port that keeps one for all, of the last.
+    #[inline]
+    fn first_unread(&mut self, is_single: bool) -> Option<usize> {
+        if is_single {
+            let newest = self.newest()?;
+            return self.unread_of(newest).map(|_| newest);
+        }
+        let places = 0..self.place_count();
+        let unread = places.filter_map(|place| Some((self.unread_of(place)?, place)));
+        unread.min().map(|(_, place)| place)
+    }
+
+    /// Arrival and place of the values that have not been read, in no order.
+    fn unread(&self) -> Order {
         let mut order = [(0, 0); PLACES_MAX];
-        let only = if is_single { self.newest() } else { None };
-        let unread = (0..self.place_count())
-            .filter(|place| !is_single || only == Some(*place))
-            .filter_map(|place| {
-                let (arrival, unread) = self.arrival_of(place)?;
-                unread.then_some((arrival, place))
-            });
+        let places = 0..self.place_count();
+        let unread = places.filter_map(|place| Some((self.unread_of(place)?, place)));
         let mut count = 0;
         for (slot, found) in order.iter_mut().zip(unread) {
             *slot = found;

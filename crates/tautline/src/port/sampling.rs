@@ -11,7 +11,7 @@ use tautline_shm::region::Shape;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::values::Readers;
-use super::half::{Order, ValueCore, with_core};
+use super::half::{ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
 use super::spin::Spin;
@@ -321,16 +321,21 @@ impl SamplingPort {
         mut each: impl FnMut(&Sample, &[u8]),
     ) -> Result<usize, ReceiveError> {
         self.look(buffer)?;
-        let (mut order, count) = self.unread();
-        order[..count].sort_unstable();
-        let mut handed = 0;
-        for (_, place) in &order[..count] {
-            if let Some(sample) = self.take(*place, buffer) {
+        let mut hand = |port: &mut Self, place| match port.take(place, buffer) {
+            Some(sample) => {
                 each(&sample, &buffer[..sample.length]);
-                handed += 1;
+                1
             }
+            None => 0,
+        };
+        if self.is_single {
+            let place = self.first_unread();
+            return Ok(place.map_or(0, |place| hand(self, place)));
         }
-        Ok(handed)
+        let (mut order, count) = with_core!(&self.endpoint.half, core => core.unread());
+        order[..count].sort_unstable();
+        let places = order[..count].iter().map(|(_, place)| *place);
+        Ok(places.map(|place| hand(self, place)).sum())
     }
 
     /// As [`SamplingPort::read_newer`], but waits until there is a value that has not been read, or until
@@ -367,9 +372,8 @@ impl SamplingPort {
             return Ok(None);
         }
         with_core!(&mut self.endpoint.half, core => core.refresh());
-        let (order, count) = self.unread();
-        let first = order[..count].iter().min();
-        Ok(first.and_then(|(_, place)| self.take(*place, buffer)))
+        let place = self.first_unread();
+        Ok(place.and_then(|place| self.take(place, buffer)))
     }
 
     /// Whether there is a value that this port has not seen. One load for each source on a link that
@@ -427,8 +431,9 @@ impl SamplingPort {
         Ok(fresh.is_some())
     }
 
-    fn unread(&mut self) -> Order {
-        with_core!(&mut self.endpoint.half, core => core.unread(self.is_single))
+    #[inline]
+    fn first_unread(&mut self) -> Option<usize> {
+        with_core!(&mut self.endpoint.half, core => core.first_unread(self.is_single))
     }
 
     #[inline]
