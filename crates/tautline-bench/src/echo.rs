@@ -62,6 +62,8 @@ pub enum Path {
     QueuingEncrypted,
     /// Kernel UDP, non-blocking sockets that both sides spin on.
     UdpPoll,
+    /// Kernel UDP, the same with SO_BUSY_POLL: a receive looks into the network card's queue.
+    UdpBusy,
     /// Kernel UDP, blocking sockets.
     UdpBlock,
     /// Kernel TCP without delay, non-blocking sockets that both sides spin on.
@@ -74,7 +76,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 19] = [
+    pub const ALL: [Path; 20] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -90,6 +92,7 @@ impl Path {
         Path::QueuingAuthenticated,
         Path::QueuingEncrypted,
         Path::UdpPoll,
+        Path::UdpBusy,
         Path::UdpBlock,
         Path::TcpPoll,
         Path::TcpBlock,
@@ -114,6 +117,7 @@ impl Path {
             Path::QueuingAuthenticated => "queuing-authenticated",
             Path::QueuingEncrypted => "queuing-encrypted",
             Path::UdpPoll => "udp-poll",
+            Path::UdpBusy => "udp-busy",
             Path::UdpBlock => "udp-block",
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
@@ -134,6 +138,7 @@ impl Path {
             Path::QueuingAuthenticated => 8,
             Path::QueuingEncrypted => 9,
             Path::UdpPoll => 7100,
+            Path::UdpBusy => 7104,
             Path::UdpBlock => 7101,
             Path::UdpPort => 7102,
             Path::UdpPortBlock => 7103,
@@ -266,7 +271,9 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::SamplingAuthenticated
         | Path::QueuingAuthenticated
         | Path::QueuingEncrypted => sides::DEMUX_CABLE,
-        Path::UdpPoll | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => sides::KERNEL_CABLE,
+        Path::UdpPoll | Path::UdpBusy | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => {
+            sides::KERNEL_CABLE
+        }
         Path::SamplingTc | Path::QueuingTc | Path::Packet | Path::Floor | Path::Xsk => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
             sides::CABLES + before.count()
@@ -280,19 +287,45 @@ pub fn open_paths(
     hosts: &Hosts,
     options: &PathOptions,
 ) -> Result<Vec<Ends>, (Path, PathError)> {
-    let mut opening = Opening {
-        paths,
-        hosts,
-        options,
-        nodes: BTreeMap::new(),
-    };
+    let mut opening = Opening::new(Cables::Own(paths), hosts, options);
     let open = |path: &Path| opening.open(*path).map_err(|error| (*path, error));
     paths.iter().map(open).collect()
 }
 
+/// Opens paths that can share an interface on the hosts' first cable, where there is only one.
+pub fn open_on_one_cable(
+    paths: &[Path],
+    hosts: &Hosts,
+    options: &PathOptions,
+) -> Result<Vec<Ends>, (Path, PathError)> {
+    let mut opening = Opening::new(Cables::One, hosts, options);
+    let open = |path: &Path| opening.open(*path).map_err(|error| (*path, error));
+    paths.iter().map(open).collect()
+}
+
+/// The paths in groups that can share an interface, those of the kernel first: then nothing has been attached to it.
+pub fn sharing_groups(paths: &[Path]) -> Vec<Vec<Path>> {
+    let mut groups = BTreeMap::<_, Vec<Path>>::new();
+    for path in paths {
+        let cable = cable_of(*path, &Path::ALL);
+        let place = (cable != sides::KERNEL_CABLE, cable);
+        groups.entry(place).or_default().push(*path);
+    }
+    groups.into_values().collect()
+}
+
+/// Cables of paths.
+#[derive(Clone, Copy)]
+enum Cables<'a> {
+    /// Paths that cannot share an interface have cables of their own. These are all of them.
+    Own(&'a [Path]),
+    /// The first one is that of all.
+    One,
+}
+
 /// Opens paths one after the other, and keeps what several of them use. Ports keep their node open.
 struct Opening<'a> {
-    paths: &'a [Path],
+    cables: Cables<'a>,
     hosts: &'a Hosts,
     options: &'a PathOptions,
     /// Nodes on link xdp, by their cable.
@@ -300,8 +333,20 @@ struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
+    fn new(cables: Cables<'a>, hosts: &'a Hosts, options: &'a PathOptions) -> Opening<'a> {
+        Opening {
+            cables,
+            hosts,
+            options,
+            nodes: BTreeMap::new(),
+        }
+    }
+
     fn open(&mut self, path: Path) -> Result<Ends, PathError> {
-        let cable = cable_of(path, self.paths);
+        let cable = match self.cables {
+            Cables::Own(paths) => cable_of(path, paths),
+            Cables::One => 0,
+        };
         let is_at_tc = matches!(path, Path::SamplingTc | Path::QueuingTc);
         let mode = is_at_tc.then_some(XdpMode::Tc);
         let largest = match path {
@@ -321,8 +366,15 @@ impl<'a> Opening<'a> {
         }
         let (number, waiting) = (path.port(), path.waiting());
         match path {
-            Path::UdpPoll | Path::UdpBlock => self.udp(number, waiting),
-            Path::TcpPoll | Path::TcpBlock => self.tcp(number, waiting),
+            Path::UdpPoll | Path::UdpBlock => udp_ends(self.sides(cable), number, waiting),
+            Path::UdpBusy => {
+                let ends = udp::pair(self.sides(cable), number, waiting)?;
+                let [a, b] = ends.map(|end| end.with_busy_poll(BUSY_POLL));
+                let description =
+                    format!("kernel UDP, SO_BUSY_POLL, {}; no demux on its cable", waiting.text());
+                Ok(Ends::new([a?, b?], description))
+            }
+            Path::TcpPoll | Path::TcpBlock => tcp_ends(self.sides(cable), number, waiting),
             Path::Sampling
             | Path::SamplingTc
             | Path::SamplingBlock
@@ -367,23 +419,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn udp(&self, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
-        let ends = udp::pair(self.kernel_sides(), port, waiting)?;
-        let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
-        Ok(Ends::new(ends, description))
-    }
-
-    fn tcp(&self, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
-        let ends = tcp::pair(self.kernel_sides(), port, waiting)?;
-        let description = format!(
-            "kernel TCP without delay, {}; no demux on its cable",
-            waiting.text()
-        );
-        Ok(Ends::new(ends, description))
-    }
-
-    fn kernel_sides(&self) -> Sides<'a> {
-        Sides::Hosts(self.hosts, sides::KERNEL_CABLE)
+    fn sides(&self, cable: usize) -> Sides<'a> {
+        Sides::Hosts(self.hosts, cable)
     }
 
     /// The nodes that paths on this cable share.
@@ -415,6 +452,24 @@ impl<'a> Opening<'a> {
     }
 }
 
+/// Time that a receive with SO_BUSY_POLL may look into the card's queue; a non-blocking one looks once.
+const BUSY_POLL: Duration = Duration::from_micros(50);
+
+fn udp_ends(sides: Sides<'_>, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
+    let ends = udp::pair(sides, port, waiting)?;
+    let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
+    Ok(Ends::new(ends, description))
+}
+
+fn tcp_ends(sides: Sides<'_>, port: u16, waiting: Waiting) -> Result<Ends, PathError> {
+    let ends = tcp::pair(sides, port, waiting)?;
+    let description = format!(
+        "kernel TCP without delay, {}; no demux on its cable",
+        waiting.text()
+    );
+    Ok(Ends::new(ends, description))
+}
+
 fn queuing(
     nodes: &NodePair<'_>,
     number: u16,
@@ -444,12 +499,23 @@ mod tests {
         let cables = all.map(|path| cable_of(path, &all));
         assert_eq!(
             cables,
-            [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 4]
+            [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 4]
         );
         assert_eq!(cable_count(&all), 6);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
         assert_eq!(cable_count(&few), 3);
+    }
+
+    #[test]
+    fn one_cable_is_shared_in_turns() {
+        let groups = sharing_groups(&[Path::Queuing, Path::Floor, Path::UdpPoll, Path::Sampling]);
+        let expected: [&[Path]; 3] = [
+            &[Path::UdpPoll],
+            &[Path::Queuing, Path::Sampling],
+            &[Path::Floor],
+        ];
+        assert_eq!(groups, expected);
     }
 
     #[test]

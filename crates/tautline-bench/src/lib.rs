@@ -5,6 +5,7 @@
 //! * [`experiment`]: figures of papers, measured again.
 //! * [`demo`]: a control loop beside a busy network.
 //! * [`path`]: the paths that all of them compare, each implemented once; [`echo`]: those of `taut bench rtt` by name.
+//! * [`turns`]: the same paths over one cable, whose two ends take turns in one thread.
 //! * [`load`]: traffic beside them; [`sides`]: the two threads of a benchmark.
 //! * [`emblix`]: kernels compared in virtual time, by the lab.
 
@@ -19,4 +20,5 @@ pub mod path;
 pub mod rtt;
 pub mod send;
 pub mod sides;
+pub mod turns;
 pub mod vbus;

@@ -161,7 +161,7 @@ pub fn interrupt_at_once(interface: &str) -> io::Result<()> {
             *to = *from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = coalesce.as_mut_ptr().cast();
-        // SAFETY: both commands read or write one `ethtool_coalesce` where the request points, and it outlives the call.
+        // SAFETY: both commands read or write one `ethtool_coalesce` where the request points; it outlives the call.
         check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut *request) })?;
         (coalesce[1], coalesce[5]) = (0, 0);
     }

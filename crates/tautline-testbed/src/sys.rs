@@ -48,6 +48,22 @@ pub fn sleep_until(deadline_ns: u64) {
     let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
 }
 
+/// Has receives on a socket look into the network card's queue themselves, for this long at most (SO_BUSY_POLL).
+pub fn set_busy_poll(socket: impl AsFd, limit: Duration) -> io::Result<()> {
+    let limit_us = libc::c_int::try_from(limit.as_micros()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `limit_us` outlives the call, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BUSY_POLL,
+            (&raw const limit_us).cast(),
+            size_of_val(&limit_us) as libc::socklen_t,
+        )
+    })
+    .map(|_| ())
+}
+
 /// A socket that sends whole frames on one interface of the calling thread's network namespace, past the
 /// queueing discipline; it receives nothing (packet(7)).
 pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {

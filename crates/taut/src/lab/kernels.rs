@@ -185,7 +185,7 @@ fn agreement_text(results: &[LabResult]) -> String {
     text
 }
 
-fn tell(event: &Event, began: Instant) {
+pub(super) fn tell(event: &Event, began: Instant) {
     let text = match event {
         Event::Preparing(what) => format!("preparing {what}"),
         Event::Started(what) => format!("started {what}"),

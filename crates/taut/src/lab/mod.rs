@@ -7,6 +7,7 @@ pub mod files;
 pub mod interrupt;
 mod kept;
 pub mod kernels;
+pub mod paths;
 pub mod run;
 
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ pub enum LabCommand {
     Compare(files::CompareArguments),
     /// Compare kernels in virtual machines on virtual time; the figures repeat exactly, on any host.
     Kernels(kernels::Arguments),
+    /// Round trips over two network cards in virtual machines on virtual time, beside kernel UDP; the figures repeat.
+    Paths(paths::Arguments),
     /// One part of a load, or a probe, in a process of its own. Started by the lab itself.
     #[command(hide = true)]
     Worker {
@@ -68,6 +71,7 @@ pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
         LabCommand::Report(arguments) => files::report(&arguments),
         LabCommand::Compare(arguments) => files::compare(&arguments),
         LabCommand::Kernels(arguments) => kernels::run(&arguments),
+        LabCommand::Paths(arguments) => paths::run(&arguments),
         LabCommand::Worker { arguments } => {
             let ended = match child::is_meant(&arguments) {
                 true => child::run(&arguments),

@@ -93,6 +93,13 @@ impl KernelUdp {
         Ok(self)
     }
 
+    /// Has receives look into the network card's queue themselves, for this long at most (SO_BUSY_POLL, socket(7)).
+    pub fn with_busy_poll(self, limit: Duration) -> Result<KernelUdp, PathError> {
+        sys::set_busy_poll(&self.socket, limit)
+            .map_err(PathError::io("have a UDP socket polled busily"))?;
+        Ok(self)
+    }
+
     /// Has the kernel stamp what this end sends, or receives.
     pub fn with_stamps(mut self, point: StampPoint) -> Result<KernelUdp, PathError> {
         stamps::ask(&self.socket, point).map_err(PathError::io("have packets stamped"))?;

@@ -254,7 +254,7 @@ pub enum KernelsError {
     /// QEMU does not share one virtual time among several CPUs.
     #[error("{what} QEMU 8.1 or later; this is {version}, and no newer one could be had: {reason}")]
     QemuTooOld {
-        /// What needs it, with its verb.
+        /// Use that needs it, with its verb.
         what: &'static str,
         /// The system's.
         version: String,

@@ -4,6 +4,7 @@ mod flood;
 mod ordinary;
 mod rtt;
 mod send;
+pub(crate) mod turns;
 mod vbus;
 
 use clap::{Args, Subcommand};
@@ -33,6 +34,8 @@ enum Benchmark {
     Send(send::Arguments),
     /// Cost of a demux for ordinary traffic: round trips of kernel UDP, the rate of TCP.
     Ordinary(ordinary::Arguments),
+    /// Round trips whose two ends take turns in one thread, over a cable of two network cards or a virtual one.
+    Turns(turns::Arguments),
     /// Ports between processes, beside the machine's own floor and iceoryx2.
     Vbus(vbus::Arguments),
 }
@@ -44,6 +47,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Benchmark::Flood(arguments) => flood::run(&arguments),
         Benchmark::Send(arguments) => send::run(&arguments),
         Benchmark::Ordinary(arguments) => ordinary::run(&arguments),
+        Benchmark::Turns(arguments) => turns::run(&arguments),
         Benchmark::Vbus(arguments) => vbus::run(&arguments),
     }
 }

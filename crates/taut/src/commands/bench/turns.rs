@@ -1,0 +1,147 @@
+//! `taut bench turns`: two ends in one thread, over one cable.
+
+use std::time::Duration;
+
+use clap::Args;
+use tautline_bench::echo::Path;
+use tautline_bench::turns::{self, Outcome, Row, Settings, TurnsError};
+use tautline_lab::Machine;
+use tautline_report::table;
+use tautline_testbed::child;
+use tautline_testbed::hosts::{Hosts, HostsOptions};
+
+use super::{with_progress, without_repeats};
+use crate::cli::CommandError;
+use crate::commands::output::JsonArguments;
+use crate::units;
+
+/// Paths, sizes and count, which `taut lab paths` has too.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PathArguments {
+    /// Paths to measure, comma-separated.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "udp-poll,udp-busy,queuing,sampling,udp-port,packet,xsk,floor"
+    )]
+    pub(crate) paths: Vec<Path>,
+    /// Payload sizes in bytes or such as 1KiB, comma-separated.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        value_parser = units::bytes,
+        default_value = "16,256,1400"
+    )]
+    pub(crate) sizes: Vec<usize>,
+    /// Round trips of each path at each size.
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = units::count)]
+    pub(crate) count: u64,
+}
+
+/// Arguments of `taut bench turns`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    paths: PathArguments,
+    /// Two interfaces of this machine with a cable between them, in place of a virtual cable. They leave this network
+    /// namespace until the end.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    interfaces: Vec<String>,
+    /// CPU of the thread [default: the second of those allowed].
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+/// Time after which a message counts as lost.
+const TIME_LIMIT: Duration = Duration::from_millis(100);
+
+/// Makes two hosts, measures, removes them.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let allowed = child::allowed_cpus().unwrap_or_default();
+    let second = allowed.get(1).or(allowed.first()).copied();
+    let settings = Settings {
+        paths: without_repeats(&arguments.paths.paths),
+        sizes: without_repeats(&arguments.paths.sizes),
+        count: arguments.paths.count.max(1),
+        time_limit_ns: TIME_LIMIT.as_nanos() as u64,
+        cpu: arguments.cpu.or(second),
+    };
+    let hosts = match &arguments.interfaces[..] {
+        [] => Hosts::create(&HostsOptions::default()),
+        [a, b] if a != b => Hosts::join([a, b]),
+        _ => {
+            return Err(CommandError::usage(
+                "--interfaces names one cable".to_owned(),
+                "give its two interfaces: --interfaces eth1,eth2",
+            ));
+        }
+    };
+    let hosts = hosts.map_err(|error| explain(TurnsError::Hosts(error)))?;
+    let outcome = with_progress("rows", |progress| turns::run(&hosts, &settings, progress));
+    drop(hosts);
+    let outcome = outcome.map_err(explain)?;
+    let machine = Machine::read();
+    let json = || {
+        let mut json = serde_json::to_value(&outcome).expect("an outcome has only string keys");
+        json["machine"] = serde_json::to_value(&machine).expect("a machine has only string keys");
+        json
+    };
+    arguments.json.print(json, || {
+        format!("{}\n{}", machine.summary(), text(&outcome))
+    })
+}
+
+fn explain(error: TurnsError) -> CommandError {
+    let what = error.to_string();
+    match error {
+        TurnsError::Hosts(error) => CommandError::failed(what, error.remedy()),
+        TurnsError::Path { source, .. } | TurnsError::NoPath { source, .. } => {
+            CommandError::failed(what, source.remedy())
+        }
+        TurnsError::Scheduling(_) => CommandError::failed(what, "choose another CPU with --cpu"),
+        TurnsError::Interrupted(signal) => CommandError::interrupted(signal),
+        _ => CommandError::failed(what, "`taut doctor` shows what this machine can do"),
+    }
+}
+
+/// The table, links and modes, and paths that are missing.
+pub(crate) fn text(outcome: &Outcome) -> String {
+    let mut lines = vec![format!(
+        "round trips, both ends in one thread, {} of each path and size; times in µs",
+        outcome.settings.count
+    )];
+    let active = outcome.active.iter();
+    lines.extend(active.map(|(path, text)| format!("  {:<10}  {text}", path.name())));
+    let missing = outcome.missing.iter();
+    lines
+        .extend(missing.map(|(path, text)| format!("  {:<10}  not measured: {text}", path.name())));
+    let header = [
+        "path", "bytes", "lost", "p50", "p99", "max", "of UDP", "of floor", "send", "wait", "BPF",
+    ];
+    let rows = outcome.rows.iter().map(|row| cells(outcome, row));
+    lines.push(table::figures(&header, rows));
+    lines.join("\n")
+}
+
+fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
+    let summary = &row.round_trip;
+    let share = |reference| {
+        let share = outcome.of(row, reference);
+        share.map_or("–".to_owned(), |share| format!("{share:.3}"))
+    };
+    let mut cells = vec![
+        row.path.name().to_owned(),
+        row.payload_bytes.to_string(),
+        row.lost.to_string(),
+    ];
+    cells.extend([summary.p50_ns, summary.p99_ns, summary.max_ns].map(table::microseconds));
+    cells.extend([share(Path::UdpPoll), share(Path::Floor)]);
+    cells.extend([row.send_p50_ns, row.wait_p50_ns].map(table::microseconds));
+    let bpf = row.bpf_mean_ns.map(table::microseconds);
+    cells.push(bpf.unwrap_or_else(|| "–".to_owned()));
+    cells
+}
