@@ -47,6 +47,7 @@
 
 extern crate alloc;
 
+#[cfg(feature = "authentication")]
 pub mod authentication;
 pub mod fragment;
 pub mod ip;
