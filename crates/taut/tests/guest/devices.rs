@@ -183,7 +183,7 @@ fn a_guest_talks_on_the_wire_to_whom_it_may(monitor: Monitor) {
     wait_until("the guest has opened its port", || {
         show(&name).is_some_and(|found| found["ports"][0]["open"] == true)
     });
-    let ask = |from: &str| {
+    let ask = |from: &str, timeout: &str| {
         let output = taut(Host::B)
             .args([
                 "ping",
@@ -194,15 +194,16 @@ fn a_guest_talks_on_the_wire_to_whom_it_may(monitor: Monitor) {
                 "packet",
             ])
             .args(["--from", from, "--count", "20", "--interval", "1ms"])
+            .args(["--timeout", timeout])
             .output()
             .unwrap();
         output.status.code()
     };
-    assert_eq!(ask("8"), Some(0));
+    assert_eq!(ask("8", "1s"), Some(0));
     let refused = || show(&name).unwrap()["ports"][0]["refused"].as_u64();
     assert_eq!(refused(), Some(0));
-    assert_eq!(ask("9"), Some(1), "nobody answers");
-    assert_eq!(refused(), Some(20));
+    assert_eq!(ask("9", "20ms"), Some(1), "nobody answers");
+    wait_until("all answers are refused", || refused() == Some(20));
     let stopped = crate::bed::guest(&["stop", &name]);
     assert!(stopped.status.success(), "{}", text(&stopped));
     assert!(guest.wait().unwrap().success());
