@@ -124,7 +124,7 @@ fn read_private(path: &Path) -> Result<String, String> {
 /// Reads the text of a key file. What it says of an error has no part of a secret: it names a line, not its content.
 ///
 /// # Errors
-/// What is wrong.
+/// Description of the mistake.
 pub fn parse(text: &str) -> Result<KeyRing, String> {
     let file: KeyFile = toml::from_str(text).map_err(|error| {
         let (line, _) = mistake::position(text, error.span().unwrap_or_default().start);

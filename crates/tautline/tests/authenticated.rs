@@ -10,11 +10,9 @@ use common::{PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_TC, XSK_GENERIC, port, 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::keys::key_entry;
-use tautline::link::sim::Network;
 use tautline::{
-    Form, Instant, KeySource, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError,
-    PortStatus, Priority, Protection, ProtectionStatus, QueuingOptions, QueuingPort,
-    SamplingOptions, neighbour,
+    Instant, KeySource, MacAddress, Node, NodeConfig, Outgoing, PortError, PortStatus, Priority,
+    Protection, ProtectionStatus, QueuingOptions, QueuingPort, SamplingOptions, neighbour,
 };
 use tautline_proto::authentication::{
     Cipher, Key, KeyRing, SECRET_BYTES, SendKey, Sender, Space, Station, TRAILER_BYTES, Way,
@@ -68,27 +66,7 @@ fn pair_with(b: Side, is_controlled: bool) -> Option<Pair> {
 }
 
 fn sim_pair() -> Pair {
-    let network = Network::new(Default::default());
-    let mac = |last: u8| MacAddress([2, 0, 0, 0, 0, last]);
-    let open = |own: u8, other: u8| {
-        let neighbour = Neighbour {
-            name: "peer".to_owned(),
-            mac: mac(other),
-            ip: None,
-            form: Form::Ethernet,
-        };
-        let config = NodeConfig::on("sim").with_neighbour(neighbour).unwrap();
-        network
-            .open(mac(own), config.with_keys("peer", keys()))
-            .unwrap()
-    };
-    Pair {
-        a: open(1, 2),
-        b: open(2, 1),
-        network: Some(network),
-        control: None,
-        hosts: None,
-    }
+    common::sim_pair_with(|config| config.with_keys("peer", keys()))
 }
 
 fn queue(protection: Protection, message_bytes_max: usize) -> QueuingOptions {

@@ -73,6 +73,18 @@ pub struct Arguments {
     /// Host time after which a guest is given up, 10min or plain seconds
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::some_seconds)]
     time_limit: Duration,
+    #[command(flatten)]
+    guests: GuestArguments,
+    #[command(flatten)]
+    json: JsonArguments,
+    /// Write a report page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Options of running guests, those of `taut lab paths` too.
+#[derive(Debug, Args)]
+pub(super) struct GuestArguments {
     /// Guests at once [default: the host's CPUs]
     #[arg(long, value_name = "N")]
     parallel: Option<usize>,
@@ -82,11 +94,20 @@ pub struct Arguments {
     /// Measure again, also what the cache has
     #[arg(long)]
     fresh: bool,
-    #[command(flatten)]
-    json: JsonArguments,
-    /// Write a report page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+}
+
+impl GuestArguments {
+    /// Settings of guests that run this program.
+    pub(super) fn settings(&self) -> Result<Settings, CommandError> {
+        let cache = self.cache.clone();
+        let cache = cache.map_or_else(defaults::cache_directory, Ok)?;
+        let defaults = Settings::new(defaults::own_program()?, cache);
+        Ok(Settings {
+            reuse_results: !self.fresh,
+            parallel: self.parallel.unwrap_or(defaults.parallel),
+            ..defaults
+        })
+    }
 }
 
 /// Runs `taut lab kernels`.
@@ -285,9 +306,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         .as_deref()
         .map(command_words)
         .transpose()?;
-    let cache = arguments.cache.clone();
-    let cache = cache.map_or_else(defaults::cache_directory, Ok)?;
-    let defaults = Settings::new(defaults::own_program()?, cache);
+    let defaults = arguments.guests.settings()?;
     Ok(Settings {
         loads: arguments.loads.clone(),
         duration: arguments
@@ -304,8 +323,6 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         cpu_count: arguments.cpus,
         files: arguments.guest_files.clone(),
         time_limit: arguments.time_limit,
-        reuse_results: !arguments.fresh,
-        parallel: arguments.parallel.unwrap_or(defaults.parallel),
         foreign_programs,
         workspace: workspace(),
         ..defaults

@@ -1,6 +1,5 @@
 //! `taut lab paths`.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -8,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use tautline_bench::turns::Outcome;
 use tautline_lab::kernels::cards::Driver;
 use tautline_lab::kernels::guest::{CommandOutput, GuestReport};
-use tautline_lab::kernels::{self, Arch, Job, KernelSpec, Settings, defaults};
+use tautline_lab::kernels::{self, Arch, Job, KernelSpec, Settings};
 use tautline_lab::load::{Load, find_program};
 use tautline_testbed::interrupt;
 
-use super::kernels::tell;
+use super::kernels::{GuestArguments, tell};
 use crate::cli::{CommandError, print};
 use crate::commands::bench::turns::{self, PathArguments};
 use crate::commands::output::JsonArguments;
@@ -45,15 +44,8 @@ pub struct Arguments {
     /// Host time after which a guest is given up, 10min or plain seconds
     #[arg(long, value_name = "TIME", default_value = "20min", value_parser = units::some_seconds)]
     time_limit: Duration,
-    /// Guests at once [default: the host's CPUs]
-    #[arg(long, value_name = "N")]
-    parallel: Option<usize>,
-    /// Directory for packages, kernels and results
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
-    /// Measure again, also what the cache has
-    #[arg(long)]
-    fresh: bool,
+    #[command(flatten)]
+    guests: GuestArguments,
     #[command(flatten)]
     json: JsonArguments,
 }
@@ -113,9 +105,7 @@ fn jobs(arguments: &Arguments) -> Result<Vec<Job>, CommandError> {
 }
 
 fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, CommandError> {
-    let cache = arguments.cache.clone();
-    let cache = cache.map_or_else(defaults::cache_directory, Ok)?;
-    let program = defaults::own_program()?;
+    let defaults = arguments.guests.settings()?;
     let PathArguments {
         paths,
         sizes,
@@ -123,7 +113,7 @@ fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, 
     } = &arguments.paths;
     let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
-    let mut command = vec![program.to_string_lossy().into_owned()];
+    let mut command = vec![defaults.guest_program.to_string_lossy().into_owned()];
     command.extend(
         [
             "bench",
@@ -145,15 +135,12 @@ fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, 
         tool: "ip",
         package: "iproute2",
     })?;
-    let defaults = Settings::new(program, cache);
     Ok(Settings {
         loads: vec![Load::Idle],
         command: Some(command),
         cards: Some(driver),
         files: vec![ip],
         time_limit: arguments.time_limit,
-        reuse_results: !arguments.fresh,
-        parallel: arguments.parallel.unwrap_or(defaults.parallel),
         ..defaults
     })
 }

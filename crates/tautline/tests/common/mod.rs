@@ -253,6 +253,11 @@ pub fn controlled_pair(a: Side, b: Side) -> Option<Pair> {
 
 /// Two nodes on a simulated network without faults.
 pub fn sim_pair() -> Pair {
+    sim_pair_with(|config| config)
+}
+
+/// The same, with nodes of another configuration.
+pub fn sim_pair_with(adapt: impl Fn(NodeConfig) -> NodeConfig) -> Pair {
     let network = Network::new(Default::default());
     let mac = |last: u8| MacAddress([2, 0, 0, 0, 0, last]);
     let open = |own: u8, other: u8| {
@@ -263,7 +268,7 @@ pub fn sim_pair() -> Pair {
             form: Form::Ethernet,
         };
         let config = NodeConfig::on("sim").with_neighbour(neighbour).unwrap();
-        network.open(mac(own), config).unwrap()
+        network.open(mac(own), adapt(config)).unwrap()
     };
     Pair {
         a: open(1, 2),
