@@ -9,10 +9,15 @@ const INSIDE: &str = "TAUTLINE_TEST_INSIDE";
 /// Tests that change the machine take turns.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// Whether this process runs one test, in a process namespace of its own, for another process of the same program.
+pub fn am_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
 /// Says whether the test of this name runs in a process namespace of its own. If not, runs it there, and panics if it
 /// fails: the caller returns then. Needs CAP_SYS_ADMIN and util-linux.
 pub fn is_inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if am_inside() {
         return true;
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

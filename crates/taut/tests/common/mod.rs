@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tautline_testbed::hosts::may_create;
+use tautline_testbed::process_namespace::am_inside;
 use tautline_testbed::sys;
 
 /// Says so where hosts cannot be made.
@@ -55,9 +56,13 @@ impl Drop for Scratch {
     }
 }
 
-/// An empty directory among cargo's, for programs that one run of a test's program builds once.
+/// An empty directory among cargo's, for programs that one run of a test's program builds once. A test in a process
+/// namespace of its own has another one: its program also runs outside, and uses what it has built there.
 pub(crate) fn build_directory(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let place = if am_inside() { "inside" } else { "" };
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(place)
+        .join(name);
     let _ = fs::remove_dir_all(&path); // of an earlier run
     fs::create_dir_all(&path).unwrap();
     path
