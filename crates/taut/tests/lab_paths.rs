@@ -67,6 +67,25 @@ fn two_ends_take_turns_over_one_cable() {
     assert_whole(&outcome(&json));
     let output = taut(&["bench", "turns", "--paths", "queuing", "--count", "20"]);
     assert!(text(&output).contains("queuing port, both sides spin"));
+    // A path that cannot be opened is named, and those beside it are measured.
+    let output = taut(&[
+        "bench",
+        "turns",
+        "--paths",
+        "sampling,queuing",
+        "--sizes",
+        "20000",
+        "--count",
+        "20",
+        "--json",
+        "-",
+    ]);
+    assert!(output.status.success(), "{}", text(&output));
+    let Outcome { rows, missing, .. } = outcome(&serde_json::from_slice(&output.stdout).unwrap());
+    let measured: Vec<Path> = rows.iter().map(|row| row.path).collect();
+    assert_eq!(measured, [Path::Queuing], "{missing:?}");
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert_eq!(missing[0].0, Path::Sampling, "{missing:?}");
 }
 
 #[test]

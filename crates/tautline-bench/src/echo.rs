@@ -292,14 +292,15 @@ pub fn open_paths(
     paths.iter().map(open).collect()
 }
 
-/// Opens paths that can share an interface on the hosts' first cable, where there is only one.
+/// Opens paths that can share an interface on the hosts' first cable, where there is only one. One that this cable,
+/// kernel or driver does not have leaves the others open.
 pub fn open_on_one_cable(
     paths: &[Path],
     hosts: &Hosts,
     options: &PathOptions,
-) -> Result<Vec<Ends>, (Path, PathError)> {
+) -> Vec<(Path, Result<Ends, PathError>)> {
     let mut opening = Opening::new(Cables::One, hosts, options);
-    let open = |path: &Path| opening.open(*path).map_err(|error| (*path, error));
+    let open = |path: &Path| (*path, opening.open(*path));
     paths.iter().map(open).collect()
 }
 

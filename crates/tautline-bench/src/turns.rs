@@ -153,19 +153,18 @@ pub fn run(
     let mut failure = None;
     let total = (settings.paths.len() * settings.sizes.len()) as u64;
     for group in echo::sharing_groups(&settings.paths) {
-        let opened = match echo::open_on_one_cable(&group, hosts, &options) {
-            Ok(opened) => opened,
-            Err((path, source)) => {
-                let reason = source.to_string();
-                let missing = group.iter().map(|path| (*path, reason.clone()));
-                outcome.missing.extend(missing);
-                failure.get_or_insert((path, source));
-                continue;
-            }
-        };
+        let opened = echo::open_on_one_cable(&group, hosts, &options);
         // A card may have lost its link when a program was attached.
         hosts.wait_until_up()?;
-        for (path, mut ends) in group.into_iter().zip(opened) {
+        for (path, opened) in opened {
+            let mut ends = match opened {
+                Ok(ends) => ends,
+                Err(source) => {
+                    outcome.missing.push((path, source.to_string()));
+                    failure.get_or_insert((path, source));
+                    continue;
+                }
+            };
             for bytes in &settings.sizes {
                 let row = Measuring::new(path, *bytes, &mut ends, settings).row()?;
                 outcome.rows.push(row);
