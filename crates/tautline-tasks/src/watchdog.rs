@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
-use tautline_exec::{Action, Scheduling};
+use tautline_exec::{Action, Executive, Scheduling, TaskSet};
 
 use crate::figures::TaskState;
 use crate::labour::Worker;
@@ -15,8 +15,9 @@ use crate::options::Options;
 use crate::shared::Shared;
 use crate::sys::{self, Urgency};
 
-/// Longest distance of two looks. Lower: more wake-ups for nothing. Higher: a job that never returns is recorded later.
-const LOOK_MAX: Duration = Duration::from_millis(1);
+/// Longest distance of two looks. Lower: more wake-ups for nothing, on the CPU of the tasks if the set has no other.
+/// Higher: a job that never returns is recorded later.
+const LOOK_MAX: Duration = Duration::from_millis(10);
 /// Shortest distance. Lower: near the end of a budget the watchdog would do nothing but look. Higher: a budget is
 /// exceeded by more.
 const LOOK_MIN: Duration = Duration::from_micros(20);
@@ -62,26 +63,28 @@ fn leave(cpu: usize) {
     }
 }
 
-/// A job that begins after a look has its whole budget left, so no budget ends before the next look as long as looks
-/// are not farther apart than the shortest budget. In a table the looks are at the ends of windows as well.
+/// Looks when a budget can be used up, in a table also when a window ends, and now and then beside.
 fn watch(shared: &Shared, workers: &[(usize, Worker)], options: &Options) {
-    let budgets = shared.set.tasks().iter().filter_map(|task| task.budget);
-    let shortest = budgets.min();
-    let look_max = shortest.unwrap_or(LOOK_MAX).clamp(LOOK_MIN, LOOK_MAX);
+    let has_budgets = shared.set.tasks().iter().any(|task| task.budget.is_some());
     while !shared.is_stopping() {
         let seen = shared.watchdog.value();
-        let left = workers
+        let ends = workers
             .iter()
             .filter_map(|worker| look(shared, *worker, options))
             .min();
         let now = sys::monotonic();
-        let boundary = shared.decisions.lock().executive.next_boundary(now);
-        let next_look = now + left.unwrap_or(look_max).clamp(LOOK_MIN, look_max);
-        let until = match (boundary, shortest) {
-            (None, _) => next_look,
+        let decisions = shared.decisions.lock();
+        let boundary = decisions.executive.next_boundary(now);
+        let spare = now_and_then(&shared.set, &decisions.executive, now);
+        drop(decisions);
+        let next_look = ends
+            .map_or(spare, |ends| ends.min(spare))
+            .max(now + LOOK_MIN);
+        let until = match boundary {
+            None => next_look,
             // On the CPU of the tasks, so not more often than windows end.
-            (Some(boundary), None) => boundary,
-            (Some(boundary), Some(_)) => boundary.min(next_look),
+            Some(boundary) if !has_budgets => boundary,
+            Some(boundary) => boundary.min(next_look),
         };
         shared.watchdog.wait(seen, Some(until));
     }
@@ -93,10 +96,37 @@ fn watch(shared: &Shared, workers: &[(usize, Worker)], options: &Options) {
     }
 }
 
-/// Looks at one task. Returns what is left of the budget of its job.
+/// When to look although no budget ends: at most [`LOOK_MAX`] from now, and as far as can be from the releases of the
+/// most frequent task, which a look on its CPU would delay.
+fn now_and_then(set: &TaskSet, executive: &Executive, now: Duration) -> Duration {
+    let latest = now + LOOK_MAX;
+    let next_release = |task: usize| {
+        let (_, next) = executive.releases(task, latest)?;
+        Some((set.tasks()[task].period, next))
+    };
+    let Some((period, next)) = (0..set.tasks().len()).filter_map(next_release).min() else {
+        return latest;
+    };
+    // The period in equal steps of at most LOOK_MAX, a look in the middle of each.
+    let parts = period.as_nanos().div_ceil(LOOK_MAX.as_nanos());
+    let step = period.as_nanos() / parts;
+    let steps_back = ((next - latest).as_nanos() + step / 2).saturating_sub(1) / step;
+    next - ns(step / 2 + steps_back * step)
+}
+
+fn ns(number: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(number).unwrap_or(u64::MAX))
+}
+
+/// Looks at one task. Returns when the budget can be used up of the job that runs, or of the next one.
 fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> Option<Duration> {
+    let budget = shared.set.tasks()[task].budget;
     let mut decisions = shared.decisions.lock();
-    let job = decisions.jobs[task]?;
+    let Some(job) = decisions.jobs[task] else {
+        let now = sys::monotonic();
+        let release = decisions.executive.next_release(task, now)?;
+        return Some(release.max(now) + budget?);
+    };
     let used = worker.cpu_time()?.saturating_sub(job.cpu_time);
     let now = sys::monotonic();
     let action = decisions.executive.check(task, now, used);
@@ -127,6 +157,6 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
     if has_switched {
         shared.wake_all();
     }
-    let budget = shared.set.tasks()[task].budget?;
-    budget.checked_sub(used).filter(|left| !left.is_zero())
+    let left = budget?.checked_sub(used).filter(|left| !left.is_zero())?;
+    Some(now + left)
 }
