@@ -34,7 +34,7 @@ pub fn recording(data: &[u8]) {
         Err(error) => return check_told(&error),
     };
     let flows = recording.flows().len();
-    assert_eq!(recording.types().len(), flows);
+    assert_eq!(recording.facts().len(), flows);
     let mut count = 0;
     let played = recording.play(|place, message| {
         assert!(place < flows);

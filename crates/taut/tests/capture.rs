@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use tautline::{Instant, Node};
+use tautline::{Instant, Node, Priority};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
@@ -86,7 +86,7 @@ fn tshark(file: &Path, fields: &[&str]) -> Option<Vec<BTreeMap<String, String>>>
         .arg(format!("lua_script:{}", script.display()))
         .arg("-r")
         .arg(file)
-        .args(["-T", "fields", "-E", "separator=|"]);
+        .args(["-N", "n", "-T", "fields", "-E", "separator=|"]);
     for field in fields {
         command.args(["-e", field]);
     }
@@ -378,6 +378,57 @@ fn lines_name_the_ports_and_a_port_is_watched_alone() {
             "{line}"
         );
     }
+}
+
+#[test]
+fn ports_and_neighbours_are_called_by_their_names() {
+    let Some(hosts) = hosts() else { return };
+    let scratch = Scratch::new("capture-names");
+    let ip = |host| hosts.end(host, 0).address();
+    let config = format!(
+        "interface = \"taut0\"\nlink = \"xdp\"\n[[neighbour]]\nname = \"motor\"\nmac = \"{}\"\n\
+         ip = \"{}\"\nform = \"udp\"\n[[port]]\nname = \"command\"\nnumber = 8\nkind = \"queuing\"\n",
+        mac(&hosts, Host::B),
+        ip(Host::B)
+    );
+    let opened = hosts.inside(Host::A, || {
+        let node = Node::open(config.parse().unwrap()).unwrap();
+        let port = node.queuing_port_named("command").unwrap();
+        (node, port)
+    });
+    let (_node, mut port) = opened.unwrap();
+    let to = port.destination("motor", 9.try_into().unwrap()).unwrap();
+    let command = fs::read_to_string("/proc/self/comm").unwrap();
+    let file = scratch.0.join("f.pcapng");
+    let mut capture = |more: &[&str]| {
+        let capture = ["capture", "-i", "taut0", "--count", "1"];
+        let mut capture = taut(&hosts, Host::A, &capture);
+        capture.args(more).stdout(Stdio::piped());
+        let mut capture = Running::start(&mut capture, "capturing on taut0");
+        port.send(to, Priority::NORMAL, b"stop").unwrap();
+        let (status, said) = capture.ended();
+        assert_eq!(status, Some(0), "{said}");
+        let mut lines = String::new();
+        let mut stdout = capture.child.stdout.take().unwrap();
+        stdout.read_to_string(&mut lines).unwrap();
+        lines
+    };
+    let line = capture(&[]);
+    let ends = format!(
+        " {} port 8 (command) > motor port 9 priority ",
+        command.trim()
+    );
+    assert!(line.contains(&ends), "{line}");
+    let line: serde_json::Value = serde_json::from_str(&capture(&["--json"])).unwrap();
+    assert_eq!(line["from"]["port_name"], "command", "{line}");
+    assert_eq!(line["to"]["name"], "motor", "{line}");
+    assert_eq!(line["to"]["address"], ip(Host::B).to_string(), "{line}");
+    capture(&["-w", file.to_str().unwrap()]);
+    let Some(rows) = tshark(&file, &["ip.dst_host", "tautline.source"]) else {
+        return;
+    };
+    assert_eq!(rows[0]["ip.dst_host"], "motor", "{rows:?}");
+    assert_eq!(number(&rows[0], "tautline.source"), 8, "{rows:?}");
 }
 
 #[test]

@@ -280,6 +280,70 @@ fn a_flow_between_hosts_is_recorded_whole_and_replayed_to_a_receiver() {
 }
 
 #[test]
+fn channels_are_called_by_the_names_of_ports_and_neighbours() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let scratch = Scratch::new("record-names");
+    let mac = |host| {
+        let bytes = hosts.end(host, 0).mac();
+        bytes.map(|byte| format!("{byte:02x}")).join(":")
+    };
+    let config = format!(
+        "interface = \"taut0\"\n[[neighbour]]\nname = \"motor\"\nmac = \"{}\"\n\
+         [[port]]\nname = \"state\"\nnumber = 7\nkind = \"queuing\"\n",
+        mac(Host::A)
+    );
+    let opened = hosts.inside(Host::B, || {
+        let node = Node::open(config.parse().unwrap()).unwrap();
+        let port = node.queuing_port_named("state").unwrap();
+        (node, port)
+    });
+    let (_node, mut port) = opened.unwrap();
+    let [file, again] =
+        ["f.mcap", "again.mcap"].map(|name| scratch.0.join(name).to_str().unwrap().to_owned());
+    let record = ["record", &file, "--interface", "taut0", "--count", "2"];
+    let mut record = Running::start(&mut inside(&hosts, Host::B, &record), "recording taut0");
+    let to = mac(Host::B);
+    let send = [
+        "send",
+        &to,
+        "7",
+        "here",
+        "--interface",
+        "taut0",
+        "--from",
+        "8",
+    ];
+    let output = inside(&hosts, Host::A, &send).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let motor = port.destination("motor", 8.try_into().unwrap()).unwrap();
+    port.send(motor, Priority::NORMAL, b"there").unwrap();
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+
+    let (status, _, error) = run(&["replay", &file, "--sim", "--write", &again]);
+    assert_eq!(status, Some(0), "{error}");
+    let command = fs::read_to_string("/proc/self/comm").unwrap();
+    let own = command.trim();
+    for file in [&file, &again] {
+        let Some((messages, _)) = read(Path::new(file)) else {
+            return;
+        };
+        let [came, went] = [0, 1].map(|place| &messages[place]);
+        assert_eq!(came["topic"], format!("/taut0/motor.8/{own}.state"));
+        assert_eq!(went["topic"], format!("/taut0/{own}.state/motor.8"));
+        let metadata = &came["metadata"];
+        assert_eq!(metadata["from_name"], "motor");
+        assert_eq!(metadata["from"], mac(Host::A));
+        assert_eq!(metadata["destination_port_name"], "state");
+        assert_eq!(metadata["destination_port"], "7");
+    }
+}
+
+#[test]
 fn a_full_disk_ends_the_recording_with_a_whole_file() {
     if skipped_without_privilege() {
         return;

@@ -48,6 +48,8 @@ fn every_command_of_the_tutorial_does_what_the_page_says() {
         "5 sent, 5 answered",
         "name = \"controller\"",
         "(loop_controller)",
+        "motor port 8 ",
+        "loop_controller port ",
         "the motor is dead",
         "holds: every deadline",
         "loop.toml (process",

@@ -4,7 +4,7 @@
 //!   are sent past the queueing discipline, and ours among those that Linux handles.
 //! * [`BusTap`] copies the messages of buses.
 //! * Both fill a [`Batch`], which puts them in the order of time.
-//! * [`KnownTypes`] says what the fields of a message are, where its sender or receiver declares it.
+//! * [`KnownNodes`] says what the fields of a message are and how its sender and receiver are called, where they tell.
 //! * [`pcapng`] writes them for Wireshark, [`recording`] the messages in them as MCAP.
 //!
 //! Nothing is taken from anybody, and nobody waits: what comes faster than it is copied is counted as lost.
@@ -15,17 +15,17 @@ mod error;
 pub mod frame;
 pub mod message;
 mod network;
+mod nodes;
 pub mod pcapng;
 mod reads;
 pub mod recording;
 mod ring;
 pub mod sink;
 mod sys;
-mod types;
 
 pub use batch::{Batch, Item, Origin, Way};
 pub use bus::{BUS_HEAD_BYTES, BusMessage, BusTap, bus_message};
 pub use error::CaptureError;
 pub use network::{NetworkTap, up_interfaces};
+pub use nodes::{FlowFacts, FlowNames, KnownNodes};
 pub use reads::{MessageRead, READ_BYTES, ReadTap};
-pub use types::KnownTypes;

@@ -1,6 +1,6 @@
 //! The file format of Wireshark: pcapng (draft-ietf-opsawg-pcapng), the parts that are written here. Nothing is read.
 //!
-//! By hand: four kinds of block are a page of code. The crate `pcap-file` has been at release candidates of its
+//! By hand: five kinds of block are a page of code. The crate `pcap-file` has been at release candidates of its
 //! version 3 for years, and parses what nobody here reads.
 
 /// Frames with their Ethernet header (`LINKTYPE_ETHERNET`).
@@ -13,6 +13,7 @@ pub const LINK_READS: u16 = 148;
 
 const SECTION: u32 = 0x0A0D_0D0A;
 const INTERFACE: u32 = 1;
+const NAMES: u32 = 4;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
 /// Bytes in the machine's order begin with this word.
@@ -28,10 +29,14 @@ const INTERFACE_RESOLUTION: u16 = 9;
 const NANOSECONDS: u8 = 9;
 const PACKET_FLAGS: u16 = 2;
 const PACKET_DROPS: u16 = 4;
+const NAME_END: u16 = 0;
+const NAME_IPV4: u16 = 1;
+const NAME_EUI48: u16 = 3;
 const STATISTICS_RECEIVED: u16 = 4;
 const STATISTICS_DROPPED: u16 = 5;
 
 use crate::batch::Way;
+use crate::frame::End;
 
 /// A block that is being written at the end of a buffer.
 struct Block<'b> {
@@ -100,6 +105,21 @@ fn two(one: u16, other: u16) -> [u8; 4] {
     [one[0], one[1], other[0], other[1]]
 }
 
+/// Appends the names of addresses, which Wireshark shows if it is to resolve these. Version 4.0 ignores those of MAC
+/// addresses.
+pub fn names(buffer: &mut Vec<u8>, named: &[(End, String)]) {
+    let mut block = Block::begin(buffer, NAMES);
+    for (end, name) in named {
+        let (kind, address) = match end {
+            End::Ip(ip) => (NAME_IPV4, ip.octets().to_vec()),
+            End::Mac(mac) => (NAME_EUI48, mac.0.to_vec()),
+        };
+        // Records have the form of options. A name ends with a zero.
+        block = block.option(kind, &[&address, name.as_bytes(), &[0]].concat());
+    }
+    block.option(NAME_END, &[]).end();
+}
+
 /// A frame or message for a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
@@ -156,6 +176,8 @@ pub fn statistics(buffer: &mut Vec<u8>, interface: u32, time_ns: u64, received: 
 
 #[cfg(test)]
 mod tests {
+    use tautline_proto::wire::MacAddress;
+
     use super::*;
 
     fn words(bytes: &[u8]) -> Vec<u32> {
@@ -189,6 +211,30 @@ mod tests {
         one.comment = "x";
         packet(&mut buffer, &one);
         assert_eq!(buffer.len(), 52 + 12 + 8);
+    }
+
+    #[test]
+    fn names_have_the_bytes_of_the_format() {
+        let mut buffer = Vec::new();
+        let named = [
+            (End::Ip([10, 0, 0, 2].into()), "arm".to_owned()),
+            (End::Mac(MacAddress([2, 0, 0, 0, 0, 9])), "m".to_owned()),
+        ];
+        names(&mut buffer, &named);
+        let word = u32::from_ne_bytes;
+        let expected = [
+            4,
+            40,
+            word(two(1, 8)),
+            word([10, 0, 0, 2]),
+            word(*b"arm\0"),
+            word(two(3, 8)),
+            word([2, 0, 0, 0]),
+            word([0, 9, b'm', 0]),
+            0,
+            40,
+        ];
+        assert_eq!(words(&buffer), expected);
     }
 
     #[test]

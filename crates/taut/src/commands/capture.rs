@@ -2,25 +2,31 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
-use tautline_capture::frame;
+use tautline::types::Declaration;
+use tautline_capture::frame::{self, Frame};
 use tautline_capture::message::Flow;
 use tautline_capture::sink::Sink;
 use tautline_capture::{
-    Batch, CaptureError, Item, KnownTypes, MessageRead, Way, bus_message, pcapng,
+    Batch, CaptureError, FlowNames, Item, KnownNodes, MessageRead, Way, bus_message, pcapng,
 };
 use tautline_proto::authentication::{self, Protection, Trailer};
 use tautline_proto::wire::Header;
 use tautline_report::plot::latency_text;
+use tautline_report::text::plain;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output::{JsonArguments, JsonLines, fields};
 use crate::commands::sources::{self, SourceArguments, Tap, failed};
 use crate::units;
+
+/// Characters of a name in a line. Lower cuts names of neighbours, which have up to 63 bytes.
+const NAME_CHARS_MAX: usize = 63;
 
 /// Arguments of `taut capture`.
 #[derive(Debug, Args)]
@@ -49,13 +55,13 @@ pub struct Arguments {
 /// Copies until it is ended. Fewer than `--count` came in time: exit status 1.
 pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
     arguments.sources.udp_port = arguments.udp_port;
-    let types = arguments.sources.types.ask()?;
+    let nodes = arguments.sources.known.ask()?;
     let mut taps = arguments.sources.open()?;
     if arguments.reads {
         taps.push(arguments.sources.reads()?);
     }
     eprintln!("capturing on {}", sources::names(&taps));
-    let mut output = Output::open(&arguments, types, &taps)?;
+    let mut output = Output::open(&arguments, nodes, &taps)?;
     let result = copy(&arguments, &mut taps, &mut output);
     let seen = output.seen;
     // An error of the copying is worth more than one of the end.
@@ -112,15 +118,15 @@ struct Output<'a> {
     arguments: &'a Arguments,
     file: Option<Sink>,
     lines: JsonLines,
-    /// Types of the messages, where lines are written.
-    types: Option<KnownTypes>,
+    /// Names and types of the messages, where lines are written.
+    nodes: Option<KnownNodes>,
     seen: u64,
 }
 
 impl<'a> Output<'a> {
     fn open(
         arguments: &'a Arguments,
-        types: KnownTypes,
+        nodes: KnownNodes,
         taps: &[Tap],
     ) -> Result<Output<'a>, CommandError> {
         let mut file = None;
@@ -135,6 +141,10 @@ impl<'a> Output<'a> {
                 };
                 sink.block(|buffer| pcapng::interface(buffer, link, &tap.name, about));
             }
+            let named = nodes.addresses();
+            if !named.is_empty() {
+                sink.block(|buffer| pcapng::names(buffer, &named));
+            }
             sink.flush().map_err(|error| failed(&error))?;
             file = Some(sink);
         }
@@ -143,7 +153,7 @@ impl<'a> Output<'a> {
             arguments,
             file,
             lines: arguments.json.lines()?,
-            types: is_shown.then_some(types),
+            nodes: is_shown.then_some(nodes),
             seen: 0,
         })
     }
@@ -165,8 +175,8 @@ impl<'a> Output<'a> {
             if let Some(file) = &mut self.file {
                 file.block(|buffer| pcapng::packet(buffer, &packet(item, bytes)));
             }
-            if let Some(types) = &mut self.types {
-                let line = line((self.arguments.sources.ethertype, types), tap, item, bytes);
+            if let Some(nodes) = &mut self.nodes {
+                let line = line((self.arguments.sources.ethertype, nodes), tap, item, bytes);
                 let _ = writeln!(text, "{}", line.text);
                 let written = self.lines.write(&line.json);
                 written.map_err(|_| CaptureError::Write {
@@ -223,7 +233,7 @@ struct Line {
     json: serde_json::Value,
 }
 
-fn line((ethertype, types): (u16, &mut KnownTypes), tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
+fn line((ethertype, nodes): (u16, &mut KnownNodes), tap: &Tap, item: &Item, bytes: &[u8]) -> Line {
     let way = match item.way {
         Way::Received => "in ",
         Way::Sent => "out",
@@ -234,30 +244,58 @@ fn line((ethertype, types): (u16, &mut KnownTypes), tap: &Tap, item: &Item, byte
         "way": way.trim(),
         "lost_before": item.lost,
     });
-    let (mut said, message) = match (tap.is_bus(), tap.is_reads()) {
-        (true, _) => bus_line(&tap.name, bytes, &mut json),
-        (_, true) => (read_line(bytes, &mut json), None),
-        _ => frame_line((ethertype, &tap.name), item, bytes, &mut json),
+    let on = (tap.name.as_str(), nodes);
+    let said = match (tap.is_bus(), tap.is_reads()) {
+        (true, _) => bus_line(on, bytes, &mut json),
+        (_, true) => read_line(bytes, &mut json),
+        _ => frame_line(on, ethertype, item, bytes, &mut json),
     };
-    let declared = message.and_then(|(flow, payload)| Some((types.of(&flow)?, payload)));
-    if let Some((declared, payload)) = declared
-        && let Some(fields) = fields(&declared, payload, &mut json)
-    {
-        said = format!("{said} {fields}");
-    }
     let (seconds, rest) = (item.time_ns / 1_000_000_000, item.time_ns % 1_000_000_000);
     let lost = match item.lost {
         0 => String::new(),
         lost => format!(" ({lost} lost before)"),
     };
+    // A read has no way of its own.
+    let way = if tap.is_reads() {
+        String::new()
+    } else {
+        format!(" {way}")
+    };
     Line {
-        text: format!("{seconds}.{rest:09} {} {way} {said}{lost}", tap.name),
+        text: format!("{seconds}.{rest:09} {}{way} {said}{lost}", tap.name),
         json,
     }
 }
 
-/// Words about a copy, and the message in it if that is whole and alone.
-type Said<'b> = (String, Option<(Flow, &'b [u8])>);
+/// Interface or bus of a copy, and the nodes that know names and types.
+type On<'a> = (&'a str, &'a mut KnownNodes);
+
+/// A node in a line: its name where it is known, otherwise its address.
+fn node_text(name: &Option<String>, address: &str) -> String {
+    name.as_ref()
+        .map_or_else(|| address.to_owned(), |name| plain(name, NAME_CHARS_MAX))
+}
+
+/// The name of a port behind its number.
+fn port_text(name: &Option<String>) -> String {
+    let name = name.as_ref();
+    name.map_or_else(String::new, |name| {
+        format!(" ({})", plain(name, NAME_CHARS_MAX))
+    })
+}
+
+/// The words, and behind them the fields of a message that is whole and alone.
+fn with_fields(
+    said: String,
+    declared: Option<Arc<Declaration>>,
+    payload: &[u8],
+    json: &mut serde_json::Value,
+) -> String {
+    match declared.and_then(|declared| fields(&declared, payload, json)) {
+        Some(fields) => format!("{said} {fields}"),
+        None => said,
+    }
+}
 
 fn read_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
     let Some(read) = MessageRead::from_bytes(bytes) else {
@@ -279,24 +317,36 @@ fn read_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
     )
 }
 
-fn bus_line<'b>(on: &str, bytes: &'b [u8], json: &mut serde_json::Value) -> Said<'b> {
+fn bus_line((on, nodes): On<'_>, bytes: &[u8], json: &mut serde_json::Value) -> String {
     let Some((message, payload)) = bus_message(bytes) else {
-        return ("not a message".to_owned(), None);
+        return "not a message".to_owned();
     };
+    let about = nodes.about(&Flow::of_bus(on, &message));
+    let names = &about.names;
     json["from"] = message.from.to_string().into();
     json["to"] = message.to.to_string().into();
+    for (key, name) in [
+        ("from_port_name", &names.source_port),
+        ("to_port_name", &names.destination_port),
+    ] {
+        if let Some(name) = name {
+            json[key] = name.as_str().into();
+        }
+    }
     json["priority"] = message.priority.into();
     json["sequence"] = message.sequence.into();
     json["bytes"] = payload.len().into();
     let said = format!(
-        "{} > {} priority {} sequence {} {} B",
+        "{}{} > {}{} priority {} sequence {} {} B",
         message.from,
+        port_text(&names.source_port),
         message.to,
+        port_text(&names.destination_port),
         message.priority,
         message.sequence,
         payload.len()
     );
-    (said, Some((Flow::of_bus(on, &message), payload)))
+    with_fields(said, about.declared, payload, json)
 }
 
 /// Words about a frame that is not of ours: plain UDP, of which Tautline may be one end only.
@@ -314,26 +364,58 @@ fn other_frame(item: &Item, bytes: &[u8], json: &mut serde_json::Value) -> Strin
     format!("UDP {from} > {to} {bytes} B")
 }
 
-fn frame_line<'b>(
-    (ethertype, on): (u16, &str),
+/// Both ends of a frame as fields, with the names that are known.
+fn ends(frame: &Frame<'_>, names: &FlowNames, json: &mut serde_json::Value) {
+    let header = &frame.header;
+    let sides = [
+        (
+            "from",
+            frame.from,
+            header.source,
+            &names.from,
+            &names.source_port,
+        ),
+        (
+            "to",
+            frame.to,
+            header.destination,
+            &names.to,
+            &names.destination_port,
+        ),
+    ];
+    for (key, end, port, name, port_name) in sides {
+        let mut side = json!({ "address": end.to_string(), "port": port.get() });
+        for (key, name) in [("name", name), ("port_name", port_name)] {
+            if let Some(name) = name {
+                side[key] = name.as_str().into();
+            }
+        }
+        json[key] = side;
+    }
+}
+
+fn frame_line(
+    (on, nodes): On<'_>,
+    ethertype: u16,
     item: &Item,
-    bytes: &'b [u8],
+    bytes: &[u8],
     json: &mut serde_json::Value,
-) -> Said<'b> {
+) -> String {
     let frame = match frame::frame(bytes, ethertype) {
         Ok(Some(frame)) => frame,
-        Ok(None) => return (other_frame(item, bytes, json), None),
+        Ok(None) => return other_frame(item, bytes, json),
         Err(error) => {
             json["error"] = error.name().into();
-            return (format!("malformed: {}", error.name()), None);
+            return format!("malformed: {}", error.name());
         }
     };
+    let about = nodes.about(&Flow::of_frame(on, &frame, item.way));
+    let names = &about.names;
     let (header, payload, trailer) = match protection(&frame) {
         Some((header, message, trailer)) => (header, message, Some(trailer)),
         None => (frame.header, frame.payload, None),
     };
-    json["from"] = json!({ "address": frame.from.to_string(), "port": header.source.get() });
-    json["to"] = json!({ "address": frame.to.to_string(), "port": header.destination.get() });
+    ends(&frame, names, json);
     json["priority"] = header.priority.get().into();
     json["sequence"] = header.sequence.into();
     json["bytes"] = payload.len().into();
@@ -350,11 +432,13 @@ fn frame_line<'b>(
         (true, false) => String::new(),
     };
     let said = format!(
-        "{} port {} > {} port {} priority {} sequence {} {} B{part}",
-        frame.from,
+        "{} port {}{} > {} port {}{} priority {} sequence {} {} B{part}",
+        node_text(&names.from, &frame.from.to_string()),
         header.source,
-        frame.to,
+        port_text(&names.source_port),
+        node_text(&names.to, &frame.to.to_string()),
         header.destination,
+        port_text(&names.destination_port),
         header.priority,
         header.sequence,
         payload.len()
@@ -365,12 +449,12 @@ fn frame_line<'b>(
     };
     let is_encrypted = trailer.is_some_and(|trailer| trailer.is_encrypted);
     let is_message = header.is_plain_message() && !is_encrypted;
-    let flow = is_message.then(|| Flow::of_frame(on, &frame, item.way));
-    (said, flow.map(|flow| (flow, payload)))
+    let declared = about.declared.filter(|_| is_message);
+    with_fields(said, declared, payload, json)
 }
 
 /// Header, message and trailer of an authenticated frame that has one.
-fn protection<'f>(frame: &frame::Frame<'f>) -> Option<(Header, &'f [u8], Trailer)> {
+fn protection<'f>(frame: &Frame<'f>) -> Option<(Header, &'f [u8], Trailer)> {
     let is_authenticated = frame.header.is_authenticated();
     is_authenticated.then(|| authentication::unchecked(&frame.header, frame.payload))?
 }

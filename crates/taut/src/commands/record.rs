@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tautline_capture::message::Messages;
 use tautline_capture::recording::{Recorder, RecordingError};
-use tautline_capture::{Batch, CaptureError, KnownTypes};
+use tautline_capture::{Batch, CaptureError, KnownNodes};
 
 use crate::cli::CommandError;
 use crate::commands::live::pause;
@@ -30,7 +30,7 @@ pub struct Arguments {
 
 /// Records until it is ended. Fewer than `--count` came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let types = arguments.sources.types.ask()?;
+    let nodes = arguments.sources.known.ask()?;
     let taps = arguments.sources.open()?;
     let recorder =
         Recorder::create(&arguments.file).map_err(|error| explain(&arguments, &error))?;
@@ -42,7 +42,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             .into_iter()
             .map(|tap| Source::new(tap, &arguments))
             .collect(),
-        types,
+        nodes,
         seen: 0,
     };
     let copied = recording.copy();
@@ -75,7 +75,7 @@ struct Running<'a> {
     arguments: &'a Arguments,
     recorder: Recorder,
     sources: Vec<Source>,
-    types: KnownTypes,
+    nodes: KnownNodes,
     seen: u64,
 }
 
@@ -116,7 +116,7 @@ impl Running<'_> {
             arguments,
             recorder,
             sources,
-            types,
+            nodes,
             seen,
         } = self;
         let count = arguments.count.unwrap_or(u64::MAX);
@@ -127,8 +127,7 @@ impl Running<'_> {
             }
             messages.take(item, bytes, |message| {
                 if *seen < count {
-                    let declared = types.of(message.flow);
-                    recorder.write(&message, declared.as_ref())?;
+                    recorder.write(&message, &nodes.about(message.flow))?;
                     *seen += 1;
                 }
                 Ok(())

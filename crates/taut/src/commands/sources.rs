@@ -9,7 +9,7 @@ use tautline::vbus::{self, PortName};
 use tautline::{NodeConfig, PortNumber};
 use tautline_capture::frame::{self, Frame, PlainDatagram};
 use tautline_capture::{
-    Batch, BusTap, CaptureError, KnownTypes, NetworkTap, ReadTap, up_interfaces,
+    Batch, BusTap, CaptureError, KnownNodes, NetworkTap, ReadTap, up_interfaces,
 };
 use tautline_proto::wire::ETHERTYPE_DEFAULT;
 use tautline_proto::wire::ethernet::is_usable_ethertype;
@@ -46,22 +46,23 @@ pub struct SourceArguments {
     /// EtherType of the nodes, if the configuration has another one.
     #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value_t = ETHERTYPE_DEFAULT)]
     pub ethertype: u16,
-    /// Types of messages.
+    /// Names, and types of messages.
     #[command(flatten)]
-    pub types: TypeArguments,
+    pub known: KnownArguments,
 }
 
-/// Types of messages beyond those that nodes tell.
+/// Names and types of messages beyond those that nodes tell.
 #[derive(Debug, Args)]
-pub struct TypeArguments {
-    /// Configuration file whose ports say types of messages, where nodes tell none; may be given several times.
+pub struct KnownArguments {
+    /// Configuration file that says names of ports and neighbours and types of messages, where nodes tell none; may be
+    /// given several times.
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 }
 
-impl TypeArguments {
+impl KnownArguments {
     /// Asks the nodes of this machine, and reads the files.
-    pub fn ask(&self) -> Result<KnownTypes, CommandError> {
+    pub fn ask(&self) -> Result<KnownNodes, CommandError> {
         let read = |file: &PathBuf| {
             NodeConfig::from_file(file)
                 .map_err(|error| CommandError::usage(error.to_string(), error.remedy()))
@@ -71,7 +72,7 @@ impl TypeArguments {
             .iter()
             .map(read)
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(KnownTypes::ask().with_configurations(&files))
+        Ok(KnownNodes::ask().with_configurations(&files))
     }
 }
 

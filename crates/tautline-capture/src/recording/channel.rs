@@ -1,26 +1,37 @@
-//! A channel of a recording: the flow and the type of its messages, as its topic and metadata.
+//! A channel of a recording: the flow of its messages, its names and their type, as its topic and metadata.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tautline::types::Declaration;
-
 use super::RecordingError;
 use crate::message::Flow;
+use crate::nodes::{FlowFacts, FlowNames};
 
-impl Flow {
-    /// Name of the channel. Several priorities share one.
-    #[must_use]
-    pub fn topic(&self) -> String {
-        format!(
-            "/{}/{}.{}/{}.{}",
-            self.on.trim_start_matches('/'),
-            self.from,
-            self.source_port,
-            self.to,
-            self.destination_port
-        )
-    }
+/// Name of the channel: both ends by their names, or else by address and number. Several priorities share one.
+pub(super) fn topic_of(flow: &Flow, names: &FlowNames) -> String {
+    let end = |node: &Option<String>, address: &str, port: &Option<String>, number: u16| {
+        let node = node.as_deref().unwrap_or(address);
+        match port {
+            Some(port) => format!("{node}.{port}"),
+            None => format!("{node}.{number}"),
+        }
+    };
+    format!(
+        "/{}/{}/{}",
+        flow.on.trim_start_matches('/'),
+        end(
+            &names.from,
+            &flow.from,
+            &names.source_port,
+            flow.source_port
+        ),
+        end(
+            &names.to,
+            &flow.to,
+            &names.destination_port,
+            flow.destination_port
+        ),
+    )
 }
 
 const ON: &str = "on";
@@ -30,14 +41,19 @@ const TO: &str = "to";
 const DESTINATION_PORT: &str = "destination_port";
 const PRIORITY: &str = "priority";
 const WAY: &str = "way";
+/// Names, each where it is known.
+const FROM_NAME: &str = "from_name";
+const SOURCE_PORT_NAME: &str = "source_port_name";
+const TO_NAME: &str = "to_name";
+const DESTINATION_PORT_NAME: &str = "destination_port_name";
 /// Declaration of the messages, on channels that have a type.
-pub(super) const TYPE: &str = "type";
+const TYPE: &str = "type";
 const SENT: &str = "sent";
 const RECEIVED: &str = "received";
 
-pub(super) fn metadata_of(flow: &Flow) -> BTreeMap<String, String> {
+pub(super) fn metadata_of(flow: &Flow, facts: &FlowFacts) -> BTreeMap<String, String> {
     let way = if flow.is_sent { SENT } else { RECEIVED };
-    [
+    let of_flow = [
         (ON, flow.on.clone()),
         (FROM, flow.from.clone()),
         (SOURCE_PORT, flow.source_port.to_string()),
@@ -45,9 +61,22 @@ pub(super) fn metadata_of(flow: &Flow) -> BTreeMap<String, String> {
         (DESTINATION_PORT, flow.destination_port.to_string()),
         (PRIORITY, flow.priority.to_string()),
         (WAY, way.to_owned()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into()
+    ];
+    let names = &facts.names;
+    let declared = facts.declared.as_ref();
+    let if_known = [
+        (FROM_NAME, names.from.clone()),
+        (SOURCE_PORT_NAME, names.source_port.clone()),
+        (TO_NAME, names.to.clone()),
+        (DESTINATION_PORT_NAME, names.destination_port.clone()),
+        (TYPE, declared.map(ToString::to_string)),
+    ];
+    let if_known = if_known.into_iter();
+    let known = if_known.filter_map(|(key, value)| Some((key, value?)));
+    let entries = of_flow.into_iter().chain(known);
+    entries
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
 }
 
 pub(super) fn flow_of(channel: &mcap::Channel<'_>) -> Result<Flow, RecordingError> {
@@ -88,15 +117,20 @@ pub(super) fn flow_of(channel: &mcap::Channel<'_>) -> Result<Flow, RecordingErro
     })
 }
 
-pub(super) fn type_of(
-    channel: &mcap::Channel<'_>,
-) -> Result<Option<Arc<Declaration>>, RecordingError> {
-    let Some(text) = channel.metadata.get(TYPE) else {
-        return Ok(None);
-    };
+pub(super) fn facts_of(channel: &mcap::Channel<'_>) -> Result<FlowFacts, RecordingError> {
+    let text = |key: &str| channel.metadata.get(key).cloned();
     let wrong = |_| RecordingError::NotOurs {
         topic: channel.topic.clone(),
         key: TYPE,
     };
-    text.parse().map(Arc::new).map(Some).map_err(wrong)
+    let declared = text(TYPE).map(|text| text.parse().map(Arc::new));
+    Ok(FlowFacts {
+        declared: declared.transpose().map_err(wrong)?,
+        names: Arc::new(FlowNames {
+            from: text(FROM_NAME),
+            source_port: text(SOURCE_PORT_NAME),
+            to: text(TO_NAME),
+            destination_port: text(DESTINATION_PORT_NAME),
+        }),
+    })
 }

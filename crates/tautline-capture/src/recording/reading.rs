@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::Arc;
 
 use mcap::sans_io::LinearReaderOptions;
-use tautline::types::Declaration;
 
 use super::RecordingError;
-use super::channel::{flow_of, type_of};
+use super::channel::{facts_of, flow_of};
 use crate::message::{Flow, Message};
+use crate::nodes::FlowFacts;
 
 /// Longest record that is believed. Messages have 64 KiB and chunks 256 KiB; other tools write chunks of a few
 /// MiB.
@@ -22,7 +21,7 @@ const RECORD_BYTES_MAX: usize = 256 << 20;
 pub struct Recording<R> {
     source: R,
     flows: Vec<Flow>,
-    types: Vec<Option<Arc<Declaration>>>,
+    facts: Vec<FlowFacts>,
     /// Place of each channel's flow.
     places: HashMap<u16, usize>,
     messages: u64,
@@ -50,7 +49,7 @@ impl<R: Read + Seek> Recording<R> {
     pub fn check(mut source: R) -> Result<Self, RecordingError> {
         check_magic(&mut source)?;
         check_chunks(&mut source)?;
-        let (mut flows, mut types) = (Vec::new(), Vec::new());
+        let (mut flows, mut facts) = (Vec::new(), Vec::new());
         let (mut places, mut messages) = (HashMap::new(), 0);
         for message in reader(&mut source) {
             let message = message?;
@@ -59,23 +58,23 @@ impl<R: Read + Seek> Recording<R> {
             {
                 place.insert(flows.len());
                 flows.push(flow_of(&message.channel)?);
-                types.push(type_of(&message.channel)?);
+                facts.push(facts_of(&message.channel)?);
             }
             messages += 1;
         }
         Ok(Self {
             source,
             flows,
-            types,
+            facts,
             places,
             messages,
         })
     }
 
-    /// Types of the messages of each flow, where the recorder knew them. A flow is there once for each of its types.
+    /// Names and type of each flow, where the recorder knew them. A flow is there once for each of its types and names.
     #[must_use]
-    pub fn types(&self) -> &[Option<Arc<Declaration>>] {
-        &self.types
+    pub fn facts(&self) -> &[FlowFacts] {
+        &self.facts
     }
 
     /// Its flows, in the order of their first messages.

@@ -11,9 +11,10 @@ use mcap::{WriteOptions, Writer};
 use rustix::fs::FallocateFlags;
 use tautline::types::{Declaration, print};
 
-use super::channel::{TYPE, metadata_of};
+use super::channel::{metadata_of, topic_of};
 use super::{METADATA, RecordingError};
 use crate::message::{Flow, Message};
+use crate::nodes::{FlowFacts, FlowNames};
 
 /// Name of the encoding: bytes that only their sender and receiver understand.
 const ENCODING: &str = "application/octet-stream";
@@ -35,16 +36,13 @@ const INDEX_SHARE: u64 = 64;
 /// Step in which space of the disk is taken. Lower: more system calls. Higher: more is taken than is needed.
 const SPACE_STEP: u64 = 8 << 20;
 
-/// A channel, with the type of its messages.
-type TypedChannel = (Option<Arc<Declaration>>, u16);
-
 /// Writes a recording.
 pub struct Recorder {
     writer: Writer<File>,
     /// The same file, to take space.
     file: File,
-    /// Channels of each flow: one for messages without a type, one for each type that it had.
-    channels: HashMap<Flow, Vec<TypedChannel>>,
+    /// Channels of each flow: one for messages without a type, one for each type that it had; others for other names.
+    channels: HashMap<Flow, Vec<(FlowFacts, u16)>>,
     schemas: HashMap<Arc<Declaration>, u16>,
     /// Bytes that may have been written, and bytes that are taken on the disk.
     written: u64,
@@ -93,20 +91,21 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Appends a message of this type. One of another size has no type in the file.
+    /// Appends a message of a flow of which this is known. One of another size than its type has none in the file.
     ///
     /// # Errors
     /// [`RecordingError::Full`] while there is still space for [`finish`](Self::finish); others of the disk.
     pub fn write(
         &mut self,
         message: &Message<'_>,
-        declared: Option<&Arc<Declaration>>,
+        facts: &FlowFacts,
     ) -> Result<(), RecordingError> {
         /// Bytes of a message's record and of its entry in the index.
         const AROUND: u64 = 64;
         self.take_space(message.bytes.len() as u64 + AROUND)?;
+        let declared = facts.declared.as_ref();
         let declared = declared.filter(|declared| declared.bytes() == message.bytes.len());
-        let channel_id = self.channel(message.flow, declared)?;
+        let channel_id = self.channel(message.flow, declared, &facts.names)?;
         let header = MessageHeader {
             channel_id,
             sequence: message.sequence,
@@ -150,30 +149,33 @@ impl Recorder {
         &mut self,
         flow: &Flow,
         declared: Option<&Arc<Declaration>>,
+        names: &Arc<FlowNames>,
     ) -> Result<u16, RecordingError> {
-        let known = self.channels.get(flow).into_iter().flatten();
-        if let Some((_, id)) = known.into_iter().find(|(one, _)| one.as_ref() == declared) {
+        let mut known = self.channels.get(flow).into_iter().flatten();
+        let found = known.find(|(one, _)| one.declared.as_ref() == declared && one.names == *names);
+        if let Some((_, id)) = found {
             return Ok(*id);
         }
-        let mut metadata = metadata_of(flow);
+        let facts = FlowFacts {
+            declared: declared.cloned(),
+            names: Arc::clone(names),
+        };
         let (schema, encoding) = match declared {
-            Some(declared) => {
-                metadata.insert(TYPE.to_owned(), declared.to_string());
-                (self.schema(declared)?, TYPED_ENCODING)
-            }
+            Some(declared) => (self.schema(declared)?, TYPED_ENCODING),
             None => (0, ENCODING),
         };
+        let (topic, metadata) = (topic_of(flow, names), metadata_of(flow, &facts));
         let around: usize = metadata
             .iter()
             .map(|(key, value)| key.len() + value.len() + 8)
             .sum();
         // In the data and in the summary.
-        self.take_space(2 * (around + flow.topic().len() + 64) as u64)?;
+        self.take_space(2 * (around + topic.len() + 64) as u64)?;
         let id = self
             .writer
-            .add_channel(schema, &flow.topic(), encoding, &metadata)?;
+            .add_channel(schema, &topic, encoding, &metadata)?;
         let channels = self.channels.entry(flow.clone()).or_default();
-        channels.push((declared.cloned(), id));
+        channels.push((facts, id));
         Ok(id)
     }
 

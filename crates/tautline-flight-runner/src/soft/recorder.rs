@@ -11,7 +11,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use serde::{Deserialize, Serialize};
 use tautline_capture::message::{Message, Messages};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
-use tautline_capture::{Batch, BusTap};
+use tautline_capture::{Batch, BusTap, FlowFacts};
 use tautline_flight::vision::PictureHead;
 use tautline_testbed::sys::{monotonic_ns, mount, sleep_until};
 
@@ -126,14 +126,14 @@ impl Tape {
                 return Ok(());
             }
         }
-        match self.recorder.write(message, None) {
+        match self.recorder.write(message, &FlowFacts::default()) {
             Err(RecordingError::Full) if self.disk.is_some() && !self.files.is_empty() => {
                 say(&SoftLine::Full {
                     at_ns: monotonic_ns(),
                     messages: self.messages,
                 });
                 self.change()?;
-                self.recorder.write(message, None)?;
+                self.recorder.write(message, &FlowFacts::default())?;
             }
             written => written?,
         }

@@ -33,7 +33,7 @@ pub(super) fn run(
         let path = write.unwrap_or(Path::new("")).display();
         CommandError::failed(format!("{path}: {error}"), error.remedy())
     })?;
-    let types = recording.types().to_vec();
+    let facts = recording.facts().to_vec();
     let (mut same, mut other) = (0u64, 0u64);
     let played = recording.play(|place, message| {
         if !wanted[place] {
@@ -48,7 +48,7 @@ pub(super) fn run(
                 bytes: nodes.arrived(),
                 ..message
             };
-            recorder.write(&arrived, types[place].as_ref())?;
+            recorder.write(&arrived, &facts[place])?;
         }
         Ok(())
     });

@@ -8,14 +8,14 @@ use clap::Args;
 use serde_json::json;
 use tautline::types::Declaration;
 use tautline::vbus::{ObserveError, Observer, PortName, Tap, Tapped};
-use tautline_capture::KnownTypes;
+use tautline_capture::KnownNodes;
 use tautline_capture::message::Flow;
 use tautline_testbed::interrupt;
 
 use super::{BusArguments, explain};
 use crate::cli::CommandError;
 use crate::commands::output::{self, Output, OutputArguments};
-use crate::commands::sources::TypeArguments;
+use crate::commands::sources::KnownArguments;
 use crate::units;
 
 /// Pause between two looks that find nothing. Lower takes processor time from whom it watches, higher misses more of
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     #[command(flatten)]
-    types: TypeArguments,
+    known: KnownArguments,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -48,12 +48,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let deadline = arguments
         .timeout
         .and_then(|timeout| Instant::now().checked_add(timeout));
-    let types = arguments.types.ask()?;
+    let nodes = arguments.known.ask()?;
     let (bus, observer) = open(arguments)?;
     let mut source = Source {
         tap: Tap::new(observer),
         on: format!("bus {bus}"),
-        types,
+        nodes,
     };
     eprintln!("watching {}", arguments.name);
     let mut seen = 0;
@@ -68,14 +68,14 @@ struct Source {
     tap: Tap,
     /// Its bus, as flows name it.
     on: String,
-    types: KnownTypes,
+    nodes: KnownNodes,
 }
 
 impl Source {
     /// Type of a message's flow.
     fn declared(&mut self, tapped: &Tapped) -> Option<Arc<Declaration>> {
         let to = self.tap.observer().name();
-        self.types.of(&Flow {
+        let flow = Flow {
             on: self.on.clone(),
             from: tapped.source.address.to_string(),
             source_port: tapped.source.port.get(),
@@ -83,7 +83,8 @@ impl Source {
             destination_port: to.port.get(),
             priority: tapped.priority.get(),
             is_sent: false,
-        })
+        };
+        self.nodes.about(&flow).declared
     }
 }
 
