@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use tautline_partition::{Partition, PartitionConfig};
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::Journal;
@@ -296,16 +298,17 @@ impl Measurement<'_> {
         if let Some(partition) = partition {
             partition.enter(probe.0.id()).map_err(io::Error::other)?;
         }
-        let signaller = self.begin(kind, sender, &priority)?;
+        let signaller = self.begin(kind, &mut probe.0, sender, &priority)?;
         let text = self.wait(&mut probe.0)?;
         drop(signaller);
         serde_json::from_str(text.trim()).map_err(io::Error::other)
     }
 
-    /// Tells the probe to begin, and starts the process whose events it waits for.
+    /// Tells the probe to begin, and starts the process whose events it waits for, once it does.
     fn begin(
         &self,
         kind: ProbeKind,
+        probe: &mut Child,
         mut sender: PipeWriter,
         priority: &str,
     ) -> io::Result<Option<Killed>> {
@@ -317,6 +320,9 @@ impl Measurement<'_> {
         else {
             return Ok(None);
         };
+        if !self.is_ready(probe)? {
+            return Ok(None); // `wait` says why
+        }
         let mut command = self.worker(child::SIGNAL);
         command
             .arg(cpu.to_string())
@@ -325,6 +331,27 @@ impl Measurement<'_> {
             .stdin(Stdio::null())
             .stdout(sender);
         Ok(Some(Killed(command.spawn()?)))
+    }
+
+    /// Waits until the probe says that it waits for events: one sent while it still prepares would be late by that.
+    fn is_ready(&self, probe: &mut Child) -> io::Result<bool> {
+        let Some(output) = &mut probe.stdout else {
+            return Ok(false);
+        };
+        let end = Instant::now() + PATIENCE;
+        let look = Timespec::try_from(LOOK).map_err(io::Error::other)?;
+        while !self.stop.load(Ordering::Relaxed) && Instant::now() < end {
+            let mut answer = [PollFd::new(&*output, PollFlags::IN)];
+            match poll(&mut answer, Some(&look)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => {
+                    let mut ready = [0];
+                    return Ok(output.read(&mut ready)? == 1 && ready == [child::READY]);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
     }
 
     fn worker(&self, word: &str) -> Command {

@@ -16,6 +16,8 @@ pub const PROBE: &str = "interrupt-probe";
 pub const SIGNAL: &str = "interrupt-signal";
 /// First message to a probe: it has entered its partition.
 pub const BEGIN: [u8; 8] = [0; 8];
+/// First byte from a probe of another CPU's events: it waits for them. An end of a line, which leaves the buffer.
+pub(super) const READY: u8 = b'\n';
 
 /// Word for a kind of event.
 pub(super) fn kind_word(kind: ProbeKind) -> &'static str {
@@ -106,6 +108,7 @@ fn receive(plan: &Plan, count: u64) -> io::Result<Series> {
     }
     prepare(plan.scheduling)?;
     let mut record = Record::new(plan.period_ns.saturating_mul(count));
+    io::stdout().write_all(&[READY])?;
     let before = sys::thread_usage();
     let start_ns = sys::monotonic_ns();
     let input = rustix::stdio::stdin();
