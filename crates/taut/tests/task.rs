@@ -250,6 +250,31 @@ fn a_rehearsal_shows_figures_a_picture_and_what_follows() {
 }
 
 #[test]
+fn a_run_ends_by_the_clock() {
+    let scratch = Scratch::new("task-clock");
+    let set = write(&scratch, &one_task(""));
+    let start = Instant::now();
+    let mut run = task(&["run", &set, "--for", "3s"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let signal = |signal| {
+        let process = rustix::process::Pid::from_child(&run);
+        rustix::process::kill_process(process, signal).unwrap();
+    };
+    // Time in which it cannot count, as on a busy machine.
+    std::thread::sleep(Duration::from_millis(500));
+    signal(rustix::process::Signal::STOP);
+    std::thread::sleep(Duration::from_secs(3));
+    signal(rustix::process::Signal::CONT);
+    run.wait().unwrap();
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_millis(5500), "{took:?}");
+}
+
+#[test]
 fn a_table_runs_in_its_windows_and_stops_what_uses_them_up() {
     let scratch = Scratch::new("task-table-runs");
     let json = scratch.0.join("run.json").display().to_string();

@@ -1,7 +1,7 @@
 //! `taut task run`: a task set runs on this machine, and what came of it is compared with what was declared.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -138,16 +138,14 @@ pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
 
 /// Waits for the end of the time, for ^C, or until every task was stopped.
 fn wait(running: &Running, length: Duration) {
-    let mut left = match length {
-        Duration::ZERO => Duration::MAX,
-        length => length,
-    };
-    while !left.is_zero() && !running.is_idle() {
-        let now = left.min(LOOK);
-        if pause(now).is_some() {
+    // By the clock: on a busy machine a look takes longer than it should.
+    let end = Some(length).filter(|length| !length.is_zero());
+    let end = end.and_then(|length| Instant::now().checked_add(length));
+    while !running.is_idle() {
+        let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() || pause(left.min(LOOK)).is_some() {
             return;
         }
-        left -= now;
     }
 }
 
