@@ -729,6 +729,10 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
         assert_eq!(output.status.code(), Some(status), "{}", text(&output));
         assert!(text(&output).contains(words), "{}", text(&output));
     }
+    let output = kernels(&["--guest-module", "kvm-amd"]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = "no package of this kernel has a module 'kvm-amd'";
+    assert!(text(&output).contains(words), "{}", text(&output));
 }
 
 /// The page as a browser shows it: laid out, without complaints, with the right figures.

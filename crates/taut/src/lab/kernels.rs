@@ -64,6 +64,9 @@ pub struct Arguments {
     /// Copy this file into the guests, at its own path
     #[arg(long = "guest-file", value_name = "FILE")]
     guest_files: Vec<PathBuf>,
+    /// Load this module of the kernel's packages in the guests first, with those that it needs
+    #[arg(long = "guest-module", value_name = "NAME")]
+    guest_modules: Vec<String>,
     /// Use this program as the guest's first process: ARCH=FILE
     #[arg(long = "guest-program", value_name = "ARCH=FILE")]
     guest_programs: Vec<String>,
@@ -133,6 +136,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     }
     if let Some(path) = &arguments.html {
         write_file(path, &report::page("taut lab kernels", &results))?;
+    }
+    if arguments.guest_command.is_some() {
+        for result in &results {
+            for missing in &result.missing {
+                eprintln!("{}: {}: {}", result.label, missing.what, missing.reason);
+            }
+        }
     }
     let mut all_succeeded = true;
     for (label, output) in &outputs {
@@ -322,6 +332,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         turns: arguments.cyclictest_turns,
         cpu_count: arguments.cpus,
         files: arguments.guest_files.clone(),
+        modules: arguments.guest_modules.clone(),
         time_limit: arguments.time_limit,
         foreign_programs,
         workspace: workspace(),

@@ -301,6 +301,16 @@ pub enum KernelsError {
         /// The architecture.
         arch: Arch,
     },
+    /// No package of the kernel has the module.
+    #[error(
+        "{label}: no package of this kernel has a module '{name}'; if it is built in, leave it out; a kernel given as an image has none"
+    )]
+    NoModule {
+        /// Which guest.
+        label: String,
+        /// The module.
+        name: String,
+    },
     /// The command for the guest is not to be found on the host.
     #[error("there is no program '{name}' on this machine to run in the guests")]
     NoGuestCommand {
@@ -377,6 +387,8 @@ pub struct Settings {
     pub cards: Option<&'static Driver>,
     /// Further files for the guest, copied at their own paths.
     pub files: Vec<PathBuf>,
+    /// Modules out of the kernel's packages to load first, with those that they need.
+    pub modules: Vec<String>,
     /// Host time after which one guest is given up.
     pub time_limit: Duration,
     /// Where packages, kernels and results are kept.
@@ -407,6 +419,7 @@ impl Settings {
             cpu_count: qemu::LAB_CPU_COUNT,
             cards: None,
             files: Vec::new(),
+            modules: Vec::new(),
             time_limit: Duration::from_secs(600),
             cache,
             reuse_results: true,
@@ -549,13 +562,7 @@ fn emulator(arch: Arch, settings: &Settings) -> Result<Emulator, KernelsError> {
 }
 
 fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8>, KernelsError> {
-    let modules = match settings.cards {
-        Some(driver) => {
-            let packages = archive::kernel_packages(job, &settings.cache)?;
-            modules::modules(&packages, &driver.modules(), &settings.cache)?
-        }
-        None => Vec::new(),
-    };
+    let modules = modules_of(job, label, settings)?;
     let program = archive::guest_program(job.arch, settings)?;
     let mut initramfs = Initramfs::default();
     let command = match &settings.command {
@@ -604,6 +611,27 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
     initramfs
         .archive()
         .map_err(KernelsError::file(Path::new("initramfs")))
+}
+
+/// The modules that the settings ask for, each after those that it needs.
+fn modules_of(job: &Job, label: &str, settings: &Settings) -> Result<Vec<PathBuf>, KernelsError> {
+    let of_cards = settings.cards.iter().flat_map(|driver| driver.modules());
+    let named = settings.modules.iter().map(String::as_str);
+    let names: Vec<&str> = of_cards.chain(named).collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let packages = archive::kernel_packages(job, &settings.cache)?;
+    let files = modules::modules(&packages, &names, &settings.cache)?;
+    // A card's module may be built in. Who names one wants to hear that it is not there.
+    let is_there = |name: &&String| files.iter().any(|file| modules::is_of(file, name));
+    match settings.modules.iter().find(|name| !is_there(name)) {
+        None => Ok(files),
+        Some(name) => Err(KernelsError::NoModule {
+            label: label.to_owned(),
+            name: name.clone(),
+        }),
+    }
 }
 
 /// Adds the program of a command, unless it is the guest's first process itself; returns the command with the

@@ -44,6 +44,12 @@ pub fn modules(
         .collect())
 }
 
+/// Whether a file of [`modules`] is the module of this name.
+pub fn is_of(file: &Path, name: &str) -> bool {
+    let stem = file.file_stem().unwrap_or_default();
+    stem.to_string_lossy() == plain(name)
+}
+
 /// A module's place in a guest.
 pub fn place(module: &Path) -> PathBuf {
     Path::new("/modules").join(module.file_name().unwrap_or_default())

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * Interrupt latency of a guest on x86-64: the timer interrupts 5,000 times, 100 us apart. From the time for which it
+ * was set to the handler, and to the program that waits for it; first the program halts meanwhile, then it never does.
+ */
+#include "kit.h"
+#include "x86_64/board.h"
+
+#define EVENTS 5000U
+#define PERIOD_NS 100000U
+/* Latencies beyond the last bin count as it; the maximum is exact. */
+#define BIN_NS 10U
+#define BINS 20000U
+
+struct latencies {
+	uint32_t bins[BINS];
+	uint32_t count;
+	uint64_t sum;
+	uint64_t max;
+};
+
+static struct latencies handler;
+static struct latencies program;
+/* The counter when the handler was last entered; 0: not since the timer was set. */
+static volatile uint64_t entered;
+
+/* In place of the kit's own. It may not call other functions, so that it need not save all registers. */
+__attribute__((interrupt)) void tlg_interrupt(void *frame)
+{
+	uint32_t low;
+	uint32_t high;
+
+	(void)frame;
+	__asm volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
+	entered = (uint64_t)high << 32 | low;
+	*(volatile uint32_t *)(uintptr_t)APIC_END_OF_INTERRUPT = 0;
+}
+
+static void add(struct latencies *latencies, uint64_t ticks)
+{
+	uint64_t ns = ticks * 1000000 / (tlg_ticks_per_second() / 1000);
+	uint64_t bin = ns / BIN_NS;
+
+	latencies->bins[bin < BINS ? bin : BINS - 1]++;
+	latencies->count++;
+	latencies->sum += ns;
+	if (ns > latencies->max)
+		latencies->max = ns;
+}
+
+static uint64_t percentile(const struct latencies *latencies, uint32_t per_thousand)
+{
+	uint64_t wanted = ((uint64_t)latencies->count * per_thousand + 999) / 1000;
+	uint64_t seen = 0;
+	uint32_t bin;
+
+	for (bin = 0; bin < BINS; bin++) {
+		seen += latencies->bins[bin];
+		if (seen >= wanted)
+			return (uint64_t)bin * BIN_NS;
+	}
+	return latencies->max;
+}
+
+static void print_number(const char *name, uint64_t number)
+{
+	char text[24];
+	char *at = text + sizeof(text) - 1;
+
+	*at = 0;
+	do {
+		*--at = (char)('0' + number % 10);
+		number /= 10;
+	} while (number != 0);
+	tlg_print(name);
+	tlg_print(at);
+}
+
+static void print_latencies(const char *name, struct latencies *latencies)
+{
+	tlg_print(name);
+	print_number(": events ", latencies->count);
+	print_number(", ns: mean ", latencies->sum / latencies->count);
+	print_number(", p50 ", percentile(latencies, 500));
+	print_number(", p99.9 ", percentile(latencies, 999));
+	print_number(", max ", latencies->max);
+	tlg_print("\n");
+	*latencies = (struct latencies){ 0 };
+}
+
+/* Events that are no latencies. */
+struct others {
+	/* Due before the timer was set for them. */
+	uint64_t left_out;
+	/* The interrupt came before its time: a guest that moves between CPUs can see two counters. */
+	uint64_t early;
+};
+
+static struct others measure(bool halts)
+{
+	struct others others = { 0, 0 };
+	uint64_t due_ns = tlg_now_ns() + PERIOD_NS;
+
+	while (program.count < EVENTS) {
+		uint64_t due;
+
+		for (due_ns += PERIOD_NS; due_ns < tlg_now_ns(); due_ns += PERIOD_NS)
+			others.left_out++;
+		due = tlg_ticks_at(due_ns);
+		entered = 0;
+		tlg_set_timer(due_ns);
+		while (entered == 0) {
+			if (halts)
+				__asm volatile("sti\n\thlt\n\tcli" : : : "memory");
+			else
+				/* Interrupts come between the two; `sti` lets one more instruction pass. */
+				__asm volatile("sti\n\tnop\n\tnop\n\tcli" : : : "memory");
+		}
+		if (entered < due) {
+			others.early++;
+			continue;
+		}
+		add(&program, tlg_ticks() - due);
+		add(&handler, entered - due);
+	}
+	return others;
+}
+
+static void report(const char *how, bool halts)
+{
+	struct others others = measure(halts);
+
+	tlg_print(how);
+	print_number(", events left out: ", others.left_out);
+	print_number(", early: ", others.early);
+	tlg_print("\n");
+	print_latencies("  timer to handler", &handler);
+	print_latencies("  timer to program", &program);
+}
+
+void guest_main(void)
+{
+	struct tlw_window window;
+
+	if (!tlg_join(&window))
+		tlg_fail("no window");
+	report("halting", true);
+	report("never halting", false);
+	tlg_off();
+}
