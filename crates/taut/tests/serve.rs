@@ -7,8 +7,9 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
+use common::pages::is_not_cut;
 use common::{Scratch, Served, skipped_without_privilege};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
@@ -306,6 +307,63 @@ fn a_browser_shows_what_status_says() {
             break;
         }
         assert!(std::time::Instant::now() < ended, "{page}");
+    }
+}
+
+/// The served page as a file, with a document in place of the server's answers.
+fn page_with(served: &Served, document: &Value, hash: &str) -> String {
+    let answers = format!(
+        "location.hash = '{hash}'; const told = {}; \
+         globalThis.fetch = async () => ({{ ok: true, json: async () => told }});",
+        document.to_string().replace('<', "\\u003c")
+    );
+    let style = format!("<style>{}</style>", served.get("/view.css").body);
+    let page = served.get("/").body;
+    let page = page.replace("<link rel=\"stylesheet\" href=\"/view.css\">", &style);
+    let page = page.replace("<script src=\"/view.js\" defer></script>", "");
+    let scripts = format!(
+        "<script>{answers}</script><script>{}</script></body>",
+        served.get("/view.js").body
+    );
+    page.replace("</body>", &scripts)
+}
+
+#[test]
+fn nothing_of_the_page_is_cut_on_a_phone() {
+    let (_node, _port) = node([127, 0, 22, 1]);
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let scratch = Scratch::new("serve-narrow");
+    let long = "a_name_that_is_as_long_as_somebody_could_make_it_without_a_space_";
+    let job = json!({ "response_ns": 400_000, "met": true });
+    let mut overview: Value = serde_json::from_str(&served.get("/look.json").body).unwrap();
+    let mut row = overview["rows"][0].clone();
+    row["name"] = long.into();
+    overview["rows"].as_array_mut().unwrap().push(row);
+    overview["partitions"] = json!([{
+        "name": long, "cpus": "1,3,5,7,9,11", "form": "isolated cgroup partition",
+        "processes": (1_000_001..1_000_009).collect::<Vec<u32>>(),
+    }]);
+    overview["tasks"] = json!([{
+        "run": long, "process": 1, "task": "control", "deadline_ns": 500_000, "period_ns": 1_000_000, "missed": 7,
+        "state": "active", "jobs": vec![job; 40],
+    }]);
+    overview["lab"] = json!({ "label": long, "sentences": [long.replace('_', " ")] });
+    let place = format!("{}/udp/127.0.22.1", std::process::id());
+    let hash = format!("kind=port&place={}&number=66", place.replace('/', "%2F"));
+    let port = served.get(&format!("/port.json?{hash}")).body;
+    let port = serde_json::from_str(&port).unwrap();
+    let pages = [
+        ("overview", &overview, "", "isolated cgroup partition"),
+        ("port", &port, hash.as_str(), "data-figure=\"memory_bytes\""),
+    ];
+    for (name, document, hash, drawn) in pages {
+        let file = scratch.0.join(format!("{name}.html"));
+        std::fs::write(&file, page_with(&served, document, hash)).unwrap();
+        let Some(text) = common::browse(&file, &scratch.0.join("profile")) else {
+            return;
+        };
+        assert!(text.contains(drawn), "{name} is not drawn: {text}");
+        is_not_cut(&file, &scratch);
     }
 }
 

@@ -32,7 +32,11 @@ pub fn page(title: &str, results: &[LabResult]) -> String {
 
 /// The page of comparisons: baseline, other, and what was found.
 pub fn comparison_page(pairs: &[(&LabResult, &LabResult, Comparison)]) -> String {
-    let mut page = Page::new("taut lab compare", format!("{} comparisons", pairs.len()));
+    let count = match pairs.len() {
+        1 => "one comparison".to_owned(),
+        count => format!("{count} comparisons"),
+    };
+    let mut page = Page::new("taut lab compare", count);
     let mut all: Vec<LabResult> = Vec::new();
     for (baseline, other, comparison) in pairs {
         let (level, relation) = match (comparison.is_regression(), comparison.is_conclusive()) {

@@ -362,7 +362,7 @@ h2{font-size:1.15rem;margin:2rem 0 .6rem}\
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}\
 .caption{color:var(--soft);font-size:.92rem;margin:0 0 .4rem}\
 th,td{padding:.4rem .7rem;text-align:right;white-space:nowrap;border-top:1px solid var(--line)}\
-thead th{border-top:0;color:var(--soft);font-weight:600;background:var(--panel)}\
+thead th{border-top:0;color:var(--soft);font-weight:600;background:var(--panel);overflow-wrap:normal}\
 th:first-child{text-align:left;position:sticky;left:0;background:var(--bg)}\
 thead th:first-child{background:var(--panel)}\
 tbody th{font-weight:500}\

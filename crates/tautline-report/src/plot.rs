@@ -168,6 +168,24 @@ struct Curve {
     percentiles: Vec<(&'static str, f64, f64)>,
 }
 
+/// Place of a percentile's name: its left end and its foot, in the units of the drawing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Label {
+    x: f64,
+    y: f64,
+    width: f64,
+}
+
+impl Label {
+    /// Height of its letters.
+    const HEIGHT: f64 = 11.0;
+
+    fn overlaps(&self, other: &Label) -> bool {
+        let across = self.x < other.x + other.width && other.x < self.x + self.width;
+        across && (self.y - other.y).abs() < Self::HEIGHT
+    }
+}
+
 struct Plot<'a> {
     caption: &'a str,
     share_label: &'a str,
@@ -342,6 +360,7 @@ impl Layout {
     fn plot(&self, range: &Range, plot: &Plot<'_>) -> Markup {
         let bottom = self.height - self.bottom;
         let down = |at: f64| range.has(at).then(|| self.x(range, at));
+        let labels = self.percentile_labels(range, &plot.curves);
         html! {
             (self.latency_axis(range))
             (self.share_axis(range, plot.share_label))
@@ -354,17 +373,65 @@ impl Layout {
                 path.line data-line=(index) d=(self.path(range, &curve.outline)) style=(stroke(index)) {}
             }
             (reference::down(plot.references, down, [self.top, bottom]))
-            @for (index, curve) in plot.curves.iter().enumerate() {
-                @for (name, ns, share) in &curve.percentiles {
+            @for (index, (curve, labels)) in plot.curves.iter().zip(&labels).enumerate() {
+                @for ((name, ns, share), label) in curve.percentiles.iter().zip(labels) {
                     @let (x, y) = (self.x(range, *ns), self.y(range, *share));
                     g.percentile.off[!is_shown(name)] data-group=(name) data-line=(index) style=(format!("--own:var(--s{})", index % COLOUR_COUNT)) {
                         line x1=(format!("{x:.1}")) x2=(format!("{x:.1}")) y1=(format!("{y:.1}")) y2=(bottom) {}
                         circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3.5" {}
-                        text x=(format!("{:.1}", x + 5.0)) y=(format!("{:.1}", y - 5.0)) { (name) }
+                        text x=(format!("{:.1}", label.x)) y=(format!("{:.1}", label.y)) { (name) }
                     }
                 }
             }
         }
+    }
+
+    /// Places of the percentiles' names, so that none hides another as long as there is room. Those that are shown at
+    /// first choose first.
+    fn percentile_labels(&self, range: &Range, curves: &[Curve]) -> Vec<Vec<Label>> {
+        let mut taken = Vec::new();
+        let mut labels: Vec<Vec<Label>> = curves
+            .iter()
+            .map(|curve| vec![Label::default(); curve.percentiles.len()])
+            .collect();
+        for shown in [true, false] {
+            for (curve, labels) in curves.iter().zip(&mut labels) {
+                for ((name, ns, share), label) in curve.percentiles.iter().zip(labels) {
+                    if is_shown(name) == shown {
+                        let (x, y) = (self.x(range, *ns), self.y(range, *share));
+                        *label = self.free_label(&taken, name, x, y);
+                        taken.push(*label);
+                    }
+                }
+            }
+        }
+        labels
+    }
+
+    /// A place beside a mark that no other label has: right above it if all are taken.
+    fn free_label(&self, taken: &[Label], name: &str, x: f64, y: f64) -> Label {
+        /// Width of a letter of this size.
+        const LETTER: f64 = 6.5;
+        let width = name.len() as f64 * LETTER;
+        let (right, left) = (x + 5.0, x - 5.0 - width);
+        let places = [
+            (right, y - 5.0),
+            (left, y - 5.0),
+            (right, y + 13.0),
+            (left, y + 13.0),
+            (right, y - 5.0 - Label::HEIGHT),
+            (left, y - 5.0 - Label::HEIGHT),
+        ];
+        let mut labels = places.into_iter().map(|(x, y)| Label { x, y, width });
+        let is_free = |label: &Label| {
+            let is_inside = label.x >= self.left && label.x + width <= self.width;
+            is_inside && !taken.iter().any(|other| other.overlaps(label))
+        };
+        labels.find(is_free).unwrap_or(Label {
+            x: right,
+            y: y - 5.0,
+            width,
+        })
     }
 
     fn x(&self, range: &Range, latency_ns: f64) -> f64 {
@@ -598,6 +665,32 @@ mod tests {
                 }
                 let labels = layout.labelled(&range, &latency_ticks(&range));
                 assert!(!labels.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_percentiles_do_not_hide_each_other() {
+        let all = [1_000, 1_010, 1_000].map(|ns| histogram(&[ns; 50]));
+        let curves = all.each_ref().map(|one| Curve {
+            outline: tail(one),
+            steps: Vec::new(),
+            percentiles: percentiles(one, |_, quantile| 1.0 - quantile),
+        });
+        let range = Range::of(&curves, &[]).unwrap();
+        for layout in [Layout::WIDE, Layout::NARROW] {
+            let labels = layout.percentile_labels(&range, &curves);
+            let of_curves = curves.iter().zip(&labels);
+            let shown: Vec<Label> = of_curves
+                .flat_map(|(curve, labels)| curve.percentiles.iter().zip(labels))
+                .filter(|((name, _, _), _)| is_shown(name))
+                .map(|(_, label)| *label)
+                .collect();
+            assert_eq!(shown.len(), 6);
+            for (index, label) in shown.iter().enumerate() {
+                assert!(label.x >= layout.left && label.x + label.width <= layout.width);
+                let hidden = shown[..index].iter().any(|other| other.overlaps(label));
+                assert!(!hidden, "{shown:?}");
             }
         }
     }

@@ -3,6 +3,9 @@
 use serde_json::Value;
 use tautline::status::told_type;
 
+use crate::look::NodeFigures;
+use crate::peers::peer_name;
+
 /// A type as it is declared: `State { position: f64[2], mode: u16 }`. `None` if the node tells none.
 #[must_use]
 pub fn declaration(told: &Value) -> Option<String> {
@@ -12,10 +15,10 @@ pub fn declaration(told: &Value) -> Option<String> {
     Some(format!("{name} {{ {} }}", fields.join(", ")))
 }
 
-/// The newest value of a typed sampling port: its fields by name, and its sender. Bytes in hexadecimal where they are
-/// not of the type's size. `None` if the node tells none.
+/// The newest value of a typed sampling port: its fields by name, and its sender, by the name that the node has for it.
+/// Bytes in hexadecimal where they are not of the type's size. `None` if the node tells none.
 #[must_use]
-pub fn newest_value(port: &Value) -> Option<String> {
+pub(crate) fn newest_value(node: &NodeFigures, port: &Value) -> Option<String> {
     let told = &port["value"];
     let payload = told["payload"].as_str()?;
     let bytes = bytes_of(payload)?;
@@ -25,7 +28,8 @@ pub fn newest_value(port: &Value) -> Option<String> {
         None => format!("not a {}: {payload}", declared.name()),
     };
     let address = told["address"].as_str().unwrap_or_default();
-    Some(format!("{said}, from {address} port {}", told["port"]))
+    let from = peer_name(node, address);
+    Some(format!("{said}, from {from} port {}", told["port"]))
 }
 
 fn bytes_of(digits: &str) -> Option<Vec<u8>> {
@@ -59,24 +63,31 @@ pub fn differences(port: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::look::Neighbour;
     use serde_json::json;
 
     #[test]
     fn values_have_names_where_they_are_what_the_type_says() {
         let mut port = json!({
             "receives": {"name": "T", "fields": ["a: u8", "b: i16"], "bytes": 3},
-            "value": {"address": "arm", "port": 9, "payload": "07ffff"},
+            "value": {"address": "02:0a", "port": 9, "payload": "07ffff"},
         });
-        let value = newest_value(&port);
-        assert_eq!(value.as_deref(), Some("T a=7 b=-1, from arm port 9"));
+        let mut node = NodeFigures::default();
+        let value = newest_value(&node, &port);
+        assert_eq!(value.as_deref(), Some("T a=7 b=-1, from 02:0a port 9"));
+        node.neighbours.push(Neighbour {
+            name: "arm".to_owned(),
+            mac: Some("02:0a".to_owned()),
+            ip: None,
+        });
         port["value"]["payload"] = "07".into();
-        let value = newest_value(&port);
+        let value = newest_value(&node, &port);
         assert_eq!(value.as_deref(), Some("not a T: 07, from arm port 9"));
         for wrong in ["7", "0x", "µµ"] {
             port["value"]["payload"] = wrong.into();
-            assert_eq!(newest_value(&port), None, "{wrong}");
+            assert_eq!(newest_value(&node, &port), None, "{wrong}");
         }
-        assert_eq!(newest_value(&json!({})), None);
+        assert_eq!(newest_value(&node, &json!({})), None);
     }
 
     #[test]

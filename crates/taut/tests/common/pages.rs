@@ -144,10 +144,31 @@ fn answers(page: &Path, percentiles: Percentiles, scratch: &Scratch) -> bool {
 
 /// Checks a page at each width; `false` where there is no browser.
 fn fits(page: &Path, scratch: &Scratch) -> bool {
-    for width in WIDTHS {
-        let Some(told) = told(&frame(page, width), scratch) else {
-            return false;
-        };
+    let fit = |wide: &Width| {
+        assert!(wide.maxima > 0, "{} has no column of maxima", wide.at);
+        assert_eq!(wide.seen, wide.maxima, "{} hides maxima", wide.at);
+    };
+    let widths = widths(page, scratch);
+    widths.iter().flatten().for_each(fit);
+    widths.is_some()
+}
+
+/// Checks that nothing of a page is cut at any width, where there is a browser.
+pub(crate) fn is_not_cut(page: &Path, scratch: &Scratch) {
+    widths(page, scratch);
+}
+
+/// Maxima in the tables of a page at a width: how many there are, and how many are seen.
+struct Width {
+    at: String,
+    maxima: u32,
+    seen: u32,
+}
+
+/// Shows a page at each width, where it must not be wider than that; `None` where there is no browser.
+fn widths(page: &Path, scratch: &Scratch) -> Option<Vec<Width>> {
+    let at_width = |width: u32| {
+        let told = told(&frame(page, width), scratch)?;
         let mut words = told.split([' ', '<']);
         let mut number = |name: &str| -> u32 {
             assert_eq!(words.next(), Some(name), "{}: {told}", page.display());
@@ -156,8 +177,7 @@ fn fits(page: &Path, scratch: &Scratch) -> bool {
         let (wide, maxima, seen) = (number("wide"), number("maxima"), number("seen"));
         let at = format!("{} at {width} px", page.display());
         assert!(wide <= width, "{at} is {wide} px wide");
-        assert!(maxima > 0, "{at} has no column of maxima");
-        assert_eq!(seen, maxima, "{at} hides maxima");
-    }
-    true
+        Some(Width { at, maxima, seen })
+    };
+    WIDTHS.into_iter().map(at_width).collect()
 }

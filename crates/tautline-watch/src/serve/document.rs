@@ -64,7 +64,7 @@ pub(super) fn port(picture: &Picture, kind: Kind, place: &str, number: u16) -> O
         })
     };
     let mut said = said.clone();
-    if let Some(value) = types::newest_value(&said) {
+    if let Some(value) = types::newest_value(&node.status, &said) {
         said["value"] = value.into();
     }
     Some(json!({

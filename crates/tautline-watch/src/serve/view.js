@@ -20,7 +20,8 @@ const svg = (name, attributes = {}, text) => {
 const time = ns => {
   if (ns === null || ns === undefined) return "";
   const [value, unit] = ns < 1e3 ? [ns, "ns"] : ns < 1e6 ? [ns / 1e3, "µs"] : ns < 1e9 ? [ns / 1e6, "ms"] : [ns / 1e9, "s"];
-  return (unit === "ns" ? value : value.toPrecision(3)) + " " + unit;
+  // Not broken between value and unit.
+  return (unit === "ns" ? value : value.toPrecision(3)) + "\u00a0" + unit;
 };
 const number = value => {
   if (value === null || value === undefined) return "";
@@ -176,7 +177,7 @@ class Plot {
     const all = this.values.flat().filter(value => value !== null && value !== undefined);
     const top = Math.max(...all, 0) * 1.1 || 1;
     const x = index => 420 - (this.values.length - 1 - index) * 420 / this.span, y = value => 130 - 120 * value / top;
-    this.picture.replaceChildren(svg("line", { x1: 0, x2: 420, y1: 130, y2: 130, class: "axis" }), svg("text", { x: 2, y: 12 }, this.format(top)),
+    this.picture.replaceChildren(svg("line", { x1: 0, x2: 420, y1: 130, y2: 130, class: "axis" }), svg("text", { x: 2, y: 12 }, all.length ? this.format(top) : "nothing measured yet"),
       svg("text", { x: 2, y: 146 }, `${this.span} s ago`), svg("text", { x: 418, y: 146, "text-anchor": "end" }, "now"));
     this.series.forEach((_, place) => {
       let path = "", pen = false;

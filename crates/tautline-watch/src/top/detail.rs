@@ -28,7 +28,8 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
         };
         lines.push(format!("age {}{valid}", time(row.age_ns)));
     }
-    lines.extend(said_of_port(look, row).and_then(types::newest_value));
+    let value = node_of(look, row).zip(said_of_port(look, row));
+    lines.extend(value.and_then(|(node, port)| types::newest_value(&node.status, port)));
     lines.push(spread_line("last interval", row.recent));
     lines.push(spread_line("since start ", row.ever));
     let counts = [row.lost, row.full, row.refused].map(|count| short(count as f64));
