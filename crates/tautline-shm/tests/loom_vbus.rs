@@ -12,7 +12,7 @@ use tautline_shm::vbus::layout::{
 };
 use tautline_shm::vbus::ring::{Consumer, Full, Producer};
 use tautline_shm::vbus::shape::{Kind, Shape};
-use tautline_shm::vbus::wait::{Kicker, Sleeper, WAKE_MODE, WakeMode, kicks};
+use tautline_shm::vbus::wait::{Kicker, Sleeper, WAKE_MODE, WakeMode, barrier, kick_all, kicks};
 
 const DEPTH: u32 = 2;
 const URGENT: usize = 7;
@@ -330,6 +330,106 @@ fn a_copied_value_is_whole_and_never_goes_back() {
         assert_eq!(fresh, last < 3, "what is there is seen to be");
         assert_eq!(look(&mut reader), 3, "the last value is there");
         assert_eq!(seen + overwritten, 3, "each value was seen or counted");
+    });
+}
+
+/// One of many readers: the writer takes no notice of it.
+#[test]
+fn a_value_for_many_is_whole_and_never_goes_back() {
+    // The fifth value is the first in a cell that has had one.
+    const VALUES: u8 = 5;
+    bounded(2, || {
+        let connection = Connection::sampling();
+        let write = |connection: &Connection, writer: &mut Writer, value| {
+            let cell = writer.next_for_all(connection.cells());
+            cell.copy_in(&[value; PAYLOAD_BYTES]);
+            writer.publish(&connection.head.latest, connection.cells(), &head(value, 0));
+            barrier();
+        };
+        let mut writer = Writer::new();
+        write(&connection, &mut writer, 1);
+        let latest = connection
+            .head
+            .latest
+            .latest
+            .load(loom::sync::atomic::Ordering::SeqCst);
+        let mut reader = Reader::of_many(latest);
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                for value in 2..=VALUES {
+                    write(&connection, &mut writer, value);
+                }
+            })
+        };
+        let (mut last, mut seen, mut overwritten) = (0, 0, 0);
+        let mut look = |reader: &mut Reader| {
+            let (cells, limit, mut copy) = (connection.cells(), PAYLOAD_BYTES as u32, [0]);
+            let latest = &connection.head.latest;
+            let copied = reader.follow(cells, latest, limit, &mut copy)?;
+            let bytes = copy[0].to_ne_bytes();
+            assert_eq!(bytes, [bytes[0]; PAYLOAD_BYTES], "torn payload");
+            assert_eq!(copied.message, head(bytes[0], 0), "head of another value");
+            assert!(bytes[0] > last);
+            last = bytes[0];
+            seen += 1;
+            overwritten += copied.overwritten;
+            Some(last)
+        };
+        let first = look(&mut reader);
+        sender.join().unwrap();
+        assert_eq!(
+            reader.fresh(connection.cells(), &connection.head.latest),
+            first != Some(VALUES)
+        );
+        let end = look(&mut reader).or(first);
+        assert_eq!(end, Some(VALUES), "the last value is there");
+        assert_eq!(
+            seen + overwritten,
+            u32::from(VALUES),
+            "each was seen or counted"
+        );
+    });
+}
+
+/// Two of many consumers sleep: one kick is for both.
+#[test]
+fn a_kick_for_many_is_missed_by_none() {
+    bounded(3, || {
+        let connection = Connection::queuing();
+        let other = Arc::new(model::wait());
+        let sender = {
+            let (connection, other) = (Arc::clone(&connection), Arc::clone(&other));
+            thread::spawn(move || {
+                let mut producer = Producer::new(DEPTH);
+                let mut kickers = [Kicker::new(), Kicker::new()];
+                connection.push(&mut producer, URGENT, 1).unwrap();
+                barrier();
+                let lines = [&connection.wait, &*other];
+                let asked = kickers
+                    .iter_mut()
+                    .zip(lines)
+                    .map(|(kicker, line)| kicker.wanted_by_one(line));
+                if asked.fold(false, |any, one| any | one.is_some()) {
+                    kick_all(&connection.head.kick);
+                }
+            })
+        };
+        let mut consumer = Consumer::new();
+        let (mut one, mut two) = (Sleeper::new(), Sleeper::new());
+        one.arm(&connection.wait, WakeMode::Futex);
+        let remembered = kicks(&connection.head.kick);
+        let slept_one = consumer.peek(connection.rings(), URGENT).is_none();
+        two.arm(&other, WakeMode::Futex);
+        let remembered_later = kicks(&connection.head.kick);
+        let slept_two = connection.take(&mut consumer).is_none();
+        sender.join().unwrap();
+        let now = kicks(&connection.head.kick);
+        assert!(!slept_one || now != remembered, "it would sleep for ever");
+        assert!(
+            !slept_two || now != remembered_later,
+            "it would sleep for ever"
+        );
     });
 }
 

@@ -430,6 +430,26 @@ pub enum PortError {
         /// First difference; "here" is this port.
         difference: String,
     },
+    /// The peer's port publishes for its readers what this port cannot take (link `vbus`).
+    #[error("port {port} of `{name}` is {} and publishes up to {bytes} bytes, which do not fit this port", kind.name())]
+    PeerOtherShape {
+        /// The peer.
+        name: String,
+        /// Its port.
+        port: PortNumber,
+        /// Kind of the peer's port.
+        kind: crate::kind::PortKind,
+        /// Bytes of its largest message.
+        bytes: usize,
+    },
+    /// The peer's port is not for this user (link `vbus`).
+    #[error("port {port} of `{name}` is not for this user")]
+    PeerDenies {
+        /// The peer.
+        name: String,
+        /// Its port.
+        port: PortNumber,
+    },
     /// Nobody of that name or address is in the neighbour table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
@@ -570,6 +590,12 @@ impl PortError {
             }
             Self::PeerOtherType { .. } => {
                 "declare the same type at both ends, and start both again"
+            }
+            Self::PeerOtherShape { .. } => {
+                "open this port as the same kind, and for messages as large"
+            }
+            Self::PeerDenies { .. } => {
+                "have its node list this user in a [[bus_allow]] entry, or its bus let the user in"
             }
             Self::PeerAbsent { .. } => {
                 "start the peer (`taut vbus list` shows who is there), or wait for it longer"

@@ -89,7 +89,7 @@ pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatu
 pub use status::{
     ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus,
     NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus,
-    ProtectionStatus, ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus,
+    ProtectionStatus, ReaderStatus, ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus,
     UdpPortStatus,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:

@@ -10,7 +10,7 @@ pub use node::{
     NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
 pub use port::{
-    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReassemblyStatus,
+    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus, ReassemblyStatus,
     TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus, bucket_quantile, told_type,
 };
 pub use reads::{PortReads, ReadWatch};

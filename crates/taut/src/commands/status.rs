@@ -138,11 +138,40 @@ fn node_text(node: &Value) -> String {
     text.extend(list(&node["ports"]).iter().flat_map(type_lines));
     text += &lost_to_deaths(list(&node["ports"]));
     text += &withheld_wakes(list(&node["ports"]));
+    text.extend(list(&node["ports"]).iter().filter_map(readers_line));
     text += &not_authentic(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
     text += &send_pool_text(&node["send_pool"]);
     text
+}
+
+/// Those who read what a port publishes for many.
+fn readers_line(port: &Value) -> Option<String> {
+    let readers = port["readers"].as_array()?;
+    let name = |reader: &Value| {
+        let sleeps = if reader["sleeps"] == true {
+            ", sleeps"
+        } else {
+            ""
+        };
+        let [address, port, process] =
+            ["address", "port", "process"].map(|key| plain(&reader[key]));
+        format!("{address} port {port} (process {process}{sleeps})")
+    };
+    let names: Vec<String> = readers.iter().map(name).collect();
+    Some(match names.as_slice() {
+        [] => format!(
+            "  port {} publishes for readers, and has none\n",
+            plain(&port["number"])
+        ),
+        names => format!(
+            "  port {} publishes for {} readers: {}\n",
+            plain(&port["number"]),
+            names.len(),
+            names.join("; ")
+        ),
+    })
 }
 
 /// How often a message is copied on the node's link.

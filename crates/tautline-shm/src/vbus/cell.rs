@@ -15,13 +15,22 @@
 //! it is known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the
 //! value after it has not been published by then, because the writer comes round to this cell only after that.
 //!
+//! Where many read, none of them has a cell: the writer fills the four in turn, whoever reads
+//! ([`Writer::next_for_all`]). A reader copies the newest value and then looks how far the writer has come
+//! ([`Reader::follow`]). The copy is whole if fewer than three values have followed, since the writer comes round to
+//! the cell only after that. It tries again with the newest value otherwise, a few times. So a reader slower than that
+//! harms itself alone.
+//!
 //! Progress: both sides are wait-free. A look that finds nothing new is one load and writes nothing.
 
-use super::layout::{LatestLine, MessageHead, ReadingLine, Slot, Slots};
+use super::layout::{CELL_COUNT, LatestLine, MessageHead, ReadingLine, Slot, Slots};
 use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::fence;
 
 const NUMBER_SHIFT: u32 = 3;
+/// Attempts of one look to copy a value that many read. Each that fails means that three newer values have come since
+/// it began. Lower: a reader about as fast as the writer sees fewer values. Higher: a look takes longer.
+const FOLLOW_ATTEMPTS: u32 = 4;
 
 /// The writer's word once the next value is in the other cell of `pair`.
 #[inline]
@@ -70,6 +79,14 @@ impl Writer {
         // Acquire: partner is the Release in `Reader::read`; its reads of the pair that it has left
         // are done. Whatever stands there, the lowest bit is a pair.
         self.pair = !consumer.reading.load(Acquire) & 1;
+        self.index = self.pair * 2 + (1 - last_of(self.word, self.pair));
+        cells.slot(0, self.index)
+    }
+
+    /// The same where many read: the four cells in turn.
+    #[inline]
+    pub fn next_for_all<'m>(&mut self, cells: Slots<'m>) -> Slot<'m> {
+        self.pair = !(self.word as u32) & 1;
         self.index = self.pair * 2 + (1 - last_of(self.word, self.pair));
         cells.slot(0, self.index)
     }
@@ -145,6 +162,54 @@ impl Reader {
             next: 3,
             stale: 0,
         }
+    }
+
+    /// One of many readers of cells whose writer's word is `word`: the newest value is there for it, and those before
+    /// are not its own. It has [`Reader::follow`] and [`Reader::fresh`] alone.
+    #[must_use]
+    pub fn of_many(word: u64) -> Self {
+        Self {
+            seen: number_in(word).saturating_sub(1),
+            settled: false,
+            ..Self::new()
+        }
+    }
+
+    /// One of many readers: copies the newest value out unless it has been copied, as [`Reader::copy_next`] does.
+    /// `None` if there is no other, or if it was replaced during each of a few attempts; `out` is spoilt then.
+    pub fn follow(
+        &mut self,
+        cells: Slots<'_>,
+        latest: &LatestLine,
+        limit: u32,
+        out: &mut [u64],
+    ) -> Option<Copied> {
+        for _ in 0..FOLLOW_ATTEMPTS {
+            // Acquire: partner is the Release in `Writer::publish`.
+            let word = latest.latest.load(Acquire);
+            if word == self.word {
+                return None;
+            }
+            let pair = (word & 1) as u32;
+            let cell = cell(cells, pair, last_of(word, pair));
+            let message = cell.message();
+            cell.copy_racing(message.length.min(limit) as usize, out);
+            // Partner: the barrier between two values of the writer. If anything of what was read belonged to a later
+            // value in this cell, the load below sees that the one before that has been published.
+            fence(Acquire);
+            let after = latest.latest.load(Relaxed);
+            let newer = (after >> NUMBER_SHIFT).wrapping_sub(word >> NUMBER_SHIFT);
+            if newer < CELL_COUNT as u64 - 1 {
+                self.word = word;
+                let ahead = number_in(word).wrapping_sub(self.seen);
+                self.seen = number_in(word);
+                return Some(Copied {
+                    message,
+                    overwritten: ahead.saturating_sub(1),
+                });
+            }
+        }
+        None
     }
 
     /// Whether there may be a value that this reader has not seen. One load. That one is there and not found by the

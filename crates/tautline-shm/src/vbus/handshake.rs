@@ -11,6 +11,10 @@ pub const VERSION: u16 = 1;
 pub const MESSAGE_BYTES: usize = 72;
 /// `index` of the view of a consumer's own memory.
 pub const INDEX_CONSUMER: u32 = super::layout::PRODUCERS_MAX as u32;
+/// `index` of the view of the memory in which a port publishes for its readers.
+pub const INDEX_PUBLISHED: u32 = INDEX_CONSUMER + 1;
+/// `index` of the view of a reader's own memory.
+pub const INDEX_READER: u32 = INDEX_CONSUMER + 2;
 
 /// Type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub enum Step {
     View = 7,
     /// There are no more.
     End = 8,
+    /// A consumer wants to read what the port publishes for all. The port answers as a producer that has connected.
+    Follow = 9,
 }
 
 /// Why a connection is refused.
@@ -50,6 +56,9 @@ pub enum Refusal {
     Denied = 5,
     /// The other side declares another type of messages. The declaration of this side follows the message.
     OtherType = 6,
+    /// The reader's port is of another kind, or takes smaller messages than the port publishes: their largest is
+    /// `memory_bytes` of the message, and `index` the kind's number.
+    OtherShape = 7,
 }
 
 /// One message.
@@ -213,6 +222,7 @@ fn step(number: u16) -> Result<Step, HandshakeError> {
         6 => Step::Observe,
         7 => Step::View,
         8 => Step::End,
+        9 => Step::Follow,
         step => return Err(HandshakeError::UnknownStep { step }),
     })
 }
@@ -278,7 +288,7 @@ mod tests {
         );
         assert_eq!(wrong(0, 0), HandshakeError::NotBus);
         assert_eq!(wrong(4, 2), HandshakeError::OtherVersion { version: 2 });
-        assert_eq!(wrong(6, 9), HandshakeError::UnknownStep { step: 9 });
+        assert_eq!(wrong(6, 10), HandshakeError::UnknownStep { step: 10 });
         for (place, value) in [(40, 0), (40, b'/'), (40, b'.'), (42, b'x'), (71, 1)] {
             assert_eq!(wrong(place, value), HandshakeError::BadName);
         }

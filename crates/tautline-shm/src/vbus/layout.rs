@@ -17,6 +17,8 @@ pub const VERSION: u16 = 2;
 pub const ROLE_PRODUCER: u16 = 1;
 /// `Identity::role` of a consumer's memory.
 pub const ROLE_CONSUMER: u16 = 2;
+/// `Identity::role` of the memory in which a port publishes once for all who read it.
+pub const ROLE_PUBLISHER: u16 = 3;
 /// `Identity::kind` of a queuing port.
 pub const KIND_QUEUING: u16 = crate::layout::KIND_QUEUING;
 /// `Identity::kind` of a sampling port.
@@ -68,10 +70,10 @@ pub struct Identity {
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,
-    /// [`ROLE_PRODUCER`] or [`ROLE_CONSUMER`].
+    /// [`ROLE_PRODUCER`], [`ROLE_CONSUMER`] or [`ROLE_PUBLISHER`].
     pub role: u16,
     /// Producer: the epoch of this connection, as the consumer offered it. Consumer: that of the
-    /// port's opening. Never 0 in a memory that is in use.
+    /// port's opening. Publisher: of the memory. Never 0 in a memory that is in use.
     pub epoch: u64,
     /// Bytes of the memory.
     pub memory_bytes: u64,

@@ -4,7 +4,7 @@
 use super::layout::{
     CELL_COUNT, CLASS_COUNT, ConnectionEntry, DEPTH_MAX, FIRST_CONNECTION, FIRST_SLOT, Identity,
     KIND_QUEUING, KIND_SAMPLING, MAGIC, MESSAGE_BYTES_MAX, NAME_BYTES, PRODUCERS_MAX,
-    ROLE_CONSUMER, ROLE_PRODUCER, SLOT_ALIGN, SLOT_HEAD_BYTES, VERSION,
+    ROLE_CONSUMER, ROLE_PRODUCER, ROLE_PUBLISHER, SLOT_ALIGN, SLOT_HEAD_BYTES, VERSION,
 };
 
 /// Memories are multiples of this.
@@ -186,6 +186,15 @@ impl Shape {
         }
     }
 
+    /// Identity of the memory in which a port of this shape publishes for all who read it.
+    #[must_use]
+    pub fn publisher_identity(self) -> Identity {
+        Identity {
+            role: ROLE_PUBLISHER,
+            ..self.producer_identity()
+        }
+    }
+
     /// Identity of the consumer's memory.
     #[must_use]
     pub fn consumer_identity(self) -> Identity {
@@ -263,10 +272,10 @@ pub fn check(identity: &Identity, role: u16, bytes: u64) -> Result<Shape, Layout
         message_bytes_max: identity.message_bytes_max,
     }
     .check()?;
-    let expected = if role == ROLE_PRODUCER {
-        shape.producer_identity()
-    } else {
-        shape.consumer_identity()
+    let expected = match role {
+        ROLE_CONSUMER => shape.consumer_identity(),
+        // A publisher's memory is laid out as a producer's.
+        _ => shape.producer_identity(),
     };
     if bytes < expected.memory_bytes {
         return Err(LayoutError::TooSmall { bytes });
@@ -340,6 +349,13 @@ mod tests {
         assert_eq!(bytes[96..98], *b"cd");
         assert_eq!(Identity::from_bytes(&bytes), identity);
         assert_eq!(check(&identity, ROLE_PRODUCER, 4096), Ok(SMALL));
+        let published = SMALL.publisher_identity();
+        assert_eq!(published.to_bytes()[..8], *b"1BLT\x02\0\x03\0");
+        assert_eq!(check(&published, ROLE_PUBLISHER, 4096), Ok(SMALL));
+        assert_eq!(
+            check(&published, ROLE_PRODUCER, 4096),
+            Err(LayoutError::OtherRole { role: 3 })
+        );
     }
 
     #[test]

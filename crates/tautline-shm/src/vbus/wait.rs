@@ -96,6 +96,18 @@ impl Kicker {
         self.kick(own, word)
     }
 
+    /// One of many consumers, after [`barrier`]: how it is to be woken, if it sleeps and has not been kicked for this
+    /// sleep. Then comes [`kick_all`], once for all of them.
+    #[inline]
+    pub fn wanted_by_one(&mut self, consumer: &WaitLine) -> Option<WakeMode> {
+        let word = consumer.waiting.load(Relaxed);
+        if word & WAKE_MODE == 0 || word == self.kicked {
+            return None;
+        }
+        self.kicked = word;
+        Some(mode_of(word))
+    }
+
     /// The consumer was not woken after all: the next message asks again.
     pub fn forget(&mut self) {
         self.kicked = 0;
@@ -107,13 +119,31 @@ impl Kicker {
             return None;
         }
         self.kicked = word;
-        let count = own.kick.load(Relaxed);
-        // Release: partner is the Acquire in `kicks`.
-        own.kick.store(count.wrapping_add(1), Release);
-        match word & WAKE_MODE {
-            2 => Some(WakeMode::Descriptor),
-            // A wake mode that there is not: the harmless one.
-            _ => Some(WakeMode::Futex),
-        }
+        kick_all(own);
+        Some(mode_of(word))
+    }
+}
+
+/// Barrier between publishing for many consumers and [`Kicker::wanted_by_one`] of each. A list of them that may grow is
+/// read after this, too: who was added before it slept is seen.
+#[inline]
+pub fn barrier() {
+    // Partner: the fence in `Sleeper::arm`.
+    fence(SeqCst);
+}
+
+/// Counts a kick, before anybody is woken.
+pub fn kick_all(own: &KickLine) {
+    let count = own.kick.load(Relaxed);
+    // Release: partner is the Acquire in `kicks`.
+    own.kick.store(count.wrapping_add(1), Release);
+}
+
+/// Wake mode in the word of a consumer that sleeps.
+fn mode_of(word: u64) -> WakeMode {
+    match word & WAKE_MODE {
+        2 => WakeMode::Descriptor,
+        // A wake mode that there is not: the harmless one.
+        _ => WakeMode::Futex,
     }
 }

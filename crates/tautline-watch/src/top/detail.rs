@@ -48,6 +48,7 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
         lines.push(String::new());
         lines.extend(said.into_iter().flat_map(counters));
         lines.extend(said.into_iter().flat_map(types::differences));
+        lines.extend(said.into_iter().flat_map(readers));
     }
     lines
 }
@@ -88,6 +89,20 @@ fn peers(node: &NodeFigures, row: &Row) -> Vec<String> {
         .unwrap_or_default()
 }
 
+/// Those who read what a port publishes for many.
+fn readers(said: &Value) -> Vec<String> {
+    let readers = said["readers"].as_array().into_iter().flatten();
+    let line = |reader: &Value| {
+        let name = plain(
+            reader["address"].as_str().unwrap_or_default(),
+            NAME_CHARS_MAX,
+        );
+        let (port, process) = (&reader["port"], &reader["process"]);
+        format!("to reader {name} port {port}, process {process}")
+    };
+    readers.map(line).collect()
+}
+
 /// Words of a node about itself or a port, a line for each figure that is not a list of things with lines of their
 /// own.
 fn counters(said: &Value) -> Vec<String> {
@@ -95,7 +110,14 @@ fn counters(said: &Value) -> Vec<String> {
     let told = told.filter(|(key, _)| {
         !matches!(
             key.as_str(),
-            "ports" | "udp_ports" | "peers" | "latency" | "number" | "type_differences" | "value"
+            "ports"
+                | "udp_ports"
+                | "peers"
+                | "latency"
+                | "number"
+                | "type_differences"
+                | "value"
+                | "readers"
         )
     });
     let line = |(key, value): (&String, &Value)| {

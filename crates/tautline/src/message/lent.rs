@@ -186,8 +186,8 @@ impl std::fmt::Debug for LentBytes<'_> {
     }
 }
 
-/// A value where it lies: where its sender has put it on a bus, if it is more than 256 bytes; in the port's own memory
-/// otherwise. It stays there, whatever comes meanwhile, until the port is used again.
+/// A value where it lies: where its sender has put it on a bus, if it is more than 256 bytes and for this port alone;
+/// in the port's own memory otherwise. It stays there, whatever comes meanwhile, until the port is used again.
 #[derive(Clone, Copy, Debug)]
 pub struct LentSample<'p> {
     /// The value's bytes.

@@ -75,6 +75,14 @@ impl Core for Box<BusPort> {
         (**self).wait_for_peer(to.0, deadline)
     }
 
+    fn readers(&mut self, statistics: &Arc<Statistics>) -> Option<Result<Destination, PortError>> {
+        Some((**self).readers(statistics).map(Destination))
+    }
+
+    fn follow(&mut self, name: &str, port: PortNumber) -> Option<Result<(), PortError>> {
+        Some((**self).follow(name, port))
+    }
+
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
         Some(source.address.neighbour())
     }
@@ -106,7 +114,12 @@ impl Core for Box<BusPort> {
         (to, priority): (Destination, Priority),
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
-        Loan::on_bus(self.bus_sender(to.0), statistics, priority, length)
+        // Asked for twice, since a borrow that is handed on may not be given up where there is none.
+        if self.bus_sender(to.0).is_none() {
+            return Loan::for_readers(self.publisher(), statistics, priority, length);
+        }
+        let way = self.bus_sender(to.0).expect("it is there");
+        Loan::on_bus(way, statistics, priority, length)
     }
 
     fn arm_descriptor(&mut self) {

@@ -181,6 +181,24 @@ impl<R> Endpoint<R> {
         Ok(destination)
     }
 
+    pub(super) fn readers(&mut self) -> Result<Destination, PortError> {
+        let readers = with_core!(&mut self.half, core => core.readers(&self.statistics));
+        readers.unwrap_or_else(|| Err(self.has_no_readers()))
+    }
+
+    pub(super) fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
+        let _known = self.node.neighbour_named(name)?;
+        let followed = with_core!(&mut self.half, core => core.follow(name, port));
+        followed.unwrap_or_else(|| Err(self.has_no_readers()))
+    }
+
+    fn has_no_readers(&self) -> PortError {
+        PortError::NotOnLink {
+            link: self.node.link().kind().name(),
+            what: "memory that many read; link vbus has",
+        }
+    }
+
     fn resolve(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         if let Some(known) = self.known(name, to) {
             with_core!(&self.half, core => core.wait_for_attempt(known))?;

@@ -91,6 +91,16 @@ pub(super) trait Core: Bell {
         Ok(())
     }
 
+    /// Makes the way to all who read what the port publishes, where the link has one memory for them.
+    fn readers(&mut self, _statistics: &Arc<Statistics>) -> Option<Result<Destination, PortError>> {
+        None
+    }
+
+    /// Reads what another port publishes for many, where the link can.
+    fn follow(&mut self, _name: &str, _port: PortNumber) -> Option<Result<(), PortError>> {
+        None
+    }
+
     /// The entry by which an answer to `source` can be routed, if the link knows one of itself.
     fn neighbour_of(&self, source: Source) -> Option<Neighbour>;
 

@@ -15,7 +15,7 @@ use super::frames::Outbox;
 use crate::address::Source;
 use crate::error::SendError;
 use crate::link::PortLink;
-use crate::link::vbus::{BusPort, BusSender, FoundMessage, SlotRef};
+use crate::link::vbus::{BusPort, BusSender, FoundMessage, Publisher, SlotRef};
 use crate::message::{Destination, DetachedBytes, LentBytes, Message, Numbering};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
@@ -41,6 +41,8 @@ enum LoanWay<'p> {
         bus_sender: &'p mut BusSender,
         numbering: &'p mut Numbering,
     },
+    /// The place of the next message for all readers.
+    Readers(&'p mut Publisher),
     /// A buffer that frames leave from; it is in the outbox.
     Pool {
         outbox: &'p mut Outbox,
@@ -71,6 +73,26 @@ impl<'p> Loan<'p> {
                 bus_sender,
                 numbering,
             },
+            statistics,
+            priority,
+        })
+    }
+
+    /// The place of the next message for all readers of the port.
+    #[inline(never)]
+    pub(super) fn for_readers(
+        publisher: &'p mut Publisher,
+        statistics: &'p Statistics,
+        priority: Priority,
+        length: usize,
+    ) -> Result<Self, SendError> {
+        let start = publisher
+            .lend(length)
+            .inspect_err(|_| statistics.send_errors.add(1))?;
+        Ok(Self {
+            start,
+            length,
+            way: LoanWay::Readers(publisher),
             statistics,
             priority,
         })
@@ -109,6 +131,10 @@ impl<'p> Loan<'p> {
                 bus_sender,
                 numbering,
             } => bus_sender.publish_lent(priority, self.length, numbering.take()),
+            LoanWay::Readers(publisher) => {
+                publisher.publish(priority, self.length);
+                Ok(())
+            }
             LoanWay::Pool { outbox, link, to } => {
                 return outbox.send_kept(*link, statistics, *to, priority);
             }
@@ -136,10 +162,10 @@ impl Deref for Loan<'_> {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own
-        // memory (`BusSender::lend`), mapped while the sender is borrowed, which nobody but us can write, since it is
-        // sealed (the peer does not read it before it is published, and its reads could not harm us); or of the
-        // buffer that the outbox keeps for this loan (`Outbox::keep_lent`), and that is not touched otherwise while
-        // the outbox is borrowed.
+        // memory (`BusSender::lend`, `Publisher::lend`), mapped while the sender is borrowed, which nobody but us can
+        // write, since it is sealed (the peer does not read it before it is published, and its reads could not harm
+        // us); or of the buffer that the outbox keeps for this loan (`Outbox::keep_lent`), and that is not touched
+        // otherwise while the outbox is borrowed.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }

@@ -273,6 +273,10 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
             .into_iter()
             .map(TypeDifferenceStatus::from)
             .collect(),
+        readers: bus_receiver.published().map(|publisher| {
+            let readers = publisher.readers();
+            readers.iter().map(|reader| (&**reader).into()).collect()
+        }),
         peers: figures.peers.iter().map(peer).collect(),
     }
 }
@@ -324,6 +328,7 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         expired: counted.expired.read(),
         incomplete_dropped: counted.incomplete_dropped.read(),
         void: counted.void.read(),
+        readers: None,
         peers_evicted: control.producer.peers_evicted.load(Relaxed),
         doorbells: control.producer.doorbells.load(Relaxed),
         abandoned: 0,

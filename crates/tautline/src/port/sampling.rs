@@ -186,6 +186,53 @@ impl SamplingPort {
         self.endpoint.destination_until(name, to, deadline)
     }
 
+    /// The way to all ports that [follow](Self::follow) this one, on link `vbus`. A value that is sent there is
+    /// published once, in one memory that all of them map, of up to [`value_bytes_max`](Self::value_bytes_max). The
+    /// cost does not depend on how many they are, but for those that sleep and must be woken; a reader that is slow or
+    /// dead holds up nobody. A send succeeds without readers, too. Not for the hot path; each call gives the same
+    /// destination.
+    ///
+    /// ```
+    /// use tautline::{
+    ///     BusConfig, Instant, Node, NodeConfig, Priority, SamplingOptions, bus_neighbour,
+    /// };
+    ///
+    /// # let bus = format!("/run/taut-doc-readers-{}", std::process::id());
+    /// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {
+    ///     let config = NodeConfig::vbus(BusConfig::new(&bus, name.parse()?));
+    ///     Ok(Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?)
+    /// };
+    /// let picture = SamplingOptions { value_bytes_max: 65_536, ..SamplingOptions::default() };
+    /// let (camera, viewer) = (open("camera", "viewer")?, open("viewer", "camera")?);
+    /// let mut lens = camera.sampling_port(5.try_into()?, &picture)?;
+    /// let readers = lens.readers()?;
+    /// let mut screen = viewer.sampling_port(6.try_into()?, &picture)?;
+    /// screen.follow("camera", lens.number())?;
+    /// lens.send(readers, Priority::NORMAL, &[7; 65_536])?;
+    /// let mut buffer = vec![0; screen.value_bytes_max()];
+    /// let sample = screen.read_new_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+    /// assert_eq!(buffer[..sample.length], [7; 65_536]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PortError::NotOnLink`] on other links, [`PortError::Refused`] without memory.
+    pub fn readers(&mut self) -> Result<Destination, PortError> {
+        self.endpoint.readers()
+    }
+
+    /// Reads from now on what another sampling port publishes for its [readers](Self::readers), on link `vbus`; beside
+    /// what is sent to this port. The value that was published last comes first. The bus looks for the port again when
+    /// it has gone. Waits for it as [`destination`](Self::destination) does.
+    ///
+    /// # Errors
+    /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if this port
+    /// takes smaller values, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is looked for all the
+    /// same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
+    pub fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
+        self.endpoint.follow(name, port)
+    }
+
     /// As [`QueuingPort::reply_to`](super::QueuingPort::reply_to).
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use tautline_shm::layout::CLASS_COUNT;
 use crate::address::Address;
 use crate::kind::PortKind;
 use crate::latency::Distribution;
-use crate::link::vbus::{Direction, TypeDifference};
+use crate::link::vbus::{Direction, Reader, TypeDifference};
 use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::types::Declaration;
@@ -161,6 +161,33 @@ pub fn bucket_quantile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
     })
 }
 
+/// One who reads what a port publishes for many, as `taut status` shows it (link `vbus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReaderStatus {
+    /// The reader's address.
+    pub address: Address,
+    /// Its port.
+    #[serde(serialize_with = "number")]
+    pub port: PortNumber,
+    /// Its process.
+    pub process: u32,
+    /// Whether it sleeps or waits for its descriptor.
+    pub sleeps: bool,
+}
+
+impl From<&Reader> for ReaderStatus {
+    fn from(reader: &Reader) -> Self {
+        let (node, port) = reader.name();
+        Self {
+            address: Address::Bus(node),
+            port,
+            process: reader.process(),
+            sleeps: reader.sleeps(),
+        }
+    }
+}
+
 /// Newest value of a sampling port with a type, as `taut status` shows it while somebody watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -312,6 +339,8 @@ pub struct PortStatus {
     pub other_size: u64,
     /// Peers that declare other types, and are not connected for that (link `vbus`).
     pub type_differences: Vec<TypeDifferenceStatus>,
+    /// Those who read what the port publishes for many; `None` if it does not (link `vbus`).
+    pub readers: Option<Vec<ReaderStatus>>,
     /// Senders.
     pub peers: Vec<PeerCounters>,
 }

@@ -139,7 +139,9 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     let bytes = match received {
         Ok(message) => message.bytes,
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-        Err(rustix::io::Errno::CONNRESET) => return Ok(Received::HungUp),
+        // The peer has hung up before it read all that we said. This is told once; then comes what it has said, such as
+        // why it turned us away.
+        Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Nothing),
         Err(error) => return Err(error.into()),
     };
     if bytes == 0 {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use tautline::vbus::{Bus, Observer, PortFigures, ProducerFigures};
+use tautline::vbus::{Bus, Observer, PortFigures, ProducerFigures, PublishedFigures};
 
 use super::BusArguments;
 use crate::cli::CommandError;
@@ -44,13 +44,15 @@ struct Look {
     silent: Vec<String>,
 }
 
-/// One connection, or a port without any.
+/// One connection, a port without any, or what a port publishes for many.
 #[derive(Debug, Serialize)]
 struct Row {
     bus: String,
     port: String,
     kind: &'static str,
     from: Option<String>,
+    /// Those who read what the port publishes for many.
+    readers: Option<Vec<String>>,
     /// Messages published a second.
     published_per_second: f64,
     /// Messages that were not sent because their class was full, a second.
@@ -97,8 +99,15 @@ impl Look {
         let known = before.known();
         let mut rows = Vec::new();
         for (bus, port) in &self.ports {
-            if port.producers.is_empty() {
+            if port.producers.is_empty() && port.published.is_none() {
                 rows.push(empty_row(bus, port));
+            }
+            if let Some(published) = &port.published {
+                let mut earlier = before.ports.iter();
+                let was = earlier
+                    .find(|(of, was)| of == bus && was.port == port.port)
+                    .and_then(|(_, was)| was.published.as_ref());
+                rows.push(published_row(bus, port, published, was, seconds));
             }
             for producer in &port.producers {
                 let was = known.get(&producer.epoch).copied();
@@ -118,6 +127,7 @@ fn empty_row(bus: &str, port: &PortFigures) -> Row {
         port: port.port.to_string(),
         kind: port.kind.name(),
         from: None,
+        readers: None,
         published_per_second: 0.0,
         dropped_per_second: 0.0,
         kicks_per_second: 0.0,
@@ -128,6 +138,33 @@ fn empty_row(bus: &str, port: &PortFigures) -> Row {
         newest_age_ns: None,
         longest_wait_ns: None,
         sleeps: port.sleeps,
+    }
+}
+
+fn published_row(
+    bus: &str,
+    port: &PortFigures,
+    is: &PublishedFigures,
+    was: Option<&PublishedFigures>,
+    seconds: f64,
+) -> Row {
+    // A port of that name that began anew counts from 0.
+    let since =
+        |now: u64, then: Option<u64>| now.saturating_sub(then.unwrap_or(0)) as f64 / seconds;
+    let kicks = was.map(|was| was.kicks.into());
+    Row {
+        readers: Some(
+            is.readers
+                .iter()
+                .map(|reader| reader.to.to_string())
+                .collect(),
+        ),
+        published_per_second: since(is.count, was.map(|was| was.count)),
+        kicks_per_second: since(is.kicks.into(), kicks),
+        published: is.count,
+        newest_age_ns: is.newest_age_ns,
+        sleeps: !is.readers.is_empty() && is.readers.iter().all(|reader| reader.sleeps),
+        ..empty_row(bus, port)
     }
 }
 
@@ -195,7 +232,11 @@ fn cells(row: &Row) -> Vec<String> {
         row.port.clone(),
         row.bus.clone(),
         row.kind.to_owned(),
-        row.from.clone().unwrap_or("–".to_owned()),
+        match (&row.from, &row.readers) {
+            (Some(from), _) => from.clone(),
+            (None, Some(readers)) => format!("to {} readers", readers.len()),
+            (None, None) => "–".to_owned(),
+        },
         format!("{:.0}", row.published_per_second),
         row.queued.to_string(),
         milliseconds(row.longest_wait_ns),

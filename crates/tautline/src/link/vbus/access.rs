@@ -29,6 +29,16 @@ pub(super) struct Share {
     pub(super) entries_max: Option<usize>,
 }
 
+impl Share {
+    /// Of somebody whom the port has asked itself.
+    pub(super) fn asked_for(user: u32) -> Self {
+        Self {
+            user,
+            entries_max: None,
+        }
+    }
+}
+
 /// The `[[bus_allow]]` entries, with users by number, and the quotas.
 #[derive(Debug)]
 pub(super) struct Access {

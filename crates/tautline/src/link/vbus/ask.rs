@@ -7,6 +7,7 @@ use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
 
 use super::closer::is_trusted;
+use super::publisher::READERS_MAX;
 use crate::address::PortName;
 use crate::error::ObserveError;
 use crate::sys::seqpacket::{self, Received};
@@ -68,8 +69,8 @@ fn views(socket: &OwnedFd, name: PortName) -> Result<Vec<(Message, OwnedFd)>, Ob
     let deadline = std::time::Instant::now() + ANSWER_LIMIT;
     let mut views = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES + 1];
-    // The port itself, each producer, and the end.
-    for _ in 0..PRODUCERS_MAX + 2 {
+    // The port itself, each producer, what it publishes, each reader, and the end.
+    for _ in 0..PRODUCERS_MAX + READERS_MAX + 3 {
         let (bytes, descriptors) = loop {
             match seqpacket::receive(socket.as_fd(), &mut buffer).map_err(io)? {
                 Received::Message(bytes, descriptors) => break (bytes, descriptors),

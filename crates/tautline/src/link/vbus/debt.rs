@@ -8,6 +8,11 @@ use std::time::Duration;
 
 use tautline_proto::time::Instant;
 
+use super::service::ServiceHandle;
+use crate::statistics::Statistics;
+use crate::sys::aio::PeerEvent;
+use crate::sys::clock;
+
 /// Time for which waking is free. Lower: an honest receiver is charged on a slow machine. Higher: a hostile one costs
 /// as much more each time.
 const FREE_NS: u64 = 10_000;
@@ -71,6 +76,59 @@ impl LateWake {
     pub(super) fn take(&self, now: Instant) -> bool {
         let is_due = self.wait(now).is_some_and(|wait| wait.is_zero());
         is_due && self.at_ns.swap(0, AcqRel) > 0
+    }
+}
+
+/// The event of a peer that waits for its descriptor, and a wake-up that is due to it.
+#[derive(Debug)]
+pub(super) struct PeerBell {
+    event: PeerEvent,
+    late: LateWake,
+}
+
+impl PeerBell {
+    pub(super) fn new(event: PeerEvent) -> Self {
+        Self {
+            event,
+            late: LateWake::default(),
+        }
+    }
+
+    /// Sender: wakes the peer. If it is another user's, who decides how long that takes, this may be left to the
+    /// service thread: `false` then.
+    pub(super) fn ring(
+        &self,
+        debt: &mut WakeDebt,
+        statistics: &Statistics,
+        service: &ServiceHandle,
+    ) -> bool {
+        if self.event.is_trusted() {
+            self.event.ring();
+            return true;
+        }
+        let began = clock::monotonic();
+        if !debt.allows(began) {
+            statistics.wakes_withheld.add(1);
+            if self.late.ask(debt.allowed_at()) {
+                service.look();
+            }
+            return false;
+        }
+        self.event.ring();
+        debt.charge(began, clock::monotonic());
+        true
+    }
+
+    /// Service: time until the peer is to be woken because the sender has not done it.
+    pub(super) fn late_wake(&self, now: Instant) -> Option<Duration> {
+        self.late.wait(now)
+    }
+
+    /// Service: wakes the peer if that is due.
+    pub(super) fn wake_late(&self, now: Instant) {
+        if self.late.take(now) {
+            self.event.ring();
+        }
     }
 }
 

@@ -5,8 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::closer::PeerSocket;
+use super::debt::PeerBell;
+use super::following::Following;
+use super::handover::Offered;
 use super::incoming::{Incoming, ReceiverShared};
+use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
+use super::types::Peer;
 use crate::sys::seqpacket::Listener;
 
 /// A descriptor of the service thread's, by its part in a connection.
@@ -16,18 +21,30 @@ pub(super) enum Entry {
         bus_receiver: Arc<ReceiverShared>,
         socket: Listener,
     },
-    /// Somebody who has connected and not finished the handshake.
+    /// Somebody who has connected and not finished the handshake, or whom a port wants to follow.
     Arriving {
         bus_receiver: Arc<ReceiverShared>,
         socket: PeerSocket,
         since: Instant,
-        offered: Option<(usize, u64)>,
+        offered: Option<Offered>,
+        following: Option<Arc<Following>>,
     },
-    /// A producer of a port.
+    /// A producer of a port, or a publisher that it follows.
     Producer {
         bus_receiver: Arc<ReceiverShared>,
         socket: PeerSocket,
         incoming: Arc<Incoming>,
+        following: Option<Arc<Following>>,
+    },
+    /// One who reads, or wants to read, what a port publishes for many.
+    Reader {
+        bus_receiver: Arc<ReceiverShared>,
+        publisher: Arc<PublisherShared>,
+        socket: PeerSocket,
+        /// While the handshake is under way.
+        since: Option<Instant>,
+        peer: Peer,
+        reader: Option<Arc<Reader>>,
     },
     /// A connection of ours that is being made.
     Connecting {
@@ -51,6 +68,7 @@ impl Entry {
             Self::Listener { socket, .. } => socket.as_fd(),
             Self::Arriving { socket, .. }
             | Self::Producer { socket, .. }
+            | Self::Reader { socket, .. }
             | Self::Connecting { socket, .. }
             | Self::Consumer { socket, .. } => socket.as_fd(),
         }
@@ -62,6 +80,7 @@ impl Entry {
             Self::Listener { .. } => None,
             Self::Arriving { socket, .. }
             | Self::Producer { socket, .. }
+            | Self::Reader { socket, .. }
             | Self::Connecting { socket, .. }
             | Self::Consumer { socket, .. } => Some(socket.user()),
         }
@@ -71,7 +90,17 @@ impl Entry {
         match self {
             Self::Listener { bus_receiver, .. }
             | Self::Arriving { bus_receiver, .. }
-            | Self::Producer { bus_receiver, .. } => Some(bus_receiver),
+            | Self::Producer { bus_receiver, .. }
+            | Self::Reader { bus_receiver, .. } => Some(bus_receiver),
+            _ => None,
+        }
+    }
+
+    /// The event of a consumer or reader.
+    pub(super) fn bell(&self) -> Option<&PeerBell> {
+        match self {
+            Self::Consumer { established, .. } => Some(&established.bell),
+            Self::Reader { reader, .. } => reader.as_ref().map(|reader| &reader.bell),
             _ => None,
         }
     }
@@ -88,6 +117,7 @@ impl Entry {
     pub(super) fn since(&self) -> Option<Instant> {
         match self {
             Self::Arriving { since, .. } | Self::Connecting { since, .. } => Some(*since),
+            Self::Reader { since, .. } => *since,
             _ => None,
         }
     }
@@ -98,6 +128,7 @@ impl Entry {
 pub(super) enum DetachedPort {
     Incoming(Arc<Incoming>),
     Established(Arc<Established>),
+    Reader(Arc<Reader>),
 }
 
 impl DetachedPort {
@@ -105,6 +136,7 @@ impl DetachedPort {
         match self {
             Self::Incoming(incoming) => Arc::strong_count(incoming) == 1,
             Self::Established(established) => Arc::strong_count(established) == 1,
+            Self::Reader(reader) => Arc::strong_count(reader) == 1,
         }
     }
 }

@@ -6,15 +6,21 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tautline_proto::wire::PortNumber;
-use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Refusal, Step};
-use tautline_shm::vbus::layout::{Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER};
-use tautline_shm::vbus::shape::{self, consumer_bytes};
+use tautline_shm::vbus::handshake::{
+    INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, Message, Refusal, Step,
+};
+use tautline_shm::vbus::layout::{
+    Identity, KIND_SAMPLING, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER, ROLE_PUBLISHER,
+};
+use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
 
 use super::access::Share;
-use super::closer::{Foreign, PeerSocket};
+use super::closer::{Foreign, PeerSocket, is_trusted};
+use super::debt::PeerBell;
 use super::incoming::{Incoming, ReceiverShared};
+use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
-use super::view::View;
+use super::view::{ConsumerView, View};
 use crate::address::NodeName;
 use crate::sys::aio::{PeerEvent, Signaller};
 use crate::sys::clock;
@@ -31,13 +37,24 @@ pub(super) fn greeting(step: Step, bus_receiver: &ReceiverShared) -> Message {
     )
 }
 
-/// Consumer: offers an entry to who wants to connect.
+/// Entry that a consumer has offered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    pub(super) index: usize,
+    epoch: u64,
+    /// Memory that is due for it: its role, and its shape.
+    due: (u16, Shape),
+}
+
+/// Consumer: offers an entry to who wants to connect: a producer, or a publisher that it follows, with the shape of
+/// what that publishes.
 pub(super) fn offer(
     bus_receiver: &ReceiverShared,
     socket: &PeerSocket,
     message: &Message,
     share: Share,
-) -> Result<(usize, u64), Refusal> {
+    published: Option<Shape>,
+) -> Result<Offered, Refusal> {
     let port =
         PortNumber::new(message.port).filter(|_| message.peer_port == bus_receiver.number.get());
     let (Some(port), Some(node)) = (port, NodeName::from_bytes(message.node)) else {
@@ -55,7 +72,14 @@ pub(super) fn offer(
     // The producer's memory is due next.
     seqpacket::pass_rights(socket.as_fd(), true);
     match seqpacket::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
-        Ok(()) => Ok((index, epoch)),
+        Ok(()) => Ok(Offered {
+            index,
+            epoch,
+            due: match published {
+                Some(shape) => (ROLE_PUBLISHER, shape),
+                None => (ROLE_PRODUCER, bus_receiver.shape),
+            },
+        }),
         Err(_) => {
             bus_receiver.take_back(index);
             Err(Refusal::NotHere)
@@ -76,10 +100,15 @@ pub(super) fn refuse(bus_receiver: &ReceiverShared, socket: &PeerSocket, reason:
 pub(super) fn admit(
     bus_receiver: &ReceiverShared,
     message: &Message,
-    (index, epoch): (usize, u64),
+    offered: Offered,
     descriptors: Foreign,
 ) -> Result<Incoming, Refusal> {
-    let bytes = bus_receiver.shape.producer_bytes();
+    let Offered {
+        index,
+        epoch,
+        due: (role, shape),
+    } = offered;
+    let bytes = shape.producer_bytes();
     let node = NodeName::from_bytes(message.node).ok_or(Refusal::NotHere)?;
     let port = PortNumber::new(message.port).ok_or(Refusal::NotHere)?;
     if message.epoch != epoch || message.memory_bytes != bytes as u64 {
@@ -91,29 +120,83 @@ pub(super) fn admit(
     }
     let [file] = descriptors.take().ok_or(Refusal::Memory)?;
     let memory = PeerMemory::map(file, bytes).map_err(|_| Refusal::Memory)?;
-    let memory = View::producer(memory, bus_receiver.shape);
+    let memory = View::producer(memory, shape);
     let identity = memory.memory().head.identity.read();
-    let found = shape::check(&identity, ROLE_PRODUCER, bytes as u64);
-    let is_ours = found == Ok(bus_receiver.shape)
-        && identity.epoch == epoch
+    // A publisher's memory is not for this consumer alone.
+    let is_for_us = match role {
+        ROLE_PUBLISHER => identity.epoch != 0 && identity.peer_port == 0,
+        _ => identity.epoch == epoch && identity.peer_port == bus_receiver.number.get(),
+    };
+    let is_ours = shape::check(&identity, role, bytes as u64) == Ok(shape)
+        && is_for_us
         && identity.port == message.port
-        && identity.peer_port == bus_receiver.number.get()
         && identity.node == message.node;
     if !is_ours {
         return Err(Refusal::Memory);
     }
-    Ok(Incoming::new(memory, index, &identity, node, port))
+    let sender = (node, port);
+    Ok(Incoming::new(memory, shape, index, &identity, sender))
 }
 
-/// Producer: checks the port's memory, and makes one for it. `signaller`: for a port of another user, who may have
-/// writes to its event wait.
-pub(super) fn make(
-    node: NodeName,
-    bus_sender: &SenderShared,
+/// Shape in a publisher's answer to a reader.
+pub(super) fn published_shape(connect: &Message) -> Option<Shape> {
+    let shape = Shape {
+        kind: match u16::try_from(connect.index).ok()? {
+            KIND_SAMPLING => Kind::Sampling,
+            _ => return None,
+        },
+        message_bytes_max: u32::try_from(connect.memory_bytes).ok()?,
+    };
+    shape.check().ok()
+}
+
+/// Publisher: answers a reader as a producer that has connected, and tells the shape of what it publishes.
+pub(super) fn welcome(
+    bus_receiver: &ReceiverShared,
+    publisher: &PublisherShared,
+    socket: &PeerSocket,
+    reader: PortNumber,
+) -> io::Result<()> {
+    let connect = Message {
+        epoch: bus_receiver.types.sent_hash(),
+        index: publisher.shape.kind_number().into(),
+        memory_bytes: publisher.shape.message_bytes_max.into(),
+        peer_port: reader.get(),
+        ..greeting(Step::Connect, bus_receiver)
+    };
+    // The reader's offer is due next, with two.
+    seqpacket::pass_rights(socket.as_fd(), true);
+    seqpacket::send(socket.as_fd(), &connect.to_bytes(), &[])
+}
+
+/// Publisher: checks the memory that a reader offers.
+pub(super) fn reader(
+    (node, port): (NodeName, PortNumber),
+    user: u32,
     message: &Message,
     descriptors: Foreign,
     signaller: Option<Arc<Signaller>>,
-) -> io::Result<Established> {
+) -> io::Result<Reader> {
+    let (memory, bell, identity) = offered_memory(descriptors, signaller)?;
+    if identity.port != port.get() || identity.node != node.bytes() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(Reader {
+        memory,
+        bell,
+        node,
+        port,
+        process: message.process,
+        user: (!is_trusted(user)).then_some(user),
+    })
+}
+
+/// A consumer's memory and event, checked, and what the memory says of itself. `signaller`: for a port of another user,
+/// who may have writes to its event wait.
+fn offered_memory(
+    descriptors: Foreign,
+    signaller: Option<Arc<Signaller>>,
+) -> io::Result<(ConsumerView<PeerMemory>, PeerBell, Identity)> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     match descriptors.all().as_slice() {
         [file, event] => {
@@ -127,8 +210,20 @@ pub(super) fn make(
         Some(signaller) => PeerEvent::Stranger(event, signaller),
         None => PeerEvent::Trusted(event.into()),
     };
-    let peer = View::consumer(PeerMemory::map(file, consumer_bytes())?);
-    let identity = peer.memory().head.identity.read();
+    let memory = View::consumer(PeerMemory::map(file, consumer_bytes())?);
+    let identity = memory.memory().head.identity.read();
+    Ok((memory, PeerBell::new(event), identity))
+}
+
+/// Producer: checks the port's memory, and makes one for it.
+pub(super) fn make(
+    node: NodeName,
+    bus_sender: &SenderShared,
+    message: &Message,
+    descriptors: Foreign,
+    signaller: Option<Arc<Signaller>>,
+) -> io::Result<Established> {
+    let (peer, bell, identity) = offered_memory(descriptors, signaller)?;
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)
         .map_err(io::Error::other)?;
     let index = message.index as usize;
@@ -137,10 +232,10 @@ pub(super) fn make(
         && message.epoch != 0
         && index < PRODUCERS_MAX;
     if !is_meant {
-        return Err(wrong());
+        return Err(io::ErrorKind::InvalidData.into());
     }
     let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);
-    let established = Established::new(own, peer, event, shape, index);
+    let established = Established::new(own, peer, bell, shape, index);
     established.memory().head.identity.announce(&Identity {
         epoch: message.epoch,
         port: bus_sender.from.get(),
@@ -167,7 +262,7 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
             epoch: incoming.epoch,
             index: incoming.index() as u32,
             peer_port: bus_receiver.number.get(),
-            memory_bytes: bus_receiver.shape.producer_bytes() as u64,
+            memory_bytes: incoming.shape().producer_bytes() as u64,
             ..Message::new(
                 Step::View,
                 incoming.node.bytes(),
@@ -176,6 +271,23 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
             )
         };
         seqpacket::send(socket.as_fd(), &view.to_bytes(), &[incoming.file()])?;
+    }
+    if let Some(publisher) = bus_receiver.published() {
+        let view = Message {
+            index: INDEX_PUBLISHED,
+            memory_bytes: publisher.bytes() as u64,
+            ..greeting(Step::View, bus_receiver)
+        };
+        seqpacket::send(socket.as_fd(), &view.to_bytes(), &[publisher.file()])?;
+        for reader in publisher.readers() {
+            let (node, port) = reader.name();
+            let view = Message {
+                index: INDEX_READER,
+                memory_bytes: consumer_bytes() as u64,
+                ..Message::new(Step::View, node.bytes(), port.get(), reader.process())
+            };
+            seqpacket::send(socket.as_fd(), &view.to_bytes(), &[reader.file()])?;
+        }
     }
     let end = greeting(Step::End, bus_receiver);
     seqpacket::send(socket.as_fd(), &end.to_bytes(), &[])

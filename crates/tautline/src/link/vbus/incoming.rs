@@ -6,12 +6,14 @@ use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::cell;
-use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, Slot};
+use tautline_shm::vbus::layout::{
+    CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_PUBLISHER, Slot,
+};
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
@@ -19,6 +21,7 @@ use tautline_shm::vbus::wait;
 use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
 use super::newest::copy_newest;
+use super::publisher::PublisherShared;
 use super::stamps::{Stamps, earlier};
 use super::types::{BusTypes, Direction};
 use super::view::{ConsumerView, ProducerView, View};
@@ -33,10 +36,20 @@ use crate::types::PortTypes;
 /// Peers whose reconnections are remembered. Lower: a count begins anew for a peer among many.
 const RESTARTS_MAX: usize = 64;
 
+/// Copies of what is published for many, two of them: one is kept while the next is made.
+pub(super) type Copies = [Box<[u64]>; 2];
+
 /// One who sends to the port.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     memory: ProducerView<PeerMemory>,
+    shape: Shape,
+    /// Room for copies if the peer publishes for many; the port's thread takes it and gives it back, so that it neither
+    /// allocates nor frees.
+    copies: Mutex<Option<Copies>>,
+    /// Messages that the peer had published for others before this port followed it, and its word of the newest value.
+    published_before: [u64; CLASS_COUNT],
+    latest_before: u64,
     pub(super) index: usize,
     pub(crate) node: NodeName,
     pub(crate) port: PortNumber,
@@ -51,12 +64,26 @@ impl Incoming {
     /// A peer whose memory has been checked to be of this shape.
     pub(crate) fn new(
         memory: ProducerView<PeerMemory>,
+        shape: Shape,
         index: usize,
         identity: &Identity,
-        node: NodeName,
-        port: PortNumber,
+        (node, port): (NodeName, PortNumber),
     ) -> Self {
+        let is_for_many = identity.role == ROLE_PUBLISHER;
+        let words = (shape.message_bytes_max as usize).div_ceil(8);
+        // Not of zeros, so that the pages are there.
+        let copy = || vec![u64::MAX; words].into_boxed_slice();
+        let published = &memory.memory().head.published.count;
+        let published_before = match is_for_many {
+            true => std::array::from_fn(|class| published[class].load(Relaxed)),
+            false => [0; CLASS_COUNT],
+        };
         Self {
+            shape,
+            copies: Mutex::new(is_for_many.then(|| [copy(), copy()])),
+            published_before,
+            // Acquire: partner is the Release in `cell::Writer::publish`.
+            latest_before: memory.memory().head.latest.latest.load(Acquire),
             memory,
             index,
             node,
@@ -75,6 +102,30 @@ impl Incoming {
 
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Shape of its memory.
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The peer's word of the newest value when the port began to follow it.
+    pub(super) fn latest_before(&self) -> u64 {
+        self.latest_before
+    }
+
+    /// Port's thread: room for copies, if the peer publishes for many.
+    pub(super) fn take_copies(&self) -> Option<Copies> {
+        self.copies().take()
+    }
+
+    /// Port's thread: gives it back.
+    pub(super) fn give_back(&self, copies: Option<Copies>) {
+        *self.copies() = copies;
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Option<Copies>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sender of the messages.
@@ -151,6 +202,8 @@ pub(crate) struct ReceiverShared {
     /// Types of the port's messages.
     pub(crate) types: Arc<BusTypes>,
     own: ConsumerView<OwnMemory>,
+    /// Memory in which the port publishes for many, once it does.
+    published: OnceLock<Arc<PublisherShared>>,
     /// Rung by the service thread, and by each producer with an event of its own.
     pub(super) bells: Bells,
     /// Changes when a peer comes or goes; a futex of this process.
@@ -174,6 +227,7 @@ impl ReceiverShared {
             sources,
             types: Arc::new(BusTypes::new(types)),
             own,
+            published: OnceLock::new(),
             bells: Bells::new()?,
             generation: AtomicU32::new(0),
             control: Mutex::default(),
@@ -201,6 +255,20 @@ impl ReceiverShared {
     /// Readable once one of the bells has been rung since they were last quieted.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.bells.as_fd()
+    }
+
+    /// Memory in which the port publishes for many, if it does.
+    pub(crate) fn published(&self) -> Option<&Arc<PublisherShared>> {
+        self.published.get()
+    }
+
+    /// Port's thread: takes the memory in which it publishes for many.
+    pub(super) fn publish(&self) -> std::io::Result<&Arc<PublisherShared>> {
+        if let Some(publisher) = self.published() {
+            return Ok(publisher);
+        }
+        let publisher = PublisherShared::new(self.node, self.number, self.shape)?;
+        Ok(self.published.get_or_init(|| Arc::new(publisher)))
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
@@ -363,7 +431,8 @@ impl ReceiverShared {
     pub(crate) fn figures(&self) -> Figures {
         let control = self.control();
         let mut figures = Figures {
-            memory_bytes: self.own.mapping().bytes(),
+            memory_bytes: self.own.mapping().bytes()
+                + self.published().map_or(0, |publisher| publisher.bytes()),
             totals: control.past,
             queued: [0; CLASS_COUNT],
             refused: control.refused,
@@ -439,8 +508,10 @@ fn dropped(memory: ProducerMemory<'_>) -> [u64; CLASS_COUNT] {
 /// Adds what a peer's memory says. It may say anything, hence no overflow.
 pub(super) fn add(totals: &mut Totals, incoming: &Incoming, entry: &ConnectionEntry) {
     let memory = incoming.memory();
-    for count in &memory.head.published.count {
-        totals.published = totals.published.wrapping_add(count.load(Relaxed));
+    let published = &memory.head.published.count;
+    for (count, before) in published.iter().zip(incoming.published_before) {
+        let since = count.load(Relaxed).wrapping_sub(before);
+        totals.published = totals.published.wrapping_add(since);
     }
     for (total, count) in totals.dropped_full.iter_mut().zip(dropped(memory)) {
         *total = total.wrapping_add(count);

@@ -7,19 +7,23 @@
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
 //! * `receiver` and `sender` are the two ends of a connection, in the thread of a port.
+//! * `publisher` publishes once for many; `following` is a reader's way to it.
 
 mod access;
 mod ask;
+mod attempt;
 mod closer;
 pub(crate) mod config;
 mod debt;
 mod directory;
 mod entry;
+mod following;
 mod handover;
 mod incoming;
 mod newest;
 pub mod observe;
 mod place;
+mod publisher;
 mod receiver;
 mod sender;
 mod service;
@@ -42,7 +46,9 @@ use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 use self::access::Access;
 use self::config::BusConfig;
 use self::directory::{BindError, Directory};
+use self::following::Following;
 pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
+pub(crate) use self::publisher::{Publisher, Reader};
 pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
 pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
@@ -165,6 +171,8 @@ impl Link for BusLink {
         Ok(PortHalf::Bus(Box::new(BusPort {
             bus_receiver: BusReceiver::new(shared),
             flows: Vec::with_capacity(DESTINATIONS_MAX),
+            publisher: None,
+            followed: Vec::new(),
             clock: Ticks::new(),
             wait: self.wait,
             directory: Arc::clone(&self.directory),
@@ -213,6 +221,17 @@ fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
     })
 }
 
+/// The place of the way to all readers: after those of all flows.
+const READERS: usize = usize::MAX;
+
+fn node_named(name: &str) -> Result<NodeName, PortError> {
+    name.parse().map_err(|_| PortError::NeighbourIncomplete {
+        name: name.to_owned(),
+        lacks: "name that a node on a bus can have",
+        link: "vbus",
+    })
+}
+
 /// The way to one port of one peer, and the numbering of what went there.
 #[derive(Debug)]
 struct Flow {
@@ -241,6 +260,8 @@ impl Flow {
 pub(crate) struct BusPort {
     pub(crate) bus_receiver: BusReceiver,
     flows: Vec<Flow>,
+    publisher: Option<Publisher>,
+    followed: Vec<Arc<Following>>,
     clock: Ticks,
     wait: Duration,
     directory: Arc<Directory>,
@@ -295,11 +316,7 @@ impl BusPort {
         if self.flows.len() == DESTINATIONS_MAX {
             return Err(PortError::TooManyDestinations);
         }
-        let node = name.parse().map_err(|_| PortError::NeighbourIncomplete {
-            name: name.to_owned(),
-            lacks: "name that a node on a bus can have",
-            link: "vbus",
-        })?;
+        let node = node_named(name)?;
         let from = self.bus_receiver.shared.number;
         let known = (&self.bus_receiver.shared.types, statistics);
         let bus_sender = BusSender::new(&self.service.handle, from, node, to, known);
@@ -312,6 +329,38 @@ impl BusPort {
         Ok(self.flows.len() - 1)
     }
 
+    /// Makes the way to all who read what this port publishes.
+    pub(crate) fn readers(&mut self, statistics: &Arc<Statistics>) -> Result<usize, PortError> {
+        if self.publisher.is_none() {
+            let shared = self.bus_receiver.shared.publish();
+            let shared = shared
+                .map_err(|error| PortError::refused("taking the memory for its readers", error))?;
+            let shared = Arc::clone(shared);
+            self.publisher = Some(Publisher::new(shared, &self.service.handle, statistics));
+        }
+        Ok(READERS)
+    }
+
+    /// Reads from now on what another port publishes for many; waits for it as for a destination.
+    pub(crate) fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
+        let node = node_named(name)?;
+        let is_meant =
+            |following: &&Arc<Following>| (following.node, following.port) == (node, port);
+        let following = match self.followed.iter().find(is_meant) {
+            Some(known) => Arc::clone(known),
+            None if self.followed.len() == PRODUCERS_MAX => {
+                return Err(PortError::TooManyDestinations);
+            }
+            None => {
+                let shared = &self.bus_receiver.shared;
+                let begun = Following::begin(&self.service.handle, shared, node, port);
+                self.followed.push(Arc::clone(&begun));
+                begun
+            }
+        };
+        following.wait(self.wait)
+    }
+
     /// Time that the port waits for a peer that is not there, when it resolves it.
     pub(crate) fn peer_wait(&self) -> Duration {
         self.wait
@@ -320,7 +369,9 @@ impl BusPort {
     /// Waits until the first attempt to reach the port at the end of this way has ended. An error if that port declares
     /// another type.
     pub(crate) fn wait_for_attempt(&self, to: usize) -> Result<(), PortError> {
-        let flow = &self.flows[to];
+        let Some(flow) = self.flows.get(to) else {
+            return Ok(());
+        };
         flow.bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
         flow.same_type()
     }
@@ -347,15 +398,28 @@ impl BusPort {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let flow = &mut self.flows[to];
-        let result = flow
-            .bus_sender
-            .send(priority, flow.numbering.take(), message);
+        let result = match self.flows.get_mut(to) {
+            Some(flow) => flow
+                .bus_sender
+                .send(priority, flow.numbering.take(), message),
+            None => self.send_to_readers(priority, message),
+        };
         match result {
             Ok(()) => statistics.sent.add(1, message.len()),
             Err(_) => statistics.send_errors.add(1),
         }
         result
+    }
+
+    #[inline(never)]
+    fn send_to_readers(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
+        self.publisher().send(priority, message)
+    }
+
+    /// Publisher of a port that has a way to its readers.
+    #[inline]
+    pub(crate) fn publisher(&mut self) -> &mut Publisher {
+        self.publisher.as_mut().expect("a destination of this port")
     }
 
     /// Sends messages in their order until one cannot be sent; how many were, or why not even the first.
@@ -367,11 +431,22 @@ impl BusPort {
     ) -> Result<usize, SendError> {
         let mut sent = 0;
         for run in batch.chunk_by(|one, next| (one.to, one.priority) == (next.to, next.priority)) {
-            let flow = &mut self.flows[run[0].to.0];
-            let messages = run.iter().map(|outgoing| outgoing.message);
-            let (count, result) =
-                flow.bus_sender
-                    .send_batch(run[0].priority, &mut flow.numbering, messages);
+            let mut messages = run.iter().map(|outgoing| outgoing.message);
+            let priority = run[0].priority;
+            let (count, result) = match self.flows.get_mut(run[0].to.0) {
+                Some(flow) => flow
+                    .bus_sender
+                    .send_batch(priority, &mut flow.numbering, messages),
+                None => {
+                    let publisher = self.publisher();
+                    let mut result = Ok(());
+                    let stopped = messages.position(|message| {
+                        result = publisher.send(priority, message);
+                        result.is_err()
+                    });
+                    (stopped.unwrap_or(run.len()), result)
+                }
+            };
             sent += count;
             statistics.sent.add(count, bytes_of(&run[..count]));
             match result {
@@ -388,9 +463,9 @@ impl BusPort {
 
     /// Way to a destination, and the numbering of its messages, for a message that is filled where it will lie.
     #[inline(always)]
-    pub(crate) fn bus_sender(&mut self, to: usize) -> (&mut BusSender, &mut Numbering) {
-        let flow = &mut self.flows[to];
-        (&mut flow.bus_sender, &mut flow.numbering)
+    pub(crate) fn bus_sender(&mut self, to: usize) -> Option<(&mut BusSender, &mut Numbering)> {
+        let flow = self.flows.get_mut(to)?;
+        Some((&mut flow.bus_sender, &mut flow.numbering))
     }
 
     /// The most urgent message, if there is one; if there is none and `notify` is set, the descriptor is armed.

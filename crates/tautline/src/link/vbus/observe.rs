@@ -17,16 +17,19 @@ use std::sync::atomic::{
 use serde::Serialize;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Step};
+use tautline_shm::vbus::handshake::{INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, Message, Step};
 use tautline_shm::vbus::layout::{
-    CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER, Slot,
+    CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
+    ROLE_PUBLISHER, Slot,
 };
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
-use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
+use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_bytes};
+use tautline_shm::vbus::wait::WAKE_MODE;
 
 use super::ask::ask;
 use super::directory::{bases, connect_in, nodes, open_to_watch, path_of};
-use super::newest::copy_newest;
+use super::newest::{copy_newest, newest_cell};
+use super::publisher::READERS_MAX;
 use super::stamps::Stamps;
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
@@ -178,6 +181,9 @@ pub struct Observer {
     shape: Shape,
     consumer: PeerMemory,
     connections: Vec<Watched>,
+    /// Memory in which the port publishes for many, if it does.
+    published: Option<Watched>,
+    readers: Vec<(PortName, u32, PeerMemory)>,
 }
 
 /// One who sends to the port.
@@ -218,6 +224,34 @@ pub struct PortFigures {
     pub sleeps: bool,
     /// Those who send to it.
     pub producers: Vec<ProducerFigures>,
+    /// Figures of publishing for many, if it does that.
+    pub published: Option<PublishedFigures>,
+}
+
+/// Publishing of a port for many, as far as a watcher can see.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct PublishedFigures {
+    /// Values published.
+    pub count: u64,
+    /// Times that it has kicked readers: all who slept at once.
+    pub kicks: u32,
+    /// How long ago the newest was published, in nanoseconds.
+    pub newest_age_ns: Option<u64>,
+    /// Those who read.
+    pub readers: Vec<ReaderFigures>,
+}
+
+/// One who reads what a port publishes for many.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ReaderFigures {
+    /// The reading port.
+    pub to: PortName,
+    /// Its process.
+    pub process: u32,
+    /// Whether it sleeps or waits for its descriptor.
+    pub sleeps: bool,
 }
 
 /// The same of one who sends.
@@ -296,39 +330,68 @@ impl Observer {
         let identity = consumer_at(&consumer).head.identity.read();
         let shape =
             shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64).map_err(layout)?;
-        let mut connections = Vec::new();
+        let mut observer = Observer {
+            name,
+            bus,
+            identity,
+            shape,
+            consumer,
+            connections: Vec::new(),
+            published: None,
+            readers: Vec::new(),
+        };
         for (view, file) in views {
-            let memory = PeerMemory::map(file, shape.producer_bytes()).map_err(io)?;
             let node = NodeName::from_bytes(view.node).ok_or_else(nonsense)?;
             let port = PortNumber::new(view.port).ok_or_else(nonsense)?;
+            if view.index == INDEX_READER {
+                if observer.readers.len() >= READERS_MAX {
+                    return Err(nonsense());
+                }
+                let memory = PeerMemory::map(file, consumer_bytes()).map_err(io)?;
+                let reader = PortName { node, port };
+                observer.readers.push((reader, view.process, memory));
+                continue;
+            }
             let index = view.index as usize;
-            if index >= PRODUCERS_MAX || connections.len() >= PRODUCERS_MAX {
+            let is_published = view.index == INDEX_PUBLISHED;
+            if !is_published
+                && (index >= PRODUCERS_MAX || observer.connections.len() >= PRODUCERS_MAX)
+            {
+                return Err(nonsense());
+            }
+            let bytes = usize::try_from(view.memory_bytes).unwrap_or(usize::MAX);
+            if !(shape::PAGE_BYTES..=MEMORY_BYTES_MAX).contains(&bytes) {
+                return Err(nonsense());
+            }
+            let memory = PeerMemory::map(file, bytes).map_err(io)?;
+            let says = identity_of(&memory);
+            let role = match says.role {
+                ROLE_PUBLISHER => ROLE_PUBLISHER,
+                _ => ROLE_PRODUCER,
+            };
+            let found = shape::check(&says, role, bytes as u64).map_err(layout)?;
+            // One that is followed may publish less than the port could take.
+            if found.kind_number() != shape.kind_number()
+                || (role == ROLE_PRODUCER && found != shape)
+            {
                 return Err(nonsense());
             }
             let watched = Watched {
                 memory,
-                shape,
+                shape: found,
                 index,
                 epoch: view.epoch,
                 node,
                 port,
                 process: view.process,
             };
-            let says = watched.memory().head.identity.read();
-            let found = shape::check(&says, ROLE_PRODUCER, shape.producer_bytes() as u64);
-            if found.map_err(layout)? != shape {
-                return Err(nonsense());
+            if is_published {
+                observer.published = Some(watched);
+            } else {
+                observer.connections.push(watched);
             }
-            connections.push(watched);
         }
-        Ok(Observer {
-            name,
-            bus,
-            identity,
-            shape,
-            consumer,
-            connections,
-        })
+        Ok(observer)
     }
 
     /// Looks anew at who sends, keeping the port.
@@ -378,10 +441,35 @@ impl Observer {
             process: self.identity.process,
             depth: self.shape.depth(),
             message_bytes_max: self.shape.message_bytes_max,
-            sleeps: waiting.load(Relaxed) & tautline_shm::vbus::wait::WAKE_MODE != 0,
+            sleeps: waiting.load(Relaxed) & WAKE_MODE != 0,
             producers: producers
                 .map(|watched| self.producer_figures(watched, now_ns))
                 .collect(),
+            published: self
+                .published
+                .as_ref()
+                .map(|watched| self.published_figures(watched, now_ns)),
+        }
+    }
+
+    fn published_figures(&self, watched: &Watched, now_ns: u64) -> PublishedFigures {
+        let memory = watched.memory();
+        let counts = memory.head.published.count.iter();
+        let word = memory.head.latest.latest.load(Acquire);
+        let newest_ns = (word != 0).then(|| newest_cell(memory, word).message().arrival_ns);
+        let readers = self.readers.iter().map(|(to, process, memory)| {
+            let waiting = &consumer_at(memory).head.wait.waiting;
+            ReaderFigures {
+                to: *to,
+                process: *process,
+                sleeps: waiting.load(Relaxed) & WAKE_MODE != 0,
+            }
+        });
+        PublishedFigures {
+            count: counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))),
+            kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
+            newest_age_ns: newest_ns.map(|stamp_ns| now_ns.saturating_sub(stamp_ns)),
+            readers: readers.collect(),
         }
     }
 
@@ -421,6 +509,19 @@ impl Observer {
             longest_wait_ns: stamps.oldest_waiting_ns.map(age),
         }
     }
+}
+
+/// Identity in the memory of a producer.
+fn identity_of(memory: &PeerMemory) -> Identity {
+    let smallest = Shape {
+        kind: Kind::Sampling,
+        message_bytes_max: 1,
+    };
+    assert!(memory.bytes() >= smallest.producer_bytes());
+    // SAFETY: the mapping has at least the bytes of the smallest memory, stays as long as what is borrowed, and is read
+    // through this alone.
+    let head = unsafe { ProducerMemory::at(memory.base().as_ptr(), smallest) }.head;
+    head.identity.read()
 }
 
 fn consumer_at(memory: &PeerMemory) -> ConsumerMemory<'_> {

@@ -13,7 +13,7 @@ use tautline_shm::vbus::wait::{self, Sleeper, WakeMode};
 use tautline_shm::vbus::{cell, ring};
 
 use self::values::KeptValue;
-use super::incoming::{Incoming, ReceiverShared, add};
+use super::incoming::{Copies, Incoming, ReceiverShared, add};
 use crate::address::Source;
 use crate::error::ReceiveError;
 use crate::sys::shared::{self, sleep_on};
@@ -34,6 +34,8 @@ struct Connection {
     dying: bool,
     /// Sampling: the value that is ours until there is a newer one.
     held: KeptValue,
+    /// Of a peer that publishes for many: room for copies.
+    copies: Option<Copies>,
 }
 
 /// The port's thread's place.
@@ -107,10 +109,16 @@ impl BusReceiver {
         self.generation = self.shared.generation.load(Acquire);
         // The list keeps its room: the thread that adds to it allocates, this one does not.
         for incoming in self.shared.control().arrivals.drain(..) {
+            let copies = incoming.take_copies();
+            let cell = match copies {
+                Some(_) => cell::Reader::of_many(incoming.latest_before()),
+                None => cell::Reader::new(),
+            };
             self.connections.push(Connection {
+                copies,
                 incoming,
                 ring: ring::Consumer::new(),
-                cell: cell::Reader::new(),
+                cell,
                 kicks: 0,
                 dying: false,
                 held: KeptValue::new(),
@@ -267,7 +275,8 @@ impl BusReceiver {
                 index += 1;
                 continue;
             }
-            let connection = self.connections.swap_remove(index);
+            let mut connection = self.connections.swap_remove(index);
+            connection.incoming.give_back(connection.copies.take());
             if newest == Some(self.connections.len()) {
                 newest = Some(index);
             }

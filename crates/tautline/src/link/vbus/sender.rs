@@ -1,10 +1,7 @@
 //! The sending side: one port's way to one port of a peer.
 
-use std::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tautline_proto::time::Instant;
@@ -16,7 +13,8 @@ use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 
-use super::debt::{LateWake, WakeDebt};
+use super::attempt::{Attempt, Obstacle};
+use super::debt::{PeerBell, WakeDebt};
 use super::service::{Command, ServiceHandle};
 use super::types::{BusTypes, Direction};
 use super::view::{ConsumerView, ProducerView};
@@ -24,8 +22,6 @@ use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
 use crate::statistics::Statistics;
-use crate::sys::aio::PeerEvent;
-use crate::sys::clock;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::sys::ticks::Ticks;
 
@@ -39,40 +35,26 @@ const BATCH_SHOWN_MAX: u32 = 32;
 pub(crate) struct Established {
     own: ProducerView<OwnMemory>,
     peer: ConsumerView<PeerMemory>,
-    event: PeerEvent,
-    late: LateWake,
+    pub(super) bell: PeerBell,
     shape: Shape,
     index: usize,
 }
 
 impl Established {
     /// A connection to the port whose memory is `peer`, which has been checked to be a consumer's.
-    pub(crate) fn new(
+    pub(super) fn new(
         own: ProducerView<OwnMemory>,
         peer: ConsumerView<PeerMemory>,
-        event: PeerEvent,
+        bell: PeerBell,
         shape: Shape,
         index: usize,
     ) -> Self {
         Self {
             own,
             peer,
-            event,
-            late: LateWake::default(),
+            bell,
             shape,
             index,
-        }
-    }
-
-    /// Service: time until the consumer is to be woken because the sender has not done it.
-    pub(super) fn late_wake(&self, now: Instant) -> Option<Duration> {
-        self.late.wait(now)
-    }
-
-    /// Service: wakes the consumer if that is due.
-    pub(super) fn wake_late(&self, now: Instant) {
-        if self.late.take(now) {
-            self.event.ring();
         }
     }
 
@@ -110,15 +92,6 @@ impl Established {
     }
 }
 
-#[derive(Debug, Default)]
-struct State {
-    established: Option<Arc<Established>>,
-    /// The first attempt has come to something, or to nothing.
-    settled: bool,
-    /// First difference of the declared types, while the peer refuses for that.
-    difference: Option<String>,
-}
-
 /// State that the port's thread and the service thread share.
 #[derive(Debug)]
 pub(crate) struct SenderShared {
@@ -129,63 +102,30 @@ pub(crate) struct SenderShared {
     pub(crate) to: PortNumber,
     /// Types of the sending port's messages.
     pub(super) types: Arc<BusTypes>,
-    generation: AtomicU32,
-    state: Mutex<State>,
-    settled: Condvar,
+    established: Mutex<Option<Arc<Established>>>,
+    pub(super) attempt: Attempt,
 }
 
 impl SenderShared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn established(&self) -> MutexGuard<'_, Option<Arc<Established>>> {
+        self.established
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Service: the connection is there, or no longer.
     pub(crate) fn set(&self, established: Option<Arc<Established>>) {
-        if established.is_some() {
+        let is_there = established.is_some();
+        if is_there {
             self.types.agree((self.node, self.to), Direction::Sends);
         }
-        let mut state = self.state();
-        state.established = established;
-        state.settled = true;
-        state.difference = None;
-        // Release: partner is the Acquire in `BusSender::refresh`.
-        self.generation.fetch_add(1, Release);
-        drop(state);
-        self.settled.notify_all();
-    }
-
-    /// Service: the attempt came to nothing.
-    pub(crate) fn settle(&self) {
-        self.state().settled = true;
-        self.settled.notify_all();
+        *self.established() = established;
+        self.attempt.set(is_there);
     }
 
     /// Service: the peer declares another type.
     pub(crate) fn differ(&self, difference: String) {
-        self.state().difference = Some(difference);
-        // Release: partner is the Acquire in `BusSender::refresh`.
-        self.generation.fetch_add(1, Release);
-        self.settled.notify_all();
-    }
-
-    /// Waits until the connection is there, or is refused for its type; whether it is there.
-    fn wait_established(&self, deadline: Instant) -> bool {
-        let limit = deadline.saturating_duration_since(clock::monotonic());
-        let state = self.state();
-        let waited = self.settled.wait_timeout_while(state, limit, |state| {
-            state.established.is_none() && state.difference.is_none()
-        });
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.established.is_some()
-    }
-
-    /// Waits until the first attempt has come to something.
-    fn wait_settled(&self, limit: Duration) {
-        let state = self.state();
-        let waited = self
-            .settled
-            .wait_timeout_while(state, limit, |state| !state.settled);
-        drop(waited);
+        self.attempt.refuse(Obstacle::Type(difference));
     }
 }
 
@@ -244,9 +184,8 @@ impl BusSender {
             node,
             to,
             types: Arc::clone(types),
-            generation: AtomicU32::new(0),
-            state: Mutex::default(),
-            settled: Condvar::new(),
+            established: Mutex::default(),
+            attempt: Attempt::default(),
         });
         service.command(Command::Connect(Arc::clone(&shared)));
         Self {
@@ -262,36 +201,37 @@ impl BusSender {
 
     /// First difference of the declared types, while the peer refuses for that.
     pub(crate) fn difference(&self) -> Option<String> {
-        self.shared.state().difference.clone()
+        match self.shared.attempt.obstacle() {
+            Some(Obstacle::Type(difference)) => Some(difference),
+            _ => None,
+        }
     }
 
     /// Waits until the first attempt has come to something or nothing.
     pub(crate) fn wait_for_attempt(&self, limit: Duration) {
-        self.shared.wait_settled(limit);
+        self.shared.attempt.wait_settled(limit);
     }
 
     /// Waits until the peer's port is there; whether it is.
     pub(crate) fn wait_for_peer(&self, deadline: Instant) -> bool {
-        self.shared.wait_established(deadline)
+        self.shared.attempt.wait_connected(deadline)
     }
 
     #[cold]
     fn refresh(&mut self) {
-        // Acquire: partner is the Release in `SenderShared::set`.
-        self.generation = self.shared.generation.load(Acquire);
+        // Acquire: partner is the Release in `Attempt::set`.
+        self.generation = self.shared.attempt.generation.load(Acquire);
         if let Some(old) = self.active.take() {
             let outstanding = old.connection.outstanding();
             self.statistics.undelivered.add(outstanding);
         }
         // The service thread keeps the old connection until we have let go of it, so nothing is
         // unmapped here.
-        let state = self.shared.state();
-        let established = state.established.clone();
-        self.missing = match state.difference {
+        let established = self.shared.established().clone();
+        self.missing = match self.shared.attempt.obstacle() {
             Some(_) => SendError::OtherType,
             None => SendError::PeerGone,
         };
-        drop(state);
         self.active = established.map(|connection| Active {
             place: match connection.shape.kind {
                 Kind::Queuing { depth } => Writer::Ring(ring::Producer::new(depth)),
@@ -308,7 +248,7 @@ impl BusSender {
 
     #[inline(always)]
     fn active(&mut self, bytes: usize) -> Result<&mut Active, SendError> {
-        if self.shared.generation.load(Relaxed) != self.generation {
+        if self.shared.attempt.generation.load(Relaxed) != self.generation {
             self.refresh();
         }
         let active = self.active.as_mut().ok_or(self.missing)?;
@@ -523,25 +463,13 @@ impl Active {
     fn wake(&mut self, wake_mode: WakeMode) {
         match wake_mode {
             WakeMode::Futex => wake(&self.connection.memory().head.kick.kick, true),
-            WakeMode::Descriptor if self.connection.event.is_trusted() => {
-                self.connection.event.ring();
+            WakeMode::Descriptor => {
+                let bell = &self.connection.bell;
+                if !bell.ring(&mut self.debt, &self.statistics, &self.service) {
+                    self.kicker.forget();
+                }
             }
-            WakeMode::Descriptor => self.wake_stranger(),
         }
-    }
-
-    /// Wakes a receiver of another user, who decides how long that takes.
-    fn wake_stranger(&mut self) {
-        let began = clock::monotonic();
-        if !self.debt.allows(began) {
-            self.statistics.wakes_withheld.add(1);
-            if self.connection.late.ask(self.debt.allowed_at()) {
-                self.service.look();
-            }
-            return self.kicker.forget();
-        }
-        self.connection.event.ring();
-        self.debt.charge(began, clock::monotonic());
     }
 }
 
@@ -581,7 +509,7 @@ fn publish(connection: &Established, place: &mut Writer, head: &MessageHead) {
 
 /// For watchers.
 #[inline]
-fn count_value(memory: ProducerMemory<'_>) {
+pub(super) fn count_value(memory: ProducerMemory<'_>) {
     let count = &memory.head.published.count[0];
     count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
 }

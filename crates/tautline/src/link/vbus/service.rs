@@ -1,5 +1,9 @@
 //! The service thread of a node on a bus: accepts and makes connections, exchanges memories, and sees
-//! when a peer dies. It sleeps otherwise, and no message passes through it.
+//! when a peer dies. It sleeps otherwise, and no message passes through it. `arrivals` has who connects to a port,
+//! `readers` what is published for many.
+
+mod arrivals;
+mod readers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,14 +17,17 @@ use rustix::fs::inotify;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 
-use super::access::{Access, ConnectionCounts, Share};
+use self::arrivals::Arrival;
+use super::access::Access;
 use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
+use super::debt::PeerBell;
 use super::directory::Directory;
 use super::entry::{DetachedPort, Entry};
-use super::handover::{admit, greeting, make, offer, refuse, show};
+use super::following::Following;
+use super::handover::make;
 use super::incoming::ReceiverShared;
 use super::sender::{Established, SenderShared};
-use super::types::{Peer, WITH_DECLARATION_BYTES_MAX};
+use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
 use crate::sys::aio::Signaller;
 use crate::sys::clock;
@@ -54,6 +61,8 @@ pub(crate) enum Command {
     Connect(Arc<SenderShared>),
     /// The flow is gone.
     Disconnect(Arc<SenderShared>),
+    /// Read what a port publishes for many, and find it again whenever it comes back; until the port that reads closes.
+    Follow(Arc<Following>),
     /// The node is gone.
     Stop,
 }
@@ -140,6 +149,8 @@ struct Worker {
     accept_at: Instant,
     /// Flows whose peer is not there.
     seeking: Vec<Arc<SenderShared>>,
+    /// Publishers that are to be followed and are not there.
+    lost: Vec<Arc<Following>>,
     detached: Vec<DetachedPort>,
     sought_at: Instant,
     retry_at: Instant,
@@ -183,6 +194,7 @@ impl Worker {
             paused: Vec::new(),
             accept_at: Instant::now(),
             seeking: Vec::new(),
+            lost: Vec::new(),
             detached: Vec::new(),
             sought_at: Instant::now(),
             retry_at: Instant::now() + RETRY_PERIOD,
@@ -225,22 +237,18 @@ impl Worker {
             until_retry.clamp(SEEK_PERIOD_MIN, RETRY_PERIOD / 4)
         });
         let now = clock::monotonic();
-        let late = self
-            .established()
-            .filter_map(|established| established.late_wake(now));
+        let late = self.bells().filter_map(|bell| bell.late_wake(now));
         late.chain(retry).min()
     }
 
-    /// The connections of this node's senders.
-    fn established(&self) -> impl Iterator<Item = &Established> {
-        self.entries.values().filter_map(|entry| match entry {
-            Entry::Consumer { established, .. } => Some(&**established),
-            _ => None,
-        })
+    /// The events of those to whom this node's ports send.
+    fn bells(&self) -> impl Iterator<Item = &PeerBell> {
+        self.entries.values().filter_map(Entry::bell)
     }
 
     fn is_busy(&self) -> bool {
         !self.seeking.is_empty()
+            || !self.lost.is_empty()
             || !self.paused.is_empty()
             || self.closer.is_waiting()
             || !self.detached.is_empty()
@@ -262,7 +270,10 @@ impl Worker {
                         .bus_receiver()
                         .is_some_and(|of| Arc::ptr_eq(of, &bus_receiver))
                 });
+                self.lost
+                    .retain(|following| !Arc::ptr_eq(&following.bus_receiver, &bus_receiver));
             }
+            Command::Follow(following) => self.follow(following),
             Command::Connect(bus_sender) => self.connect(bus_sender),
             Command::Disconnect(bus_sender) => {
                 self.remove(|entry| {
@@ -310,6 +321,14 @@ impl Worker {
                 Some(Entry::Consumer { established, .. }) => {
                     self.detached.push(DetachedPort::Established(established));
                 }
+                Some(Entry::Reader {
+                    publisher,
+                    reader: Some(reader),
+                    ..
+                }) => {
+                    publisher.remove(&reader);
+                    self.detached.push(DetachedPort::Reader(reader));
+                }
                 _ => {}
             }
         }
@@ -335,8 +354,12 @@ impl Worker {
             }
             // Nothing more is said once a connection stands; a peer that says something breaks the rules, and what it
             // says is not even looked at.
-            Entry::Producer { .. } | Entry::Consumer { .. } => self.lose_token(token),
-            Entry::Arriving { .. } | Entry::Connecting { .. } => self.hear(token),
+            Entry::Producer { .. } | Entry::Consumer { .. } | Entry::Reader { since: None, .. } => {
+                self.lose_token(token);
+            }
+            Entry::Arriving { .. } | Entry::Connecting { .. } | Entry::Reader { .. } => {
+                self.hear(token);
+            }
         }
     }
 
@@ -396,46 +419,6 @@ impl Worker {
         }
     }
 
-    /// Lets in who may come in; only then is anything kept for it.
-    fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: OwnedFd) {
-        let Ok(socket) = PeerSocket::new(socket, &self.closer) else {
-            return;
-        };
-        let user = socket.user();
-        let share = self.access.share(user, bus_receiver.number);
-        let refusal = match share {
-            None => Some(Refusal::Denied),
-            Some(_) if !self.has_room(user) => Some(Refusal::Full),
-            Some(_) => None,
-        };
-        if let Some(refusal) = refusal {
-            bus_receiver.count_refused();
-            return refuse(&bus_receiver, &socket, refusal);
-        }
-        self.add(Entry::Arriving {
-            bus_receiver,
-            socket,
-            since: Instant::now(),
-            offered: None,
-        });
-    }
-
-    fn has_room(&self, user: u32) -> bool {
-        let pending =
-            |entry: &&Entry| matches!(entry, Entry::Arriving { .. } | Entry::Connecting { .. });
-        let trusts = |entry: &&Entry| entry.user().is_none_or(is_trusted);
-        let entries = || self.entries.values();
-        if is_trusted(user) {
-            return entries().filter(pending).filter(trusts).count() < PENDING_MAX;
-        }
-        let of_user = || entries().filter(|entry| entry.user() == Some(user));
-        Access::has_room(ConnectionCounts {
-            user: of_user().count() + self.closer.held(user),
-            user_pending: of_user().filter(pending).count(),
-            others: entries().filter(|entry| !trusts(entry)).count(),
-        })
-    }
-
     /// The peer of this entry is gone.
     fn lose(&mut self, entry: Entry) {
         match entry {
@@ -443,22 +426,42 @@ impl Worker {
             Entry::Arriving {
                 bus_receiver,
                 offered,
+                following,
                 ..
             } => {
-                if let Some((index, _)) = offered {
-                    bus_receiver.take_back(index);
+                if let Some(offered) = offered {
+                    bus_receiver.take_back(offered.index);
+                }
+                if let Some(following) = following {
+                    following.attempt.settle();
+                    self.lost.push(following);
                 }
             }
             Entry::Producer {
                 bus_receiver,
                 incoming,
+                following,
                 ..
             } => {
                 bus_receiver.hang_up(&incoming);
                 self.detached.push(DetachedPort::Incoming(incoming));
+                if let Some(following) = following {
+                    following.attempt.set(false);
+                    // Not at once: one that comes and goes without end must not keep us busy.
+                    self.lost.push(following);
+                    self.retry_at = self.retry_at.min(Instant::now() + RETRY_PERIOD / 4);
+                }
+            }
+            Entry::Reader {
+                publisher, reader, ..
+            } => {
+                if let Some(reader) = reader {
+                    publisher.remove(&reader);
+                    self.detached.push(DetachedPort::Reader(reader));
+                }
             }
             Entry::Connecting { bus_sender, .. } => {
-                bus_sender.settle();
+                bus_sender.attempt.settle();
                 self.seeking.push(bus_sender);
             }
             Entry::Consumer {
@@ -493,69 +496,19 @@ impl Worker {
                 socket,
                 since,
                 offered,
+                following,
             } => {
                 let descriptors = socket.foreign(descriptors);
-                let result = match (&message, offered) {
-                    (Ok((message, _)), None) if message.step == Step::Connect => {
-                        match self.offer(&bus_receiver, &socket, message) {
-                            // Nothing is offered to one of another type, which may tell its own now.
-                            Ok(offered) => {
-                                return Ok(Entry::Arriving {
-                                    bus_receiver,
-                                    socket,
-                                    since,
-                                    offered,
-                                });
-                            }
-                            Err(reason) => Err(Some(reason)),
-                        }
-                    }
-                    (Ok((message, text)), None) if message.step == Step::Refused => {
-                        self.told(&bus_receiver, &socket, message, text);
-                        Err(None)
-                    }
-                    (Ok((message, _)), None) if message.step == Step::Observe => {
-                        // Shown, and then let go.
-                        let _gone = show(&bus_receiver, &socket);
-                        Err(None)
-                    }
-                    (Ok((message, _)), Some(offered)) if message.step == Step::Here => {
-                        admit(&bus_receiver, message, offered, descriptors).map_err(Some)
-                    }
-                    (Err(HandshakeError::OtherVersion { .. }), _) => Err(Some(Refusal::Version)),
-                    _ => Err(Some(Refusal::NotHere)),
+                let arrival = Arrival {
+                    bus_receiver,
+                    socket,
+                    since,
+                    offered,
+                    following,
                 };
-                match result {
-                    Ok(incoming) => {
-                        seqpacket::pass_rights(socket.as_fd(), false);
-                        let incoming = Arc::new(incoming);
-                        bus_receiver.connect(&incoming);
-                        let accepted = Message {
-                            epoch: incoming.epoch,
-                            index: incoming.index() as u32,
-                            ..greeting(Step::Accepted, &bus_receiver)
-                        };
-                        // If it is gone, it hangs up too.
-                        let _sent = seqpacket::send(socket.as_fd(), &accepted.to_bytes(), &[]);
-                        Ok(Entry::Producer {
-                            bus_receiver,
-                            socket,
-                            incoming,
-                        })
-                    }
-                    Err(reason) => {
-                        if let Some(reason) = reason {
-                            refuse(&bus_receiver, &socket, reason);
-                        }
-                        Err(Entry::Arriving {
-                            bus_receiver,
-                            socket,
-                            since,
-                            offered,
-                        })
-                    }
-                }
+                self.hear_arrival(arrival, message, descriptors)
             }
+            Entry::Reader { .. } => self.hear_reader(entry, message, descriptors),
             Entry::Connecting {
                 bus_sender,
                 socket,
@@ -567,52 +520,6 @@ impl Worker {
             }
             other => Err(other),
         }
-    }
-
-    /// Offers an entry to a producer whose name is its own; none to one that declares another type, which is told.
-    fn offer(
-        &self,
-        bus_receiver: &ReceiverShared,
-        socket: &PeerSocket,
-        message: &Message,
-    ) -> Result<Option<(usize, u64)>, Refusal> {
-        let (peer, share) = self
-            .producer(bus_receiver, socket, message)
-            .ok_or(Refusal::Denied)?;
-        if let Some(own) = bus_receiver.types.refuses(message) {
-            let greeting = greeting(Step::Refused, bus_receiver);
-            bus_receiver.types.refuse(socket, peer, greeting, own);
-            return Ok(None);
-        }
-        offer(bus_receiver, socket, message, share).map(Some)
-    }
-
-    /// A producer that was refused for its type tells its declaration.
-    fn told(
-        &self,
-        bus_receiver: &ReceiverShared,
-        socket: &PeerSocket,
-        message: &Message,
-        text: &[u8],
-    ) {
-        if let Some((peer, _)) = self.producer(bus_receiver, socket, message) {
-            bus_receiver.types.told(peer, text);
-        }
-    }
-
-    /// Name, port and share of a producer, if its name is its own and it may send to the port.
-    fn producer(
-        &self,
-        bus_receiver: &ReceiverShared,
-        socket: &PeerSocket,
-        message: &Message,
-    ) -> Option<(Peer, Share)> {
-        let user = socket.user();
-        let node = NodeName::from_bytes(message.node)?;
-        let port = PortNumber::new(message.port)?;
-        let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
-        let share = self.access.share(user, bus_receiver.number)?;
-        (owns && self.access.may_be(user, node)).then_some(((node, port), share))
     }
 
     /// Producer: the consumer has answered.
@@ -714,14 +621,8 @@ impl Worker {
 
     /// Tries to reach a flow's peer.
     fn connect(&mut self, bus_sender: Arc<SenderShared>) {
-        // Before the attempt: a peer that comes after it is seen to come.
-        self.watch_for(bus_sender.node);
-        let connected = self.directory.connect(bus_sender.node, bus_sender.to);
-        let connected = connected.and_then(|socket| {
-            let socket = PeerSocket::new(socket, &self.closer)?;
-            if !self.access.may_be(socket.user(), bus_sender.node) {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
+        let reached = self.reach(bus_sender.node, bus_sender.to);
+        let connected = reached.and_then(|socket| {
             // The offer brings two.
             seqpacket::pass_rights(socket.as_fd(), true);
             let connect = Message {
@@ -739,10 +640,22 @@ impl Worker {
                 made: None,
             }),
             Err(_) => {
-                bus_sender.settle();
+                bus_sender.attempt.settle();
                 self.seeking.push(bus_sender);
             }
         }
+    }
+
+    /// Connects to a peer's port.
+    fn reach(&self, node: NodeName, port: PortNumber) -> io::Result<PeerSocket> {
+        // Before the attempt: a peer that comes after it is seen to come.
+        self.watch_for(node);
+        let socket = self.directory.connect(node, port)?;
+        let socket = PeerSocket::new(socket, &self.closer)?;
+        if !self.access.may_be(socket.user(), node) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(socket)
     }
 
     /// Sockets have appeared: perhaps that of somebody whom we seek.
@@ -778,6 +691,9 @@ impl Worker {
         for bus_sender in std::mem::take(&mut self.seeking) {
             self.connect(bus_sender);
         }
+        for following in std::mem::take(&mut self.lost) {
+            self.follow(following);
+        }
     }
 
     /// Ends what takes too long, tries again, and buries.
@@ -807,8 +723,7 @@ impl Worker {
             self.resume();
         }
         let now = clock::monotonic();
-        self.established()
-            .for_each(|established| established.wake_late(now));
+        self.bells().for_each(|bell| bell.wake_late(now));
         self.closer.retry();
         self.detached.retain(|grave| !grave.is_ours_alone());
     }

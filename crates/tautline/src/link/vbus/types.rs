@@ -20,6 +20,9 @@ pub(super) const WITH_DECLARATION_BYTES_MAX: usize = MESSAGE_BYTES + DECLARATION
 /// ports fills the status.
 const DIFFERENCES_MAX: usize = PRODUCERS_MAX;
 
+/// Difference to a peer that keeps its declaration to itself.
+pub(super) const UNTOLD: &str = "the peer does not say which field";
+
 /// Direction of messages that two ends declare differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -141,9 +144,9 @@ impl BusTypes {
         send(socket, greeting, own);
     }
 
-    /// Consumer: a producer that was refused tells its declaration.
-    pub(super) fn told(&self, peer: Peer, text: &[u8]) {
-        let _shown_in_status = self.explain(peer, Direction::Receives, text);
+    /// Consumer: a producer that was refused tells its declaration; the first difference.
+    pub(super) fn told(&self, peer: Peer, text: &[u8]) -> Option<String> {
+        self.explain(peer, Direction::Receives, text)
     }
 
     /// Producer: it was refused for its type, and told the consumer's; it tells its own in turn. The first difference.
@@ -159,7 +162,7 @@ impl BusTypes {
             send(socket, greeting, own);
         }
         self.explain(peer, Direction::Sends, text)
-            .unwrap_or_else(|| "the peer does not say which field".to_owned())
+            .unwrap_or_else(|| UNTOLD.to_owned())
     }
 }
 

@@ -21,20 +21,30 @@ pub(super) struct KeptValue {
     new: bool,
     overwritten: u64,
     head: MessageHead,
-    /// The value is in `copy`, and otherwise in the cell that the reader has.
-    copied: bool,
+    place: Place,
     copy: [u64; COPIED_BYTES_MAX / 8],
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the cell that the reader has.
+    Cell,
+    /// In the copy beside it.
+    Copy,
+    /// In one of the connection's copies of what is published for many.
+    OfMany(usize),
 }
 
 impl KeptValue {
     /// Another value is held.
     #[inline(always)]
-    fn renew(&mut self, head: MessageHead, overwritten: u32, copied: bool) {
+    fn renew(&mut self, head: MessageHead, overwritten: u32, place: Place) {
         self.overwritten += u64::from(self.new) + u64::from(overwritten);
         self.any = true;
         self.new = true;
         self.head = head;
-        self.copied = copied;
+        self.place = place;
     }
 
     pub(super) fn new() -> Self {
@@ -48,7 +58,7 @@ impl KeptValue {
                 sequence: 0,
                 class: 0,
             },
-            copied: false,
+            place: Place::Cell,
             copy: [0; COPIED_BYTES_MAX / 8],
         }
     }
@@ -80,7 +90,8 @@ impl Connection {
         let copy = &mut self.held.copy;
         match self.cell.copy_next(memory.slots, limit, copy) {
             Some(copied) if is_sane(&copied.message, largest) => {
-                self.held.renew(copied.message, copied.overwritten, true);
+                self.held
+                    .renew(copied.message, copied.overwritten, Place::Copy);
             }
             Some(copied) => self.reject(shared, copied.overwritten),
             None if !self.cell.fresh(memory.slots, &memory.head.latest) => {}
@@ -91,6 +102,9 @@ impl Connection {
     /// The same where the next value is not the newest, or by a cell of the reader's own.
     #[inline(never)]
     fn move_on(&mut self, shared: &ReceiverShared) {
+        if self.copies.is_some() {
+            return self.move_on_among_many(shared);
+        }
         let memory = self.incoming.memory();
         let latest = &memory.head.latest;
         let largest = shared.shape.message_bytes_max;
@@ -109,9 +123,36 @@ impl Connection {
             }
         };
         if is_sane(&message, largest) {
-            self.held.renew(message, overwritten, copied.is_some());
+            let place = match copied {
+                Some(_) => Place::Copy,
+                None => Place::Cell,
+            };
+            self.held.renew(message, overwritten, place);
         } else {
             self.reject(shared, overwritten);
+        }
+    }
+
+    /// The same of a peer that publishes for many: the newest value is copied beside the one that is held.
+    fn move_on_among_many(&mut self, shared: &ReceiverShared) {
+        let Some(copies) = &mut self.copies else {
+            return;
+        };
+        let memory = self.incoming.memory();
+        let largest = self.incoming.shape().message_bytes_max;
+        let other = match self.held.place {
+            Place::OfMany(index) => 1 - index,
+            _ => 0,
+        };
+        let (latest, copy) = (&memory.head.latest, &mut copies[other]);
+        match self.cell.follow(memory.slots, latest, largest, copy) {
+            Some(copied) if is_sane(&copied.message, largest) => {
+                let place = Place::OfMany(other);
+                self.held.renew(copied.message, copied.overwritten, place);
+            }
+            Some(copied) => self.reject(shared, copied.overwritten),
+            // Replaced again and again while it was copied: the next look tries anew.
+            None => {}
         }
     }
 
@@ -255,9 +296,13 @@ impl BusReceiver {
         }
         let new = std::mem::take(&mut held.new);
         let overwritten = std::mem::take(&mut held.overwritten);
-        let (bytes, head) = if held.copied {
+        let (bytes, head) = if held.place != Place::Cell {
             let length = held.head.length as usize;
-            (LentBytes::of_copy(&held.copy, length), held.head)
+            let copy = match (held.place, &connection.copies) {
+                (Place::OfMany(index), Some(copies)) => &copies[index][..],
+                _ => &held.copy[..],
+            };
+            (LentBytes::of_copy(copy, length), held.head)
         } else {
             let slot = connection.cell.held(connection.incoming.memory().slots);
             // Read anew, and checked anew: the peer may have changed it since.

@@ -1,0 +1,127 @@
+//! Outcome of the attempts to reach a peer's port: set by the service thread, awaited by the thread of a port.
+
+use std::sync::atomic::{AtomicU32, Ordering::Release};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tautline_proto::time::Instant;
+use tautline_proto::wire::PortNumber;
+use tautline_shm::vbus::shape::{Kind, Shape};
+
+use crate::error::PortError;
+use crate::kind::PortKind;
+use crate::sys::clock;
+
+/// Why a peer's port is not connected, as far as that can be mended at this end.
+#[derive(Clone, Debug)]
+pub(super) enum Obstacle {
+    /// The ends declare different types: the first difference.
+    Type(String),
+    /// The peer publishes messages that do not fit this port.
+    Shape(Shape),
+    /// The port is not for this user.
+    Denied,
+}
+
+impl Obstacle {
+    /// The error of a port that asked for this peer.
+    pub(super) fn error(self, name: &str, port: PortNumber) -> PortError {
+        let name = name.to_owned();
+        match self {
+            Self::Type(difference) => PortError::PeerOtherType {
+                name,
+                port,
+                difference,
+            },
+            Self::Shape(shape) => PortError::PeerOtherShape {
+                name,
+                port,
+                kind: match shape.kind {
+                    Kind::Queuing { .. } => PortKind::Queuing,
+                    Kind::Sampling => PortKind::Sampling,
+                },
+                bytes: shape.message_bytes_max as usize,
+            },
+            Self::Denied => PortError::PeerDenies { name, port },
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first attempt has come to something, or to nothing.
+    settled: bool,
+    connected: bool,
+    obstacle: Option<Obstacle>,
+}
+
+/// Outcome so far.
+#[derive(Debug, Default)]
+pub(super) struct Attempt {
+    /// Changes when there is or is no longer a connection, and with an obstacle. Who reads it with Acquire sees the
+    /// outcome.
+    pub(super) generation: AtomicU32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Attempt {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Service: the connection is there, or no longer.
+    pub(super) fn set(&self, connected: bool) {
+        let mut state = self.state();
+        *state = State {
+            settled: true,
+            connected,
+            obstacle: None,
+        };
+        // Release: partner is the Acquire of who looks anew.
+        self.generation.fetch_add(1, Release);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Service: the attempt came to nothing.
+    pub(super) fn settle(&self) {
+        self.state().settled = true;
+        self.changed.notify_all();
+    }
+
+    /// Service: the two ends do not fit.
+    pub(super) fn refuse(&self, obstacle: Obstacle) {
+        let mut state = self.state();
+        state.obstacle = Some(obstacle);
+        // Release: as above.
+        self.generation.fetch_add(1, Release);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The obstacle, while there is one.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        self.state().obstacle.clone()
+    }
+
+    /// Waits until the connection is there, or is refused; whether it is there.
+    pub(super) fn wait_connected(&self, deadline: Instant) -> bool {
+        let limit = deadline.saturating_duration_since(clock::monotonic());
+        let state = self.state();
+        let waited = self.changed.wait_timeout_while(state, limit, |state| {
+            !state.connected && state.obstacle.is_none()
+        });
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.connected
+    }
+
+    /// Waits until the first attempt has come to something.
+    pub(super) fn wait_settled(&self, limit: Duration) {
+        let state = self.state();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, limit, |state| !state.settled);
+        drop(waited);
+    }
+}

@@ -1,0 +1,300 @@
+//! Publishing once for all who read: one memory of a port's, which its readers map. The writer takes no notice of how
+//! far a reader has come, and looks at one word of each to see whether it sleeps. So a reader that is slow, stopped or
+//! dead costs the others nothing, and itself the values that it misses.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tautline_proto::wire::{PortNumber, Priority};
+use tautline_shm::vbus::cell;
+use tautline_shm::vbus::layout::{Identity, MessageHead};
+use tautline_shm::vbus::region::ProducerMemory;
+use tautline_shm::vbus::shape::Shape;
+use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
+
+use super::access::{OTHERS_ENTRIES_MAX, Share};
+use super::debt::{PeerBell, WakeDebt};
+use super::epoch;
+use super::sender::count_value;
+use super::service::ServiceHandle;
+use super::view::{ConsumerView, ProducerView, View};
+use crate::address::NodeName;
+use crate::error::SendError;
+use crate::message::Numbering;
+use crate::statistics::Statistics;
+use crate::sys::clock;
+use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::sys::ticks::Ticks;
+
+/// Readers of one port. Lower: fewer programs can look at a picture. Higher: the writer looks at as many words for each
+/// message.
+pub(crate) const READERS_MAX: usize = 64;
+
+/// One who reads what a port publishes.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(super) memory: ConsumerView<PeerMemory>,
+    pub(super) bell: PeerBell,
+    pub(super) node: NodeName,
+    pub(super) port: PortNumber,
+    pub(super) process: u32,
+    /// The user, if it is another than ours or root.
+    pub(super) user: Option<u32>,
+}
+
+impl Reader {
+    /// Its memory, for watchers.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.memory.mapping().file()
+    }
+
+    /// Whether it sleeps, or waits for its descriptor.
+    pub(crate) fn sleeps(&self) -> bool {
+        let waiting = &self.memory.memory().head.wait.waiting;
+        waiting.load(Relaxed) & wait::WAKE_MODE != 0
+    }
+
+    pub(crate) fn name(&self) -> (NodeName, PortNumber) {
+        (self.node, self.port)
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+}
+
+/// State that the publishing port's thread, the service thread and the status page share.
+#[derive(Debug)]
+pub(crate) struct PublisherShared {
+    own: ProducerView<OwnMemory>,
+    pub(super) shape: Shape,
+    /// Changes when a reader comes or goes.
+    generation: AtomicU32,
+    readers: Mutex<Vec<Arc<Reader>>>,
+}
+
+impl PublisherShared {
+    /// The memory of a port of this shape.
+    pub(super) fn new(node: NodeName, port: PortNumber, shape: Shape) -> std::io::Result<Self> {
+        let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);
+        own.memory().head.identity.announce(&Identity {
+            epoch: epoch(),
+            port: port.get(),
+            process: std::process::id(),
+            made_ns: clock::monotonic().as_nanos(),
+            node: node.bytes(),
+            ..shape.publisher_identity()
+        });
+        Ok(Self {
+            own,
+            shape,
+            generation: AtomicU32::new(0),
+            readers: Mutex::default(),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn memory(&self) -> ProducerMemory<'_> {
+        self.own.memory()
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.own.mapping().file()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.own.mapping().bytes()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Reader>>> {
+        // The list stays whole at every step, so a panic elsewhere does not spoil it.
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The readers that there are.
+    pub(crate) fn readers(&self) -> Vec<Arc<Reader>> {
+        self.list().clone()
+    }
+
+    /// Service: whether a user may have one reader more.
+    pub(super) fn has_place_for(&self, share: Share) -> bool {
+        let readers = self.list();
+        let others = || readers.iter().filter_map(|reader| reader.user);
+        let fits = match share.entries_max {
+            None => true,
+            Some(most) => {
+                let of_user = others().filter(|user| *user == share.user);
+                of_user.count() < most && others().count() < OTHERS_ENTRIES_MAX
+            }
+        };
+        fits && readers.len() < READERS_MAX
+    }
+
+    /// Service: one who reads; before it learns of the memory, so that the writer sees it before its first sleep.
+    /// `false` if there are as many as there can be.
+    pub(super) fn add(&self, reader: &Arc<Reader>) -> bool {
+        let mut readers = self.list();
+        if readers.len() >= READERS_MAX {
+            return false;
+        }
+        readers.push(Arc::clone(reader));
+        // Release: partner is the Acquire in `Publisher::refresh`.
+        self.generation.fetch_add(1, Release);
+        true
+    }
+
+    /// Service: one who reads no longer.
+    pub(super) fn remove(&self, reader: &Arc<Reader>) {
+        self.list().retain(|other| !Arc::ptr_eq(other, reader));
+        // Release: as above.
+        self.generation.fetch_add(1, Release);
+    }
+}
+
+/// The writer's state of one reader.
+#[derive(Debug)]
+struct ReaderPlace {
+    reader: Arc<Reader>,
+    kicker: Kicker,
+    debt: WakeDebt,
+    /// How it is to be woken now.
+    wanted: Option<WakeMode>,
+}
+
+/// The writer, in the port's thread.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    shared: Arc<PublisherShared>,
+    service: Arc<ServiceHandle>,
+    statistics: Arc<Statistics>,
+    place: cell::Writer,
+    readers: Vec<ReaderPlace>,
+    generation: u32,
+    numbering: Numbering,
+    clock: Ticks,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        shared: Arc<PublisherShared>,
+        service: &Arc<ServiceHandle>,
+        statistics: &Arc<Statistics>,
+    ) -> Self {
+        Self {
+            shared,
+            service: Arc::clone(service),
+            statistics: Arc::clone(statistics),
+            place: cell::Writer::new(),
+            readers: Vec::with_capacity(READERS_MAX),
+            generation: 0,
+            numbering: Numbering::default(),
+            clock: Ticks::new(),
+        }
+    }
+
+    fn check(&self, bytes: usize) -> Result<(), SendError> {
+        let largest = self.shared.shape.message_bytes_max as usize;
+        if bytes > largest {
+            return Err(SendError::LargerThanReceiver { bytes, largest });
+        }
+        Ok(())
+    }
+
+    /// Publishes one value.
+    pub(super) fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
+        self.check(message.len())?;
+        let slot = self.place.next_for_all(self.shared.memory().slots);
+        slot.copy_in(message);
+        self.publish(priority, message.len());
+        Ok(())
+    }
+
+    /// Lends the place of the next value: the start of `length` bytes that only we can write, until the publisher is
+    /// used again.
+    pub(crate) fn lend(&mut self, length: usize) -> Result<*mut u8, SendError> {
+        self.check(length)?;
+        Ok(self
+            .place
+            .next_for_all(self.shared.memory().slots)
+            .payload())
+    }
+
+    /// Publishes what was lent last, or has been copied.
+    pub(crate) fn publish(&mut self, priority: Priority, length: usize) {
+        let head = MessageHead {
+            length: length as u32,
+            arrival_ns: self.clock.now().as_nanos(),
+            sequence: self.numbering.take(),
+            class: priority.index() as u32,
+        };
+        let memory = self.shared.memory();
+        self.place.publish(&memory.head.latest, memory.slots, &head);
+        count_value(memory);
+        self.look_for_sleepers();
+    }
+
+    /// Wakes those who sleep. A full barrier, which the cells need.
+    fn look_for_sleepers(&mut self) {
+        wait::barrier();
+        // After the barrier: a reader that was added before it slept is in the list.
+        if self.shared.generation.load(Relaxed) != self.generation {
+            self.refresh();
+        }
+        let mut any_sleeps = false;
+        for place in &mut self.readers {
+            let waiting = &place.reader.memory.memory().head.wait;
+            place.wanted = place.kicker.wanted_by_one(waiting);
+            any_sleeps |= place.wanted.is_some();
+        }
+        if any_sleeps {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        // Acquire: partner is the Release in `PublisherShared::add`.
+        self.generation = self.shared.generation.load(Acquire);
+        let list = self.shared.list();
+        // The service thread keeps those who have gone until we have let go of them, so nothing is unmapped here; and
+        // there is room for all, so nothing is allocated.
+        let stays =
+            |place: &ReaderPlace| list.iter().any(|other| Arc::ptr_eq(other, &place.reader));
+        self.readers.retain(stays);
+        for reader in list.iter() {
+            let is_known = |place: &ReaderPlace| Arc::ptr_eq(&place.reader, reader);
+            if !self.readers.iter().any(is_known) {
+                self.readers.push(ReaderPlace {
+                    reader: Arc::clone(reader),
+                    kicker: Kicker::new(),
+                    debt: WakeDebt::default(),
+                    wanted: None,
+                });
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self) {
+        let kick = &self.shared.memory().head.kick;
+        wait::kick_all(kick);
+        let is_by_futex = |place: &ReaderPlace| place.wanted == Some(WakeMode::Futex);
+        if self.readers.iter().any(is_by_futex) {
+            wake(&kick.kick, true);
+        }
+        for place in &mut self.readers {
+            if place.wanted != Some(WakeMode::Descriptor) {
+                continue;
+            }
+            let bell = &place.reader.bell;
+            if !bell.ring(&mut place.debt, &self.statistics, &self.service) {
+                place.kicker.forget();
+            }
+        }
+    }
+}

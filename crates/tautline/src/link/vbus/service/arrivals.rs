@@ -1,0 +1,241 @@
+//! Those who connect to a port: producers, watchers and readers, until they are let in; and publishers that a port
+//! follows, which answer as producers do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tautline_proto::wire::PortNumber;
+use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
+
+use super::super::access::{Access, ConnectionCounts, Share};
+use super::super::closer::{Foreign, PeerSocket, is_trusted};
+use super::super::entry::Entry;
+use super::super::following::Following;
+use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
+use super::super::incoming::ReceiverShared;
+use super::super::types::Peer;
+use super::{PENDING_MAX, Worker};
+use crate::address::NodeName;
+use crate::sys::seqpacket;
+
+/// [`Entry::Arriving`], taken apart.
+pub(super) struct Arrival {
+    pub(super) bus_receiver: Arc<ReceiverShared>,
+    pub(super) socket: PeerSocket,
+    pub(super) since: Instant,
+    pub(super) offered: Option<Offered>,
+    pub(super) following: Option<Arc<Following>>,
+}
+
+impl From<Arrival> for Entry {
+    fn from(arrival: Arrival) -> Self {
+        let Arrival {
+            bus_receiver,
+            socket,
+            since,
+            offered,
+            following,
+        } = arrival;
+        Self::Arriving {
+            bus_receiver,
+            socket,
+            since,
+            offered,
+            following,
+        }
+    }
+}
+
+impl Worker {
+    /// Lets in who may come in; only then is anything kept for it.
+    pub(super) fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: OwnedFd) {
+        let Ok(socket) = PeerSocket::new(socket, &self.closer) else {
+            return;
+        };
+        let user = socket.user();
+        let share = self.access.share(user, bus_receiver.number);
+        let refusal = match share {
+            None => Some(Refusal::Denied),
+            Some(_) if !self.has_room(user) => Some(Refusal::Full),
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            bus_receiver.count_refused();
+            return refuse(&bus_receiver, &socket, refusal);
+        }
+        self.add(Entry::Arriving {
+            bus_receiver,
+            socket,
+            since: Instant::now(),
+            offered: None,
+            following: None,
+        });
+    }
+
+    fn has_room(&self, user: u32) -> bool {
+        let pending = |entry: &&Entry| entry.since().is_some();
+        let trusts = |entry: &&Entry| entry.user().is_none_or(is_trusted);
+        let entries = || self.entries.values();
+        if is_trusted(user) {
+            return entries().filter(pending).filter(trusts).count() < PENDING_MAX;
+        }
+        let of_user = || entries().filter(|entry| entry.user() == Some(user));
+        Access::has_room(ConnectionCounts {
+            user: of_user().count() + self.closer.held(user),
+            user_pending: of_user().filter(pending).count(),
+            others: entries().filter(|entry| !trusts(entry)).count(),
+        })
+    }
+
+    /// Result of a message of somebody who arrives.
+    pub(super) fn hear_arrival(
+        &self,
+        mut arrival: Arrival,
+        message: Result<(Message, &[u8]), HandshakeError>,
+        descriptors: Foreign,
+    ) -> Result<Entry, Entry> {
+        let Arrival {
+            bus_receiver,
+            socket,
+            offered,
+            following,
+            ..
+        } = &arrival;
+        let refusal = match (&message, offered) {
+            (Ok((message, _)), None) if message.step == Step::Connect => {
+                match self.offer(bus_receiver, socket, message, following.as_deref()) {
+                    // Nothing is offered to one of another type, which may tell its own now.
+                    Ok(offered) => {
+                        arrival.offered = offered;
+                        return Ok(arrival.into());
+                    }
+                    Err(reason) => Some(reason),
+                }
+            }
+            (Ok((message, text)), _) if message.step == Step::Refused => {
+                match following {
+                    Some(following) => self.refused_by_publisher(following, message, text),
+                    None => self.told(bus_receiver, socket, message, text),
+                }
+                None
+            }
+            (Ok((message, _)), None) if message.step == Step::Observe && following.is_none() => {
+                // Shown, and then let go.
+                let _gone = show(bus_receiver, socket);
+                None
+            }
+            (Ok((message, _)), None) if message.step == Step::Follow && following.is_none() => {
+                match self.welcome(bus_receiver, socket, message) {
+                    Ok((publisher, peer)) => {
+                        return Ok(Entry::Reader {
+                            bus_receiver: arrival.bus_receiver,
+                            publisher,
+                            socket: arrival.socket,
+                            since: Some(arrival.since),
+                            peer,
+                            reader: None,
+                        });
+                    }
+                    Err(reason) => Some(reason),
+                }
+            }
+            (Ok((message, _)), Some(offered)) if message.step == Step::Here => {
+                match admit(bus_receiver, message, *offered, descriptors) {
+                    Ok(incoming) => return Ok(let_in(arrival, Arc::new(incoming))),
+                    Err(reason) => Some(reason),
+                }
+            }
+            (Err(HandshakeError::OtherVersion { .. }), _) => Some(Refusal::Version),
+            _ => Some(Refusal::NotHere),
+        };
+        if let Some(reason) = refusal {
+            refuse(bus_receiver, socket, reason);
+        }
+        Err(arrival.into())
+    }
+
+    /// Offers an entry to a producer whose name is its own; none to one that declares another type, which is told.
+    fn offer(
+        &self,
+        bus_receiver: &ReceiverShared,
+        socket: &PeerSocket,
+        message: &Message,
+        following: Option<&Following>,
+    ) -> Result<Option<Offered>, Refusal> {
+        let (peer, share, published) = match following {
+            None => {
+                let producer = self.producer(bus_receiver, socket, message);
+                let (peer, share) = producer.ok_or(Refusal::Denied)?;
+                (peer, share, None)
+            }
+            Some(following) => {
+                let shape = self.publisher(following, socket, message)?;
+                let peer = (following.node, following.port);
+                (peer, Share::asked_for(socket.user()), Some(shape))
+            }
+        };
+        if let Some(own) = bus_receiver.types.refuses(message) {
+            let greeting = greeting(Step::Refused, bus_receiver);
+            bus_receiver.types.refuse(socket, peer, greeting, own);
+            return Ok(None);
+        }
+        offer(bus_receiver, socket, message, share, published).map(Some)
+    }
+
+    /// A producer that was refused for its type tells its declaration.
+    fn told(
+        &self,
+        bus_receiver: &ReceiverShared,
+        socket: &PeerSocket,
+        message: &Message,
+        text: &[u8],
+    ) {
+        if let Some((peer, _)) = self.producer(bus_receiver, socket, message) {
+            let _shown_in_status = bus_receiver.types.told(peer, text);
+        }
+    }
+
+    /// Name, port and share of a producer, if its name is its own and it may send to the port.
+    pub(super) fn producer(
+        &self,
+        bus_receiver: &ReceiverShared,
+        socket: &PeerSocket,
+        message: &Message,
+    ) -> Option<(Peer, Share)> {
+        let user = socket.user();
+        let node = NodeName::from_bytes(message.node)?;
+        let port = PortNumber::new(message.port)?;
+        let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
+        let share = self.access.share(user, bus_receiver.number)?;
+        (owns && self.access.may_be(user, node)).then_some(((node, port), share))
+    }
+}
+
+/// Consumer: a producer, or a publisher, whose memory is mapped.
+fn let_in(arrival: Arrival, incoming: Arc<super::super::incoming::Incoming>) -> Entry {
+    let Arrival {
+        bus_receiver,
+        socket,
+        following,
+        ..
+    } = arrival;
+    seqpacket::pass_rights(socket.as_fd(), false);
+    bus_receiver.connect(&incoming);
+    let accepted = Message {
+        epoch: incoming.epoch,
+        index: incoming.index() as u32,
+        ..greeting(Step::Accepted, &bus_receiver)
+    };
+    // If it is gone, it hangs up too.
+    let _sent = seqpacket::send(socket.as_fd(), &accepted.to_bytes(), &[]);
+    if let Some(following) = &following {
+        following.attempt.set(true);
+    }
+    Entry::Producer {
+        bus_receiver,
+        socket,
+        incoming,
+        following,
+    }
+}

@@ -1,0 +1,200 @@
+//! Publishing for many: at the publisher's end those who read, at a reader's end the publishers that it follows.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
+use tautline_shm::vbus::shape::Shape;
+
+use super::super::attempt::Obstacle;
+use super::super::closer::{Foreign, PeerSocket};
+use super::super::entry::Entry;
+use super::super::following::Following;
+use super::super::handover::{greeting, published_shape, reader, welcome};
+use super::super::incoming::ReceiverShared;
+use super::super::publisher::{PublisherShared, Reader};
+use super::super::types::{Direction, Peer, UNTOLD};
+use super::Worker;
+use crate::sys::seqpacket;
+
+impl Worker {
+    /// Reader: tries to reach a publisher.
+    pub(super) fn follow(&mut self, following: Arc<Following>) {
+        let reached = self.reach(following.node, following.port);
+        let reached = reached.inspect(|socket| {
+            let follow = Message {
+                peer_port: following.port.get(),
+                ..greeting(Step::Follow, &following.bus_receiver)
+            };
+            // One that turns this user away at once hangs up before this; its refusal can be read all the same.
+            let _sent = seqpacket::send(socket.as_fd(), &follow.to_bytes(), &[]);
+        });
+        match reached {
+            Ok(socket) => self.add(Entry::Arriving {
+                bus_receiver: Arc::clone(&following.bus_receiver),
+                socket,
+                since: Instant::now(),
+                offered: None,
+                following: Some(following),
+            }),
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    following.attempt.refuse(Obstacle::Denied);
+                }
+                following.attempt.settle();
+                self.lost.push(following);
+            }
+        }
+    }
+
+    /// Reader: the shape of what a publisher publishes, if its answer is the one that is due, and fits the port.
+    pub(super) fn publisher(
+        &self,
+        following: &Following,
+        socket: &PeerSocket,
+        connect: &Message,
+    ) -> Result<Shape, Refusal> {
+        let owner = self.directory.owner(following.node);
+        let is_meant = connect.node == following.node.bytes()
+            && connect.port == following.port.get()
+            && owner.is_ok_and(|owner| owner == socket.user());
+        if !is_meant {
+            return Err(Refusal::Denied);
+        }
+        let published = published_shape(connect).ok_or(Refusal::Memory)?;
+        if !fits(published, following.bus_receiver.shape) {
+            following.attempt.refuse(Obstacle::Shape(published));
+            return Err(Refusal::OtherShape);
+        }
+        Ok(published)
+    }
+
+    /// Reader: the publisher has refused.
+    pub(super) fn refused_by_publisher(
+        &self,
+        following: &Following,
+        message: &Message,
+        text: &[u8],
+    ) {
+        let peer = (following.node, following.port);
+        if message.reason == Refusal::OtherType as u32 {
+            let types = &following.bus_receiver.types;
+            let difference = types.told(peer, text);
+            let difference = difference.unwrap_or_else(|| UNTOLD.to_owned());
+            following.attempt.refuse(Obstacle::Type(difference));
+        } else if message.reason == Refusal::Denied as u32 {
+            following.attempt.refuse(Obstacle::Denied);
+        }
+    }
+
+    /// Publisher: somebody wants to read; the memory, and who it is.
+    pub(super) fn welcome(
+        &self,
+        bus_receiver: &ReceiverShared,
+        socket: &PeerSocket,
+        message: &Message,
+    ) -> Result<(Arc<PublisherShared>, Peer), Refusal> {
+        let producer = self.producer(bus_receiver, socket, message);
+        let (peer, share) = producer.ok_or(Refusal::Denied)?;
+        let publisher = bus_receiver.published().ok_or(Refusal::NotHere)?;
+        if message.peer_port != bus_receiver.number.get() {
+            return Err(Refusal::NotHere);
+        }
+        if !publisher.has_place_for(share) {
+            bus_receiver.count_refused();
+            return Err(Refusal::Full);
+        }
+        welcome(bus_receiver, publisher, socket, peer.1).map_err(|_| Refusal::NotHere)?;
+        Ok((Arc::clone(publisher), peer))
+    }
+
+    /// Publisher: a message of somebody who wants to read.
+    pub(super) fn hear_reader(
+        &mut self,
+        entry: Entry,
+        message: Result<(Message, &[u8]), HandshakeError>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Entry, Entry> {
+        let Entry::Reader {
+            bus_receiver,
+            publisher,
+            socket,
+            since,
+            peer,
+            reader: known,
+        } = entry
+        else {
+            return Err(entry);
+        };
+        let descriptors = socket.foreign(descriptors);
+        let (is_let_on, since, reader) = match (message, known) {
+            (Ok((message, _)), None) if message.step == Step::Offer => {
+                let shown = self.show_to(
+                    (&bus_receiver, &publisher),
+                    (&socket, peer),
+                    &message,
+                    descriptors,
+                );
+                (shown.is_some(), since, shown)
+            }
+            (Ok((message, text)), None)
+                if message.step == Step::Refused && message.reason == Refusal::OtherType as u32 =>
+            {
+                let greeting = greeting(Step::Refused, &bus_receiver);
+                let types = &bus_receiver.types;
+                // Named in the status; the reader asks again.
+                let _difference = types.refused(&socket, peer, greeting, text);
+                (false, since, None)
+            }
+            (Ok((message, _)), Some(reader)) if message.step == Step::Accepted => {
+                bus_receiver.types.agree(peer, Direction::Sends);
+                (true, None, Some(reader))
+            }
+            (_, known) => (false, since, known),
+        };
+        let entry = Entry::Reader {
+            bus_receiver,
+            publisher,
+            socket,
+            since,
+            peer,
+            reader,
+        };
+        if is_let_on { Ok(entry) } else { Err(entry) }
+    }
+
+    /// Publisher: takes a reader's memory, and hands the published one over.
+    fn show_to(
+        &mut self,
+        (bus_receiver, publisher): (&ReceiverShared, &PublisherShared),
+        (socket, peer): (&PeerSocket, Peer),
+        offer: &Message,
+        descriptors: Foreign,
+    ) -> Option<Arc<Reader>> {
+        // No more are due.
+        seqpacket::pass_rights(socket.as_fd(), false);
+        let signaller = self.signaller_for(socket.user()).ok()?;
+        let reader = reader(peer, socket.user(), offer, descriptors, signaller).ok()?;
+        let reader = Arc::new(reader);
+        if !publisher.add(&reader) {
+            return None;
+        }
+        let here = Message {
+            epoch: offer.epoch,
+            index: offer.index,
+            memory_bytes: publisher.bytes() as u64,
+            peer_port: peer.1.get(),
+            ..greeting(Step::Here, bus_receiver)
+        };
+        // If it is gone, it hangs up too.
+        let _sent = seqpacket::send(socket.as_fd(), &here.to_bytes(), &[publisher.file()]);
+        Some(reader)
+    }
+}
+
+/// Whether a port can read what is published in this shape: its kind is the same, and the largest message fits.
+fn fits(published: Shape, own: Shape) -> bool {
+    published.kind_number() == own.kind_number()
+        && published.message_bytes_max <= own.message_bytes_max
+}
