@@ -366,7 +366,7 @@ thead th{border-top:0;color:var(--soft);font-weight:600;background:var(--panel);
 th:first-child{text-align:left;position:sticky;left:0;background:var(--bg)}\
 thead th:first-child{background:var(--panel)}\
 tbody th{font-weight:500}\
-.several thead th,.several th[scope=row]{white-space:normal;vertical-align:bottom}\
+.several thead th,.several th[scope=row]{white-space:normal;overflow-wrap:break-word;vertical-align:bottom}\
 .many th,.many td{padding:.4rem .5rem}\
 .prose th,.prose td{text-align:left;white-space:normal;min-width:6rem;overflow-wrap:break-word;vertical-align:top}\
 tr.strong th,tr.strong td{font-weight:700}\
