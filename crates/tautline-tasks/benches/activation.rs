@@ -1,9 +1,11 @@
-//! Cost of an activation without its sleep: a task falls behind and makes up for thousands of releases, one
-//! after the other. All that remains between two jobs is the executive. `cargo bench -p tautline-tasks`.
+//! Cost of an activation. Without its sleep: a task falls behind and makes up for thousands of releases, one after the
+//! other; all that remains between two jobs is the executive. With its sleep: the CPU time of the thread of a task of 1
+//! kHz, beside that of a bare loop of clock_nanosleep. `cargo bench -p tautline-tasks`.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, clock_gettime};
 use tautline_exec::{Job, OverrunPolicy, Task, TaskSet};
 use tautline_tasks::{Executive, Options};
@@ -14,11 +16,22 @@ const BEHIND: u64 = 20_000;
 /// Releases between two readings: few enough that the task has not caught up.
 const MEASURED: u64 = 10_000;
 const ROUNDS: usize = 9;
+/// With their sleep.
+const SLOW_PERIOD: Duration = Duration::from_millis(1);
+const SLOW_MEASURED: u64 = 500;
 
 fn main() {
+    println!("CPU time of an activation without its sleep, {ROUNDS} rounds of {MEASURED} jobs:");
+    print(cost_ns);
+    println!("With its sleep, {ROUNDS} rounds of {SLOW_MEASURED} jobs of 1 kHz:");
+    print(cost_with_sleep_ns);
+    println!("A loop of clock_nanosleep at the same times:");
+    print(cost_of_bare_loop_ns);
+}
+
+fn print(cost_ns: fn() -> u64) {
     let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| cost_ns()).collect();
     rounds.sort_unstable();
-    println!("CPU time of an activation without its sleep, {ROUNDS} rounds of {MEASURED} jobs:");
     println!(
         "  least {} ns, median {} ns, most {} ns",
         rounds[0],
@@ -54,4 +67,45 @@ fn cost_ns() -> u64 {
     let cost = told.recv().expect("it runs");
     let _ = running.stop(Duration::from_secs(1));
     cost
+}
+
+fn cost_with_sleep_ns() -> u64 {
+    let task = Task::periodic("slow", SLOW_PERIOD, SLOW_PERIOD / 4);
+    let mut executive = Executive::new(TaskSet::new(vec![task]).expect("a set")).expect("admitted");
+    let (tell, told) = channel();
+    let (mut jobs, mut start) = (0, 0);
+    // Jobs and not releases, of which some may be left out.
+    let body = move |_: &Job| {
+        jobs += 1;
+        if jobs == 1 {
+            start = cpu_ns();
+        } else if jobs == SLOW_MEASURED + 1 {
+            let _ = tell.send((cpu_ns() - start) / SLOW_MEASURED);
+        }
+    };
+    executive.task("slow", body).expect("its name");
+    let options = Options::default().without_real_time().with_lint(false);
+    let running = executive.start(&options).expect("threads");
+    let cost = told.recv().expect("it runs");
+    let _ = running.stop(Duration::from_secs(1));
+    cost
+}
+
+fn cost_of_bare_loop_ns() -> u64 {
+    let round = || {
+        let slack = std::num::NonZeroU64::new(1);
+        rustix::thread::set_current_timer_slack(slack).expect("of this thread");
+        let mut next = clock_gettime(ClockId::Monotonic);
+        let start = cpu_ns();
+        for _ in 0..SLOW_MEASURED {
+            next.tv_nsec += SLOW_PERIOD.as_nanos() as i64;
+            if next.tv_nsec >= 1_000_000_000 {
+                (next.tv_sec, next.tv_nsec) = (next.tv_sec + 1, next.tv_nsec - 1_000_000_000);
+            }
+            clock_nanosleep_absolute(ClockId::Monotonic, &next).expect("no signal comes");
+        }
+        (cpu_ns() - start) / SLOW_MEASURED
+    };
+    // A thread of its own, as the task's.
+    std::thread::spawn(round).join().expect("it ends")
 }
