@@ -404,11 +404,14 @@ fn interrupt_latency_stands_beside_the_papers() {
                 let found = phase.series.iter().find(|one| one.probe == kind);
                 found.map(|one| one.summary.count + one.overruns)
             };
-            assert!(
-                count(ProbeKind::Nanosleep) >= Some(400),
-                "{:?}",
-                result.missing
-            );
+            let of_timer = phase.series.iter();
+            let mut of_timer = of_timer.filter(|one| one.probe == ProbeKind::Nanosleep);
+            let Some(one) = of_timer.next() else {
+                panic!("{:?}", result.missing);
+            };
+            // A last one that is late ends the series; periods that it missed are not counted.
+            let periods = one.summary.count + one.overruns + one.summary.max_ns / 100_000;
+            assert!(periods >= 400, "{periods}");
             // Where it could be measured: one timer for each wake-up, but for those that were due already.
             for kind in [ProbeKind::TimerHandler, ProbeKind::OtherCpu] {
                 assert!(count(kind).is_none_or(|count| count > 0), "{kind:?}");
