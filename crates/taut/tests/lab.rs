@@ -400,13 +400,8 @@ fn interrupt_latency_stands_beside_the_papers() {
             continue;
         }
         for phase in phases {
-            let count = |kind: ProbeKind| {
-                let found = phase.series.iter().find(|one| one.probe == kind);
-                found.map(|one| one.summary.count + one.overruns)
-            };
-            let of_timer = phase.series.iter();
-            let mut of_timer = of_timer.filter(|one| one.probe == ProbeKind::Nanosleep);
-            let Some(one) = of_timer.next() else {
+            let series = |kind: ProbeKind| phase.series.iter().find(|one| one.probe == kind);
+            let Some(one) = series(ProbeKind::Nanosleep) else {
                 panic!("{:?}", result.missing);
             };
             // A last one that is late ends the series; periods that it missed are not counted.
@@ -414,7 +409,8 @@ fn interrupt_latency_stands_beside_the_papers() {
             assert!(periods >= 400, "{periods}");
             // Where it could be measured: one timer for each wake-up, but for those that were due already.
             for kind in [ProbeKind::TimerHandler, ProbeKind::OtherCpu] {
-                assert!(count(kind).is_none_or(|count| count > 0), "{kind:?}");
+                let count = series(kind).map(|one| one.summary.count + one.overruns);
+                assert!(count.is_none_or(|count| count > 0), "{kind:?}");
             }
         }
     }

@@ -1,8 +1,11 @@
 //! `taut bench turns` and `taut lab paths` as a user runs them. What needs root, QEMU or a kernel package says SKIPPED
 //! where that is not to be had.
 
+mod common;
+
 use std::process::{Command, Output, Stdio};
 
+use common::skipped_without_kernels;
 use tautline_bench::echo::Path;
 use tautline_bench::turns::Outcome;
 use tautline_lab::load::find_program;
@@ -129,13 +132,7 @@ fn messages_over_network_cards_take_as_many_instructions_as_ever() {
         "-",
     ]);
     let said = text(&output);
-    let reasons = [
-        "the archive has no kernel package",
-        "need QEMU",
-        "is not installed",
-    ];
-    if let Some(reason) = reasons.iter().find(|reason| said.contains(**reason)) {
-        println!("SKIPPED: {reason}: {said}");
+    if skipped_without_kernels(&said) {
         return;
     }
     assert!(output.status.success(), "{said}");

@@ -125,6 +125,8 @@ fn main() {
         let mut value = vec![7; BYTES];
         for _ in 0..ROUNDS {
             for (index, cell) in cells.iter_mut().enumerate() {
+                // Those of the cell before are no values of this one.
+                shared.taken.store(0, Ordering::Relaxed);
                 shared.active.store(index, Ordering::Release);
                 for count in 0..VALUES {
                     let took = cell.publish(&mut value, &shared);

@@ -38,6 +38,20 @@ pub(crate) fn skipped_without_tools(tools: &[(&str, &str)]) -> bool {
     missing.is_some()
 }
 
+/// Whether `taut lab` has said that it cannot have kernels or the emulator for them here; then a note says so.
+pub(crate) fn skipped_without_kernels(said: &str) -> bool {
+    let reasons = [
+        "the archive has no kernel package",
+        "need QEMU",
+        "is not installed",
+    ];
+    let reason = reasons.iter().find(|reason| said.contains(**reason));
+    if let Some(reason) = reason {
+        println!("SKIPPED: {reason}: {said}");
+    }
+    reason.is_some()
+}
+
 /// A directory of the test's own, removed at the end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
