@@ -2,11 +2,13 @@
 //! other; all that remains between two jobs is the executive. With its sleep: the CPU time of the thread of a task of 1
 //! kHz, beside that of a bare loop of clock_nanosleep. `cargo bench -p tautline-tasks`.
 
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::{clock_nanosleep_absolute, futex};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use tautline_exec::{Job, OverrunPolicy, Task, TaskSet};
 use tautline_tasks::{Executive, Options};
 
@@ -26,10 +28,12 @@ fn main() {
     println!("With its sleep, {ROUNDS} rounds of {SLOW_MEASURED} jobs of 1 kHz:");
     print(cost_with_sleep_ns);
     println!("A loop of clock_nanosleep at the same times:");
-    print(cost_of_bare_loop_ns);
+    print(|| cost_of_bare_loop_ns(sleep));
+    println!("A loop of futex waits, by which a task sleeps, at the same times:");
+    print(|| cost_of_bare_loop_ns(wait));
 }
 
-fn print(cost_ns: fn() -> u64) {
+fn print(cost_ns: impl Fn() -> u64) {
     let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| cost_ns()).collect();
     rounds.sort_unstable();
     println!(
@@ -91,8 +95,18 @@ fn cost_with_sleep_ns() -> u64 {
     cost
 }
 
-fn cost_of_bare_loop_ns() -> u64 {
-    let round = || {
+fn sleep(until: &Timespec) {
+    clock_nanosleep_absolute(ClockId::Monotonic, until).expect("no signal comes");
+}
+
+fn wait(until: &Timespec) {
+    let (word, all) = (AtomicU32::new(0), NonZeroU32::MAX);
+    let waited = futex::wait_bitset(&word, futex::Flags::PRIVATE, 0, Some(until), all);
+    assert!(waited.is_err(), "nobody wakes it");
+}
+
+fn cost_of_bare_loop_ns(sleep_until: fn(&Timespec)) -> u64 {
+    let round = move || {
         let slack = std::num::NonZeroU64::new(1);
         rustix::thread::set_current_timer_slack(slack).expect("of this thread");
         let mut next = clock_gettime(ClockId::Monotonic);
@@ -102,7 +116,7 @@ fn cost_of_bare_loop_ns() -> u64 {
             if next.tv_nsec >= 1_000_000_000 {
                 (next.tv_sec, next.tv_nsec) = (next.tv_sec + 1, next.tv_nsec - 1_000_000_000);
             }
-            clock_nanosleep_absolute(ClockId::Monotonic, &next).expect("no signal comes");
+            sleep_until(&next);
         }
         (cpu_ns() - start) / SLOW_MEASURED
     };

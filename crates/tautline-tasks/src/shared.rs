@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 use tautline_exec::TaskSet;
 
-use crate::labour::Started;
+use crate::labour::{Started, Worker};
 use crate::lint::Tally;
 use crate::message::{self, MessageSource};
 use crate::program;
@@ -43,10 +43,26 @@ pub(crate) struct Decisions {
 /// A job that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningJob {
-    /// Execution time of the worker when the job began.
+    /// When it began.
+    pub(crate) at: Duration,
+    /// CPU time of the worker: of a thread at the end of its last job, of a process when this one began.
     pub(crate) cpu_time: Duration,
     /// Whether the worker is below all others.
     pub(crate) is_demoted: bool,
+}
+
+impl RunningJob {
+    /// Execution time by `now`, when the CPU time of the worker is `cpu_time`. For a thread that has had the CPU all the
+    /// time it is the time that passed, exactly; after a preemption it counts the thread's sleep and wake-up before the
+    /// job, too, which are some microseconds. For a process it is exact.
+    pub(crate) fn used(&self, worker: Worker, cpu_time: Duration, now: Duration) -> Duration {
+        let used = cpu_time.saturating_sub(self.cpu_time);
+        match worker {
+            Worker::Thread(_) => used.min(now.saturating_sub(self.at)),
+            // Its threads may run at the same time.
+            Worker::Process { .. } => used,
+        }
+    }
 }
 
 /// Wakes one thread: a futex whose value changes with each signal.
@@ -165,5 +181,43 @@ impl Ready {
         let told = self.told.lock().unwrap_or_else(|error| error.into_inner());
         let all = self.changed.wait_while(told, |told| told.len() < count);
         std::mem::take(&mut *all.unwrap_or_else(|error| error.into_inner()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn a_thread_is_charged_for_its_sleep_only_after_a_preemption() {
+        let thread = Worker::Thread(1);
+        let job = RunningJob {
+            at: 100 * MS,
+            cpu_time: 10 * MS,
+            is_demoted: false,
+        };
+        // 3 us of sleep and wake-up before the job.
+        let used =
+            |executed, passed| job.used(thread, 10 * MS + 3 * US + executed, 100 * MS + passed);
+        assert_eq!(used(20 * US, 20 * US), 20 * US);
+        assert_eq!(used(20 * US, 500 * US), 23 * US);
+        assert_eq!(job.used(thread, 9 * MS, 99 * MS), Duration::ZERO);
+    }
+
+    #[test]
+    fn threads_of_a_process_execute_for_longer_than_passes() {
+        let process = Worker::Process {
+            thread: 1,
+            process: 2,
+        };
+        let job = RunningJob {
+            at: 100 * MS,
+            cpu_time: 10 * MS,
+            is_demoted: false,
+        };
+        assert_eq!(job.used(process, 18 * MS, 105 * MS), 8 * MS);
     }
 }

@@ -69,11 +69,17 @@ impl<R: FnMut(&Job) + Send, S: FnMut() + Send> TaskBody for WithSafeState<R, S> 
 /// A job that has begun.
 struct Begun {
     job: Job,
-    at: Duration,
-    /// Execution time of the worker by then.
-    cpu_time: Duration,
+    running: RunningJob,
     /// Length of the message that activated it.
     message: Option<usize>,
+}
+
+/// State of the worker after a job.
+struct Ended {
+    /// CPU time of the worker.
+    cpu_time: Duration,
+    /// Value of the signal and time of the next release, if nothing is to do until then.
+    sleep: Option<(u32, Duration)>,
 }
 
 /// Everything that a thread takes with it.
@@ -101,7 +107,11 @@ impl TaskThread {
         self.ready.tell(self.index, Ok(worker));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
-        while let Some(begun) = self.next_job(worker, figures, &mut inbox) {
+        let mut ended = Ended {
+            cpu_time: own_time(worker),
+            sleep: None,
+        };
+        while let Some(begun) = self.next_job(worker, ended, figures, &mut inbox) {
             let message = inbox.as_ref().zip(begun.message);
             let message = message.map(|(inbox, length)| inbox.bytes(length));
             if let Some(watch) = &mut watch {
@@ -109,19 +119,22 @@ impl TaskThread {
             }
             let result = labour.run(&begun.job, message);
             let found = watch.as_mut().and_then(Watch::end);
-            let used = own_time(worker).saturating_sub(begun.cpu_time);
             let now = sys::monotonic();
+            let cpu_time = own_time(worker);
+            let used = begun.running.used(worker, cpu_time, now);
             let job = TracedJob {
                 release: begun.job.release,
                 deadline: begun.job.deadline,
-                begin: begun.at,
+                begin: begun.running.at,
                 end: now,
             };
-            figures.end(&job, begun.at.saturating_sub(begun.job.ready), used);
+            figures.end(&job, job.begin.saturating_sub(begun.job.ready), used);
             if let Some(found) = found {
                 self.note(begun.job.number, found);
             }
-            if self.end(worker, now, used, result.is_err()) == Some(Action::Stopped) {
+            let (action, sleep) = self.end(worker, now, used, result.is_err());
+            ended = Ended { cpu_time, sleep };
+            if action == Some(Action::Stopped) {
                 figures.set_state(TaskState::Stopped);
                 if let Err(Some(reason)) = result {
                     self.report(&format!("{reason}, and it was stopped"));
@@ -174,18 +187,24 @@ impl TaskThread {
         }
     }
 
-    /// Waits until a job may begin; `None` when the set stops.
+    /// Waits until a job may begin; `None` when the set stops. To read the CPU time takes a system call, so that of the
+    /// last job's end stands for that of the next one's begin, unless more than one sleep lies between, or it is of a
+    /// process, which does more at the begin of a job.
     fn next_job(
         &self,
         worker: Worker,
+        ended: Ended,
         figures: Figures<'_>,
         inbox: &mut Option<Inbox>,
     ) -> Option<Begun> {
         let signal = &self.shared.signals[self.index];
-        let is_by_message = matches!(
-            self.shared.set.tasks()[self.index].activation,
-            Activation::Message { .. }
-        );
+        let is_by_message = self.is_by_message();
+        let mut is_stale = matches!(worker, Worker::Process { .. });
+        let mut has_slept = false;
+        if let Some((seen, until)) = ended.sleep {
+            signal.wait(seen, Some(until));
+            has_slept = true;
+        }
         loop {
             let seen = signal.value();
             if self.shared.is_stopping() {
@@ -209,14 +228,19 @@ impl TaskThread {
                     (Some(inbox), Some(bell)) if !has_message => inbox.wait(bell),
                     _ => signal.wait(seen, next),
                 }
+                is_stale |= has_slept;
+                has_slept = true;
                 continue;
             };
-            // Read once, for the watchdog and for the record: it is a system call, unlike the time.
-            let cpu_time = own_time(worker);
-            decisions.jobs[self.index] = Some(RunningJob {
-                cpu_time,
+            let running = RunningJob {
+                at: now,
+                cpu_time: match is_stale {
+                    true => own_time(worker),
+                    false => ended.cpu_time,
+                },
                 is_demoted: job.is_background,
-            });
+            };
+            decisions.jobs[self.index] = Some(running);
             drop(decisions);
             figures.begin(job.release);
             let message = inbox.as_mut().and_then(Inbox::hand_over);
@@ -228,21 +252,22 @@ impl TaskThread {
             }
             return Some(Begun {
                 job,
-                at: now,
-                cpu_time,
+                running,
                 message,
             });
         }
     }
 
-    /// Ends a job, and says what follows.
+    /// Ends a job. Returns what follows, and how long to sleep if that is known.
     fn end(
         &self,
         worker: Worker,
         now: Duration,
         used: Duration,
         has_failed: bool,
-    ) -> Option<Action> {
+    ) -> (Option<Action>, Option<(u32, Duration)>) {
+        let signal = &self.shared.signals[self.index];
+        let seen = signal.value();
         let mut decisions = self.shared.decisions.lock();
         let ended = decisions.jobs[self.index].take();
         let action = if has_failed {
@@ -251,6 +276,7 @@ impl TaskThread {
             decisions.executive.finish(self.index, now, used)
         };
         let has_switched = self.shared.switch(&mut decisions, now);
+        let next = decisions.executive.next_release(self.index, now);
         drop(decisions);
         if ended.is_some_and(|job| job.is_demoted) {
             self.shared
@@ -262,7 +288,13 @@ impl TaskThread {
         if has_switched {
             self.shared.wake_all();
         }
-        action
+        let sleeps = next.filter(|next| *next > now && !self.is_by_message());
+        (action, sleeps.map(|next| (seen, next)))
+    }
+
+    fn is_by_message(&self) -> bool {
+        let task = &self.shared.set.tasks()[self.index];
+        matches!(task.activation, Activation::Message { .. })
     }
 
     fn go_to_safe_state(&self, labour: Labour) {

@@ -127,8 +127,9 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
         let release = decisions.executive.next_release(task, now)?;
         return Some(release.max(now) + budget?);
     };
-    let used = worker.cpu_time()?.saturating_sub(job.cpu_time);
+    let cpu_time = worker.cpu_time()?;
     let now = sys::monotonic();
+    let used = job.used(worker, cpu_time, now);
     let action = decisions.executive.check(task, now, used);
     let is_below = decisions.executive.is_below(task, now);
     if is_below != job.is_demoted {
