@@ -52,9 +52,9 @@ pub(crate) struct RunningJob {
 }
 
 impl RunningJob {
-    /// Execution time by `now`, when the CPU time of the worker is `cpu_time`. For a thread that has had the CPU all the
-    /// time it is the time that passed, exactly; after a preemption it counts the thread's sleep and wake-up before the
-    /// job, too, which are some microseconds. For a process it is exact.
+    /// Execution time by `now`, when the CPU time of the worker is `cpu_time`. For a thread that has had the CPU all
+    /// the time it is the time that passed, exactly; after a preemption it counts the thread's sleep and wake-up before
+    /// the job, too, which are some microseconds. For a process it is exact.
     pub(crate) fn used(&self, worker: Worker, cpu_time: Duration, now: Duration) -> Duration {
         let used = cpu_time.saturating_sub(self.cpu_time);
         match worker {
