@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0 OR MIT
 --
--- Tautline for Wireshark and tshark: the header in both forms, fragments, bundles, loss, grants and reports, and the
--- messages of a bus as `taut capture` writes them. docs/wire.md defines the format, docs/seeing.md the head of a
+-- Tautline for Wireshark and tshark: the header in both forms, fragments, bundles, loss, grants and reports,
+-- declarations of types, and the messages of a bus as `taut capture` writes them. docs/wire.md defines the format, docs/seeing.md the head of a
 -- message of a bus.
 --
 -- Install: copy this file into the directory of personal Lua plugins (Help, About, Folders), or name it:
@@ -18,6 +18,10 @@ local MESSAGE_BYTES_MAX = 65536
 local WHOLE_BYTES_MAX = 1484
 local UDP_PORT_BASE = 21569
 local ETHERTYPE_DEFAULT = 0x88b5
+local ETHERTYPE_DECLARATIONS = 0x88b6
+local UDP_DECLARATION_BASE = UDP_PORT_BASE + PORT_MAX + 1
+local PART_HEAD_BYTES = 24
+local PART_BYTES = 1344
 local SMOOTHER_PORT = 4030
 local SEQUENCES = 2 ^ 32
 local LOSS_WINDOW = 64
@@ -89,6 +93,14 @@ local f = {
     held = ProtoField.uint64("tautline.smoother.held", "Time from grant to report (ns)"),
     other_bytes = ProtoField.uint64("tautline.smoother.other_bytes", "Bytes of other traffic"),
     real_time_bytes = ProtoField.uint64("tautline.smoother.real_time_bytes", "Bytes of real-time traffic"),
+    -- Declarations.
+    declaration = ProtoField.uint8("tautline.declaration.kind", "Kind", base.DEC, { "announcement", "reply" }),
+    declared_ethertype = ProtoField.uint16("tautline.declaration.ethertype", "EtherType of messages", base.HEX),
+    declared_hash = ProtoField.uint64("tautline.declaration.hash", "Number of the type", base.HEX),
+    declared_about = ProtoField.uint64("tautline.declaration.about", "Number that was announced", base.HEX),
+    declared_bytes = ProtoField.uint16("tautline.declaration.text_length", "Length of the text"),
+    declared_offset = ProtoField.uint16("tautline.declaration.offset", "Offset of the part"),
+    declared_text = ProtoField.string("tautline.declaration.text", "Text"),
 }
 local fields = {}
 for _, field in pairs(f) do
@@ -425,8 +437,41 @@ local function show_message(pinfo, tree, h, payload)
     return ""
 end
 
+-- First rule of docs/wire.md, "Declarations", that a part breaks; nothing for a good one.
+local function broken_part_rule(payload)
+    if payload:len() < PART_HEAD_BYTES then return "truncated" end
+    local kind, whole, offset = payload(0, 1):uint(), payload(20, 2):uint(), payload(22, 2):uint()
+    if kind ~= 1 and kind ~= 2 then return "unknown_kind" end
+    if whole > 4 * PART_BYTES or offset % PART_BYTES ~= 0 or (offset > 0 and offset >= whole) then
+        return "invalid_part"
+    end
+    if payload:len() < PART_HEAD_BYTES + math.min(PART_BYTES, whole - offset) then return "truncated" end
+end
+
+-- A part of a declaration, and a few words on it for the list.
+local function show_declaration(_, tree, _, payload)
+    local wrong = broken_part_rule(payload)
+    if wrong then
+        tree:add_proto_expert_info(malformed, wrong)
+        return " malformed: " .. wrong
+    end
+    local branch = tree:add(tautline, payload(), "Declaration")
+    branch:add(f.declaration, payload(0, 1))
+    branch:add(f.declared_ethertype, payload(2, 2))
+    branch:add(f.declared_hash, payload(4, 8))
+    branch:add(f.declared_about, payload(12, 8))
+    branch:add(f.declared_bytes, payload(20, 2))
+    branch:add(f.declared_offset, payload(22, 2))
+    local length = math.min(PART_BYTES, payload(20, 2):uint() - payload(22, 2):uint())
+    if length > 0 then
+        branch:add(f.declared_text, payload(PART_HEAD_BYTES, length))
+    end
+    return payload(0, 1):uint() == 1 and " announcement" or " reply"
+end
+
 -- The payload, and a few words on it for the list. Of an encrypted one nothing can be said.
 local function show_payload(pinfo, tree, h, payload)
+    local show_message = h.count == 0 and show_declaration or show_message
     if not is_authenticated(h) then
         return show_message(pinfo, tree, h, payload)
     end
@@ -484,6 +529,46 @@ local function dissect(tvb, pinfo, root, udp_destination)
     end
     tree:append_text(string.format(", port %d to port %d", h.source, h.destination))
     pinfo.cols.info = info
+    return tvb:len()
+end
+
+-- First rule of docs/wire.md, "Declarations", that a header breaks; nothing for a good one.
+local function broken_declaration_rule(h, available)
+    if h.version ~= VERSION then return "unknown_version" end
+    if h.flags % 2 == 1 or h.flags % 16 >= 4 then return "unknown_flags" end
+    if h.count ~= 0 then return "not_declaration" end
+    if h.destination == 0 or h.destination > PORT_MAX or h.source == 0 or h.source > PORT_MAX then
+        return "invalid_port"
+    end
+    if h.length > available then return "truncated" end
+end
+
+local declarations = Proto("tautline_declaration", "Tautline declaration")
+
+function declarations.dissector(tvb, pinfo, root)
+    pinfo.cols.protocol = "Tautline"
+    local tree = root:add(tautline, tvb(), "Tautline declaration")
+    if tvb:len() < HEADER_BYTES then
+        pinfo.cols.info = "malformed: truncated"
+        tree:add_proto_expert_info(malformed, "truncated")
+        return tvb:len()
+    end
+    local h = read_header(tvb)
+    show_header(tree, tvb)
+    local wrong = broken_declaration_rule(h, tvb:reported_len() - HEADER_BYTES)
+    if wrong then
+        pinfo.cols.info = "malformed: " .. wrong
+        tree:add_proto_expert_info(malformed, wrong)
+        return tvb:len()
+    end
+    local text = ""
+    if h.length < PART_HEAD_BYTES then
+        text = " malformed: truncated"
+        tree:add_proto_expert_info(malformed, "truncated")
+    elseif h.length <= tvb:len() - HEADER_BYTES then
+        text = show_payload(pinfo, tree, h, tvb(HEADER_BYTES, h.length):tvb())
+    end
+    pinfo.cols.info = string.format("%d > %d declaration%s", h.source, h.destination, text)
     return tvb:len()
 end
 
@@ -555,7 +640,11 @@ DissectorTable.get("wtap_encap"):add(wtap.USER0, bus)
 DissectorTable.get("wtap_encap"):add(wtap.USER1, reads)
 DissectorTable.get("udp.port"):add(string.format("%d-%d", UDP_PORT_BASE + 1, UDP_PORT_BASE + PORT_MAX), tautline)
 
+DissectorTable.get("udp.port"):add(
+    string.format("%d-%d", UDP_DECLARATION_BASE + 1, UDP_DECLARATION_BASE + PORT_MAX), declarations)
+
 local ethertypes = DissectorTable.get("ethertype")
+ethertypes:add(ETHERTYPE_DECLARATIONS, declarations)
 local registered = ETHERTYPE_DEFAULT
 ethertypes:add(registered, tautline)
 

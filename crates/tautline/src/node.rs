@@ -18,6 +18,7 @@ use crate::keys::{KeyFileError, Keys};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::Link;
 use crate::link::bpf::demux::Setup;
+use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
@@ -74,6 +75,7 @@ pub(crate) struct NodeInner {
     udp_ports: UdpPorts,
     send_pool: Arc<SendPool>,
     keys: Arc<Keys>,
+    declarations: Declarations,
     /// Own MAC address, on a network that has some.
     mac: Option<MacAddress>,
     configured: Vec<PortConfig>,
@@ -193,6 +195,7 @@ impl Node {
             udp_ports: UdpPorts::default(),
             send_pool,
             keys,
+            declarations: Declarations::default(),
             mac: attachment.interface.as_ref().map(|found| found.mac),
             configured: config.ports,
             configured_udp: config.udp_ports,

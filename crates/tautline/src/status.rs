@@ -10,8 +10,9 @@ pub use node::{
     NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
 pub use port::{
-    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus, ReassemblyStatus,
-    TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus, bucket_quantile, told_type,
+    DeclarationsStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus,
+    ReassemblyStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus,
+    bucket_quantile, told_type,
 };
 pub use reads::{PortReads, ReadWatch};
 pub(crate) use reads::{ReadPort, ReadsTold};

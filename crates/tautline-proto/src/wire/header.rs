@@ -120,10 +120,14 @@ impl Header {
     }
 
     /// Writes the header. Version and reserved byte are filled in; the caller answers for the
-    /// agreement of length and fragment fields, see [`check_fragment`](Self::check_fragment).
+    /// agreement of length and fragment fields, see [`check_fragment`](Self::check_fragment). A fragment count of 0 is
+    /// that of a [declaration](super::declaration).
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; HEADER_BYTES]) {
-        debug_assert!(self.check_fragment().is_ok(), "{self:?}");
+        debug_assert!(
+            self.fragment_count == 0 || self.check_fragment().is_ok(),
+            "{self:?}"
+        );
         let destination = self.destination.get().to_be_bytes();
         let length = self.length.to_be_bytes();
         let source = self.source.get().to_be_bytes();

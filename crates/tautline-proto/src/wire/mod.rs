@@ -13,6 +13,7 @@
 //! nodes (see [`neighbour`](crate::neighbour)).
 
 pub mod bundle;
+pub mod declaration;
 mod error;
 pub mod ethernet;
 mod header;

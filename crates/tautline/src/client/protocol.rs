@@ -29,7 +29,7 @@ use crate::table_state::{Origin, TableState};
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
@@ -94,6 +94,11 @@ pub(crate) enum Request {
     Solicit { ip: Ipv4Addr, timeout: Duration },
     /// To lock the table, or to unlock it.
     LockNeighbours { locked: bool },
+    /// A socket for the declarations of an open port.
+    Declarations {
+        #[serde(with = "remote::port")]
+        port: PortNumber,
+    },
 }
 
 /// Reply to a request.
@@ -132,6 +137,8 @@ pub(crate) enum Reply {
     LockSet,
     /// The request is refused and the connection stays open.
     Refused(Refusal),
+    /// Descriptor: a socket on which declarations come and go, each as a whole Ethernet frame.
+    Declarations,
 }
 
 /// An entry of the neighbour table, and where it comes from.
@@ -219,6 +226,7 @@ impl Request {
             }
             Self::Hello { .. }
             | Self::Close { .. }
+            | Self::Declarations { .. }
             | Self::Counters
             | Self::Neighbour { .. }
             | Self::Solicit { .. }
@@ -239,7 +247,7 @@ impl Reply {
     /// Descriptors that go with it.
     pub(crate) fn descriptor_count(&self) -> usize {
         match self {
-            Self::Welcome { .. } => 1,
+            Self::Welcome { .. } | Self::Declarations => 1,
             Self::Opened { .. } => 4,
             Self::UdpOpened { .. } => 5,
             Self::Closed
@@ -363,6 +371,7 @@ mod tests {
                 shape: Shape::Sampling { sources: 24 },
             },
             Request::Close { port: port(7) },
+            Request::Declarations { port: port(7) },
             Request::OpenUdp {
                 port: 65_535,
                 shape: Shape::Queuing { depth: 2 },
@@ -412,6 +421,7 @@ mod tests {
                 entry: 0,
             },
             Reply::Closed,
+            Reply::Declarations,
             Reply::Neighbour {
                 state: TableState::Locked(LockedBy::UdpPort(60_000)),
                 count: 256,
@@ -455,7 +465,7 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(4u16.to_ne_bytes());
+        expected.extend(5u16.to_ne_bytes());
         // Number of the request, open, port 258, queuing, depth.
         expected.extend([5, 1, 0x82, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);

@@ -8,6 +8,7 @@
 pub(crate) mod authenticated;
 pub(crate) mod bpf;
 mod datagram;
+pub(crate) mod declared;
 pub(crate) mod frame;
 pub(crate) mod packet;
 pub(crate) mod plain_udp;
@@ -28,6 +29,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
+pub(crate) use declared::Channel;
 pub(crate) use frame::{OutFrame, PlacedPayload, Route};
 pub(crate) use plain_udp::UdpPortLink;
 pub use plain_udp::{PlainUdp, Undelivered};
@@ -212,6 +214,14 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
             what: BESIDE_SOCKET,
             link: self.kind().name(),
         })
+    }
+
+    /// Sockets for the declarations of a port; none on a link whose ends compare types in another way, or not.
+    ///
+    /// # Errors
+    /// If the kernel, or the control process, refuses one.
+    fn declaration_channels(&self, _port: PortNumber) -> std::io::Result<Vec<Channel>> {
+        Ok(Vec::new())
     }
 
     /// The way to a neighbour's port.

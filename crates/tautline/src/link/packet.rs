@@ -20,7 +20,7 @@ use super::frame::{FrameBuffer, is_udp_form, send_frames};
 use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::udp::{send_built, send_datagram, send_datagrams};
 use super::{
-    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
+    ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
 };
 use crate::claim::{Claim, ClaimError, Number};
@@ -153,6 +153,12 @@ impl Link for PacketLink {
         })?;
         let local = SocketAddrV4::new(ip, port);
         Ok(Box::new(SocketUdpPort::open(local, shape)?))
+    }
+
+    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
+        let ethernet = Channel::ethernet(&self.interface, self.ethertype, port);
+        let udp = self.ip.map(|ip| Channel::udp(ip, port));
+        [Some(ethernet), udp].into_iter().flatten().collect()
     }
 
     fn route(

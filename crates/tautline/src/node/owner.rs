@@ -10,6 +10,7 @@ use super::NodeInner;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
+use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::link::{Link, frame};
 use crate::port::list::Ports;
@@ -42,6 +43,10 @@ impl PortOwner for NodeInner {
 
     fn keys(&self) -> &Arc<Keys> {
         &self.keys
+    }
+
+    fn declarations(&self) -> &Declarations {
+        &self.declarations
     }
 
     fn own_stations(&self) -> OwnStations {

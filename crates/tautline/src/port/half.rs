@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tautline_proto::authentication::Station;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -74,6 +75,11 @@ pub(super) trait Core: Bell {
         peer_port: (&str, PortNumber),
         statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError>;
+
+    /// The node and the port that a destination is, on a network.
+    fn station(&self, _to: Destination) -> Option<(Station, &str, PortNumber)> {
+        None
+    }
 
     /// Time for which resolving a peer waits until its port is there.
     fn peer_wait(&self) -> Duration {

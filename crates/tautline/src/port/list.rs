@@ -18,14 +18,15 @@ use super::open_list::{OpenList, dropped_full, queued, reads_since};
 use crate::address::{Address, Source};
 use crate::kind::PortKind;
 use crate::link::authenticated::Checked;
+use crate::link::declared::PortDeclarations;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::status::{
-    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReadsTold, TypeDifferenceStatus,
-    TypeStatus, ValueStatus,
+    DeclarationsStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReadsTold,
+    TypeDifferenceStatus, TypeStatus, ValueStatus,
 };
 use crate::sys::clock;
 use crate::types::PortTypes;
@@ -39,6 +40,8 @@ pub(crate) struct OpenPort {
     pub(super) name: Option<String>,
     pub(super) memory: OpenMemory,
     pub(super) types: PortTypes,
+    /// Declarations of a typed port and of its peers, on a network.
+    pub(super) declared: Option<Arc<PortDeclarations>>,
     pub(super) statistics: Arc<Statistics>,
     /// Additional parts of a protected port.
     pub(super) protected: Option<ProtectedPort>,
@@ -273,6 +276,7 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
             .into_iter()
             .map(TypeDifferenceStatus::from)
             .collect(),
+        declarations: None,
         readers: bus_receiver.published().map(|publisher| {
             let readers = publisher.readers();
             readers.iter().map(|reader| (&**reader).into()).collect()
@@ -335,7 +339,12 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         undelivered: 0,
         wakes_withheld: 0,
         other_size: counted.other_size.read(),
-        type_differences: Vec::new(),
+        type_differences: {
+            let declared = port.declared.iter();
+            let differences = declared.flat_map(|declared| declared.differences());
+            differences.map(TypeDifferenceStatus::from).collect()
+        },
+        declarations: port.declared.as_deref().map(DeclarationsStatus::from),
         peers: peers(&memory),
     }
 }

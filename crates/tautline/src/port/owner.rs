@@ -12,6 +12,7 @@ use crate::address::Address;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::Link;
+use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
 use crate::table_state::LockedBy;
@@ -36,6 +37,9 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
 
     /// Keys that the node shares with its neighbours.
     fn keys(&self) -> &Arc<Keys>;
+
+    /// Declarations of its ports.
+    fn declarations(&self) -> &Declarations;
 
     /// Addresses of the node itself.
     fn own_stations(&self) -> OwnStations;

@@ -7,10 +7,11 @@ use tautline_shm::layout::CLASS_COUNT;
 use crate::address::Address;
 use crate::kind::PortKind;
 use crate::latency::Distribution;
-use crate::link::vbus::{Direction, Reader, TypeDifference};
+use crate::link::declared::PortDeclarations;
+use crate::link::vbus::Reader;
 use crate::message::SeenValue;
 use crate::policing::Policing;
-use crate::types::Declaration;
+use crate::types::{Declaration, Direction, TypeDifference};
 
 /// Messages from one peer's port to this port, and losses on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,7 +74,7 @@ pub fn told_type(told: &serde_json::Value) -> Option<Declaration> {
     Declaration::new(told["name"].as_str()?, fields).ok()
 }
 
-/// A peer that declares another type of messages than the port, as `taut status` shows it (link `vbus`).
+/// A peer that declares another type of messages than the port, as `taut status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TypeDifferenceStatus {
@@ -86,21 +87,65 @@ pub struct TypeDifferenceStatus {
     pub direction: &'static str,
     /// First difference, if the peer has told its declaration; "here" is this port.
     pub difference: Option<String>,
-    /// Connections that were refused for it.
+    /// Link `vbus`: connections that were refused for it. Else how often the peer has said so.
     pub refused: u64,
 }
 
 impl From<TypeDifference> for TypeDifferenceStatus {
     fn from(found: TypeDifference) -> Self {
         Self {
-            address: Address::Bus(found.node),
+            address: found.address,
             port: found.port,
             direction: match found.direction {
                 Direction::Sends => "sends",
                 Direction::Receives => "receives",
             },
             difference: found.difference,
-            refused: found.refused,
+            refused: found.times,
+        }
+    }
+}
+
+/// Declarations of a typed port on a network, and of its peers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeclarationsStatus {
+    /// Destinations that are told what the port sends.
+    pub destinations: u64,
+    /// Of these, the ones that have answered.
+    pub answered: u64,
+    /// Announcements that were sent, repetitions among them.
+    pub announced: u64,
+    /// Replies that were sent.
+    pub replied: u64,
+    /// Replies that were not sent, because there were too many.
+    pub withheld: u64,
+    /// Frames that were no declarations, or whose text was none.
+    pub malformed: u64,
+    /// Replies to nothing that the port has announced.
+    pub unasked: u64,
+    /// Frames that a protected port did not believe, or protected ones for a port that is not.
+    pub unproven: u64,
+    /// Frames of peers that differ for which there was no room.
+    pub crowded_out: u64,
+    /// Why the port exchanges no declarations, if it does not.
+    pub unavailable: Option<String>,
+}
+
+impl From<&PortDeclarations> for DeclarationsStatus {
+    fn from(declared: &PortDeclarations) -> Self {
+        let (figures, unavailable) = declared.figures();
+        Self {
+            destinations: figures.destinations,
+            answered: figures.answered,
+            announced: figures.announced,
+            replied: figures.replied,
+            withheld: figures.withheld,
+            malformed: figures.malformed,
+            unasked: figures.unasked,
+            unproven: figures.unproven,
+            crowded_out: figures.crowded_out,
+            unavailable: unavailable.map(str::to_owned),
         }
     }
 }
@@ -337,8 +382,10 @@ pub struct PortStatus {
     pub wakes_withheld: u64,
     /// Messages that a typed port was asked for and that had another size than its type.
     pub other_size: u64,
-    /// Peers that declare other types, and are not connected for that (link `vbus`).
+    /// Peers that declare other types. On link `vbus` they are not connected for that.
     pub type_differences: Vec<TypeDifferenceStatus>,
+    /// Declarations to peers and from them; `None` of a port without types, and on links `vbus` and `sim`.
+    pub declarations: Option<DeclarationsStatus>,
     /// Those who read what the port publishes for many; `None` if it does not (link `vbus`).
     pub readers: Option<Vec<ReaderStatus>>,
     /// Senders.

@@ -392,7 +392,7 @@ fn answers(
             .iter()
             .map(|place| asked[*place].stream.as_fd())
             .collect();
-        let readable = wait::which_readable(&streams, left)?;
+        let readable = wait::which_readable(&streams, Some(left))?;
         let mut is_readable = readable.into_iter();
         open.retain(|place| {
             if !is_readable.next().unwrap_or_default() {

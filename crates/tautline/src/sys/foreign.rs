@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::mpsc;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::UnshareFlags;
 
 use super::unix;
@@ -59,6 +60,18 @@ pub(crate) struct ForeignSocket {
 }
 
 impl ForeignSocket {
+    /// A connection with a stranger that is handed the other end.
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, other) = rustix::net::socketpair(family, kind, flags, None)?;
+        let own = Self {
+            refuses_descriptors: unix::refuse_descriptors(own.as_fd()).is_ok(),
+            socket: Some(own),
+        };
+        Ok((own, other))
+    }
+
     /// Receives one message. Zero bytes mean that the other end is gone.
     ///
     /// # Errors

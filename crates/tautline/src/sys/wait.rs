@@ -18,13 +18,16 @@ pub(crate) fn readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Res
     }
 }
 
-/// Sleeps until one of `fds` is readable or `timeout` is over; which are readable.
-pub(crate) fn which_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
+/// Sleeps until one of `fds` is readable or `timeout` is over (for ever if `None`); which are readable.
+pub(crate) fn which_readable(
+    fds: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
     let polled = fds.iter();
     let mut polled: Vec<_> = polled
         .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
         .collect();
-    let limit = Timespec::try_from(timeout).ok();
+    let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, limit.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|one| !one.revents().is_empty()).collect()),
         Err(Errno::INTR) => Ok(vec![false; fds.len()]),

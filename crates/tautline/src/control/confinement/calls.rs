@@ -24,6 +24,7 @@ const CALLS: &[(&str, &[libc::c_long])] = &[
             libc::SYS_sendto,
             libc::SYS_setsockopt,
             libc::SYS_shutdown,
+            libc::SYS_socketpair,
         ],
     ),
     (

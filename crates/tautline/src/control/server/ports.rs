@@ -196,6 +196,9 @@ impl Server {
 
     /// From now on the port is nobody's.
     pub(super) fn close(&mut self, port: AnyPort) {
+        if let AnyPort::Port(port) = port {
+            self.declared.close(port);
+        }
         if self.ports.remove(&port).is_some() {
             self.leaving.insert(port);
         }

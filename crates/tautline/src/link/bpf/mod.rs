@@ -17,6 +17,7 @@ pub(crate) mod taps;
 pub(super) mod udp_table;
 mod verifier;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -64,6 +65,11 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
         _timeout: Duration,
     ) -> Option<Result<MacAddress, NeighbourTableError>> {
         None
+    }
+
+    /// A socket on which a port's declarations come and go, frame by frame, where the owner is another process.
+    fn relay_declarations(&self, _port: PortNumber) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Frames that reached no port.

@@ -23,7 +23,7 @@ use super::epoch;
 use super::newest::copy_newest;
 use super::publisher::PublisherShared;
 use super::stamps::{Stamps, earlier};
-use super::types::{BusTypes, Direction};
+use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::{Address, NodeName, Source};
 use crate::message::SeenValue;
@@ -31,6 +31,7 @@ use crate::statistics::Counter;
 use crate::sys::clock;
 use crate::sys::event::{Bells, Event};
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::types::Direction;
 use crate::types::PortTypes;
 
 /// Peers whose reconnections are remembered. Lower: a count begins anew for a peer among many.

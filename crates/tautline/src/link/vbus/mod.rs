@@ -52,7 +52,6 @@ pub(crate) use self::publisher::{Publisher, Reader};
 pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
 pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
-pub(crate) use self::types::{Direction, TypeDifference};
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, Route,

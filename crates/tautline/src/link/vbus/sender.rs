@@ -16,7 +16,7 @@ use tautline_shm::vbus::wait::{Kicker, WakeMode};
 use super::attempt::{Attempt, Obstacle};
 use super::debt::{PeerBell, WakeDebt};
 use super::service::{Command, ServiceHandle};
-use super::types::{BusTypes, Direction};
+use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
@@ -24,6 +24,7 @@ use crate::message::Numbering;
 use crate::statistics::Statistics;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::sys::ticks::Ticks;
+use crate::types::Direction;
 
 /// Messages of a batch that are shown to the consumer at once. Lower: producer and consumer get into each
 /// other's lines more often. Higher: the first of a large batch waits for longer. Rings may be

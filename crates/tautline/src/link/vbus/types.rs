@@ -10,8 +10,9 @@ use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_types::{DECLARATION_BYTES_MAX, Declaration};
 
 use super::closer::PeerSocket;
-use crate::address::NodeName;
+use crate::address::{Address, NodeName};
 use crate::sys::seqpacket;
+use crate::types::{Direction, TypeDifference};
 
 /// Bytes of the longest message of a handshake: a refusal with a declaration.
 pub(super) const WITH_DECLARATION_BYTES_MAX: usize = MESSAGE_BYTES + DECLARATION_BYTES_MAX;
@@ -22,27 +23,6 @@ const DIFFERENCES_MAX: usize = PRODUCERS_MAX;
 
 /// Difference to a peer that keeps its declaration to itself.
 pub(super) const UNTOLD: &str = "the peer does not say which field";
-
-/// Direction of messages that two ends declare differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// This port sends them.
-    Sends,
-    /// This port receives them.
-    Receives,
-}
-
-/// A peer that declares another type.
-#[derive(Clone, Debug)]
-pub(crate) struct TypeDifference {
-    pub(crate) node: NodeName,
-    pub(crate) port: PortNumber,
-    pub(crate) direction: Direction,
-    /// First difference, if the peer has told its declaration; "here" is this port.
-    pub(crate) difference: Option<String>,
-    /// Connections that were refused.
-    pub(crate) refused: u64,
-}
 
 /// Types of a port, and the peers that declare others.
 #[derive(Debug)]
@@ -92,17 +72,17 @@ impl BusTypes {
     fn note(&self, (node, port): Peer, direction: Direction) {
         let mut list = self.list();
         let known = |one: &&mut TypeDifference| {
-            (one.node, one.port, one.direction) == (node, port, direction)
+            (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
         };
         if let Some(one) = list.iter_mut().find(known) {
-            one.refused += 1;
+            one.times += 1;
         } else if list.len() < DIFFERENCES_MAX {
             list.push(TypeDifference {
-                node,
+                address: Address::Bus(node),
                 port,
                 direction,
                 difference: None,
-                refused: 1,
+                times: 1,
             });
         }
     }
@@ -117,7 +97,7 @@ impl BusTypes {
         let difference = own?.difference(&theirs)?;
         let mut list = self.list();
         let known = |one: &&mut TypeDifference| {
-            (one.node, one.port, one.direction) == (node, port, direction)
+            (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
         };
         if let Some(one) = list.iter_mut().find(known) {
             one.difference = Some(difference.clone());
@@ -127,8 +107,9 @@ impl BusTypes {
 
     /// A peer has connected: it declares the same by now, or nothing.
     pub(super) fn agree(&self, (node, port): Peer, direction: Direction) {
-        let is_other =
-            |one: &TypeDifference| (one.node, one.port, one.direction) != (node, port, direction);
+        let is_other = |one: &TypeDifference| {
+            (one.address, one.port, one.direction) != (Address::Bus(node), port, direction)
+        };
         self.list().retain(is_other);
     }
 

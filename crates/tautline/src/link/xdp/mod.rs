@@ -22,7 +22,7 @@ use super::bpf::DemuxOwner;
 use super::bpf::demux::{Demux, Setup};
 use super::frame::RawAddress;
 use super::{
-    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    ArrivalClock, Capabilities, Channel, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, Route, UdpPortLink, XdpMode,
 };
 use crate::error::{NeighbourTableError, OpenError, PortError};
@@ -150,6 +150,19 @@ impl Link for XdpLink {
         let local = SocketAddrV4::new(ip, port);
         let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner, Some(socket))?;
         Ok(Box::new(port))
+    }
+
+    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
+        let owner = Arc::clone(&self.owner);
+        let ethernet = match self.control_process {
+            None => Channel::ethernet(&self.interface, self.ethertype, port),
+            Some(_) => {
+                let relay = Box::new(move || owner.relay_declarations(port));
+                Channel::relayed(&self.interface, self.ethertype, relay)
+            }
+        };
+        let udp = self.ip.map(|ip| Channel::udp(ip, port));
+        [Some(ethernet), udp].into_iter().flatten().collect()
     }
 
     fn route(

@@ -38,8 +38,8 @@ use super::packet::claim;
 use super::plain_udp::reserve;
 use super::socket::udp_socket;
 use super::{
-    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
-    Route, UdpPortLink,
+    ArrivalClock, Capabilities, Channel, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    PortRequest, Route, UdpPortLink,
 };
 use crate::error::{OpenError, PortError};
 use crate::sys::memory::Mapping;
@@ -204,6 +204,12 @@ impl Link for XskLink {
         Ok(Box::new(XskUdpPort::new(
             local, interface, receiver, reserved,
         )))
+    }
+
+    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
+        let ethernet = Channel::ethernet(&self.setup.interface, self.setup.ethertype, port);
+        let udp = self.setup.ip.map(|ip| Channel::udp(ip, port));
+        [Some(ethernet), udp].into_iter().flatten().collect()
     }
 
     fn route(

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tautline_proto::authentication::Station;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -91,6 +92,10 @@ impl<R> Core for Frames<R> {
         let route = link.route(neighbour, to, self.number)?.marked(marking);
         let whole_bytes_max = self.link.whole_bytes_max(name, &route)?;
         self.outbox.add(name.to_owned(), to, route, whole_bytes_max)
+    }
+
+    fn station(&self, to: Destination) -> Option<(Station, &str, PortNumber)> {
+        Some(self.outbox.station(to))
     }
 
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {

@@ -1,6 +1,7 @@
 //! Sending side of a port: the ways to its destinations, the numbering of what went there, and the
 //! bundle that small messages are merged into.
 
+use tautline_proto::authentication::Station;
 use tautline_proto::fragment::{Fragment, fragments};
 use tautline_proto::wire::{
     FLAG_BUNDLE, Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
@@ -116,6 +117,12 @@ impl Outbox {
             .iter()
             .position(|flow| flow.to == to && flow.name == name);
         position.map(Destination)
+    }
+
+    /// Node, name and port of a destination.
+    pub(in crate::port) fn station(&self, to: Destination) -> (Station, &str, PortNumber) {
+        let flow = &self.flows[to.0];
+        (flow.route.station(), &flow.name, flow.to)
     }
 
     pub(in crate::port) fn add(

@@ -14,9 +14,10 @@ use super::super::following::Following;
 use super::super::handover::{greeting, published_shape, reader, welcome};
 use super::super::incoming::ReceiverShared;
 use super::super::publisher::{PublisherShared, Reader};
-use super::super::types::{Direction, Peer, UNTOLD};
+use super::super::types::{Peer, UNTOLD};
 use super::Worker;
 use crate::sys::seqpacket;
+use crate::types::Direction;
 
 impl Worker {
     /// Reader: tries to reach a publisher.

@@ -1,0 +1,243 @@
+//! Declarations of clients' ports in the Ethernet form, passed on between the network and a socket of each port: a
+//! client has no packet socket of its own. They are not read here; what a client sends is checked for its EtherType,
+//! its MAC address and its port.
+//!
+//! Each socket is looked at now and then, and a bounded number of frames is taken from it. So a flood, from wherever,
+//! takes little of the control process's time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use tautline_proto::wire::declaration::ethertype as ethertype_of_declarations;
+use tautline_proto::wire::{MacAddress, PortNumber};
+
+use super::super::policy::AnyPort;
+use super::{DECLARED, DECLARING, Granted, Server, no};
+use crate::client::protocol::{Reason, Refusal, Reply};
+use crate::link::bpf::demux::Setup;
+use crate::link::declared::FRAME_BYTES_MAX;
+use crate::sys::foreign::ForeignSocket;
+use crate::sys::{packet, socket, unix};
+
+/// Frames that are taken from one socket at once. Lower: a fleet is heard more slowly. Higher: clients wait longer.
+const FRAMES_AT_ONCE: usize = 16;
+/// Time for which a socket is not looked at again. Lower: a flood takes more time. Higher: a text of several frames
+/// fills the socket.
+const REST: Duration = Duration::from_millis(10);
+/// Ports whose declarations are passed on. Lower: further ports have none in the Ethernet form, and their status says
+/// so. Higher: clients may take more descriptors of this process, one each.
+pub(super) const RELAYED_MAX: usize = 128;
+
+/// Ethernet header, and port numbers behind it.
+const ETHERTYPE_AT: usize = 12;
+const DESTINATION_PORT_AT: usize = 14;
+const SOURCE_PORT_AT: usize = 22;
+const SHORTEST_BYTES: usize = 30;
+
+/// The sockets.
+#[derive(Debug)]
+pub(super) struct Declared {
+    /// Declarations of the interface.
+    network: io::Result<OwnedFd>,
+    own: MacAddress,
+    ethertype: u16,
+    ports: BTreeMap<u16, ForeignSocket>,
+    /// Epoll's numbers of the sockets that are not looked at, and since when.
+    resting: Vec<u64>,
+    rests_since: Instant,
+}
+
+impl Declared {
+    pub(super) fn open(setup: &Setup) -> Self {
+        let ethertype = ethertype_of_declarations(setup.ethertype);
+        Self {
+            network: packet::of_ethertype(setup.interface.index, ethertype),
+            own: setup.interface.mac,
+            ethertype,
+            ports: BTreeMap::new(),
+            resting: Vec::new(),
+            rests_since: Instant::now(),
+        }
+    }
+
+    /// Begins to look at what comes from the network.
+    pub(super) fn watch(&self, epoll: &OwnedFd) -> io::Result<()> {
+        match &self.network {
+            Ok(network) => add(epoll, network.as_fd(), DECLARED),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Time until a socket is looked at again.
+    pub(super) fn rest_left(&self) -> Option<Duration> {
+        let rests = !self.resting.is_empty();
+        rests.then(|| REST.saturating_sub(self.rests_since.elapsed()))
+    }
+
+    /// Looks at the sockets again that have rested.
+    pub(super) fn end_rest(&mut self, epoll: &OwnedFd) {
+        if self.rest_left() != Some(Duration::ZERO) {
+            return;
+        }
+        for number in std::mem::take(&mut self.resting) {
+            let socket = match number {
+                DECLARED => self.network.as_ref().ok().map(AsFd::as_fd),
+                port => self.client(port).map(AsFd::as_fd),
+            };
+            if let Some(socket) = socket {
+                let data = epoll::EventData::new_u64(number);
+                let _still = epoll::modify(epoll, socket, data, once());
+            }
+        }
+    }
+
+    fn client(&self, number: u64) -> Option<&ForeignSocket> {
+        let port = u16::try_from(number & !DECLARING).ok()?;
+        self.ports.get(&port)
+    }
+
+    fn rest(&mut self, number: u64) {
+        if self.resting.is_empty() {
+            self.rests_since = Instant::now();
+        }
+        self.resting.push(number);
+    }
+
+    /// Passes on what has come from the network.
+    pub(super) fn hear_network(&mut self) {
+        self.rest(DECLARED);
+        let Ok(network) = &self.network else {
+            return;
+        };
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        for _ in 0..FRAMES_AT_ONCE {
+            let Ok(Some((bytes, _))) = socket::receive_from(network.as_fd(), &mut buffer) else {
+                return;
+            };
+            let frame = &buffer[..bytes.min(FRAME_BYTES_MAX)];
+            let is_ours =
+                frame.len() >= SHORTEST_BYTES && (frame[0] & 1 != 0 || frame[..6] == self.own.0);
+            let client = is_ours.then(|| self.ports.get(&short(frame, DESTINATION_PORT_AT)));
+            if let Some(client) = client.flatten() {
+                // A client that does not read loses it.
+                let _lost = unix::send(client.as_fd(), frame, &[]);
+            }
+        }
+    }
+
+    /// Passes on what a client declares.
+    pub(super) fn hear_client(&mut self, number: u64) {
+        self.rest(number);
+        let port = (number & !DECLARING) as u16;
+        let (Some(client), Ok(network)) = (self.ports.get(&port), &self.network) else {
+            return;
+        };
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        for _ in 0..FRAMES_AT_ONCE {
+            let bytes = match client.receive(&mut buffer) {
+                Ok(bytes @ 1..) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => {
+                    self.ports.remove(&port);
+                    return;
+                }
+            };
+            // One byte too many is cut off, and told.
+            let frame = buffer.get(..bytes).unwrap_or_default();
+            if is_from(frame, self.own, self.ethertype, port) {
+                let _lost = socket::send(network.as_fd(), frame);
+            }
+        }
+    }
+
+    /// The port is closed, and its socket with it.
+    pub(super) fn close(&mut self, port: PortNumber) {
+        self.ports.remove(&port.get());
+    }
+}
+
+impl Server {
+    /// Makes the socket of a client's port; another one that the port has is closed.
+    pub(super) fn relay_declarations(
+        &mut self,
+        number: u64,
+        port: PortNumber,
+    ) -> Result<Granted, Refusal> {
+        let client = self.greeted(number)?;
+        let open = self.ports.get(&AnyPort::Port(port));
+        let is_holder = open.is_some_and(|open| match open.client {
+            Some(holder) => holder == number,
+            // Given out by a predecessor.
+            None => (open.pid, open.uid) == (client.pid, client.asker.uid),
+        });
+        if !is_holder {
+            return Err(no(Reason::NotAllowed, "the port is not this client's"));
+        }
+        if let Err(error) = &self.declared.network {
+            return Err(no(
+                Reason::Kernel,
+                format!("receiving declarations: {error}"),
+            ));
+        }
+        self.declared.close(port);
+        if self.declared.ports.len() >= RELAYED_MAX {
+            let why = format!("declarations of {RELAYED_MAX} ports are passed on already");
+            return Err(no(Reason::Full, why));
+        }
+        let kernel = |error: io::Error| no(Reason::Kernel, error.to_string());
+        let (own, clients) = ForeignSocket::pair().map_err(kernel)?;
+        let epoll_number = DECLARING | u64::from(port.get());
+        add(&self.epoll, own.as_fd(), epoll_number).map_err(kernel)?;
+        self.declared.resting.retain(|one| *one != epoll_number);
+        self.declared.ports.insert(port.get(), own);
+        Ok((Reply::Declarations, vec![clients]))
+    }
+}
+
+/// Whether a frame is a declaration of this port's.
+fn is_from(frame: &[u8], own: MacAddress, ethertype: u16, port: u16) -> bool {
+    frame.len() >= SHORTEST_BYTES
+        && frame[6..ETHERTYPE_AT] == own.0
+        && short(frame, ETHERTYPE_AT) == ethertype
+        && short(frame, SOURCE_PORT_AT) == port
+}
+
+fn add(epoll: &OwnedFd, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(number);
+    Ok(epoll::add(epoll, socket, data, once())?)
+}
+
+/// An event comes once, until it is asked for again.
+fn once() -> epoll::EventFlags {
+    epoll::EventFlags::IN | epoll::EventFlags::ONESHOT
+}
+
+fn short(frame: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_declares_for_its_own_port_alone() {
+        let own = MacAddress([2, 0, 0, 0, 0, 1]);
+        let mut frame = [0; SHORTEST_BYTES];
+        frame[6..12].copy_from_slice(&own.0);
+        frame[12..14].copy_from_slice(&[0x88, 0xB6]);
+        frame[22..24].copy_from_slice(&[0, 60]);
+        let is_sent = |frame: &[u8]| is_from(frame, own, 0x88B6, 60);
+        assert!(is_sent(&frame));
+        assert!(!is_sent(&frame[..SHORTEST_BYTES - 1]) && !is_sent(&[]));
+        // Another station's, a message, an IPv4 packet, another port's.
+        for (at, value) in [(11, 2), (13, 0xB5), (12, 0x08), (23, 61), (22, 1)] {
+            let mut other = frame;
+            other[at] = value;
+            assert!(!is_sent(&other), "{at}");
+        }
+    }
+}
