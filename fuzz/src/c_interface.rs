@@ -352,11 +352,12 @@ impl World {
                 7 => check(tautline_reply_to(port, place(&mut source, what), &mut to)),
                 8 => {
                     let (to, name, number) = (place(&mut to, what), text(data), what.into());
-                    check(if length.is_multiple_of(2) {
-                        tautline_destination_of(port, name.as_ptr(), number, to)
-                    } else {
+                    check(match length % 4 {
+                        0 => tautline_destination_of(port, name.as_ptr(), number, to),
+                        1 => tautline_readers_of(port, to),
+                        2 => tautline_follow(port, name.as_ptr(), number),
                         // The deadline has passed: nothing waits.
-                        tautline_destination_until(port, name.as_ptr(), number, 1, to)
+                        _ => tautline_destination_until(port, name.as_ptr(), number, 1, to),
                     })
                 }
                 9 => {

@@ -305,6 +305,15 @@ int tautline_destination_until(tautline_port port, const char *neighbour, uint16
 int tautline_reply_to(tautline_port port, const struct tautline_source *source,
                       tautline_destination *destination);
 
+/* One value for many readers, on link vbus. The destination of all who follow this sampling port: a value that is sent
+ * there is written once, for up to 64 readers. Not for the hot path. */
+int tautline_readers_of(tautline_port port, tautline_destination *destination);
+
+/* Reads from now on what the sampling port `publisher` of a neighbour sends to its readers, beside what is sent to this
+ * port. The last value comes first; the bus looks for the publisher again when it has gone. Waits for it as
+ * tautline_destination_of does. Not for the hot path. */
+int tautline_follow(tautline_port port, const char *neighbour, uint16_t publisher);
+
 #define TAUTLINE_PRIORITY_LOWEST 0
 #define TAUTLINE_PRIORITY_NORMAL 3
 #define TAUTLINE_PRIORITY_HIGHEST 7

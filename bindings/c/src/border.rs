@@ -143,7 +143,7 @@ impl From<PortError> for Fault {
             PortError::TooManyUdpPorts { .. } => Code::TooManyHandles,
             PortError::NotAllowed { .. } | PortError::UdpNotAllowed { .. } => Code::NotAllowed,
             PortError::NoAddress { .. } => Code::NoAddress,
-            PortError::NotOffered { .. } => Code::NotOffered,
+            PortError::NotOffered { .. } | PortError::NotOnLink { .. } => Code::NotOffered,
             PortError::UnknownName { .. } => Code::UnknownName,
             PortError::OtherKind { .. } => Code::WrongKind,
             PortError::PeerUnknown { .. }

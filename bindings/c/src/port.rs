@@ -424,6 +424,44 @@ pub unsafe extern "C" fn tautline_destination_of(
     })
 }
 
+/// The destination of all who follow a sampling port on a bus.
+///
+/// # Safety
+/// `destination` is null or one can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_readers_of(
+    port: tautline_port,
+    destination: *mut tautline_destination,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(destination)? };
+        let mut entered = enter(port.id)?;
+        let readers = entered.sampling()?.readers()?;
+        out.put(destination_of(port, &mut entered, readers));
+        Ok(0)
+    })
+}
+
+/// Reads from now on what another sampling port of a bus publishes for its readers.
+///
+/// # Safety
+/// `neighbour` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_follow(
+    port: tautline_port,
+    neighbour: *const c_char,
+    publisher: u16,
+) -> c_int {
+    coded(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { pointer::text(neighbour)? };
+        let number = port_number(publisher)?;
+        enter(port.id)?.sampling()?.follow(name, number)?;
+        Ok(0)
+    })
+}
+
 /// Resolves a neighbour's port, and waits for it on a bus until a deadline.
 ///
 /// # Safety

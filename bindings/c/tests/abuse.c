@@ -172,6 +172,8 @@ static void using_ports(void)
             EHOSTUNREACH);
     REFUSED(tautline_destination_of(port, NULL, 1240, &to), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     REFUSED(tautline_destination_of(port, "self", 0, &to), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_readers_of(state, &to), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
+    REFUSED(tautline_follow(state, "self", 1240), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
     EXPECT(tautline_destination_of(port, "self", 1240, &to) == 0);
     EXPECT(tautline_destination_of(other, "self", 1240, &foreign) == 0);
     REFUSED(tautline_send(port, foreign, 0, "x", 1), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
@@ -500,6 +502,39 @@ static void texts(void)
     EXPECT(tautline_last_error(NULL, 0) > 0);
 }
 
+/* Two ports follow a third one, and get one value. `queuing` is a port of the other kind. */
+static void publishing_for_many(tautline_node on_bus, tautline_port queuing)
+{
+    tautline_port publisher, readers[2];
+    tautline_destination to;
+    struct tautline_sample sample;
+    char buffer[1484];
+    EXPECT(tautline_sampling_port_open(on_bus, 3, NULL, &publisher) == 0);
+    REFUSED(tautline_readers_of(queuing, &to), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+    REFUSED(tautline_readers_of(publisher, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_follow(queuing, "self", 3), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+    EXPECT(tautline_readers_of(publisher, &to) == 0);
+    EXPECT(tautline_send(publisher, to, TAUTLINE_PRIORITY_NORMAL, "first", 5) == 0);
+    for (uint16_t index = 0; index < 2; index++) {
+        EXPECT(tautline_sampling_port_open(on_bus, 4 + index, NULL, &readers[index]) == 0);
+        REFUSED(tautline_follow(readers[index], NULL, 3), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+        REFUSED(tautline_follow(readers[index], "self", 0), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+        REFUSED(tautline_follow(readers[index], "nobody", 3), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+        EXPECT(tautline_follow(readers[index], "self", 3) == 0);
+        uint64_t soon_ns = tautline_now_ns() + 5000000000;
+        EXPECT(tautline_read_new(readers[index], soon_ns, buffer, sizeof buffer, &sample) == 1);
+        EXPECT(sample.bytes == 5 && memcmp(buffer, "first", 5) == 0);
+    }
+    EXPECT(tautline_send(publisher, to, TAUTLINE_PRIORITY_NORMAL, "second", 6) == 0);
+    for (int index = 0; index < 2; index++) {
+        uint64_t soon_ns = tautline_now_ns() + 5000000000;
+        EXPECT(tautline_read_new(readers[index], soon_ns, buffer, sizeof buffer, &sample) == 1);
+        EXPECT(sample.bytes == 6 && memcmp(buffer, "second", 6) == 0);
+        EXPECT(tautline_port_close(readers[index]) == 0);
+    }
+    EXPECT(tautline_port_close(publisher) == 0);
+}
+
 /* A node on a bus waits for a port until the deadline, and finds one that is there. */
 static void waiting_for_a_peer(void)
 {
@@ -519,6 +554,7 @@ static void waiting_for_a_peer(void)
     soon_ns = tautline_now_ns() + 5000000000;
     EXPECT(tautline_destination_until(sender, "self", 2, soon_ns, &to) == 0);
     EXPECT(tautline_send(sender, to, 0, "x", 1) == 0);
+    publishing_for_many(on_bus, sender);
     EXPECT(tautline_node_close(on_bus) == 0);
     EXPECT(tautline_port_close(sender) == 0 && tautline_port_close(receiver) == 0);
 }

@@ -129,6 +129,24 @@ static void values_have_age_and_validity() {
     CHECK(*other.read_new(buffer, 5s) && !(*other.read(buffer))->valid());
 }
 
+static void a_value_for_many_readers_is_published_once() {
+    char text[128];
+    std::snprintf(text, sizeof text, "link = 'vbus'\nbus = '/tmp/taut-cpp-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n",
+                  static_cast<long>(getpid()));
+    node own = *node::open_text(text);
+    sampling_port camera = *own.open_sampling(5), left = *own.open_sampling(6), right = *own.open_sampling(7);
+    const destination readers = *camera.readers();
+    CHECK(camera.send(readers, bytes_of("picture")));
+    for (sampling_port *screen : {&left, &right}) {
+        CHECK(screen->follow("self", 5));
+        CHECK((*screen->read_new(buffer, 5s))->text() == "picture");
+    }
+    CHECK(left.follow("nobody", 5).error().code() == TAUTLINE_ERROR_UNKNOWN_PEER);
+    node plain = *node::open_text(configuration);
+    sampling_port alone = *plain.open_sampling("state");
+    CHECK(alone.readers().error().code() == TAUTLINE_ERROR_NOT_OFFERED);
+}
+
 static void plain_udp_and_sockets() {
     node own = *node::open_text(configuration);
     CHECK(own.use_for_sockets());
@@ -246,6 +264,7 @@ int main(int count, char **arguments) {
     nodes_and_ports_are_moved_and_closed();
     messages_come_by_urgency();
     values_have_age_and_validity();
+    a_value_for_many_readers_is_published_once();
     plain_udp_and_sockets();
     a_cycle_ends_with_its_object();
     tasks_are_objects(arguments[1]);

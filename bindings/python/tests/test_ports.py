@@ -184,3 +184,23 @@ def test_a_peer_on_a_bus_is_waited_for(plain_pair: Pair) -> None:
 def test_a_policed_port_says_so(loopback: Pair) -> None:
     port = loopback.b.queuing_port(next_number(), police_rate=1_000, police_burst=4)
     assert port.status()["policing"] == {"interval_ns": 1_000_000, "burst": 4}
+
+
+def test_one_value_goes_to_many_readers(plain_pair: Pair) -> None:
+    camera = plain_pair.a.sampling_port(next_number())
+    if plain_pair.link != "vbus":
+        for refused in (camera.readers, lambda: camera.follow("b", 1)):
+            with pytest.raises(tautline.PortError, match="vbus"):
+                refused()
+        return
+    readers = camera.readers()
+    screens = [plain_pair.b.sampling_port(next_number()) for _ in range(3)]
+    for screen in screens:
+        screen.follow("a", camera.number)
+    for picture in (b"first", b"second"):
+        camera.send(readers, picture)
+        assert [screen.read_new(PATIENCE_S).data for screen in screens] == [picture] * 3
+    with pytest.raises(tautline.PortError, match="stranger"):
+        screens[0].follow("stranger", camera.number)
+    with pytest.raises(tautline.ArgumentError):
+        screens[0].send(readers, b"not mine")
