@@ -20,6 +20,7 @@ pub mod pcapng;
 mod reads;
 pub mod recording;
 mod ring;
+mod shown;
 pub mod sink;
 mod sys;
 

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tautline_state::netlink::{DUMP, Request, Route, attribute, text, word};
@@ -10,6 +11,7 @@ use tautline_state::netlink::{DUMP, Request, Route, attribute, text, word};
 use crate::batch::{Batch, Origin};
 use crate::error::CaptureError;
 use crate::ring::{self, Ring};
+use crate::shown::ShownFrames;
 use crate::sys::{self, PacketSocket};
 
 /// Time between two looks at which programs there are, a quarter of the time that rings are asked to copy for. Lower:
@@ -47,6 +49,7 @@ pub struct NetworkTap {
     lost: u64,
     notes: Vec<String>,
     told: HashSet<String>,
+    _shown: Arc<ShownFrames>,
     buffer: Vec<u8>,
     epoch_offset: u64,
 }
@@ -70,6 +73,7 @@ impl NetworkTap {
             lost: 0,
             notes: Vec::new(),
             told: HashSet::new(),
+            _shown: ShownFrames::ask().map_err(CaptureError::of("start a thread"))?,
             buffer: vec![0; FRAME_BYTES_MAX],
             epoch_offset: sys::epoch_offset(),
         };

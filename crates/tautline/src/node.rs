@@ -243,6 +243,7 @@ impl Node {
                     ReadPort::Udp(number) => node.udp_ports.reads_since(number, seen),
                 },
                 measure_latency: NodeInner::measure_latency,
+                show_frames: |node, is_wanted| node.link.show_frames(is_wanted),
             };
             let server = StatusServer::start(node, told)?;
             // Two callers at once: one server stays, the other ends here.

@@ -17,4 +17,4 @@ pub use port::{
 pub use reads::{PortReads, ReadWatch};
 pub(crate) use reads::{ReadPort, ReadsTold};
 pub(crate) use serve::{StatusServer, Told};
-pub use serve::{nodes, nodes_with_latency};
+pub use serve::{nodes, nodes_with_latency, show_frames};

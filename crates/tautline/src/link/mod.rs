@@ -251,6 +251,10 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Has the kernel show frames that are sent from now on to whoever captures, or not. For links whose frames it does
+    /// not show anyway, and of which no ring has copies.
+    fn show_frames(&self, _is_wanted: bool) {}
+
     /// Frames that reached no port.
     fn counters(&self) -> NodeCounters;
 }

@@ -8,7 +8,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
@@ -36,6 +36,15 @@ pub(crate) struct PacketLink {
     ip: Option<Ipv4Addr>,
     ethertype: u16,
     counters: Arc<Counters>,
+    senders: Mutex<Senders>,
+}
+
+/// Sockets that the ports send through.
+#[derive(Debug, Default)]
+struct Senders {
+    open: Vec<Weak<OwnedFd>>,
+    /// Whether they send through the queueing discipline, for whoever captures.
+    are_shown: bool,
 }
 
 impl PacketLink {
@@ -63,7 +72,13 @@ impl PacketLink {
             ip,
             ethertype,
             counters: Arc::default(),
+            senders: Mutex::default(),
         })
+    }
+
+    fn senders(&self) -> MutexGuard<'_, Senders> {
+        // The list stays whole at every step, so a panic elsewhere does not spoil it.
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,7 +148,15 @@ impl Link for PacketLink {
         }
         let members: Vec<_> = sockets.iter().map(ReceiveSocket::socket).collect();
         let descriptor = wait::either(&members).map_err(refused)?;
-        let sender = packet::sender(self.interface.index).map_err(refused)?;
+        let sender = Arc::new(packet::sender(self.interface.index).map_err(refused)?);
+        {
+            let mut senders = self.senders();
+            senders.open.retain(|sender| sender.strong_count() > 0);
+            senders.open.push(Arc::downgrade(&sender));
+            if senders.are_shown {
+                packet::bypass_queueing(sender.as_fd(), false).map_err(refused)?;
+            }
+        }
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         Ok(PortHalf::frames(PacketPort {
@@ -184,6 +207,17 @@ impl Link for PacketLink {
         Route::udp(LinkKind::Packet, neighbour, to)
     }
 
+    fn show_frames(&self, is_wanted: bool) {
+        let mut senders = self.senders();
+        if senders.are_shown != is_wanted {
+            senders.are_shown = is_wanted;
+            for sender in senders.open.iter().filter_map(Weak::upgrade) {
+                // The kernel takes it, or frames are not seen.
+                let _unseen = packet::bypass_queueing(sender.as_fd(), !is_wanted);
+            }
+        }
+    }
+
     fn counters(&self) -> NodeCounters {
         self.counters.read()
     }
@@ -195,7 +229,7 @@ struct PacketPort {
     /// The packet socket, and the UDP socket if the node has an address.
     sockets: Vec<ReceiveSocket>,
     descriptor: OwnedFd,
-    sender: OwnedFd,
+    sender: Arc<OwnedFd>,
     memory: Arc<MappedPort>,
     frame: FrameBuffer,
     counters: Arc<Counters>,

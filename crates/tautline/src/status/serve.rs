@@ -40,8 +40,10 @@ const PART_BYTES: usize = 64 << 10;
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Request of an asker that wants latencies measured and newest values, too.
 const WATCH: &[u8] = b"watch";
-/// Time for which latencies are measured after such a request. Lower: a watcher that asks once a second and is late
-/// once misses some. Higher: a port pays for longer after its watcher has gone.
+/// Request of one who captures: frames that the node sends are to be seen.
+const FRAMES: &[u8] = b"frames";
+/// Time for which latencies are measured, or frames shown, after such a request. Lower: a watcher that asks once a
+/// second and is late once misses some. Higher: a port pays for longer after its watcher has gone.
 const WATCH_TIME: Duration = Duration::from_secs(5);
 /// Time that an asker has to say what it wants. Lower: on a busy machine a request is not seen. Higher: one who says
 /// nothing holds the others up for longer.
@@ -64,6 +66,8 @@ pub(crate) struct Told<N> {
     pub(crate) reads_since: fn(&N, ReadPort, u64) -> Option<ReadsTold>,
     /// Switches the measurement of its ports' latencies.
     pub(crate) measure_latency: fn(&N, bool),
+    /// Has frames that it sends seen by whoever captures, or not.
+    pub(crate) show_frames: fn(&N, bool),
 }
 
 /// Tells the status of one node until dropped.
@@ -119,8 +123,10 @@ fn serve<N>(listener: &ForeignListener, stop: &Event, node: &Weak<N>, told: &Tol
         return;
     };
     let mut watched_until: Option<Instant> = None;
+    let mut shown_until: Option<Instant> = None;
     loop {
-        let left = watched_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let until = watched_until.into_iter().chain(shown_until).min();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if wait::readable(either.as_fd(), left).is_err() {
             return;
         }
@@ -132,10 +138,14 @@ fn serve<N>(listener: &ForeignListener, stop: &Event, node: &Weak<N>, told: &Tol
             (told.measure_latency)(&node, false);
             watched_until = None;
         }
+        if shown_until.is_some_and(|until| until <= Instant::now()) {
+            (told.show_frames)(&node, false);
+            shown_until = None;
+        }
         match accepted {
             Ok(Some(asker)) => {
                 let request = request(&asker);
-                if request != Request::Status {
+                if !matches!(request, Request::Status | Request::Frames) {
                     watched_until = Some(Instant::now() + WATCH_TIME);
                 }
                 // An asker that went away is its own affair.
@@ -145,6 +155,11 @@ fn serve<N>(listener: &ForeignListener, stop: &Event, node: &Weak<N>, told: &Tol
                         // Also of ports that were opened since the last request.
                         (told.measure_latency)(&node, true);
                         answer(&asker, &(told.status_with_values)(&node))
+                    }
+                    Request::Frames => {
+                        shown_until = Some(Instant::now() + WATCH_TIME);
+                        (told.show_frames)(&node, true);
+                        answer(&asker, &())
                     }
                     Request::Reads(port, seen) => {
                         answer(&asker, &(told.reads_since)(&node, port, seen))
@@ -164,6 +179,8 @@ enum Request {
     Status,
     /// The status, with latencies measured and newest values.
     Watch,
+    /// Frames that are sent, shown to whoever captures.
+    Frames,
     /// The reads of a port.
     Reads(ReadPort, u64),
 }
@@ -177,6 +194,7 @@ fn request(asker: &ForeignSocket) -> Request {
     let length = asker.receive(&mut bytes).unwrap_or(0);
     match &bytes[..length] {
         WATCH => Request::Watch,
+        FRAMES => Request::Frames,
         other => {
             reads::wanted(other).map_or(Request::Status, |(port, seen)| Request::Reads(port, seen))
         }
@@ -276,6 +294,15 @@ pub(super) fn ask_nodes(
         request,
         &mut Vec::new(),
     )
+}
+
+/// Has the nodes in this network namespace that this user may ask show the frames that they send to packet sockets that
+/// listen to all, for the next five seconds. That concerns link `packet`, which otherwise sends past them.
+///
+/// # Errors
+/// If the nodes' directory is not this user's own.
+pub fn show_frames() -> io::Result<()> {
+    ask_nodes(|_| FRAMES.to_vec()).map(drop)
 }
 
 fn node_rooms() -> impl Iterator<Item = Directory> {

@@ -14,6 +14,14 @@ pub(crate) fn sender(interface_index: u32) -> io::Result<OwnedFd> {
     sender_with(interface_index, libc::PACKET_QDISC_BYPASS)
 }
 
+/// Has a [`sender`] send past the queueing discipline, or through it. Packet sockets that listen to all see what goes
+/// through it alone.
+pub(crate) fn bypass_queueing(sender: BorrowedFd<'_>, bypasses: bool) -> io::Result<()> {
+    let bypasses = libc::c_int::from(bypasses);
+    let option = libc::PACKET_QDISC_BYPASS;
+    socket::set_option(sender, libc::SOL_PACKET, option, &bypasses)
+}
+
 /// A socket to send UDP datagrams as one packet each, up to 64 KiB, which the kernel cuts into IP fragments in front
 /// of the driver ([`send_uncut`]). It does not go past the queueing discipline, because the kernel cuts there; nor does
 /// it receive anything.
