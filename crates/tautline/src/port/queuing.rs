@@ -137,17 +137,19 @@ impl QueuingPort {
     ///
     /// # Errors
     /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`],
-    /// [`PortError::TooManyDestinations`].
+    /// [`PortError::TooManyDestinations`]; [`PortError::PeerOtherType`] if the peer is known to declare another type.
     pub fn destination(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         self.endpoint.destination(name, to)
     }
 
-    /// The same, and on link `vbus` waits until the peer's port is there, so that this program may start before its
-    /// peer. On other links nothing says whether a peer is there, and this does not wait.
+    /// The same, and waits so that this program may start before its peer: on link `vbus` until the peer's port is
+    /// there; on a network, from a port with types, until the peer's port has replied to what this one declares. A peer
+    /// that knows no declarations never replies, and this returns without an error at the deadline. A port without types
+    /// does not wait on a network.
     ///
     /// # Errors
-    /// Those of [`destination`](Self::destination), and [`PortError::PeerAbsent`] at the deadline; a later attempt is
-    /// answered from what is known then.
+    /// Those of [`destination`](Self::destination), [`PortError::PeerOtherType`] if the peer declares another type, and
+    /// on link `vbus` [`PortError::PeerAbsent`] at the deadline; a later attempt is answered from what is known then.
     pub fn destination_until(
         &mut self,
         name: &str,

@@ -21,7 +21,8 @@ pub(crate) type Configured<'c> = Option<(&'c str, &'c PortTypes)>;
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
 /// The size of each message is checked when it is received. On a bus, ends that declare different types do not connect;
-/// [`destination`](Self::destination) names the field that differs.
+/// [`destination`](Self::destination) names the field that differs. On a network both ends tell it in their status, and
+/// [`destination_until`](Self::destination_until) names it.
 ///
 /// ```
 /// use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, neighbour};
