@@ -311,6 +311,32 @@ fn what_is_sent_is_received() {
     assert_eq!((code, output.as_str()), (Some(0), "00ff10\n"));
 }
 
+/// A port of the configuration is opened as what the command wants, and keeps its name.
+#[test]
+fn a_port_of_the_file_is_received_from_under_its_name() {
+    let file = std::env::temp_dir().join(format!("taut-recv-{}.toml", std::process::id()));
+    let text_of_file = "address = \"127.0.12.5\"\nlink = \"udp\"\n\n\
+                        [[port]]\nname = \"recv_by_name\"\nnumber = 100\nkind = \"sampling\"\n";
+    std::fs::write(&file, text_of_file).unwrap();
+    let config = file.to_str().unwrap();
+    let receive = ["recv", "100", "--config", config, "--timeout", "30"];
+    for (more, kind) in [(&[][..], "queuing"), (&["--sampling"], "sampling")] {
+        let (code, output) = received(&[&receive[..], more].concat(), &mut || {
+            let status = run(&["status", "--json"]);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            let nodes = status["nodes"].as_array().unwrap();
+            let ports = nodes.iter().filter_map(|node| node["ports"].as_array());
+            let mut ports = ports.flatten();
+            let port = ports.find(|port| port["name"] == "recv_by_name");
+            assert_eq!(port.expect("it has its name")["kind"], kind);
+            let to = ["send", "127.0.12.5", "100", "--address", "127.0.12.2", "hi"];
+            assert!(run(&to).status.success());
+        });
+        assert_eq!((code, output.as_str()), (Some(0), "hi\n"));
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
 #[test]
 fn wrong_usage_is_told_with_what_to_do() {
     let directory = std::env::temp_dir();

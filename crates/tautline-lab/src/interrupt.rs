@@ -45,10 +45,7 @@ pub use crate::measured::{PAPER, PaperLine};
 /// Beginning and end of the latency that a probe measures here.
 #[must_use]
 pub fn event_name(kind: ProbeKind) -> &'static str {
-    match kind {
-        ProbeKind::Nanosleep => "timer to task",
-        other => other.name(),
-    }
+    kind.event_name()
 }
 
 /// Events and conditions of a measurement.

@@ -87,6 +87,14 @@ impl ProbeKind {
         }
     }
 
+    /// Beginning and end of its latency, where interrupts are measured.
+    pub fn event_name(self) -> &'static str {
+        match self {
+            ProbeKind::Nanosleep => "timer to task",
+            other => other.name(),
+        }
+    }
+
     /// Whether its latency is that of a thread's wake-up, which is what a deadline is about.
     pub fn is_wakeup(self) -> bool {
         !matches!(
@@ -216,9 +224,18 @@ impl Series {
 
     /// `nanosleep, CPU 1`, for headings.
     pub fn name(&self) -> String {
+        self.named(self.probe.name())
+    }
+
+    /// The same of a measurement of interrupts: `timer to task, CPU 1`.
+    pub fn event_name(&self) -> String {
+        self.named(self.probe.event_name())
+    }
+
+    fn named(&self, name: &str) -> String {
         match self.cpu {
-            Some(cpu) => format!("{}, CPU {cpu}", self.probe.name()),
-            None => self.probe.name().to_owned(),
+            Some(cpu) => format!("{name}, CPU {cpu}"),
+            None => name.to_owned(),
         }
     }
 }

@@ -338,12 +338,21 @@ fn figures_table(results: &[LabResult]) -> Table {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     let caption = "Faults are the probe's own page faults while it measured, CPU is what the probe cost. A percentile of few samples is little more than the maximum.";
     for result in results {
+        let all = result.phases.iter().flat_map(|phase| &phase.series);
+        let of_interrupts = [ProbeKind::TimerHandler, ProbeKind::OtherCpu];
+        let is_of_interrupts = all
+            .map(|series| series.probe)
+            .any(|probe| of_interrupts.contains(&probe));
         for phase in &result.phases {
             for series in &phase.series {
                 let summary = &series.summary;
+                let probe = match is_of_interrupts {
+                    true => series.event_name(),
+                    false => series.name(),
+                };
                 let name = condition_name(results, result, phase.state, &phase.load);
                 rows.push(vec![
-                    format!("{name}: {}", series.name()).into(),
+                    format!("{name}: {probe}").into(),
                     series.scheduling.clone().into(),
                     summary.count.to_string().into(),
                     Cell::Time(summary.min_ns),
@@ -577,6 +586,20 @@ mod tests {
             assert!(html.contains(text), "{text}");
         }
         assert!(!html.contains("board <1>"));
+    }
+
+    #[test]
+    fn a_measurement_of_interrupts_names_its_events() {
+        let mut one = result("board", 50_000);
+        let series = &mut one.phases[0].series;
+        let handler = Series {
+            probe: ProbeKind::TimerHandler,
+            ..series[0].clone()
+        };
+        series.push(handler);
+        let html = page("taut lab interrupt", &[one]);
+        assert!(html.contains("timer to task, CPU 1") && html.contains("timer to handler, CPU 1"));
+        assert!(!html.contains("nanosleep"));
     }
 
     #[test]

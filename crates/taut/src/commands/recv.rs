@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tautline::types::PortTypes;
+use tautline::config::PortOptions;
 use tautline::{
     Instant, Message, PortNumber, Protection, QueuingOptions, QueuingPort, Sample, SamplingOptions,
     SamplingPort,
@@ -47,12 +47,20 @@ pub struct Arguments {
 /// Writes each message in a line of its own. Not all came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
-    let config = arguments.node.node_config()?;
+    let mut config = arguments.node.node_config()?;
     let types = peer::port_types(&config, arguments.port);
     let protection = arguments.protection;
     let protection = protection.or_else(|| peer::port_protection(&config, arguments.port));
+    let kind = kind(arguments.sampling, protection);
+    // A port of the file keeps its name and its types there, and is what this command wants otherwise.
+    let mut configured = config.ports.iter_mut();
+    let configured = configured.find(|port| port.number == arguments.port);
+    let name = configured.map(|port| {
+        port.kind = kind.clone();
+        port.name.clone()
+    });
     let node = peer::open(config)?;
-    let mut source = ReceivingPort::open(&node, &arguments, &types, protection)?;
+    let mut source = ReceivingPort::open(&node, arguments.port, name.as_deref(), &kind)?;
     // Standard output is for what is received.
     eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
     let mut output = arguments.output.open()?;
@@ -76,6 +84,20 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Kind and options of the port: for messages of any size.
+fn kind(is_sampling: bool, protection: Option<Protection>) -> PortOptions {
+    match is_sampling {
+        true => PortOptions::Sampling(SamplingOptions {
+            protection,
+            ..SamplingOptions::default()
+        }),
+        false => PortOptions::Queuing(QueuingOptions {
+            protection,
+            ..peer::any_size()
+        }),
+    }
+}
+
 fn deadline(timeout: Option<Duration>) -> Instant {
     timeout
         .and_then(|timeout| tautline::now().checked_add(timeout))
@@ -97,30 +119,29 @@ struct Incoming<'a> {
 impl ReceivingPort {
     fn open(
         node: &tautline::Node,
-        arguments: &Arguments,
-        types: &PortTypes,
-        protection: Option<Protection>,
+        number: PortNumber,
+        name: Option<&str>,
+        kind: &PortOptions,
     ) -> Result<ReceivingPort, CommandError> {
-        if arguments.sampling {
-            let options = SamplingOptions {
-                protection,
-                ..SamplingOptions::default()
-            };
-            let port = node
-                .declared_sampling_port(arguments.port, &options, types)
-                .map_err(peer::port_error)?;
-            let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
-            Ok(ReceivingPort::Sampling(Box::new(port), buffer))
-        } else {
-            let options = QueuingOptions {
-                protection,
-                ..peer::any_size()
-            };
-            let port = node
-                .declared_queuing_port(arguments.port, &options, types)
-                .map_err(peer::port_error)?;
-            let buffer = vec![0; port.message_bytes_max()];
-            Ok(ReceivingPort::Queuing(Box::new(port), buffer))
+        match kind {
+            PortOptions::Sampling(options) => {
+                let port = match name {
+                    Some(name) => node.sampling_port_named(name),
+                    None => node.sampling_port(number, options),
+                };
+                let port = port.map_err(peer::port_error)?;
+                let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
+                Ok(ReceivingPort::Sampling(Box::new(port), buffer))
+            }
+            PortOptions::Queuing(options) => {
+                let port = match name {
+                    Some(name) => node.queuing_port_named(name),
+                    None => node.queuing_port(number, options),
+                };
+                let port = port.map_err(peer::port_error)?;
+                let buffer = vec![0; port.message_bytes_max()];
+                Ok(ReceivingPort::Queuing(Box::new(port), buffer))
+            }
         }
     }
 
