@@ -167,6 +167,9 @@ pub(crate) fn soft(records: &[FlightRecord]) -> Table {
     table
 }
 
+/// Cell of a column that a row has nothing for.
+const NOT_APPLICABLE: &str = "-";
+
 pub(crate) fn phases(records: &[FlightRecord]) -> Table {
     let mut table = Table::new(["flight", "beside it", "from", "until", "done"]);
     table.prose();
@@ -175,7 +178,7 @@ pub(crate) fn phases(records: &[FlightRecord]) -> Table {
             let done = if phase.name == "combined load" {
                 record.achieved.join("; ")
             } else {
-                String::new()
+                NOT_APPLICABLE.to_owned()
             };
             table.row([
                 record.variant.text().to_owned(),
@@ -189,8 +192,8 @@ pub(crate) fn phases(records: &[FlightRecord]) -> Table {
         table.row([
             record.variant.text().to_owned(),
             format!("the world, by {}", world.policy),
-            String::new(),
-            String::new(),
+            NOT_APPLICABLE.to_owned(),
+            NOT_APPLICABLE.to_owned(),
             format!(
                 "{} of {} steps over 1 ms late, the latest {:.2} ms",
                 world.steps_late,

@@ -80,7 +80,7 @@ impl Report {
     pub fn text(&self) -> String {
         let rows = table::figures(&HEADER, self.rows());
         let mut text = format!("{}\n{rows}", self.machine.summary());
-        for line in self.notes() {
+        for line in self.notes(true) {
             text += &format!("{line}\n");
         }
         let (_, answer, reasons) = verdict(&self.records);
@@ -120,7 +120,9 @@ impl Report {
         page.section("Path", [space(records).html()]);
         let rows = self.rows();
         let tables = PAGE_COLUMNS.map(|columns| of_columns(columns, &rows).html());
-        let notes = self.notes().into_iter().map(|note| page::paragraph(&note));
+        // The faults have a table of their own there.
+        let notes = self.notes(false).into_iter();
+        let notes = notes.map(|note| page::paragraph(&note));
         page.section("Figures", tables.into_iter().chain(notes));
         let shots = chosen(&self.shots, records);
         if !shots.is_empty() {
@@ -160,8 +162,8 @@ impl Report {
         rows
     }
 
-    /// Facts that the table does not say.
-    fn notes(&self) -> Vec<String> {
+    /// Facts that the table does not say, the faults among them or not.
+    fn notes(&self, with_faults: bool) -> Vec<String> {
         let mut notes = vec![
             "Errors are root mean squares, the largest in brackets: the attitude's before and under load, the position's \
              under load."
@@ -183,7 +185,7 @@ impl Report {
                     "{name}: at {at:.1} s the controller noticed: {alarm}"
                 ));
             }
-            for fault in &record.faults {
+            for fault in record.faults.iter().filter(|_| with_faults) {
                 notes.push(format!(
                     "{name}: at {:.1} s {}: {}",
                     fault.from, fault.name, fault.outcome
@@ -453,7 +455,12 @@ mod tests {
             ],
             achieved: vec![],
             soft: SoftRecord::default(),
-            faults: vec![],
+            faults: vec![crate::record::Fault {
+                name: "sonar silent".to_owned(),
+                from: 4.0,
+                until: 5.0,
+                outcome: "noticed after a blink".to_owned(),
+            }],
         }
     }
 
@@ -488,7 +495,10 @@ mod tests {
         let page = report.page();
         assert!(page.contains("crashed at 8.0 s, 6.0 m/s") && page.contains("landed at 9.5 s"));
         assert!(page.contains("&lt;no root&gt;") && !page.contains("NaN"));
+        // The page has the course of a fault in its table alone, for each flight once.
+        assert_eq!(page.matches("noticed after a blink").count(), 2);
         let text = report.text();
+        assert_eq!(text.matches("noticed after a blink").count(), 2);
         assert!(
             text.contains("50 / 50 / 50") && text.contains("did not fly"),
             "{text}"
