@@ -172,9 +172,9 @@ impl SamplingPort {
     }
 
     /// The same, and waits so that this program may start before its peer: on link `vbus` until the peer's port is
-    /// there; on a network, from a port with types, until the peer's port has replied to what this one declares. A peer
-    /// that knows no declarations never replies, and this returns without an error at the deadline. A port without types
-    /// does not wait on a network.
+    /// there; on a network, from a port with types, until the peer's port has replied to what this one declares.
+    /// A peer that knows no declarations never replies, and this returns without an error at the deadline. A port
+    /// without types does not wait on a network.
     ///
     /// # Errors
     /// Those of [`destination`](Self::destination), [`PortError::PeerOtherType`] if the peer declares another type, and
