@@ -147,6 +147,7 @@ find_missing() {
     need "qemu-system-x86" "qemu-system-x86_64" has_commands qemu-system-x86_64
     # Guests are built and run, and firmware on a simulated board.
     need "qemu-system-arm" "qemu-system-aarch64 and qemu-system-arm" has_commands qemu-system-aarch64 qemu-system-arm
+    need "qemu-system-misc" "qemu-system-riscv32" has_commands qemu-system-riscv32
     need "lld" "ld.lld" has_commands ld.lld
     # The header for firmware is run beside it.
     need "liblwip-dev" "lwIP (lwip/lwip/netif.h)" has_header lwip/lwip/netif.h
