@@ -30,7 +30,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-oldest-rust xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -145,6 +145,9 @@ xsk-zero-copy: ## link xsk with drivers that have zero-copy: a part of test-kern
 
 test-packages: packages ## long, root: crates built from their packages; the Debian ones used in a fresh Debian root
 	@scripts/test-packages.sh
+
+test-unit: packages ## long, root: the systemd unit of control processes on a Debian booted in QEMU
+	@scripts/test-unit.sh
 
 test-oldest-rust: ## long: everything compiles with the oldest Rust that is supported, by rustup
 	@scripts/setup.sh --for build

@@ -218,7 +218,9 @@ struct tl_config {
 	__u8 mac[6];
 	__be16 ethertype;
 	__be32 ip; /* 0: neither the UDP form nor plain UDP is ours */
-	/* 1: a control process's, which its successor may take over, and whose clients' doorbells may be withheld. */
+	/* Not 0: a control process's, which its successor may take over, and whose clients' doorbells may be withheld.
+	 * One more than the number of its user: a process of another user would not see the claims of its clients.
+	 */
 	__u32 shared;
 	__be32 broadcast;
 	/* 1: programs may have timers. The verifier of a PREEMPT_RT kernel refuses them; there the demux does not see

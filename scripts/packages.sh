@@ -78,6 +78,8 @@ image_taut() {
         "$taut" completions "$(sed 's/[-/].*//' <<<"$shell")" >"$root/usr/share/$shell"
     done
     install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-node@.service contrib/systemd/taut-node@.socket
+    install -D -m 644 contrib/systemd/tautline.sysusers "$root/usr/lib/sysusers.d/tautline.conf"
+    install -D -m 644 contrib/systemd/tautline.tmpfiles "$root/usr/lib/tmpfiles.d/tautline.conf"
     # Configurations of control processes, /etc/tautline/INTERFACE.toml.
     mkdir -p "$root/etc/tautline"
     install -D -m 644 -t "$root/usr/share/doc/taut" README.md SECURITY.md
@@ -167,6 +169,11 @@ maintainer_scripts() {
     cat >"$1/postinst" <<'END'
 #!/bin/sh
 set -e
+# The user of control processes, and its directories.
+if [ "$1" = configure ] && command -v systemd-sysusers >/dev/null; then
+    systemd-sysusers tautline.conf
+    systemd-tmpfiles --create tautline.conf || true
+fi
 # New units are seen; none is started, because each belongs to an interface that the administrator names.
 if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
     systemctl --system daemon-reload || true
@@ -183,6 +190,12 @@ END
     cat >"$1/postrm" <<'END'
 #!/bin/sh
 set -e
+# The user stays: a number that is given to somebody else would own what is left of it.
+if [ "$1" = purge ]; then
+    rmdir /sys/fs/bpf/tautline 2>/dev/null || true
+    rm -rf /run/tautline/service
+    rmdir /run/tautline 2>/dev/null || true
+fi
 if [ -d /run/systemd/system ]; then
     systemctl --system daemon-reload || true
 fi

@@ -219,6 +219,8 @@ fn the_debian_package_has_all_that_belongs_to_the_command() {
             "/usr/lib/tautline/libtautline_preload.so",
             "/usr/lib/systemd/system/taut-node@.service",
             "/usr/lib/systemd/system/taut-node@.socket",
+            "/usr/lib/sysusers.d/tautline.conf",
+            "/usr/lib/tmpfiles.d/tautline.conf",
             "/usr/share/bash-completion/completions/taut",
             "/usr/share/zsh/vendor-completions/_taut",
             "/usr/share/fish/vendor_completions.d/taut.fish",

@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::StateError;
@@ -90,17 +90,46 @@ pub struct Lock {
 impl Directory {
     /// Opens a directory, having checked each directory on the way to it. A relative path begins at the current one.
     pub fn open(path: &Path) -> Result<Directory, StateError> {
-        walk(path, None, Owner::SelfOrRoot)
+        walk(path, Last::Open, Owner::SelfOrRoot)
     }
 
     /// The same, and makes what is missing with the permission bits `mode`, whatever the process's mask is.
     pub fn make(path: &Path, mode: u32) -> Result<Directory, StateError> {
-        walk(path, Some(mode), Owner::SelfOrRoot)
+        walk(path, Last::Make(mode), Owner::SelfOrRoot)
     }
 
     /// The same for a directory that may belong to one more user.
     pub fn make_of(path: &Path, mode: u32, owner: Owner) -> Result<Directory, StateError> {
-        walk(path, Some(mode), owner)
+        walk(path, Last::Make(mode), owner)
+    }
+
+    /// Opens a directory whoever it belongs to, and returns its owner too: root has chosen that owner, as the directory
+    /// above is root's and nobody else can write it. That one need not be readable.
+    pub fn open_chosen_by_root(path: &Path) -> Result<(Directory, Owner), StateError> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(StateError::InvalidName { path: path.into() });
+        };
+        let above = walk(above, Last::Pass, Owner::SelfOrRoot)?;
+        let found = stat_of(&above.descriptor, &above.path)?;
+        if found.st_uid != 0 {
+            return Err(StateError::ForeignOwner {
+                path: above.path,
+                owner: found.st_uid,
+            });
+        }
+        // A sticky bit does not help here: whoever can write could have made the entry.
+        if found.st_mode & 0o022 != 0 {
+            return Err(StateError::WritableByOthers {
+                path: above.path,
+                mode: found.st_mode & 0o7777,
+            });
+        }
+        let descriptor = open_component(above.as_fd(), name, DIRECTORY_FLAGS, path)?;
+        let found = stat_of(&descriptor, path)?;
+        let owner = Owner::Also(found.st_uid);
+        check(&found, path, owner)?;
+        let path = path.to_owned();
+        Ok((Directory { descriptor, path }, owner))
     }
 
     /// Opens a directory in this one.
@@ -169,6 +198,12 @@ impl Directory {
     /// User id of the owner.
     pub fn owner(&self) -> Result<u32, StateError> {
         Ok(stat_of(&self.descriptor, &self.path)?.st_uid)
+    }
+
+    /// Gives the directory to another user. Only root can.
+    pub fn give_to(&self, user: u32) -> Result<(), StateError> {
+        rustix::fs::fchown(&self.descriptor, Some(Uid::from_raw(user)), None)
+            .map_err(StateError::errno("change the owner of", &self.path))
     }
 
     /// Permission bits, with the sticky bit.
@@ -354,7 +389,18 @@ pub(crate) fn plain(name: &OsStr) -> Result<&OsStr, StateError> {
     }
 }
 
-fn walk(path: &Path, make: Option<u32>, owner: Owner) -> Result<Directory, StateError> {
+/// Use of the last directory of a path.
+#[derive(Clone, Copy)]
+enum Last {
+    /// To be made where it is missing, as are those on the way, with these permission bits.
+    Make(u32),
+    /// To be read.
+    Open,
+    /// To be passed only.
+    Pass,
+}
+
+fn walk(path: &Path, target: Last, owner: Owner) -> Result<Directory, StateError> {
     let path = std::path::absolute(path).map_err(StateError::io("open", path))?;
     let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // The root directory is not checked: whoever owns it owns everything that this process can see.
@@ -370,16 +416,18 @@ fn walk(path: &Path, make: Option<u32>, owner: Owner) -> Result<Directory, State
         };
         reached.push(name);
         let last = components.peek().is_none();
-        descriptor = match make {
-            Some(mode) => make_component(descriptor.as_fd(), name, mode, &reached)?.0,
+        descriptor = match target {
+            Last::Make(mode) => make_component(descriptor.as_fd(), name, mode, &reached)?.0,
             // Directories on the way need not be readable.
-            None if !last => open_component(
+            Last::Open if last => {
+                open_component(descriptor.as_fd(), name, DIRECTORY_FLAGS, &reached)?
+            }
+            Last::Open | Last::Pass => open_component(
                 descriptor.as_fd(),
                 name,
                 DIRECTORY_FLAGS | OFlags::PATH,
                 &reached,
             )?,
-            None => open_component(descriptor.as_fd(), name, DIRECTORY_FLAGS, &reached)?,
         };
         let trusted = if last { owner } else { Owner::SelfOrRoot };
         check(&stat_of(&descriptor, &reached)?, &reached, trusted)?;

@@ -42,6 +42,6 @@ pub use file::write_whole;
 pub use namespace::namespace_cookie;
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
-    runtime_directory,
+    runtime_directory, service_directory,
 };
 pub use temporary::TemporaryDirectory;

@@ -6,6 +6,9 @@ use crate::{Directory, Entry, Owner, StateError};
 
 /// Root's. Everybody may pass it, since control sockets and buses below it have permissions of their own.
 const ROOTS: &str = "/run/tautline";
+/// Directory of control processes that run as another user than root. Root makes it and gives it to that user, who has
+/// no other runtime directory.
+const SERVICE: &str = "/run/tautline/service";
 /// The directories of users who are logged in.
 const USERS: &str = "/run/user";
 /// Name of a user's below their own directory.
@@ -14,13 +17,17 @@ const ROOTS_MODE: u32 = 0o755;
 const USERS_MODE: u32 = 0o700;
 
 /// Opens the runtime directory of this user, and makes it where it is missing: `/run/tautline` for root,
-/// `tautline` in `$XDG_RUNTIME_DIR` for others, or in `/run/user/UID` where that is not set.
+/// `/run/tautline/service` for whom root has given that to, `tautline` in `$XDG_RUNTIME_DIR` for others, or in
+/// `/run/user/UID` where that is not set.
 ///
 /// It is never below a directory for temporary files, where a stranger could have made it first.
 pub fn runtime_directory() -> Result<Directory, StateError> {
     let user = rustix::process::geteuid();
     if user.is_root() {
         return Directory::make(Path::new(ROOTS), ROOTS_MODE);
+    }
+    if let Some(own) = own_service_directory() {
+        return Ok(own);
     }
     let base = users_base(user.as_raw());
     let base = match Directory::open(&base) {
@@ -39,6 +46,9 @@ pub fn runtime_directory() -> Result<Directory, StateError> {
 /// The same for looking only: `None` where it does not exist.
 pub fn find_runtime_directory() -> Result<Option<Directory>, StateError> {
     let user = rustix::process::geteuid();
+    if let Some(own) = own_service_directory() {
+        return Ok(Some(own));
+    }
     let path = if user.is_root() {
         PathBuf::from(ROOTS)
     } else {
@@ -56,6 +66,22 @@ pub fn known_runtime_directories() -> Vec<Directory> {
     let roots = Directory::open(Path::new(ROOTS)).ok();
     let roots = roots.filter(|_| !rustix::process::geteuid().is_root());
     roots.into_iter().chain(own).collect()
+}
+
+/// The directory of the control processes that do not run as root, with the user whom root has given it to. `None`
+/// where there is none, or where somebody else than root could have made it.
+pub fn service_directory() -> Option<(Directory, u32)> {
+    let (directory, owner) = Directory::open_chosen_by_root(Path::new(SERVICE)).ok()?;
+    match owner {
+        // Root's own control processes have root's directory.
+        Owner::Also(user) if user != 0 => Some((directory, user)),
+        _ => None,
+    }
+}
+
+fn own_service_directory() -> Option<Directory> {
+    let (directory, user) = service_directory()?;
+    (user == rustix::process::geteuid().as_raw()).then_some(directory)
 }
 
 /// The runtime directories of users who are logged in, with their owners: for root, who may look into them. Others

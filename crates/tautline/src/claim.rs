@@ -5,10 +5,10 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use tautline_state::{Directory, StateError};
 
 use crate::runtime::{self, Room};
@@ -47,6 +47,8 @@ const OWNER_BYTES_MAX: usize = 64;
 pub(crate) struct Claim {
     /// `None` where there is no directory for claims, so that nobody is kept from the number.
     held: Option<OwnedFd>,
+    /// The same number where control processes of another user claim it, for a node of root's.
+    _beside: Option<OwnedFd>,
 }
 
 /// The process that has what we asked for.
@@ -164,10 +166,21 @@ impl Claim {
                 lock(room, &number.file(), own)
             })
         });
-        match made {
-            Ok((room, held)) => claimed(held, &room, &number.file()),
+        let claim = match made {
+            Ok((room, held)) => claimed(held, &room, &number.file())?,
             // The node's report says so.
-            Err(_) => Ok(Self { held: None }),
+            Err(_) => Self::with(None),
+        };
+        Ok(Self {
+            _beside: claim_beside(number, own)?,
+            ..claim
+        })
+    }
+
+    fn with(held: Option<OwnedFd>) -> Self {
+        Self {
+            held,
+            _beside: None,
         }
     }
 
@@ -197,7 +210,7 @@ impl Claim {
 
     /// Takes over a claim that another process made for this one.
     pub(crate) fn handed(held: OwnedFd) -> Self {
-        Self { held: Some(held) }
+        Self::with(Some(held))
     }
 
     /// The descriptor to hand over.
@@ -226,6 +239,60 @@ fn own_room() -> Option<Directory> {
     runtime::make(Room::Claims).ok()
 }
 
+/// Claims a number of a node of root's among those of control processes that run as another user, who cannot look into
+/// root's. `None` for other nodes, and where that cannot be.
+fn claim_beside(number: Number, own: Credentials) -> Result<Option<OwnedFd>, ClaimError> {
+    let Some((room, user)) = runtime::make_claims_of_service() else {
+        return Ok(None);
+    };
+    let name = number.file();
+    let locked = with_retries(io::ErrorKind::WouldBlock, || {
+        lock_given(&room, &name, user, own)
+    });
+    match locked {
+        Ok(held) => Ok(Some(held)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            claimed(Err(error), &room, &name).map(|_: Claim| None)
+        }
+        // The owner of the room has made something else there; root's own claim holds.
+        Err(_) => Ok(None),
+    }
+}
+
+/// As [`lock`], for root in a room of another user, who may have put anything there. The file becomes that user's, who
+/// locks it later; root writes into no other.
+fn lock_given(room: &Directory, name: &str, user: u32, owner: Credentials) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let new = flags | OFlags::CREATE | OFlags::EXCL;
+    let file = match rustix::fs::openat(room, name, new, Mode::from_raw_mode(0o600)) {
+        Ok(file) => {
+            let user = rustix::fs::Uid::from_raw(user);
+            rustix::fs::fchown(&file, Some(user), None)?;
+            file
+        }
+        Err(rustix::io::Errno::EXIST) => runtime::open_lock(room, name, false)?,
+        Err(error) => return Err(error.into()),
+    };
+    let found = rustix::fs::fstat(&file)?;
+    let is_plain = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    // A second name may be that of a file elsewhere.
+    if !is_plain || found.st_uid != user || found.st_nlink != 1 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    // By its name it could be another file by now; and its owner may have it wait (fcntl(2), leases).
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let writer = rustix::fs::open(itself, flags, Mode::empty())?;
+    write_owner(&File::from(writer), owner)?;
+    Ok(file)
+}
+
+fn write_owner(mut file: &File, owner: Credentials) -> io::Result<()> {
+    let Credentials { pid, uid, gid } = owner;
+    file.write_all(format!("{pid} {uid} {gid}\n").as_bytes())
+}
+
 /// Locks a file and writes down for whom. `ErrorKind::WouldBlock` if it is locked.
 fn lock(room: &Directory, name: &str, owner: Credentials) -> io::Result<OwnedFd> {
     loop {
@@ -238,8 +305,7 @@ fn lock(room: &Directory, name: &str, owner: Credentials) -> io::Result<OwnedFd>
         }
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let writer = rustix::fs::openat(room, name, flags, Mode::empty())?;
-        let Credentials { pid, uid, gid } = owner;
-        File::from(writer).write_all(format!("{pid} {uid} {gid}\n").as_bytes())?;
+        write_owner(&File::from(writer), owner)?;
         return Ok(file);
     }
 }
@@ -257,7 +323,7 @@ fn owner(room: &Directory, name: &str) -> Option<Credentials> {
 
 fn claimed(held: io::Result<OwnedFd>, room: &Directory, name: &str) -> Result<Claim, ClaimError> {
     match held {
-        Ok(held) => Ok(Claim { held: Some(held) }),
+        Ok(held) => Ok(Claim::with(Some(held))),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             let owner = owner(room, name);
             Err(ClaimError::Taken(owner.map(|owner| Holder::of(owner.pid))))

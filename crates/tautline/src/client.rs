@@ -24,6 +24,7 @@ use crate::link::bpf::{DemuxOwner, PortParts, UdpPortParts};
 use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
+use crate::sys::foreign::close_elsewhere;
 use crate::sys::{interface, unix, wait};
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
@@ -37,7 +38,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
 pub use table::{SharedTable, TableContent};
 
 /// Name of the socket on which the control process of an interface serves clients, in the room of control sockets of
-/// the network namespace. That belongs to root, or to the user who looks, so that no stranger can take the name.
+/// the network namespace. That belongs to root, to the user whom root has set up for control processes, or to the user
+/// who looks, so that no stranger can take the name.
 pub(crate) fn socket_name(interface_index: u32) -> String {
     format!("clients-{interface_index}")
 }
@@ -250,9 +252,9 @@ impl Hello {
                 continue;
             };
             let peer = unix::peer(socket.as_fd())?;
-            // The directory belongs to root or to this user; so does who listens there.
-            let own = rustix::process::geteuid().as_raw();
-            if peer.uid == 0 || peer.uid == own {
+            // The owner of the directory has bound the socket; the process that listens may be another user's, which
+            // the service manager has started.
+            if runtime::believes(peer.uid) {
                 return Ok(Some(Control {
                     socket,
                     pid: peer.pid,
@@ -308,8 +310,17 @@ impl Control {
                 // To a request that was given up. What came with it is closed here, and free again.
                 continue;
             }
-            if descriptors.len() != answer.descriptor_count() {
+            let kinds = answer.descriptor_kinds();
+            if descriptors.len() != kinds.len() {
                 return Err(io::Error::other("descriptors are missing from its answer"));
+            }
+            let mut both = kinds.iter().zip(&descriptors);
+            if !both.all(|(kind, descriptor)| kind.is_of(descriptor.as_fd())) {
+                // Closing what a stranger has chosen can block.
+                descriptors.into_iter().for_each(close_elsewhere);
+                return Err(io::Error::other(
+                    "descriptors of another kind came with its answer",
+                ));
             }
             return Ok((answer, descriptors));
         }

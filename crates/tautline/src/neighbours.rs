@@ -14,7 +14,7 @@ use tautline_proto::wire::MacAddress;
 use crate::sys::interface::Interface;
 
 pub use solicit::solicit;
-pub(crate) use solicit::{ArpInterface, Question, ask};
+pub(crate) use solicit::{ArpInterface, AskedBy, Question, ask};
 
 pub use crate::error::NeighbourTableError;
 pub use crate::limits::SOLICIT_TIME_MAX;

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::net::SocketType;
 use tautline_state::{Directory, EntryKind, Owner, StateError, runtime_directory};
 
+use crate::sys::handed::is_bpf_file_system;
 use crate::sys::{namespace, unix};
 
 /// Directories of network namespaces that are looked through for what is left of them, by whoever makes one. Lower:
@@ -90,14 +91,65 @@ fn make_below(runtime: &Directory, name: &str, room: Room) -> Result<Directory, 
     Ok(directory)
 }
 
-/// The rooms of this kind that this process believes: root's, and this user's own.
+/// The rooms of this kind that this process believes: root's, this user's own, and of control sockets those of the user
+/// whom root has set up for control processes.
 pub(crate) fn find(room: Room) -> Vec<Directory> {
     let Ok(name) = namespace_name() else {
         return Vec::new();
     };
     let known = tautline_state::known_runtime_directories().into_iter();
-    let below = |runtime: Directory| below(&runtime, &name, room, Owner::SelfOrRoot);
-    known.filter_map(below).collect()
+    let known = known.map(|runtime| (runtime, Owner::SelfOrRoot));
+    let service = match room {
+        Room::Control => service_of_another(),
+        Room::Claims | Room::Nodes => None,
+    };
+    let service = service.map(|(runtime, user)| (runtime, Owner::Also(user)));
+    let below = |(runtime, owner)| below(&runtime, &name, room, owner);
+    known.chain(service).filter_map(below).collect()
+}
+
+/// The runtime directory of control processes that run as a user who is neither root nor this process's, and that user.
+fn service_of_another() -> Option<(Directory, u32)> {
+    let own = rustix::process::geteuid().as_raw();
+    tautline_state::service_directory().filter(|(_, user)| *user != own)
+}
+
+/// Whether a process of this user can be a control process that this process believes, if its socket lies in a room
+/// that it believes: root's, this user's own, or of whom root has set up for that.
+pub(crate) fn believes(user: u32) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    user == 0 || user == own || service_of_another().is_some_and(|(_, service)| user == service)
+}
+
+/// Room of claims of the control processes that run as another user than root, for root alone: with the claims that it
+/// holds there root's nodes and those processes keep each other from port numbers. Returns its user too.
+pub(crate) fn make_claims_of_service() -> Option<(Directory, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let (runtime, user) = service_of_another()?;
+    let (name, mode) = Room::Claims.name_and_mode();
+    let of_namespace = make_given(&runtime, &namespace_name().ok()?, 0o755, user)?;
+    Some((make_given(&of_namespace, name, mode, user)?, user))
+}
+
+/// A directory below that of another user, made where it is missing and given to that user.
+fn make_given(parent: &Directory, name: &str, mode: u32, user: u32) -> Option<Directory> {
+    let (directory, made) = parent.make_below(name, mode, Owner::Also(user)).ok()?;
+    // Never one that was there: its owner may have moved a directory of somebody else's to this place.
+    if made {
+        directory.give_to(user).ok()?;
+    }
+    Some(directory)
+}
+
+/// Directory of a mounted BPF file system that a service manager gives this user's control processes.
+pub(crate) fn bpf_directory() -> Option<Directory> {
+    let runtime = runtime_directory().ok()?;
+    let directory = runtime.open_below("bpf", Owner::SelfOrRoot).ok()?;
+    is_bpf_file_system(std::os::fd::AsFd::as_fd(&directory))
+        .ok()?
+        .then_some(directory)
 }
 
 /// The rooms of users who are logged in, for root, who may ask their nodes.
@@ -117,7 +169,7 @@ fn below(runtime: &Directory, name: &str, room: Room, owner: Owner) -> Option<Di
 
 /// Name of the directory of this thread's network namespace. Numbers of namespaces are never given twice; before Linux
 /// 5.14 there is only the inode, which can be.
-fn namespace_name() -> io::Result<String> {
+pub(crate) fn namespace_name() -> io::Result<String> {
     let socket = unix::unnamed(SocketType::STREAM)?;
     match tautline_state::namespace_cookie(&socket) {
         Ok(cookie) => Ok(format!("net-{cookie}")),
@@ -174,23 +226,27 @@ pub(crate) fn adopt(
     listener: &OwnedFd,
     backlog: i32,
 ) -> io::Result<()> {
-    let room = make(room)?;
+    let own = make(room)?;
     let listener = std::os::fd::AsFd::as_fd(listener);
-    let place = room.path().join(name);
-    let wrong = |why: &str| Err(io::Error::other(format!("{why} {}", place.display())));
+    let rooms = find(room);
+    // Root's comes first, where a service manager binds it.
+    let expected = rooms.first().unwrap_or(&own).path().join(name);
+    let wrong = |why: &str| Err(io::Error::other(format!("{why} {}", expected.display())));
     if !unix::listens(listener, kind)? {
         return wrong("nobody listens on it, or it is no socket for messages; expected one at");
     }
     let bound = rustix::fs::fstat(unix::bound_file(listener)?)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let there = match rustix::fs::openat(&room, name, flags, Mode::empty()) {
-        Ok(there) => rustix::fs::fstat(there)?,
-        Err(rustix::io::Errno::NOENT) => return wrong("it is not bound to"),
-        Err(error) => return Err(error.into()),
+    let stat = |room| {
+        let there = rustix::fs::openat(room, name, flags, Mode::empty()).ok()?;
+        rustix::fs::fstat(there).ok()
     };
-    if (bound.st_dev, bound.st_ino) != (there.st_dev, there.st_ino) {
+    let mut there = rooms.iter().filter_map(stat);
+    let is_bound =
+        |there: &rustix::fs::Stat| (bound.st_dev, bound.st_ino) == (there.st_dev, there.st_ino);
+    let Some(there) = there.find(is_bound) else {
         return wrong("it is not bound to");
-    }
+    };
     if there.st_uid != 0 && there.st_uid != rustix::process::geteuid().as_raw() {
         return wrong("another user made");
     }

@@ -463,3 +463,54 @@ fn an_entry_makes_an_operator_and_strangers_see_nothing() {
     }
     assert_eq!(names(&mut shared(&hosts)), ["peer20 added", "peer21 added"]);
 }
+
+/// An entry of the kernel's table for host A's peer, as `ip` shows it.
+fn kernels_entry(hosts: &Hosts, ip: &str) -> String {
+    let mut command = hosts.command(Host::B, "ip");
+    let output = command.args(["neigh", "show", ip]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_control_process_has_the_kernel_ask_and_leaves_its_table_as_it_was() {
+    const TEST: &str = "a_control_process_has_the_kernel_ask_and_leaves_its_table_as_it_was";
+    if let Some(role) = child::role() {
+        assert!(served(&role));
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let a = hosts.end(Host::A, 0);
+    let (ip, mac) = (a.address().to_string(), MacAddress(a.mac()));
+    let set = |ip: &str, mac: &str, state: &str| {
+        let entry = [ip, "dev", "taut0", "lladdr", mac, "nud", state];
+        let command: Vec<&str> = [&["neigh", "replace"][..], &entry].concat();
+        hosts.run(Host::B, "ip", &command).unwrap();
+    };
+    let _control = start_control(&hosts, TEST, "");
+    let solicit = |ip: Ipv4Addr, timeout| {
+        let ask = || {
+            let mut table = SharedTable::connect("taut0").unwrap().unwrap();
+            table.solicit(&tautline::neighbour(&ip.to_string(), ip), ip, timeout)
+        };
+        hosts.inside(Host::B, ask).unwrap()
+    };
+    // Nobody's address: no entry is left of the question.
+    let nobody = Ipv4Addr::new(10, 77, 0, 201);
+    assert!(matches!(
+        refusal(solicit(nobody, SHORT)),
+        NeighbourTableError::NoAnswer { .. }
+    ));
+    eventually("no entry is left", || {
+        kernels_entry(&hosts, "10.77.0.201").is_empty()
+    });
+    // An entry that nobody has confirmed lately is asked for again, at once.
+    set(&ip, "02:00:00:00:00:99", "stale");
+    assert_eq!(solicit(a.address(), PATIENCE).unwrap(), mac);
+    assert!(kernels_entry(&hosts, &ip).contains("REACHABLE"));
+    // One that the administrator has made is the answer.
+    let of_administrator = "02:00:00:00:00:98";
+    set("10.77.0.202", of_administrator, "permanent");
+    let mac = solicit(Ipv4Addr::new(10, 77, 0, 202), PATIENCE).unwrap();
+    assert_eq!(mac.to_string(), of_administrator);
+    assert!(kernels_entry(&hosts, "10.77.0.202").contains("PERMANENT"));
+}

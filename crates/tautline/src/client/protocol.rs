@@ -24,6 +24,7 @@ use tautline_shm::region::Shape;
 use crate::kind::XdpMode;
 use crate::limits::{DEPTH_MAX, SOLICIT_TIME_MAX};
 use crate::link::NodeCounters;
+use crate::sys::handed::Kind;
 use crate::table_state::{Origin, TableState};
 
 /// "TLC1".
@@ -244,19 +245,22 @@ impl Request {
 }
 
 impl Reply {
-    /// Descriptors that go with it.
-    pub(crate) fn descriptor_count(&self) -> usize {
+    /// Descriptors that go with it, in their order.
+    pub(crate) fn descriptor_kinds(&self) -> &'static [Kind] {
+        /// Memory, doorbell, tap and claim; of plain UDP the socket that has the UDP port.
+        const OF_PORT: [Kind; 5] = [Kind::Map, Kind::Map, Kind::Tap, Kind::File, Kind::UdpSocket];
         match self {
-            Self::Welcome { .. } | Self::Declarations => 1,
-            Self::Opened { .. } => 4,
-            Self::UdpOpened { .. } => 5,
+            Self::Welcome { .. } => &[Kind::Keeper],
+            Self::Declarations => &[Kind::MessageSocket],
+            Self::Opened { .. } => &OF_PORT[..4],
+            Self::UdpOpened { .. } => &OF_PORT,
             Self::Closed
             | Self::Counters(_)
             | Self::Neighbour { .. }
             | Self::NeighbourAdded
             | Self::Station { .. }
             | Self::LockSet
-            | Self::Refused(_) => 0,
+            | Self::Refused(_) => &[],
         }
     }
 

@@ -22,17 +22,16 @@ use super::server::Server;
 #[cfg(target_pointer_width = "64")]
 mod calls;
 
-/// Maps; taps and their programs; questions to the network; UDP ports below 1024. Not CAP_SYS_ADMIN, CAP_PERFMON.
+/// Maps; taps and their programs, questions to the network by the kernel; UDP ports below 1024. Not CAP_SYS_ADMIN,
+/// CAP_PERFMON, CAP_NET_RAW.
 const CAPABILITIES: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::NET_ADMIN)
-    .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
 /// Names of what may be kept, for people to read.
 const NAMES: &[(CapabilitySet, &str)] = &[
     (CapabilitySet::BPF, "CAP_BPF"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
-    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"),
     (CapabilitySet::SYS_NICE, "CAP_SYS_NICE"),
 ];

@@ -19,7 +19,7 @@ use self::declarations::Declared;
 use self::neighbours::PendingQuestion;
 use self::ports::OpenPort;
 use super::policy::{AnyPort, Policy};
-use crate::claim::{Claim, ClaimError};
+use crate::claim::{Claim, ClaimError, Holder};
 use crate::client::protocol::{Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::config::ServiceConfig;
 use crate::error::OpenError;
@@ -168,6 +168,12 @@ impl Server {
         let neighbours =
             Neighbours::new(config.neighbours, Own::of(Some(&interface), attachment.ip));
         let claim = claim_interface(&name, interface.index)?;
+        if let Some(holder) = serves_elsewhere(interface.index) {
+            return Err(OpenError::ControlTaken {
+                interface: name,
+                holder: Some(holder),
+            });
+        }
         let index = interface.index;
         let activated = crate::client::activated_name(&name);
         let setup = Setup {
@@ -179,12 +185,8 @@ impl Server {
             shared: true,
         };
         let (demux, not_better) = own_demux(&setup, config.xdp_mode)?;
-        let keeper =
-            Keeper::new().map_err(|error| not_permitted(error, "making a BPF file system"))?;
         let link = demux.link().expect("the demux was set up to be shared");
-        keeper
-            .keep(link)
-            .map_err(|error| refused("keeping the demux attached", error))?;
+        let keeper = keep_attached(link, index)?;
         let taps = Taps::new(demux.setup(), demux.id())?;
         let report = report::opened(&demux, attachment, not_better);
         let declared = Declared::open(demux.setup());
@@ -582,6 +584,39 @@ fn claim_interface(name: &str, index: u32) -> Result<Claim, OpenError> {
         },
         ClaimError::Io(error) => refused("claiming to be the control process", error),
     })
+}
+
+/// The control process of another user that serves the interface: claims of other users are not seen.
+fn serves_elsewhere(index: u32) -> Option<Holder> {
+    let own = runtime::make(Room::Control).ok();
+    let name = super::status_name(index);
+    let others = runtime::find(Room::Control).into_iter();
+    let mut others = others.filter(|room| own.as_ref().is_none_or(|own| own.path() != room.path()));
+    others.find_map(|room| {
+        let deadline = Instant::now() + LOOK_INTERVAL;
+        match runtime::connect(&room, &name, SocketType::STREAM, deadline) {
+            Ok(Some(socket)) => unix::peer(socket).ok().map(|peer| Holder::of(peer.pid)),
+            Ok(None) | Err(_) => None,
+        }
+    })
+}
+
+/// Has the demux stay on the interface as long as a descriptor of the keeper is open.
+fn keep_attached(link: BorrowedFd<'_>, index: u32) -> Result<Keeper, OpenError> {
+    let error = match Keeper::mounted_nowhere(link) {
+        Ok(keeper) => return Ok(keeper),
+        Err(error) => error,
+    };
+    match runtime::bpf_directory() {
+        // Not permitted to mount, as in the systemd unit.
+        Some(directory) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let keeper = runtime::namespace_name()
+                .map(|namespace| format!("{namespace}-{index}"))
+                .and_then(|name| Keeper::without_a_name(link, directory.as_fd(), &name));
+            keeper.map_err(|error| refused("keeping the demux attached", error))
+        }
+        _ => Err(not_permitted(error, "keeping the demux attached")),
+    }
 }
 
 /// A control socket that a service manager has bound and listens on for this process (sd_listen_fds(3)).

@@ -11,6 +11,7 @@ use tautline_proto::wire::MacAddress;
 use super::{NeighbourTableError, Own};
 use crate::limits::SOLICIT_TIME_MAX;
 use crate::sys::interface::{self, Interface};
+use crate::sys::station::StationQuestion;
 use crate::sys::{packet, socket, wait};
 
 /// Shortest. Lower: zero, and nobody can answer.
@@ -23,10 +24,25 @@ const FRAMES_MAX: usize = 64;
 /// A question that has been asked.
 #[derive(Debug)]
 pub(crate) struct Question {
-    socket: OwnedFd,
+    asked: Asked,
     own: MacAddress,
     ip: Ipv4Addr,
     deadline: Instant,
+}
+
+/// Process or kernel that asks the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedBy {
+    /// This process, by a socket for whole frames. Needs CAP_NET_RAW.
+    Itself,
+    /// The kernel, whose neighbour table has the answer. Needs CAP_NET_ADMIN.
+    Kernel,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Itself(OwnedFd),
+    Kernel(StationQuestion),
 }
 
 impl Question {
@@ -36,6 +52,7 @@ impl Question {
         place: ArpInterface<'_>,
         ip: Ipv4Addr,
         timeout: Duration,
+        asked_by: AskedBy,
     ) -> Result<Self, NeighbourTableError> {
         let ArpInterface {
             name,
@@ -57,12 +74,20 @@ impl Question {
                 interface: name.to_owned(),
             });
         }
-        let socket =
-            packet::of_ethertype(interface.index, arp::ETHERTYPE_ARP).map_err(not_asked)?;
-        let frame = arp::question(interface.mac, own.ip, ip);
-        socket::send(socket.as_fd(), &frame).map_err(not_asked)?;
+        let asked = match asked_by {
+            AskedBy::Itself => {
+                let socket =
+                    packet::of_ethertype(interface.index, arp::ETHERTYPE_ARP).map_err(not_asked)?;
+                let frame = arp::question(interface.mac, own.ip, ip);
+                socket::send(socket.as_fd(), &frame).map_err(not_asked)?;
+                Asked::Itself(socket)
+            }
+            AskedBy::Kernel => {
+                Asked::Kernel(StationQuestion::ask(interface.index, ip).map_err(not_asked)?)
+            }
+        };
         Ok(Self {
-            socket,
+            asked,
             own: interface.mac,
             ip,
             deadline: Instant::now() + timeout,
@@ -71,7 +96,10 @@ impl Question {
 
     /// Readable when a look is worth while.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.asked {
+            Asked::Itself(socket) => socket.as_fd(),
+            Asked::Kernel(question) => question.descriptor(),
+        }
     }
 
     /// How long the answer may take yet.
@@ -81,10 +109,17 @@ impl Question {
 
     /// The answer, if it has come. Never waits.
     pub(crate) fn look(&self) -> Result<Option<MacAddress>, NeighbourTableError> {
+        let socket = match &self.asked {
+            Asked::Itself(socket) => socket,
+            Asked::Kernel(question) => {
+                let answer = question.look().map_err(not_asked)?;
+                return Ok(answer.map(MacAddress));
+            }
+        };
         // As much as is looked at.
         let mut frame = [0; arp::FRAME_BYTES];
         for _ in 0..FRAMES_MAX {
-            match rustix::net::recv(&self.socket, &mut frame, rustix::net::RecvFlags::DONTWAIT) {
+            match rustix::net::recv(socket, &mut frame, rustix::net::RecvFlags::DONTWAIT) {
                 Ok((bytes, _)) => {
                     let answer = arp::answer(&frame[..bytes.min(frame.len())], self.own, self.ip);
                     if answer.is_some() {
@@ -152,7 +187,7 @@ pub(crate) fn ask(
     ip: Ipv4Addr,
     timeout: Duration,
 ) -> Result<MacAddress, NeighbourTableError> {
-    let question = Question::ask(place, ip, timeout)?;
+    let question = Question::ask(place, ip, timeout, AskedBy::Itself)?;
     loop {
         if let Some(station) = question.look()? {
             return Ok(station);

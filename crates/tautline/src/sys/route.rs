@@ -2,7 +2,7 @@
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -25,4 +25,12 @@ pub(crate) fn ask(
     let answer =
         NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
     Ok(answer.payload)
+}
+
+/// Asks the kernel to change something, and for its answer. `flags` as for [`ask`].
+pub(crate) fn change(request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    match ask(request, NLM_F_ACK | flags)? {
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        _ => Ok(()),
+    }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use netlink_packet_core::{DefaultNla, NLM_F_ACK, NetlinkPayload};
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, LinkAttribute, LinkFlags, LinkMessage, LinkXdp,
@@ -61,7 +61,7 @@ pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd>
             vec![without_addresses],
         )]));
     // With an address it would ask for routers, and whoever has the descriptor could read that.
-    let _absent_without_ipv6 = change(RouteNetlinkMessage::SetLink(link));
+    let _absent_without_ipv6 = route::change(RouteNetlinkMessage::SetLink(link), 0);
     let mut link = LinkMessage::default();
     link.header.index = index;
     link.header.flags = LinkFlags::Up;
@@ -73,7 +73,7 @@ pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd>
         LinkXdp::Fd(program),
         LinkXdp::Flags(XDP_FLAGS),
     ]));
-    change(RouteNetlinkMessage::SetLink(link))?;
+    route::change(RouteNetlinkMessage::SetLink(link), 0)?;
     Ok(tap)
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd>
 pub(crate) fn delete(index: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
-    match change(RouteNetlinkMessage::DelLink(link)) {
+    match route::change(RouteNetlinkMessage::DelLink(link), 0) {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
         done => done,
     }
@@ -108,14 +108,6 @@ pub(crate) fn send_many(tap: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Result<u
         }
     }
     Ok(all.len())
-}
-
-/// Asks the kernel to change an interface, and for its answer.
-fn change(request: RouteNetlinkMessage) -> io::Result<()> {
-    match route::ask(request, NLM_F_ACK)? {
-        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
-        _ => Ok(()),
-    }
 }
 
 /// # Safety

@@ -3,6 +3,7 @@
 
 pub mod child;
 pub mod control;
+pub mod service;
 pub mod stranger;
 pub mod udp;
 pub mod unprivileged;

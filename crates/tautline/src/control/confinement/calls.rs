@@ -10,7 +10,7 @@ use seccompiler::{
 /// System calls that a control process makes once it serves, by purpose. Others fail with `EPERM`.
 const CALLS: &[(&str, &[libc::c_long])] = &[
     (
-        "connections, requests and replies; netlink; ARP; the kernel sockets of UDP ports",
+        "connections, requests and replies; netlink; the kernel sockets of UDP ports",
         &[
             libc::SYS_accept4,
             libc::SYS_bind,
@@ -147,12 +147,7 @@ const CALLS_WITH_SETTINGS: &[libc::c_long] = &[
 const BPF_COMMANDS: &[u64] = &[0, 1, 2, 3, 4, 15];
 
 /// Families of sockets.
-const FAMILIES: &[i32] = &[
-    libc::AF_UNIX,
-    libc::AF_INET,
-    libc::AF_NETLINK,
-    libc::AF_PACKET,
-];
+const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_NETLINK];
 
 /// Of all threads of the process.
 pub(super) fn confine(restores_settings: bool) -> Result<String, seccompiler::Error> {

@@ -11,7 +11,7 @@ use super::super::policy::AnyPort;
 use super::{ASKING, Granted, QUESTIONS_OF_USER_MAX, Server, no};
 use crate::client::protocol::{Entry, Reason, Refusal, Reply};
 use crate::link::bpf::entry;
-use crate::neighbours::{ArpInterface, LockedBy, NeighbourTableError, Origin, Question};
+use crate::neighbours::{ArpInterface, AskedBy, LockedBy, NeighbourTableError, Origin, Question};
 use crate::sys::unix;
 
 /// Places of the table that are kept for root and the control process's own user. Lower: operators leave them none.
@@ -111,8 +111,9 @@ impl Server {
             .map_err(|why| no(Reason::NotAllowed, why))
     }
 
-    /// Asks the network for a client, who is answered when it has answered or the time is over. Any client
-    /// may: it is handed a socket through which it can send the same question itself.
+    /// Asks the network for a client, who is answered when it has answered or the time is over. Any client may: any
+    /// user makes the kernel ask by sending a datagram there. The kernel asks, so that this process needs no socket
+    /// for whole frames.
     pub(super) fn solicit(
         &mut self,
         number: u64,
@@ -135,7 +136,8 @@ impl Server {
             interface: &setup.interface,
             own: self.neighbours.own(),
         };
-        let question = Question::ask(place, ip, timeout).map_err(|error| not_entered(&error))?;
+        let question = Question::ask(place, ip, timeout, AskedBy::Kernel)
+            .map_err(|error| not_entered(&error))?;
         self.watch(question.descriptor(), ASKING | number)
             .map_err(|error| no(Reason::Kernel, error.to_string()))?;
         self.asked.push(PendingQuestion {

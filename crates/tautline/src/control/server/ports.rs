@@ -264,6 +264,10 @@ fn no_tap(error: &io::Error) -> Refusal {
              `modprobe tun`, or give its container or unit that device"
                 .to_owned()
         }
+        io::ErrorKind::PermissionDenied => format!(
+            "making the tap that the port sends through: {error}; a control process that does not run as root needs \
+             /dev/net/tun with mode 0666, as udev makes it"
+        ),
         _ => format!("making the tap that the port sends through: {error}"),
     };
     no(Reason::Kernel, why)

@@ -67,7 +67,12 @@ impl Setup {
         config[..6].copy_from_slice(&self.interface.mac.0);
         config[6..8].copy_from_slice(&self.ethertype.to_be_bytes());
         config[8..12].copy_from_slice(&ip.octets());
-        config[12..16].copy_from_slice(&u32::from(self.shared).to_ne_bytes());
+        // Not zero for a control process's; of another user, another number.
+        let shared = match self.shared {
+            true => rustix::process::geteuid().as_raw() + 1,
+            false => 0,
+        };
+        config[12..16].copy_from_slice(&shared.to_ne_bytes());
         config[16..20].copy_from_slice(&self.interface.broadcast(ip).octets());
         config[20..].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
         config

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::claim::Holder;
 use crate::sys::bpf;
+use crate::sys::keeper::PASSING_NAME;
 
 /// Processes that are named in an error. Lower: the one that matters is missing. Higher: nobody reads it.
 const NAMED_MAX: usize = 8;
@@ -37,13 +38,19 @@ fn holds(pid: i32, program: u32) -> bool {
                 number.and_then(|number| number.trim().parse().ok()) == Some(program)
             }
             // A file system that is mounted nowhere.
-            Some("/") => {
-                let link = bpf::pinned(&entry.path().join("kept"));
-                link.is_ok_and(|link| bpf::program_of_link(link.as_fd()).ok() == Some(program))
+            Some("/") => keeps(&entry.path().join("kept"), program),
+            // A file without a name in one that is mounted.
+            Some(other) if other.ends_with(" (deleted)") && other.contains(PASSING_NAME) => {
+                keeps(&entry.path(), program)
             }
             _ => false,
         }
     })
+}
+
+fn keeps(pinned: &Path, program: u32) -> bool {
+    let link = bpf::pinned(pinned);
+    link.is_ok_and(|link| bpf::program_of_link(link.as_fd()).ok() == Some(program))
 }
 
 /// Their names, for a sentence; that they are not to be seen, if there is none.

@@ -102,7 +102,8 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
     }
     if ours != constants(&map(maps, CONSTANTS)?)? {
         return Err(
-            "it is a single process's own, or has another MAC address, IPv4 address or EtherType"
+            "it is a single process's own or a control process's of another user, or has another MAC address, IPv4 \
+             address or EtherType"
                 .into(),
         );
     }
