@@ -31,6 +31,10 @@ use crate::sys::clock;
 use crate::table_state::LockedBy;
 use crate::types::PortTypes;
 
+/// Longest wait for what a peer on a network declares. Lower: one that is busy, or hears the third announcement only, is
+/// not heard. Higher: whoever waits for a peer that knows no declarations waits for that long.
+const REPLY_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Common parts of both kinds of port: a number, a core, destinations. `R` is the receiving state of frames.
 #[derive(Debug)]
 pub(super) struct Endpoint<R> {
@@ -184,7 +188,10 @@ impl<R> Endpoint<R> {
             }
         };
         with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
-        self.same_type(destination, Some(deadline))?;
+        self.same_type(
+            destination,
+            Some(deadline.min(clock::monotonic() + REPLY_WAIT_MAX)),
+        )?;
         Ok(destination)
     }
 
