@@ -31,8 +31,8 @@ use crate::sys::clock;
 use crate::table_state::LockedBy;
 use crate::types::PortTypes;
 
-/// Longest wait for what a peer on a network declares. Lower: one that is busy, or hears the third announcement only, is
-/// not heard. Higher: whoever waits for a peer that knows no declarations waits for that long.
+/// Longest wait for what a peer on a network declares. Lower: one that is busy, or hears the third announcement only,
+/// is not heard. Higher: whoever waits for a peer that knows no declarations waits for that long.
 const REPLY_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Common parts of both kinds of port: a number, a core, destinations. `R` is the receiving state of frames.

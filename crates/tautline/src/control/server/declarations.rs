@@ -177,10 +177,14 @@ impl Server {
             return Err(no(Reason::NotAllowed, "the port is not this client's"));
         }
         if let Err(error) = &self.declared.network {
-            return Err(no(
-                Reason::Kernel,
-                format!("receiving declarations: {error}"),
-            ));
+            let remedy = match error.raw_os_error() {
+                Some(libc::EPERM | libc::EAFNOSUPPORT) => {
+                    "; the systemd unit lets it with the drop-in declarations.conf"
+                }
+                _ => "",
+            };
+            let why = format!("receiving declarations: {error}{remedy}");
+            return Err(no(Reason::Kernel, why));
         }
         self.declared.close(port);
         if self.declared.ports.len() >= RELAYED_MAX {
