@@ -201,7 +201,8 @@ impl TaskThread {
         let is_by_message = self.is_by_message();
         let mut is_stale = matches!(worker, Worker::Process { .. });
         let mut has_slept = false;
-        if let Some((seen, until)) = ended.sleep {
+        // The set may have stopped during the job, before `seen` was read.
+        if let Some((seen, until)) = ended.sleep.filter(|_| !self.shared.is_stopping()) {
             signal.wait(seen, Some(until));
             has_slept = true;
         }

@@ -138,6 +138,24 @@ fn a_job_without_budget_left_is_demoted_and_the_others_go_on() {
 }
 
 #[test]
+fn a_set_that_stops_during_a_job_does_not_wait_for_the_next_release() {
+    let period = ms(20_000);
+    let set = TaskSet::new(vec![Task::periodic("seldom", period, ms(100))]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    let (tell, began) = std::sync::mpsc::channel();
+    let body = move |_: &Job| {
+        tell.send(()).unwrap();
+        std::thread::sleep(ms(100));
+    };
+    executive.task("seldom", body).unwrap();
+    let running = executive.start(&options()).unwrap();
+    began.recv().unwrap();
+    let begin = std::time::Instant::now();
+    let _ = running.stop(period);
+    assert!(begin.elapsed() < period / 4, "{:?}", begin.elapsed());
+}
+
+#[test]
 fn a_job_that_never_returns_is_left_and_the_others_stop() {
     let mut endless = Task::periodic("endless", ms(5), us(500));
     endless.budget = Some(ms(1));
