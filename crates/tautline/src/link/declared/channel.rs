@@ -73,29 +73,27 @@ impl Channel {
     ) -> io::Result<Self> {
         let ethertype = ethertype_of_declarations(messages);
         let socket = packet::receiver(interface.index, ethertype, port.get())?;
-        let (own, relay) = (interface.mac, None);
-        Self::new(
-            socket,
-            Form::Ethernet {
-                own,
-                messages,
-                relay,
-            },
-        )
+        Self::in_ethernet_form(interface, messages, socket, None)
     }
 
     /// The same through a control process.
     pub(crate) fn relayed(interface: &Interface, messages: u16, relay: Relay) -> io::Result<Self> {
-        let (own, socket) = (interface.mac, relay()?);
-        let relay = Some(relay);
-        Self::new(
-            socket,
-            Form::Ethernet {
-                own,
-                messages,
-                relay,
-            },
-        )
+        let socket = relay()?;
+        Self::in_ethernet_form(interface, messages, socket, Some(relay))
+    }
+
+    fn in_ethernet_form(
+        interface: &Interface,
+        messages: u16,
+        socket: OwnedFd,
+        relay: Option<Relay>,
+    ) -> io::Result<Self> {
+        let form = Form::Ethernet {
+            own: interface.mac,
+            messages,
+            relay,
+        };
+        Self::new(socket, form)
     }
 
     /// The UDP form.
