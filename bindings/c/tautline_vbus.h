@@ -102,7 +102,8 @@ struct tlb_connection {
 	uint8_t epoch_rest[56];
 	uint32_t taken[TLB_CLASS_COUNT]; /* position of the next message to take */
 	uint64_t corrupt;                /* slots that made no sense and were skipped */
-	uint8_t taken_rest[24];
+	uint64_t overwritten;            /* lost by a reader of a memory for many */
+	uint8_t taken_rest[16];
 	uint32_t reading; /* the pair of cells that is read: 0 or 1 */
 	uint8_t reading_rest[60];
 	uint8_t rest[64];
@@ -135,6 +136,7 @@ TLB_ASSERT(consumer_waiting, offsetof(struct tlb_consumer_head, waiting) == 128)
 TLB_ASSERT(connection, sizeof(struct tlb_connection) == TLB_CONNECTION_BYTES);
 TLB_ASSERT(connection_taken, offsetof(struct tlb_connection, taken) == 64);
 TLB_ASSERT(connection_corrupt, offsetof(struct tlb_connection, corrupt) == 96);
+TLB_ASSERT(connection_overwritten, offsetof(struct tlb_connection, overwritten) == 104);
 TLB_ASSERT(connection_reading, offsetof(struct tlb_connection, reading) == 128);
 TLB_ASSERT(slot, sizeof(struct tlb_slot) == TLB_SLOT_HEAD_BYTES);
 TLB_ASSERT(slot_arrival, offsetof(struct tlb_slot, arrival_ns) == 8);

@@ -59,6 +59,7 @@ int main(void)
 	OFFSET(connection, epoch);
 	OFFSET(connection, taken);
 	OFFSET(connection, corrupt);
+	OFFSET(connection, overwritten);
 	OFFSET(connection, reading);
 	OFFSET(slot, turn);
 	OFFSET(slot, length);

@@ -10,7 +10,7 @@ use tautline_shm::vbus::layout::{
     CELL_COUNT, CLASS_COUNT, ConnectionEntry, Identity, MessageHead, ProducerHead, Slot, Slots,
     WaitLine, model,
 };
-use tautline_shm::vbus::ring::{Consumer, Full, Producer};
+use tautline_shm::vbus::ring::{Consumer, Follower, Full, Producer};
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, Sleeper, WAKE_MODE, WakeMode, barrier, kick_all, kicks};
 
@@ -389,6 +389,59 @@ fn a_value_for_many_is_whole_and_never_goes_back() {
             u32::from(VALUES),
             "each was seen or counted"
         );
+    });
+}
+
+/// One of many readers: the producer takes no notice of it, and laps it.
+#[test]
+fn a_message_for_many_is_whole_and_each_is_seen_or_counted() {
+    // The ring has two slots: the third message goes where the first is.
+    const MESSAGES: u8 = 4;
+    bounded(2, || {
+        let connection = Connection::queuing();
+        let publish = |connection: &Connection, producer: &mut Producer, value| {
+            let slot = producer.next_for_all(connection.rings(), BULK);
+            slot.copy_in(&[value; PAYLOAD_BYTES]);
+            producer.publish_for_all(&connection.head, connection.rings(), &head(value, BULK));
+        };
+        let mut producer = Producer::new(DEPTH);
+        let mut follower = Follower::new(DEPTH, [0; CLASS_COUNT]);
+        publish(&connection, &mut producer, 1);
+        let sender = {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                for value in 2..=MESSAGES {
+                    publish(&connection, &mut producer, value);
+                }
+            })
+        };
+        let (mut last, mut seen, mut overwritten) = (0, 0, 0);
+        let mut look = |follower: &mut Follower| {
+            let mut copy = [0];
+            let (limit, rings) = (PAYLOAD_BYTES as u32, connection.rings());
+            let followed = follower.copy(&connection.head, rings, BULK, limit, &mut copy);
+            overwritten += followed.overwritten;
+            let Some(message) = followed.message else {
+                return;
+            };
+            let bytes = copy[0].to_ne_bytes();
+            assert_eq!(bytes, [bytes[0]; PAYLOAD_BYTES], "torn payload");
+            assert_eq!(message, head(bytes[0], BULK), "head of another message");
+            assert!(bytes[0] > last, "went back");
+            last = bytes[0];
+            seen += 1;
+            follower.release(&connection.entry.taken, BULK);
+        };
+        look(&mut follower);
+        sender.join().unwrap();
+        assert!(!follower.has_next(&connection.head, URGENT));
+        while follower.has_next(&connection.head, BULK) {
+            look(&mut follower);
+        }
+        assert_eq!(last, MESSAGES, "the last message is there");
+        assert_eq!(seen + overwritten, u64::from(MESSAGES));
+        let taken = connection.entry.taken.taken[BULK].load(loom::sync::atomic::Ordering::SeqCst);
+        assert_eq!(taken, u32::from(MESSAGES));
     });
 }
 

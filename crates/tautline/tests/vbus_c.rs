@@ -144,6 +144,10 @@ fn offsets_limits_and_shapes_are_the_same_in_c() {
             offset_of!(ConnectionEntry, taken) + offset_of!(TakenLine, corrupt),
         ),
         (
+            "connection.overwritten",
+            offset_of!(ConnectionEntry, taken) + offset_of!(TakenLine, overwritten),
+        ),
+        (
             "connection.reading",
             offset_of!(ConnectionEntry, reading) + offset_of!(ReadingLine, reading),
         ),

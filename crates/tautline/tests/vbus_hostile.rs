@@ -6,9 +6,10 @@ mod common;
 
 use std::time::{Duration, Instant as Clock};
 
+use common::hostile::{own_memories, write_anywhere};
 use common::{PATIENCE, bus, child, port};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use rand_xoshiro::rand_core::SeedableRng;
 use tautline::{
     Address, BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, SendError,
     bus_neighbour,
@@ -42,21 +43,6 @@ fn open(bus: &str, name: &str, others: [&str; 2]) -> Node {
     Node::open(config).unwrap()
 }
 
-/// Everything of this process that a peer maps: where it starts, and how many bytes.
-fn own_memories() -> Vec<(usize, usize)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let ours = maps.lines().filter(|line| line.contains("taut-vbus"));
-    let writable = ours.filter(|line| line.contains(" rw-s "));
-    writable
-        .map(|line| {
-            let (range, _) = line.split_once(' ').unwrap();
-            let (start, end) = range.split_once('-').unwrap();
-            let number = |text| usize::from_str_radix(text, 16).unwrap();
-            (number(start), number(end) - number(start))
-        })
-        .collect()
-}
-
 /// Connects as everybody does, and then writes over all that others read of it.
 fn scribble(seed: u64) -> ! {
     let bus = std::env::var(BUS).unwrap();
@@ -74,25 +60,7 @@ fn scribble(seed: u64) -> ! {
     let memories = own_memories();
     assert!(memories.len() >= 4, "two of each role: {memories:?}");
     loop {
-        let (start, bytes) = memories[random.next_u32() as usize % memories.len()];
-        // Mostly at the beginning, where the words are that others act on; sometimes plausible ones.
-        let span = match random.next_u32() % 3 {
-            0 => bytes.min(1024),
-            1 => bytes.min(4096),
-            _ => bytes,
-        };
-        for _ in 0..64 {
-            let place = start + random.next_u32() as usize % span / 4 * 4;
-            let value = match random.next_u32() % 4 {
-                0 => random.next_u32(),
-                1 => random.next_u32() % 20,
-                2 => u32::MAX - random.next_u32() % 20,
-                _ => BYTES_MAX as u32 + random.next_u32() % 3,
-            };
-            // SAFETY: the place is within a writable mapping of this process, aligned to four bytes.
-            // The library's own use of it is what this test wants to spoil, in this process alone.
-            unsafe { (place as *mut u32).write_volatile(value) };
-        }
+        write_anywhere(&mut random, &memories, BYTES_MAX);
     }
 }
 

@@ -6,32 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
+use common::readers::{
+    STRANGER, number_of, open, reader_count, role, stranger_may_have, value, wait_until, with_group,
+};
 use common::unprivileged::become_user;
 use common::{PATIENCE, bus, child, port};
 use tautline::{
-    BusConfig, BusRule, Destination, Node, NodeConfig, PortError, Priority, SamplingOptions,
-    SamplingPort, SendError, bus_neighbour, now,
+    BusConfig, Destination, Node, NodeConfig, PortError, Priority, SamplingOptions, SamplingPort,
+    SendError, now,
 };
 
 /// Larger than what a reader copies where it looks.
 const VALUE_BYTES: usize = 3000;
-/// A user without rights.
-const STRANGER: u32 = 65534;
-
-fn open(config: &BusConfig, name: &str) -> Node {
-    let mut config = config.clone();
-    config.node = name.parse().unwrap();
-    let peer = bus_neighbour("camera".parse().unwrap());
-    let config = NodeConfig::vbus(config);
-    let is_camera = name == "camera";
-    let config = if is_camera {
-        config
-    } else {
-        config.with_neighbour(peer).unwrap()
-    };
-    Node::open(config).unwrap()
-}
-
 fn options(value_bytes_max: usize) -> SamplingOptions {
     SamplingOptions {
         value_bytes_max,
@@ -51,19 +37,6 @@ fn camera(config: &BusConfig) -> (Node, SamplingPort, Destination) {
     (node, lens, readers)
 }
 
-/// A value that tells its number in each word.
-fn value(number: u64, bytes: usize) -> Vec<u8> {
-    let words = (0..bytes / 8).flat_map(|place| (number ^ (place as u64) << 40).to_ne_bytes());
-    words.collect()
-}
-
-/// The number of a value, which must be whole.
-fn number_of(bytes: &[u8]) -> u64 {
-    let number = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
-    assert!(bytes == value(number, bytes.len()), "torn value {number}");
-    number
-}
-
 /// The next value of a port, by its number, and how many were replaced before it.
 fn next(port: &mut SamplingPort) -> (u64, u64) {
     let mut buffer = vec![0; port.value_bytes_max()];
@@ -77,19 +50,6 @@ fn next(port: &mut SamplingPort) -> (u64, u64) {
 fn publish(lens: &mut SamplingPort, readers: Destination, number: u64) {
     let bytes = value(number, VALUE_BYTES);
     lens.send(readers, Priority::NORMAL, &bytes).unwrap();
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Clock::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn reader_count(node: &Node) -> usize {
-    let status = node.status().ports.remove(0);
-    status.readers.expect("it publishes").len()
 }
 
 /// A port that follows the camera, which knows of it.
@@ -336,16 +296,6 @@ fn readers_that_sleep_are_woken() {
     });
 }
 
-/// The role of a child, and its bus.
-fn role() -> Option<(String, BusConfig)> {
-    let role = child::role()?;
-    let (what, path) = role.split_once(':')?;
-    Some((
-        what.to_owned(),
-        BusConfig::new(path, "child".parse().unwrap()),
-    ))
-}
-
 #[test]
 fn a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again() {
     const TEST: &str = "a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again";
@@ -406,11 +356,6 @@ fn a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again() {
 #[test]
 fn a_stranger_reads_only_with_an_entry() {
     const TEST: &str = "a_stranger_reads_only_with_an_entry";
-    let with_group = |config: BusConfig| BusConfig {
-        mode: 0o770,
-        group: Some(STRANGER.to_string()),
-        ..config
-    };
     if let Some((what, config)) = role() {
         // The group of the bus.
         become_user(STRANGER);
@@ -435,10 +380,7 @@ fn a_stranger_reads_only_with_an_entry() {
     }
     for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
         let config = BusConfig {
-            allow: vec![BusRule {
-                ports: vec![ports],
-                ..BusRule::of(&STRANGER.to_string())
-            }],
+            allow: stranger_may_have(ports),
             ..with_group(bus("readers-stranger"))
         };
         let (_node, mut lens, readers) = camera(&config);

@@ -155,9 +155,13 @@ fn readers_line(port: &Value) -> Option<String> {
         } else {
             ""
         };
+        let lost = match reader["overwritten"].as_u64() {
+            Some(lost) if lost > 0 => format!(", lost {lost}"),
+            _ => String::new(),
+        };
         let [address, port, process] =
             ["address", "port", "process"].map(|key| plain(&reader[key]));
-        format!("{address} port {port} (process {process}{sleeps})")
+        format!("{address} port {port} (process {process}{sleeps}{lost})")
     };
     let names: Vec<String> = readers.iter().map(name).collect();
     Some(match names.as_slice() {

@@ -119,7 +119,7 @@ pub struct LatestLine {
     pub latest: AtomicU64,
 }
 
-/// Producer: what it has done, for others to watch. Nothing depends on it.
+/// Producer: what it has done, for others to watch.
 #[repr(C, align(64))]
 pub struct PerClassLine {
     /// One count for each class.
@@ -135,7 +135,8 @@ pub struct ProducerHead {
     pub kick: KickLine,
     /// The newest value.
     pub latest: LatestLine,
-    /// Messages published, per class; values, in class 0.
+    /// Messages published, per class; values, in class 0. Readers of messages that are published for many rely on it;
+    /// otherwise nobody does.
     pub published: PerClassLine,
     /// Messages not sent because their class was full, per class.
     pub dropped_full: PerClassLine,
@@ -171,6 +172,8 @@ pub struct TakenLine {
     pub taken: [AtomicU32; CLASS_COUNT],
     /// Slots whose contents made no sense, and were skipped.
     pub corrupt: AtomicU64,
+    /// Messages or values that a publisher for many replaced before this consumer took them. For watchers.
+    pub overwritten: AtomicU64,
 }
 
 /// Consumer: the pair of cells that it reads; see [`crate::vbus::cell`].
@@ -225,6 +228,7 @@ const _: () = {
     assert!(size_of::<ConnectionEntry>() == 256);
     assert!(offset_of!(ConnectionEntry, taken) == 64);
     assert!(offset_of!(TakenLine, corrupt) == 32);
+    assert!(offset_of!(TakenLine, overwritten) == 40);
     assert!(offset_of!(ConnectionEntry, reading) == 128);
     assert!(FIRST_SLOT.is_multiple_of(SLOT_ALIGN));
 };
@@ -723,6 +727,7 @@ pub mod model {
             taken: TakenLine {
                 taken: from_fn(|_| half()),
                 corrupt: word(),
+                overwritten: word(),
             },
             reading: ReadingLine { reading: half() },
         }

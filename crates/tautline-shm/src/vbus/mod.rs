@@ -12,8 +12,8 @@
 //! * [`shape`] computes where everything lies from what a port is to hold, and checks what a peer's
 //!   memory says of itself.
 //! * [`handshake`] holds the messages by which the two find each other.
-//! * [`ring`] passes messages, one ring a priority.
-//! * [`cell`] passes the newest value: Simpson's four slots.
+//! * [`ring`] passes messages, one ring a priority; to one consumer, or to many readers.
+//! * [`cell`] passes the newest value: Simpson's four slots; to one reader, or to many.
 //! * [`wait`] is how a consumer sleeps without missing a message, and is woken once.
 //! * [`window`] has all of it in one piece of memory, for a guest.
 //!

@@ -6,16 +6,28 @@
 //! the producer looks there only when its last look leaves no room, once a turn of the ring at
 //! the most often, and so neither side waits for a line of the other's while messages flow.
 //!
+//! Where many read ([`Producer::next_for_all`]), the producer asks nobody for room: it fills the slots of a class in
+//! turn, and counts what it has published. A reader ([`Follower`]) copies the message at its position, and then looks
+//! how far the producer has come: the copy is whole if fewer messages than the ring has slots were published since that
+//! position. A reader that is slower than that has been lapped. It counts the messages that it has lost, goes on with
+//! the oldest that are still whole, and harms itself alone.
+//!
 //! Progress: both sides are wait-free. Positions are of 32 bits and wrap; they are compared for
 //! equality and by their distance, which is at most the depth.
 
 use super::layout::{CLASS_COUNT, MessageHead, PerClassLine, ProducerHead, Slot, Slots, TakenLine};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::fence;
 
 /// How many messages ahead of the one that is staged the producer asks for the slot, which the consumer's
 /// reads have taken from it. Lower: each store waits for its line. Higher: no gain (8 and 12 were
 /// tried).
 const STAGE_AHEAD: u32 = 4;
+
+/// Attempts of one look to copy a message that many read. After each that fails, the reader leaves half as many
+/// messages of the ring behind the producer. Lower: a reader about as fast as the producer finds nothing in more looks.
+/// Higher: a look takes longer.
+const FOLLOW_ATTEMPTS: u32 = 4;
 
 /// The class has no free slot. Counted by whoever gives up; see [`Producer::give_up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +90,32 @@ impl Producer {
         // Release: partner is the Acquire in `Consumer::peek`.
         slot.head.turn.store(after, Release);
         add(&own.published, class, 1);
+    }
+
+    /// The slot for the next message of a class where many read: the slots in turn, whoever reads.
+    #[inline]
+    pub fn next_for_all<'m>(&self, slots: Slots<'m>, class: usize) -> Slot<'m> {
+        // Partner: the fence in `Follower::copy`. Who reads anything that is written into the slot from here on sees
+        // that the message before was published.
+        fence(Release);
+        slots.slot(class, self.next[class])
+    }
+
+    /// Publishes the slot that [`Producer::next_for_all`] gave last for this class, with its payload in it. Afterwards
+    /// ask [`crate::vbus::wait::Kicker::wanted_by_one`] for each reader.
+    #[inline]
+    pub fn publish_for_all(&mut self, own: &ProducerHead, slots: Slots<'_>, message: &MessageHead) {
+        let class = message.class as usize % CLASS_COUNT;
+        let slot = slots.slot(class, self.next[class]);
+        slot.describe(message);
+        let after = self.next[class].wrapping_add(1);
+        self.next[class] = after;
+        // Release: partner is the Acquire in `Slot::turn`.
+        slot.head.turn.store(after, Release);
+        let count = &own.published.count[class];
+        let published = count.load(Relaxed).wrapping_add(1);
+        // Release: partner is the Acquire in `Follower::copy`.
+        count.store(published, Release);
     }
 
     /// As [`Producer::publish`], but the consumer does not see the message yet. What is staged in a class
@@ -174,5 +212,101 @@ impl Consumer {
 impl Default for Consumer {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// One of many readers of what a producer publishes for all.
+#[derive(Debug)]
+pub struct Follower {
+    /// Position of the next message to take, per class.
+    next: [u64; CLASS_COUNT],
+    depth: u32,
+}
+
+/// Result of [`Follower::copy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// Head of the message, whose length may be anything; `None` if there is none, or if each that was looked at had
+    /// been replaced by the time that it was copied.
+    pub message: Option<MessageHead>,
+    /// Messages of this class that were replaced before the reader came to them. It has moved on behind them.
+    pub overwritten: u64,
+}
+
+impl Follower {
+    /// The reader of rings of `depth` slots in which these counts of messages had been published before it came.
+    #[must_use]
+    pub fn new(depth: u32, published: [u64; CLASS_COUNT]) -> Self {
+        debug_assert!(depth.is_power_of_two() && depth > 1);
+        let next = published;
+        Self { next, depth }
+    }
+
+    /// Whether a message of a class has been published that the reader has not taken.
+    #[inline]
+    #[must_use]
+    pub fn has_next(&self, producer: &ProducerHead, class: usize) -> bool {
+        // Acquire: partner is the Release in `Producer::publish_for_all`.
+        producer.published.count[class].load(Acquire) != self.next[class]
+    }
+
+    /// Copies the oldest message of a class that is there into `out`, at most `limit` bytes of it; whole words, so
+    /// `out` must hold `limit` rounded up to 8 (what it does not hold is left out). It stays the next until
+    /// [`Follower::release`].
+    pub fn copy(
+        &mut self,
+        producer: &ProducerHead,
+        slots: Slots<'_>,
+        class: usize,
+        limit: u32,
+        out: &mut [u64],
+    ) -> Followed {
+        let count = &producer.published.count[class];
+        let depth = u64::from(self.depth);
+        let mut overwritten = 0_u64;
+        for attempt in 0..FOLLOW_ATTEMPTS {
+            // Acquire: partner is the Release in `Producer::publish_for_all`.
+            let ahead = count.load(Acquire).wrapping_sub(self.next[class]);
+            if ahead == 0 {
+                break;
+            }
+            if ahead >= depth {
+                // The producer may be writing into the slot. A count that goes backwards comes here, too.
+                let lost = ahead - ((depth - 1) >> attempt).max(1);
+                overwritten = overwritten.wrapping_add(lost);
+                self.next[class] = self.next[class].wrapping_add(lost);
+            }
+            let slot = slots.slot(class, self.next[class] as u32);
+            let message = slot.message();
+            slot.copy_racing(message.length.min(limit) as usize, out);
+            // Partner: the fence in `Producer::next_for_all`. If anything of what was read belonged to a later message
+            // in this slot, the load below sees that the one before that has been published.
+            fence(Acquire);
+            let since = count.load(Relaxed).wrapping_sub(self.next[class]);
+            if since < depth {
+                let message = Some(message);
+                return Followed {
+                    message,
+                    overwritten,
+                };
+            }
+        }
+        Followed {
+            message: None,
+            overwritten,
+        }
+    }
+
+    /// The message that was copied last in this class has been taken. `own` is for watchers.
+    #[inline]
+    pub fn release(&mut self, own: &TakenLine, class: usize) {
+        self.next[class] = self.next[class].wrapping_add(1);
+        self.show(own, class);
+    }
+
+    /// Shows watchers how far the reader has come in a class.
+    #[inline]
+    pub fn show(&self, own: &TakenLine, class: usize) {
+        own.taken[class].store(self.next[class] as u32, Relaxed);
     }
 }

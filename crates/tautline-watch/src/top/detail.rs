@@ -98,7 +98,8 @@ fn readers(said: &Value) -> Vec<String> {
             NAME_CHARS_MAX,
         );
         let (port, process) = (&reader["port"], &reader["process"]);
-        format!("to reader {name} port {port}, process {process}")
+        let lost = reader["overwritten"].as_u64().unwrap_or_default();
+        format!("to reader {name} port {port}, process {process}, lost {lost}")
     };
     readers.map(line).collect()
 }

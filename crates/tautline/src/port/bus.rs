@@ -83,6 +83,10 @@ impl Core for Box<BusPort> {
         Some((**self).follow(name, port))
     }
 
+    fn overwritten(&self) -> u64 {
+        self.bus_receiver.shared.overwritten.read()
+    }
+
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
         Some(source.address.neighbour())
     }

@@ -107,6 +107,11 @@ pub(super) trait Core: Bell {
         None
     }
 
+    /// Messages that those who publish for many have replaced before the port took them.
+    fn overwritten(&self) -> u64 {
+        0
+    }
+
     /// The entry by which an answer to `source` can be routed, if the link knows one of itself.
     fn neighbour_of(&self, source: Source) -> Option<Neighbour>;
 

@@ -87,7 +87,7 @@ impl<'p> Loan<'p> {
         length: usize,
     ) -> Result<Self, SendError> {
         let start = publisher
-            .lend(length)
+            .lend(priority, length)
             .inspect_err(|_| statistics.send_errors.add(1))?;
         Ok(Self {
             start,
@@ -187,8 +187,9 @@ impl std::fmt::Debug for Loan<'_> {
     }
 }
 
-/// A message where it lies: where its sender has put it on a bus, in the port's own memory elsewhere. It
-/// is given back when this value is dropped; until then its place is taken, and nothing is written there.
+/// A message where it lies: where its sender has put it on a bus, unless that publishes for many; in the port's own
+/// memory otherwise. It is given back when this value is dropped; until then its place is taken, and nothing is
+/// written there.
 pub struct LentMessage<'p> {
     /// The message's bytes, in memory that `keeper` holds, or that stays until the port is used again.
     bytes: DetachedBytes,
@@ -243,7 +244,7 @@ impl<'p> LentMessage<'p> {
     /// In the memory of its sender on a bus.
     #[inline(always)]
     pub(crate) fn on_bus(bus: &'p mut BusPort, FoundMessage { head, place }: FoundMessage) -> Self {
-        let bytes = LentBytes::on_bus(bus.bus_receiver.slot(place), head.length as usize).detach();
+        let bytes = bus.bus_receiver.bytes(place, head.length as usize).detach();
         Self {
             bytes,
             priority: Priority::ALL[place.class],

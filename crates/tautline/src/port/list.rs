@@ -249,7 +249,10 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: figures.queued,
         dropped_full: figures.totals.dropped_full,
-        overwritten: counted.overwritten.read(),
+        overwritten: counted
+            .overwritten
+            .read()
+            .wrapping_add(bus_receiver.overwritten.read()),
         policing: None,
         policed: 0,
         contended: 0,

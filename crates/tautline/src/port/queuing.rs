@@ -12,7 +12,7 @@ use tautline_shm::region::Shape;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::queue::Receiver;
-use super::half::{QueueCore, with_core};
+use super::half::{Core, QueueCore, with_core};
 use super::lent::{LentMessage, Loan};
 use super::owner::PortOwner;
 use super::spin::Spin;
@@ -157,6 +157,61 @@ impl QueuingPort {
         deadline: Instant,
     ) -> Result<Destination, PortError> {
         self.endpoint.destination_until(name, to, deadline)
+    }
+
+    /// The way to all ports that [follow](Self::follow) this one, on link `vbus`. A message that is sent there is
+    /// published once, in one memory that all of them map, of up to [`message_bytes_max`](Self::message_bytes_max). The
+    /// cost does not depend on how many they are, but for those that sleep and must be woken. A send never waits and
+    /// never finds a class full: it replaces the oldest message of its class, whoever has not read it. So a reader
+    /// that is slow or dead holds up nobody; it loses messages, and [counts](Self::overwritten) them. A send succeeds
+    /// without readers, too. Not for the hot path; each call gives the same destination.
+    ///
+    /// ```
+    /// use tautline::{
+    ///     BusConfig, Instant, Node, NodeConfig, Priority, QueuingOptions, bus_neighbour,
+    /// };
+    ///
+    /// # let bus = format!("/run/taut-doc-messages-{}", std::process::id());
+    /// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {
+    ///     let config = NodeConfig::vbus(BusConfig::new(&bus, name.parse()?));
+    ///     Ok(Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?)
+    /// };
+    /// let (planner, logger) = (open("planner", "logger")?, open("logger", "planner")?);
+    /// let mut events = planner.queuing_port(5.try_into()?, &QueuingOptions::default())?;
+    /// let readers = events.readers()?;
+    /// let mut log = logger.queuing_port(6.try_into()?, &QueuingOptions::default())?;
+    /// log.follow("planner", events.number())?;
+    /// events.send(readers, Priority::NORMAL, b"gripper closed")?;
+    /// let message = log.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
+    /// assert_eq!(message.bytes().slice(), Some(&b"gripper closed"[..]));
+    /// drop(message);
+    /// assert_eq!(log.overwritten(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PortError::NotOnLink`] on other links, [`PortError::Refused`] without memory.
+    pub fn readers(&mut self) -> Result<Destination, PortError> {
+        self.endpoint.readers()
+    }
+
+    /// Takes from now on what another queuing port publishes for its [readers](Self::readers), on link `vbus`; beside
+    /// what is sent to this port. What was published before is not taken. The bus looks for the port again when it has
+    /// gone. Waits for it as [`destination`](Self::destination) does.
+    ///
+    /// # Errors
+    /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if this port
+    /// takes smaller messages, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is looked for all the
+    /// same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
+    pub fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
+        self.endpoint.follow(name, port)
+    }
+
+    /// Messages of ports that this one [follows](Self::follow) that were replaced before this port took them, since it
+    /// was opened. It is told when a look has found out: after it has returned a later message, or none.
+    #[must_use]
+    pub fn overwritten(&self) -> u64 {
+        with_core!(&self.endpoint.half, core => core.overwritten())
     }
 
     /// Resolves the sender of a message, to answer it. The first call for a sender is not for the

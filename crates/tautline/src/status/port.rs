@@ -219,6 +219,8 @@ pub struct ReaderStatus {
     pub process: u32,
     /// Whether it sleeps or waits for its descriptor.
     pub sleeps: bool,
+    /// Messages or values that it has missed since it began to follow, as it says itself.
+    pub overwritten: u64,
 }
 
 impl From<&Reader> for ReaderStatus {
@@ -229,6 +231,7 @@ impl From<&Reader> for ReaderStatus {
             port,
             process: reader.process(),
             sleeps: reader.sleeps(),
+            overwritten: reader.overwritten(),
         }
     }
 }
@@ -341,7 +344,8 @@ pub struct PortStatus {
     pub queued: [u64; CLASS_COUNT],
     /// Frames dropped because their class was full, per priority (queuing).
     pub dropped_full: [u64; CLASS_COUNT],
-    /// Values replaced before the application looked (sampling).
+    /// Values replaced before the application looked (sampling); messages that those who publish for many replaced
+    /// before the port took them (queuing, link `vbus`).
     pub overwritten: u64,
     /// Limits of the port, if it is policed.
     pub policing: Option<Policing>,

@@ -3,6 +3,8 @@
 
 pub mod child;
 pub mod control;
+pub mod hostile;
+pub mod readers;
 pub mod service;
 pub mod stranger;
 pub mod udp;

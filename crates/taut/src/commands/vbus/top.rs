@@ -63,6 +63,9 @@ struct Row {
     dropped_full: u64,
     queued: u64,
     corrupt: u64,
+    /// Messages or values that were published for many and replaced before the receiver, or all readers together, took
+    /// them.
+    overwritten: u64,
     newest_age_ns: Option<u64>,
     longest_wait_ns: Option<u64>,
     sleeps: bool,
@@ -135,6 +138,7 @@ fn empty_row(bus: &str, port: &PortFigures) -> Row {
         dropped_full: 0,
         queued: 0,
         corrupt: 0,
+        overwritten: 0,
         newest_age_ns: None,
         longest_wait_ns: None,
         sleeps: port.sleeps,
@@ -162,6 +166,7 @@ fn published_row(
         published_per_second: since(is.count, was.map(|was| was.count)),
         kicks_per_second: since(is.kicks.into(), kicks),
         published: is.count,
+        overwritten: sum(is.readers.iter().map(|reader| &reader.overwritten)),
         newest_age_ns: is.newest_age_ns,
         sleeps: !is.readers.is_empty() && is.readers.iter().all(|reader| reader.sleeps),
         ..empty_row(bus, port)
@@ -187,6 +192,7 @@ fn row(
         dropped_full,
         queued: is.queued.iter().map(|waiting| u64::from(*waiting)).sum(),
         corrupt: is.corrupt,
+        overwritten: is.overwritten,
         newest_age_ns: is.newest_age_ns,
         longest_wait_ns: is.longest_wait_ns,
         ..empty_row(bus, port)
@@ -194,8 +200,9 @@ fn row(
 }
 
 /// A peer may write anything into its counters, hence no overflow.
-fn sum(counts: &[u64]) -> u64 {
-    counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+fn sum<'c>(counts: impl IntoIterator<Item = &'c u64>) -> u64 {
+    let counts = counts.into_iter();
+    counts.fold(0, |sum, count| sum.wrapping_add(*count))
 }
 
 fn text(rows: &[Row], look: &Look) -> String {
@@ -213,6 +220,7 @@ fn text(rows: &[Row], look: &Look) -> String {
             "age ms",
             "full/s",
             "full",
+            "lost",
             "corrupt",
             "kicks/s",
             "receiver",
@@ -243,6 +251,7 @@ fn cells(row: &Row) -> Vec<String> {
         milliseconds(row.newest_age_ns),
         format!("{:.0}", row.dropped_per_second),
         row.dropped_full.to_string(),
+        row.overwritten.to_string(),
         row.corrupt.to_string(),
         format!("{:.0}", row.kicks_per_second),
         if row.sleeps { "sleeps" } else { "awake" }.to_owned(),

@@ -10,7 +10,8 @@ use tautline_shm::vbus::handshake::{
     INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, Message, Refusal, Step,
 };
 use tautline_shm::vbus::layout::{
-    Identity, KIND_SAMPLING, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER, ROLE_PUBLISHER,
+    Identity, KIND_QUEUING, KIND_SAMPLING, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
+    ROLE_PUBLISHER,
 };
 use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
 
@@ -138,11 +139,16 @@ pub(super) fn admit(
     Ok(Incoming::new(memory, shape, index, &identity, sender))
 }
 
+/// Where the depth of a queuing port stands in the index of a publisher's answer, above the kind.
+const DEPTH_SHIFT: u32 = 16;
+
 /// Shape in a publisher's answer to a reader.
 pub(super) fn published_shape(connect: &Message) -> Option<Shape> {
+    let depth = connect.index >> DEPTH_SHIFT;
     let shape = Shape {
-        kind: match u16::try_from(connect.index).ok()? {
-            KIND_SAMPLING => Kind::Sampling,
+        kind: match connect.index as u16 {
+            KIND_QUEUING => Kind::Queuing { depth },
+            KIND_SAMPLING if depth == 0 => Kind::Sampling,
             _ => return None,
         },
         message_bytes_max: u32::try_from(connect.memory_bytes).ok()?,
@@ -157,9 +163,13 @@ pub(super) fn welcome(
     socket: &PeerSocket,
     reader: PortNumber,
 ) -> io::Result<()> {
+    let depth = match publisher.shape.kind {
+        Kind::Queuing { depth } => depth,
+        Kind::Sampling => 0,
+    };
     let connect = Message {
         epoch: bus_receiver.types.sent_hash(),
-        index: publisher.shape.kind_number().into(),
+        index: depth << DEPTH_SHIFT | u32::from(publisher.shape.kind_number()),
         memory_bytes: publisher.shape.message_bytes_max.into(),
         peer_port: reader.get(),
         ..greeting(Step::Connect, bus_receiver)
@@ -178,12 +188,15 @@ pub(super) fn reader(
     signaller: Option<Arc<Signaller>>,
 ) -> io::Result<Reader> {
     let (memory, bell, identity) = offered_memory(descriptors, signaller)?;
-    if identity.port != port.get() || identity.node != node.bytes() {
+    let index = message.index as usize;
+    if identity.port != port.get() || identity.node != node.bytes() || index >= PRODUCERS_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(Reader {
         memory,
         bell,
+        index,
+        epoch: message.epoch,
         node,
         port,
         process: message.process,
@@ -282,6 +295,7 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
         for reader in publisher.readers() {
             let (node, port) = reader.name();
             let view = Message {
+                epoch: reader.epoch,
                 index: INDEX_READER,
                 memory_bytes: consumer_bytes() as u64,
                 ..Message::new(Step::View, node.bytes(), port.get(), reader.process())

@@ -37,7 +37,8 @@ use crate::types::PortTypes;
 /// Peers whose reconnections are remembered. Lower: a count begins anew for a peer among many.
 const RESTARTS_MAX: usize = 64;
 
-/// Copies of what is published for many, two of them: one is kept while the next is made.
+/// Copies of what is published for many. Of values there are two: one is kept while the next is made. Of messages there
+/// is one, the first.
 pub(super) type Copies = [Box<[u64]>; 2];
 
 /// One who sends to the port.
@@ -48,6 +49,8 @@ pub(crate) struct Incoming {
     /// Room for copies if the peer publishes for many; the port's thread takes it and gives it back, so that it neither
     /// allocates nor frees.
     copies: Mutex<Option<Copies>>,
+    /// Whether the peer publishes for many.
+    is_for_many: bool,
     /// Messages that the peer had published for others before this port followed it, and its word of the newest value.
     published_before: [u64; CLASS_COUNT],
     latest_before: u64,
@@ -74,6 +77,10 @@ impl Incoming {
         let words = (shape.message_bytes_max as usize).div_ceil(8);
         // Not of zeros, so that the pages are there.
         let copy = || vec![u64::MAX; words].into_boxed_slice();
+        let copies = || match shape.kind {
+            Kind::Queuing { .. } => [copy(), Box::default()],
+            Kind::Sampling => [copy(), copy()],
+        };
         let published = &memory.memory().head.published.count;
         let published_before = match is_for_many {
             true => std::array::from_fn(|class| published[class].load(Relaxed)),
@@ -81,7 +88,8 @@ impl Incoming {
         };
         Self {
             shape,
-            copies: Mutex::new(is_for_many.then(|| [copy(), copy()])),
+            copies: Mutex::new(is_for_many.then(copies)),
+            is_for_many,
             published_before,
             // Acquire: partner is the Release in `cell::Writer::publish`.
             latest_before: memory.memory().head.latest.latest.load(Acquire),
@@ -108,6 +116,21 @@ impl Incoming {
     /// Shape of its memory.
     pub(super) fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Messages of each class that the peer had published when the port began to follow it.
+    pub(super) fn published_before(&self) -> [u64; CLASS_COUNT] {
+        self.published_before
+    }
+
+    /// Bytes of the port's memory that the connection takes: of copies.
+    fn copies_bytes(&self) -> usize {
+        let words = (self.shape.message_bytes_max as usize).div_ceil(8);
+        match (self.is_for_many, self.shape.kind) {
+            (false, _) => 0,
+            (true, Kind::Queuing { .. }) => words * 8,
+            (true, Kind::Sampling) => words * 16,
+        }
     }
 
     /// The peer's word of the newest value when the port began to follow it.
@@ -155,6 +178,8 @@ pub(crate) struct Totals {
     pub(crate) dropped_full: [u64; CLASS_COUNT],
     pub(crate) kicks: u64,
     pub(crate) corrupt: u64,
+    /// Messages or values that peers who publish for many replaced before the port took them.
+    pub(crate) overwritten: u64,
     /// Messages of peers that died before the port ever looked, and had to make room.
     pub(crate) abandoned: u64,
 }
@@ -205,6 +230,8 @@ pub(crate) struct ReceiverShared {
     own: ConsumerView<OwnMemory>,
     /// Memory in which the port publishes for many, once it does.
     published: OnceLock<Arc<PublisherShared>>,
+    /// Messages that peers who publish for many replaced before the port took them. Only its thread counts.
+    pub(crate) overwritten: Counter,
     /// Rung by the service thread, and by each producer with an event of its own.
     pub(super) bells: Bells,
     /// Changes when a peer comes or goes; a futex of this process.
@@ -229,6 +256,7 @@ impl ReceiverShared {
             types: Arc::new(BusTypes::new(types)),
             own,
             published: OnceLock::new(),
+            overwritten: Counter::default(),
             bells: Bells::new()?,
             generation: AtomicU32::new(0),
             control: Mutex::default(),
@@ -344,6 +372,10 @@ impl ReceiverShared {
     pub(crate) fn connect(&self, incoming: &Arc<Incoming>) {
         let peer = (incoming.node, incoming.port);
         self.types.agree(peer, Direction::Receives);
+        let entry = &self.memory().connections[incoming.index];
+        for (taken, before) in entry.taken.taken.iter().zip(incoming.published_before) {
+            taken.store(before as u32, Relaxed);
+        }
         let mut control = self.control();
         control.arrivals.push(Arc::clone(incoming));
         control.live.push(Arc::clone(incoming));
@@ -444,17 +476,22 @@ impl ReceiverShared {
         let entries = self.memory().connections;
         for incoming in &control.live {
             let memory = incoming.memory();
-            figures.memory_bytes += incoming.memory.mapping().bytes();
+            figures.memory_bytes += incoming.memory.mapping().bytes() + incoming.copies_bytes();
             add(&mut figures.totals, incoming, &entries[incoming.index]);
             let taken = &entries[incoming.index].taken.taken;
             let classes = memory.head.published.count.iter().zip(taken);
             for (queued, (published, taken)) in figures.queued.iter_mut().zip(classes) {
                 let waiting = (published.load(Relaxed) as u32).wrapping_sub(taken.load(Relaxed));
-                if matches!(self.shape.kind, Kind::Queuing { depth } if waiting <= depth) {
-                    *queued += u64::from(waiting);
+                if let Kind::Queuing { depth } = incoming.shape.kind {
+                    *queued += match incoming.is_for_many {
+                        // It may have been lapped.
+                        true => u64::from(waiting.min(depth - 1)),
+                        false if waiting <= depth => u64::from(waiting),
+                        false => 0,
+                    };
                 }
             }
-            let stamps = Stamps::of(self.shape.kind, memory, &entries[incoming.index]);
+            let stamps = Stamps::of(incoming.shape.kind, memory, &entries[incoming.index]);
             figures.newest_ns = figures.newest_ns.max(stamps.newest_ns);
             figures.oldest_waiting_ns =
                 earlier(figures.oldest_waiting_ns, stamps.oldest_waiting_ns);
@@ -465,7 +502,12 @@ impl ReceiverShared {
                 node: incoming.node,
                 port: incoming.port,
                 received: incoming.received.read(),
-                lost: wrapping_sum(&dropped(memory)),
+                lost: match (self.shape.kind, incoming.is_for_many) {
+                    (Kind::Queuing { .. }, true) => {
+                        entries[incoming.index].taken.overwritten.load(Relaxed)
+                    }
+                    _ => wrapping_sum(&dropped(memory)),
+                },
                 restarts: known.next().map_or(0, |(_, _, count)| count - 1),
             });
         }
@@ -519,6 +561,8 @@ pub(super) fn add(totals: &mut Totals, incoming: &Incoming, entry: &ConnectionEn
     }
     totals.kicks += u64::from(wait::kicks(&memory.head.kick));
     totals.corrupt += entry.taken.corrupt.load(Relaxed);
+    let overwritten = entry.taken.overwritten.load(Relaxed);
+    totals.overwritten = totals.overwritten.wrapping_add(overwritten);
 }
 
 /// Makes room by forgetting peers that died before the port looked.
@@ -534,8 +578,10 @@ fn abandon_dead(control: &mut Control) {
         if !incoming.is_gone() {
             return true;
         }
-        for count in &incoming.memory().head.published.count {
-            past.abandoned = past.abandoned.wrapping_add(count.load(Relaxed));
+        let published = incoming.memory().head.published.count.iter();
+        for (count, before) in published.zip(incoming.published_before) {
+            let since = count.load(Relaxed).wrapping_sub(before);
+            past.abandoned = past.abandoned.wrapping_add(since);
         }
         *used &= !(1 << incoming.index);
         live.retain(|other| !Arc::ptr_eq(other, incoming));
@@ -548,5 +594,6 @@ fn reset(entry: &ConnectionEntry) {
         taken.store(0, Relaxed);
     }
     entry.taken.corrupt.store(0, Relaxed);
+    entry.taken.overwritten.store(0, Relaxed);
     entry.reading.reading.store(0, Relaxed);
 }

@@ -493,8 +493,8 @@ impl BusPort {
     ) -> Message {
         let length = head.length as usize;
         self.bus_receiver
-            .slot(place)
-            .copy_out(&mut buffer[..length]);
+            .bytes(place, length)
+            .copy_out(0, &mut buffer[..length]);
         let message = Message {
             length,
             priority: Priority::ALL[place.class],

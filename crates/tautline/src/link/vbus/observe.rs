@@ -28,9 +28,9 @@ use tautline_shm::vbus::wait::WAKE_MODE;
 
 use super::ask::ask;
 use super::directory::{bases, connect_in, nodes, open_to_watch, path_of};
-use super::newest::{copy_newest, newest_cell};
+use super::newest::copy_newest;
 use super::publisher::READERS_MAX;
-use super::stamps::Stamps;
+use super::stamps::{Stamps, newest_stamp};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
@@ -183,7 +183,7 @@ pub struct Observer {
     connections: Vec<Watched>,
     /// Memory in which the port publishes for many, if it does.
     published: Option<Watched>,
-    readers: Vec<(PortName, u32, PeerMemory)>,
+    readers: Vec<WatchedReader>,
 }
 
 /// One who sends to the port.
@@ -196,6 +196,30 @@ struct Watched {
     node: NodeName,
     port: PortNumber,
     process: u32,
+}
+
+/// One who reads what the port publishes for many.
+#[derive(Debug)]
+struct WatchedReader {
+    name: PortName,
+    process: u32,
+    /// Epoch that it has offered to the port.
+    epoch: u64,
+    memory: PeerMemory,
+}
+
+impl WatchedReader {
+    fn figures(&self) -> ReaderFigures {
+        let memory = consumer_at(&self.memory);
+        let mut entries = memory.connections.iter();
+        let entry = entries.find(|entry| entry.offer.epoch.load(Relaxed) == self.epoch);
+        ReaderFigures {
+            to: self.name,
+            process: self.process,
+            sleeps: memory.head.wait.waiting.load(Relaxed) & WAKE_MODE != 0,
+            overwritten: entry.map_or(0, |entry| entry.taken.overwritten.load(Relaxed)),
+        }
+    }
 }
 
 impl Watched {
@@ -232,7 +256,7 @@ pub struct PortFigures {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct PublishedFigures {
-    /// Values published.
+    /// Messages or values published.
     pub count: u64,
     /// Times that it has kicked readers: all who slept at once.
     pub kicks: u32,
@@ -252,6 +276,8 @@ pub struct ReaderFigures {
     pub process: u32,
     /// Whether it sleeps or waits for its descriptor.
     pub sleeps: bool,
+    /// Messages or values that it has missed since it began to follow, as it says itself.
+    pub overwritten: u64,
 }
 
 /// The same of one who sends.
@@ -272,6 +298,8 @@ pub struct ProducerFigures {
     pub queued: [u32; CLASS_COUNT],
     /// Slots that made no sense to the receiver, who skipped them.
     pub corrupt: u64,
+    /// Messages or values of one who publishes for many that were replaced before the receiver took them.
+    pub overwritten: u64,
     /// Times that the sender has kicked the receiver.
     pub kicks: u32,
     /// How long ago the newest message or value was published, in nanoseconds.
@@ -347,9 +375,12 @@ impl Observer {
                 if observer.readers.len() >= READERS_MAX {
                     return Err(nonsense());
                 }
-                let memory = PeerMemory::map(file, consumer_bytes()).map_err(io)?;
-                let reader = PortName { node, port };
-                observer.readers.push((reader, view.process, memory));
+                observer.readers.push(WatchedReader {
+                    name: PortName { node, port },
+                    process: view.process,
+                    epoch: view.epoch,
+                    memory: PeerMemory::map(file, consumer_bytes()).map_err(io)?,
+                });
                 continue;
             }
             let index = view.index as usize;
@@ -455,21 +486,12 @@ impl Observer {
     fn published_figures(&self, watched: &Watched, now_ns: u64) -> PublishedFigures {
         let memory = watched.memory();
         let counts = memory.head.published.count.iter();
-        let word = memory.head.latest.latest.load(Acquire);
-        let newest_ns = (word != 0).then(|| newest_cell(memory, word).message().arrival_ns);
-        let readers = self.readers.iter().map(|(to, process, memory)| {
-            let waiting = &consumer_at(memory).head.wait.waiting;
-            ReaderFigures {
-                to: *to,
-                process: *process,
-                sleeps: waiting.load(Relaxed) & WAKE_MODE != 0,
-            }
-        });
+        let newest_ns = newest_stamp(watched.shape.kind, memory);
         PublishedFigures {
             count: counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))),
             kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
             newest_age_ns: newest_ns.map(|stamp_ns| now_ns.saturating_sub(stamp_ns)),
-            readers: readers.collect(),
+            readers: self.readers.iter().map(WatchedReader::figures).collect(),
         }
     }
 
@@ -481,9 +503,9 @@ impl Observer {
         };
         let published: [u64; CLASS_COUNT] = read(&memory.head.published);
         let age = |stamp_ns: u64| now_ns.saturating_sub(stamp_ns);
-        let stamps = Stamps::of(self.shape.kind, memory, entry);
+        let stamps = Stamps::of(watched.shape.kind, memory, entry);
         let mut queued = [0; CLASS_COUNT];
-        if let Kind::Queuing { depth } = self.shape.kind {
+        if let Kind::Queuing { depth } = watched.shape.kind {
             for class in 0..CLASS_COUNT {
                 let taken = entry.taken.taken[class].load(Relaxed);
                 // Either word may be of a moment later, or anything.
@@ -504,6 +526,7 @@ impl Observer {
             dropped_full: read(&memory.head.dropped_full),
             queued,
             corrupt: entry.taken.corrupt.load(Relaxed),
+            overwritten: entry.taken.overwritten.load(Relaxed),
             kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
             newest_age_ns: stamps.newest_ns.map(age),
             longest_wait_ns: stamps.oldest_waiting_ns.map(age),
@@ -531,7 +554,6 @@ fn consumer_at(memory: &PeerMemory) -> ConsumerMemory<'_> {
     unsafe { ConsumerMemory::at(memory.base().as_ptr()) }
 }
 
-/// Memories that a port shows, in the order of its messages.
 /// Watches the messages or values of a port. Nothing is taken away from the receiver.
 #[derive(Debug)]
 pub struct Tap {
@@ -629,7 +651,7 @@ impl Tap {
             let index = (self.turn + step) % count;
             let watched = &self.observer.connections[index];
             let place = &mut self.positions[index];
-            let (found, missed) = match self.observer.shape.kind {
+            let (found, missed) = match watched.shape.kind {
                 Kind::Queuing { depth } => place.message(watched, depth, buffer),
                 Kind::Sampling => place.value(watched, buffer),
             };

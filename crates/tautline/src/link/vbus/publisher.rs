@@ -1,6 +1,6 @@
 //! Publishing once for all who read: one memory of a port's, which its readers map. The writer takes no notice of how
 //! far a reader has come, and looks at one word of each to see whether it sleeps. So a reader that is slow, stopped or
-//! dead costs the others nothing, and itself the values that it misses.
+//! dead costs the others nothing, and itself the messages or values that it misses.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{
@@ -10,11 +10,11 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::vbus::cell;
-use tautline_shm::vbus::layout::{Identity, MessageHead};
+use tautline_shm::vbus::layout::{Identity, MessageHead, Slot};
 use tautline_shm::vbus::region::ProducerMemory;
-use tautline_shm::vbus::shape::Shape;
+use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
+use tautline_shm::vbus::{cell, ring};
 
 use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::debt::{PeerBell, WakeDebt};
@@ -39,6 +39,9 @@ pub(crate) const READERS_MAX: usize = 64;
 pub(crate) struct Reader {
     pub(super) memory: ConsumerView<PeerMemory>,
     pub(super) bell: PeerBell,
+    /// Which of the entries in its memory is for this port, and the epoch that it has offered there.
+    pub(super) index: usize,
+    pub(super) epoch: u64,
     pub(super) node: NodeName,
     pub(super) port: PortNumber,
     pub(super) process: u32,
@@ -56,6 +59,12 @@ impl Reader {
     pub(crate) fn sleeps(&self) -> bool {
         let waiting = &self.memory.memory().head.wait.waiting;
         waiting.load(Relaxed) & wait::WAKE_MODE != 0
+    }
+
+    /// Messages or values that it has missed, as it says itself.
+    pub(crate) fn overwritten(&self) -> u64 {
+        let entry = &self.memory.memory().connections[self.index];
+        entry.taken.overwritten.load(Relaxed)
     }
 
     pub(crate) fn name(&self) -> (NodeName, PortNumber) {
@@ -165,13 +174,20 @@ struct ReaderPlace {
     wanted: Option<WakeMode>,
 }
 
+/// The writer's place in the memory.
+#[derive(Debug)]
+enum Place {
+    Ring(ring::Producer),
+    Cells(cell::Writer),
+}
+
 /// The writer, in the port's thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     shared: Arc<PublisherShared>,
     service: Arc<ServiceHandle>,
     statistics: Arc<Statistics>,
-    place: cell::Writer,
+    place: Place,
     readers: Vec<ReaderPlace>,
     generation: u32,
     numbering: Numbering,
@@ -184,11 +200,15 @@ impl Publisher {
         service: &Arc<ServiceHandle>,
         statistics: &Arc<Statistics>,
     ) -> Self {
+        let place = match shared.shape.kind {
+            Kind::Queuing { depth } => Place::Ring(ring::Producer::new(depth)),
+            Kind::Sampling => Place::Cells(cell::Writer::new()),
+        };
         Self {
             shared,
             service: Arc::clone(service),
             statistics: Arc::clone(statistics),
-            place: cell::Writer::new(),
+            place,
             readers: Vec::with_capacity(READERS_MAX),
             generation: 0,
             numbering: Numbering::default(),
@@ -204,26 +224,31 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes one value.
+    /// The place of the next message of a priority, or of the next value.
+    fn next(&mut self, priority: Priority) -> Slot<'_> {
+        let slots = self.shared.memory().slots;
+        match &mut self.place {
+            Place::Ring(ring) => ring.next_for_all(slots, priority.index()),
+            Place::Cells(cells) => cells.next_for_all(slots),
+        }
+    }
+
+    /// Publishes one message or value.
     pub(super) fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
         self.check(message.len())?;
-        let slot = self.place.next_for_all(self.shared.memory().slots);
-        slot.copy_in(message);
+        self.next(priority).copy_in(message);
         self.publish(priority, message.len());
         Ok(())
     }
 
-    /// Lends the place of the next value: the start of `length` bytes that only we can write, until the publisher is
-    /// used again.
-    pub(crate) fn lend(&mut self, length: usize) -> Result<*mut u8, SendError> {
+    /// Lends the place of the next message or value: the start of `length` bytes that only we can write, until the
+    /// publisher is used again.
+    pub(crate) fn lend(&mut self, priority: Priority, length: usize) -> Result<*mut u8, SendError> {
         self.check(length)?;
-        Ok(self
-            .place
-            .next_for_all(self.shared.memory().slots)
-            .payload())
+        Ok(self.next(priority).payload())
     }
 
-    /// Publishes what was lent last, or has been copied.
+    /// Publishes what was lent last with this priority, or has been copied.
     pub(crate) fn publish(&mut self, priority: Priority, length: usize) {
         let head = MessageHead {
             length: length as u32,
@@ -232,8 +257,13 @@ impl Publisher {
             class: priority.index() as u32,
         };
         let memory = self.shared.memory();
-        self.place.publish(&memory.head.latest, memory.slots, &head);
-        count_value(memory);
+        match &mut self.place {
+            Place::Ring(ring) => ring.publish_for_all(memory.head, memory.slots, &head),
+            Place::Cells(cells) => {
+                cells.publish(&memory.head.latest, memory.slots, &head);
+                count_value(memory);
+            }
+        }
         self.look_for_sleepers();
     }
 

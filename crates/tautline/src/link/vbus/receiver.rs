@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX, Slot, Slots};
+use tautline_shm::vbus::layout::{
+    CLASS_COUNT, ConnectionEntry, MessageHead, PRODUCERS_MAX, Slot, Slots,
+};
 use tautline_shm::vbus::shape::Kind;
 use tautline_shm::vbus::wait::{self, Sleeper, WakeMode};
 use tautline_shm::vbus::{cell, ring};
@@ -16,6 +18,7 @@ use self::values::KeptValue;
 use super::incoming::{Copies, Incoming, ReceiverShared, add};
 use crate::address::Source;
 use crate::error::ReceiveError;
+use crate::message::LentBytes;
 use crate::sys::shared::{self, sleep_on};
 use crate::sys::wait as poll;
 
@@ -36,7 +39,18 @@ struct Connection {
     held: KeptValue,
     /// Of a peer that publishes for many: room for copies.
     copies: Option<Copies>,
+    /// Of one that publishes messages for many: the place in its rings.
+    follower: Option<ring::Follower>,
 }
+
+/// Head of a message of a peer that publishes for many, until it has been copied. Its length is none that a message
+/// has, so no look takes it for one that can be handed out.
+const NOT_COPIED: MessageHead = MessageHead {
+    length: u32::MAX,
+    arrival_ns: 0,
+    sequence: 0,
+    class: 0,
+};
 
 /// The port's thread's place.
 #[derive(Debug)]
@@ -76,6 +90,62 @@ impl Connection {
             place: SlotRef { connection, class },
         })
     }
+
+    /// The same of any peer: one that publishes for many has its message still to be copied.
+    fn look_at_any(&self, connection: usize, class: usize) -> Option<FoundMessage> {
+        let memory = self.incoming.memory();
+        let Some(follower) = &self.follower else {
+            return self.look(memory.slots, connection, class);
+        };
+        follower
+            .has_next(memory.head, class)
+            .then_some(FoundMessage {
+                head: NOT_COPIED,
+                place: SlotRef { connection, class },
+            })
+    }
+
+    /// Copies the next message of a class of a peer that publishes for many, if it is there whole.
+    fn copy(&mut self, shared: &ReceiverShared, class: usize) -> Option<MessageHead> {
+        let (follower, copies) = (self.follower.as_mut()?, self.copies.as_mut()?);
+        let memory = self.incoming.memory();
+        let largest = self.incoming.shape().message_bytes_max;
+        let followed = follower.copy(memory.head, memory.slots, class, largest, &mut copies[0]);
+        if followed.overwritten > 0 {
+            let entry = &shared.memory().connections[self.incoming.index];
+            follower.show(&entry.taken, class);
+            count_overwritten(entry, followed.overwritten);
+            let before = shared.overwritten.read();
+            let after = before.wrapping_add(followed.overwritten);
+            shared.overwritten.set(after);
+        }
+        let mut head = followed.message?;
+        if head.length > largest {
+            // More than was copied; the port may take larger ones.
+            head.length = NOT_COPIED.length;
+        }
+        Some(head)
+    }
+
+    /// Gives the slot of the oldest message of a class back, or goes on to the next one of those for many.
+    #[inline(always)]
+    fn release(&mut self, entry: &ConnectionEntry, class: usize) {
+        match &mut self.follower {
+            None => self.ring.release(&entry.taken, class),
+            Some(follower) => follower.release(&entry.taken, class),
+        }
+    }
+
+    /// Whether a message of this peer is left to take.
+    fn has_message(&self) -> bool {
+        (0..CLASS_COUNT).any(|class| self.look_at_any(0, class).is_some())
+    }
+}
+
+/// Counts messages or values that a peer replaced before the port took them, for watchers.
+fn count_overwritten(entry: &ConnectionEntry, count: u64) {
+    let overwritten = &entry.taken.overwritten;
+    overwritten.store(overwritten.load(Relaxed).wrapping_add(count), Relaxed);
 }
 
 impl BusReceiver {
@@ -114,8 +184,15 @@ impl BusReceiver {
                 Some(_) => cell::Reader::of_many(incoming.latest_before()),
                 None => cell::Reader::new(),
             };
+            let follower = match (&copies, incoming.shape().kind) {
+                (Some(_), Kind::Queuing { depth }) => {
+                    Some(ring::Follower::new(depth, incoming.published_before()))
+                }
+                _ => None,
+            };
             self.connections.push(Connection {
                 copies,
+                follower,
                 incoming,
                 ring: ring::Consumer::new(),
                 cell,
@@ -135,7 +212,7 @@ impl BusReceiver {
     #[inline(always)]
     pub(crate) fn find(&mut self) -> Option<FoundMessage> {
         self.look_for_changes();
-        match self.next_ready() {
+        match self.next_ready(0) {
             Some(found) if self.is_usual(&found.head) => Some(found),
             None if !self.any_dying => None,
             _ => {
@@ -152,18 +229,33 @@ impl BusReceiver {
         head.length <= self.shared.shape.message_bytes_max && !self.armed
     }
 
-    /// Looks again, where the first look found a message without sense, or the first since a sleep, or nothing from a
-    /// peer that is gone.
+    /// Looks again, where the first look found a message without sense, one of those for many, or the first since a
+    /// sleep, or nothing from a peer that is gone.
     #[cold]
     #[inline(never)]
     fn find_slowly(&mut self) -> Option<FoundMessage> {
+        // Peers whose messages were replaced while they were copied: the next look tries anew.
+        let mut passed = 0;
         for _ in 0..SKIPS_MAX {
-            let Some(found) = self.next_ready() else {
+            let Some(mut found) = self.next_ready(passed) else {
+                if passed != 0 {
+                    break;
+                }
                 if self.any_dying {
                     self.bury();
                 }
                 return None;
             };
+            let SlotRef { connection, class } = found.place;
+            if self.connections[connection].follower.is_some() {
+                match self.connections[connection].copy(&self.shared, class) {
+                    Some(head) => found.head = head,
+                    None => {
+                        passed |= 1 << connection;
+                        continue;
+                    }
+                }
+            }
             if found.head.length <= self.shared.shape.message_bytes_max {
                 if self.armed {
                     self.disarm();
@@ -181,26 +273,30 @@ impl BusReceiver {
     }
 
     #[inline(always)]
-    fn next_ready(&self) -> Option<FoundMessage> {
-        if let [only] = &self.connections[..] {
+    fn next_ready(&self, passed: u32) -> Option<FoundMessage> {
+        if let [only] = &self.connections[..]
+            && only.follower.is_none()
+        {
             let slots = only.incoming.memory().slots;
             let mut classes = (0..CLASS_COUNT).rev();
             return classes.find_map(|class| only.look(slots, 0, class));
         }
-        let FoundMessage { head, place } = self.next_of_several()?;
+        let FoundMessage { head, place } = self.next_of_several(passed)?;
         Some(FoundMessage { head, place })
     }
 
+    /// The same among several peers, or of one that publishes for many. `passed` has a bit for each that is left out.
     #[inline(never)]
-    fn next_of_several(&self) -> Option<FoundMessage> {
+    fn next_of_several(&self, passed: u32) -> Option<FoundMessage> {
         let count = self.connections.len();
         for class in (0..CLASS_COUNT).rev() {
             let first = usize::from(self.first[class]);
             for place in 0..count {
                 let index = (first + place) % count;
-                let connection = &self.connections[index];
-                let slots = connection.incoming.memory().slots;
-                if let Some(found) = connection.look(slots, index, class) {
+                if passed & (1 << index) != 0 {
+                    continue;
+                }
+                if let Some(found) = self.connections[index].look_at_any(index, class) {
                     return Some(found);
                 }
             }
@@ -214,15 +310,25 @@ impl BusReceiver {
         let entry = &self.shared.memory().connections[connection.incoming.index];
         let corrupt = &entry.taken.corrupt;
         corrupt.store(corrupt.load(Relaxed).wrapping_add(1), Relaxed);
-        connection.ring.release(&entry.taken, place.class);
+        connection.release(entry, place.class);
     }
 
     /// The slot of a message that was found and has not been given back.
     #[inline(always)]
-    pub(crate) fn slot(&self, place: SlotRef) -> Slot<'_> {
+    fn slot(&self, place: SlotRef) -> Slot<'_> {
         let connection = &self.connections[place.connection];
         let slots = connection.incoming.memory().slots;
         connection.ring.expected(slots, place.class)
+    }
+
+    /// The bytes of a message that was found and has not been given back: where its sender has put them, or in a copy
+    /// of what is published for many.
+    #[inline(always)]
+    pub(crate) fn bytes(&self, place: SlotRef, length: usize) -> LentBytes<'_> {
+        match &self.connections[place.connection].copies {
+            None => LentBytes::on_bus(self.slot(place), length),
+            Some(copies) => LentBytes::of_copy(&copies[0], length),
+        }
     }
 
     /// Sender of a message that was found.
@@ -239,7 +345,7 @@ impl BusReceiver {
             return;
         };
         let entry = &self.shared.memory().connections[from.incoming.index];
-        from.ring.release(&entry.taken, class);
+        from.release(entry, class);
         from.incoming.received.add(1);
         if count > 1 {
             self.serve_next(connection, count, class);
@@ -264,10 +370,7 @@ impl BusReceiver {
         while index < self.connections.len() {
             let connection = &self.connections[index];
             let kept = match self.shared.shape.kind {
-                Kind::Queuing { .. } => {
-                    let slots = connection.incoming.memory().slots;
-                    (0..CLASS_COUNT).any(|class| connection.ring.peek(slots, class).is_some())
-                }
+                Kind::Queuing { .. } => connection.has_message(),
                 Kind::Sampling => self.is_worth_keeping(index, newest),
             };
             if !connection.dying || kept {

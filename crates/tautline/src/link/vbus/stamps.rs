@@ -21,29 +21,36 @@ pub(super) struct Stamps {
 impl Stamps {
     /// Stamps of one connection of a receiver of this kind.
     pub(super) fn of(kind: Kind, memory: ProducerMemory<'_>, entry: &ConnectionEntry) -> Self {
-        let Kind::Queuing { depth } = kind else {
-            let word = memory.head.latest.latest.load(Acquire);
-            return Self {
-                newest_ns: (word != 0).then(|| stamp(newest_cell(memory, word))),
-                oldest_waiting_ns: None,
-            };
+        let mut stamps = Self {
+            newest_ns: newest_stamp(kind, memory),
+            oldest_waiting_ns: None,
         };
-        let mut stamps = Self::default();
+        let Kind::Queuing { depth } = kind else {
+            return stamps;
+        };
         for class in 0..CLASS_COUNT {
-            let published = memory.head.published.count[class].load(Relaxed);
-            let after = published as u32;
-            if published > 0 {
-                let newest = stamp(memory.slots.slot(class, after.wrapping_sub(1)));
-                stamps.newest_ns = stamps.newest_ns.max(Some(newest));
-            }
+            let published = memory.head.published.count[class].load(Relaxed) as u32;
             let taken = entry.taken.taken[class].load(Relaxed);
-            if (1..=depth).contains(&after.wrapping_sub(taken)) {
+            if (1..=depth).contains(&published.wrapping_sub(taken)) {
                 let oldest = stamp(memory.slots.slot(class, taken));
                 stamps.oldest_waiting_ns = earlier(stamps.oldest_waiting_ns, Some(oldest));
             }
         }
         stamps
     }
+}
+
+/// When the newest message or value in the memory of a sender was published.
+pub(super) fn newest_stamp(kind: Kind, memory: ProducerMemory<'_>) -> Option<u64> {
+    if kind == Kind::Sampling {
+        let word = memory.head.latest.latest.load(Acquire);
+        return (word != 0).then(|| stamp(newest_cell(memory, word)));
+    }
+    let newest_of = |class: usize| {
+        let published = memory.head.published.count[class].load(Relaxed);
+        (published > 0).then(|| stamp(memory.slots.slot(class, (published as u32).wrapping_sub(1))))
+    };
+    (0..CLASS_COUNT).filter_map(newest_of).max()
 }
 
 /// The earlier of two times, if there is any.

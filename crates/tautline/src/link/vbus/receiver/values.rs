@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead};
 
-use super::{BusReceiver, Connection, Incoming, ReceiverShared};
+use super::{BusReceiver, Connection, Incoming, ReceiverShared, count_overwritten};
 use crate::address::NodeName;
 use crate::message::LentBytes;
 
@@ -145,7 +145,12 @@ impl Connection {
             _ => 0,
         };
         let (latest, copy) = (&memory.head.latest, &mut copies[other]);
-        match self.cell.follow(memory.slots, latest, largest, copy) {
+        let followed = self.cell.follow(memory.slots, latest, largest, copy);
+        if let Some(copied) = followed.filter(|copied| copied.overwritten > 0) {
+            let entry = &shared.memory().connections[self.incoming.index];
+            count_overwritten(entry, copied.overwritten.into());
+        }
+        match followed {
             Some(copied) if is_sane(&copied.message, largest) => {
                 let place = Place::OfMany(other);
                 self.held.renew(copied.message, copied.overwritten, place);
