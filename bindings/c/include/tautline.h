@@ -235,7 +235,7 @@ int tautline_socket_node(tautline_node node);
 /* Options of a port. A field that is 0 takes the default; a null pointer takes all defaults. */
 struct tautline_queuing_options {
     uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64 */
-    uint32_t message_bytes_max; /* largest message, up to 65,536; 1,484, which is one frame */
+    uint32_t message_bytes_max; /* largest message, up to 65,536, on link vbus 16 MiB; 1,484, which is one frame */
     uint64_t spin_ns;           /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
 };
 
@@ -306,13 +306,14 @@ int tautline_destination_until(tautline_port port, const char *neighbour, uint16
 int tautline_reply_to(tautline_port port, const struct tautline_source *source,
                       tautline_destination *destination);
 
-/* One value for many readers, on link vbus. The destination of all who follow this sampling port: a value that is sent
- * there is written once, for up to 64 readers. Not for the hot path. */
+/* One to many, on link vbus. The destination of all who follow this port: a message or value that is sent there is
+ * written once, for up to 64 readers. A send never waits for them: a reader that falls behind loses messages, or misses
+ * values, and counts them as overwritten. Not for the hot path. */
 int tautline_readers_of(tautline_port port, tautline_destination *destination);
 
-/* Reads from now on what the sampling port `publisher` of a neighbour sends to its readers, beside what is sent to this
- * port. The last value comes first; the bus looks for the publisher again when it has gone. Waits for it as
- * tautline_destination_of does. Not for the hot path. */
+/* Reads from now on what the port `publisher` of a neighbour sends to its readers, beside what is sent to this port,
+ * which is of the same kind. A sampling port gets the last value first; the bus looks for the publisher again when it
+ * has gone. Waits for it as tautline_destination_of does. Not for the hot path. */
 int tautline_follow(tautline_port port, const char *neighbour, uint16_t publisher);
 
 #define TAUTLINE_PRIORITY_LOWEST 0
@@ -400,7 +401,7 @@ struct tautline_port_counters {
     uint64_t received;     /* messages handed out; values seen */
     uint64_t queued;       /* frames that wait */
     uint64_t dropped_full; /* frames dropped because their priority had no free slot */
-    uint64_t overwritten;  /* values replaced before they were seen */
+    uint64_t overwritten;  /* values replaced before they were seen; messages for many readers that this one has lost */
     uint64_t lost;         /* frames that did not arrive, by their sequence numbers */
     uint64_t duplicates;   /* frames that arrived more than once */
     uint64_t too_large;    /* messages larger than the port takes */

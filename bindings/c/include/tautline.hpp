@@ -411,6 +411,18 @@ public:
         return filled(code, destination(found));
     }
 
+    // On link vbus, the way to all who follow this port: a message or value is written once, for up to 64 readers. Not
+    // for the hot path.
+    result<destination> readers() const noexcept {
+        tautline_destination found{};
+        const int code = tautline_readers_of(handle_, &found);
+        return filled(code, destination(found));
+    }
+    // Reads from now on what a neighbour's port of the same kind sends to its readers. Not for the hot path.
+    result<done> follow(const char *neighbour, std::uint16_t publisher) const noexcept {
+        return detail::checked(tautline_follow(handle_, neighbour, publisher));
+    }
+
     // Sends a message or value. Never waits.
     result<done> send(destination to, payload content, priority urgency = priority::normal) const noexcept {
         const auto number = static_cast<std::uint8_t>(urgency);
@@ -462,18 +474,6 @@ class sampling_view : public port_view {
 public:
     using port_view::port_view;
     static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_SAMPLING; }
-
-    // On link vbus, the way to all who follow this port: a value is written once, for up to 64 readers. Not for the hot
-    // path.
-    result<destination> readers() const noexcept {
-        tautline_destination found{};
-        const int code = tautline_readers_of(handle_, &found);
-        return filled(code, destination(found));
-    }
-    // Reads from now on what a neighbour's sampling port sends to its readers. Not for the hot path.
-    result<done> follow(const char *neighbour, std::uint16_t publisher) const noexcept {
-        return detail::checked(tautline_follow(handle_, neighbour, publisher));
-    }
 
     // The last value, seen before or not; nothing if there has never been one. Never waits, and is never torn.
     result<std::optional<sample>> read(std::span<std::byte> buffer) const noexcept {

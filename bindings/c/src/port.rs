@@ -424,7 +424,7 @@ pub unsafe extern "C" fn tautline_destination_of(
     })
 }
 
-/// The destination of all who follow a sampling port on a bus.
+/// The destination of all who follow a port on a bus.
 ///
 /// # Safety
 /// `destination` is null or one can be written there.
@@ -437,13 +437,17 @@ pub unsafe extern "C" fn tautline_readers_of(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(destination)? };
         let mut entered = enter(port.id)?;
-        let readers = entered.sampling()?.readers()?;
+        let readers = match &mut entered.kind {
+            Kind::Queuing(port) => port.readers()?,
+            Kind::Sampling(port) => port.readers()?,
+            Kind::Datagram(_) => return Err(Code::WrongKind.into()),
+        };
         out.put(destination_of(port, &mut entered, readers));
         Ok(0)
     })
 }
 
-/// Reads from now on what another sampling port of a bus publishes for its readers.
+/// Reads from now on what another port of a bus publishes for its readers.
 ///
 /// # Safety
 /// `neighbour` is null or a text.
@@ -457,7 +461,11 @@ pub unsafe extern "C" fn tautline_follow(
         // SAFETY: the caller's promise.
         let name = unsafe { pointer::text(neighbour)? };
         let number = port_number(publisher)?;
-        enter(port.id)?.sampling()?.follow(name, number)?;
+        match &mut enter(port.id)?.kind {
+            Kind::Queuing(port) => port.follow(name, number)?,
+            Kind::Sampling(port) => port.follow(name, number)?,
+            Kind::Datagram(_) => return Err(Code::WrongKind.into()),
+        }
         Ok(0)
     })
 }

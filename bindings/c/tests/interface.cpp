@@ -147,6 +147,19 @@ static void a_value_for_many_readers_is_published_once() {
     CHECK(alone.readers().error().code() == TAUTLINE_ERROR_NOT_OFFERED);
 }
 
+static void a_message_for_many_readers_is_published_once() {
+    char text[128];
+    std::snprintf(text, sizeof text, "link = 'vbus'\nbus = '/tmp/taut-cpq-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n",
+                  static_cast<long>(getpid()));
+    node own = *node::open_text(text);
+    queuing_port events = *own.open_queuing(5), log = *own.open_queuing(6);
+    const destination readers = *events.readers();
+    CHECK(log.follow("self", 5));
+    CHECK(events.send(readers, bytes_of("closed")));
+    CHECK((*log.receive(buffer, 5s))->text() == "closed");
+    CHECK(log.counters()->overwritten == 0);
+}
+
 static void plain_udp_and_sockets() {
     node own = *node::open_text(configuration);
     CHECK(own.use_for_sockets());
@@ -265,6 +278,7 @@ int main(int count, char **arguments) {
     messages_come_by_urgency();
     values_have_age_and_validity();
     a_value_for_many_readers_is_published_once();
+    a_message_for_many_readers_is_published_once();
     plain_udp_and_sockets();
     a_cycle_ends_with_its_object();
     tasks_are_objects(arguments[1]);

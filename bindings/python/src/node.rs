@@ -157,8 +157,8 @@ impl Node {
     /// Opens a queuing port: by its number, with these options, or by its name as the configuration describes it.
     ///
     /// `depth` is the slots of each priority, a power of two from 2 to 4,096; `message_bytes_max` the largest message,
-    /// up to 65,536; `spin` the seconds for which a wait spins before it sleeps; `police_rate` the messages a second
-    /// that the port takes, with `police_burst` at once. Raises PortError.
+    /// up to 65,536, on a bus 16 MiB; `spin` the seconds for which a wait spins before it sleeps; `police_rate` the
+    /// messages a second that the port takes, with `police_burst` at once. Raises PortError.
     #[pyo3(signature = (port, *, depth=None, message_bytes_max=None, spin=None, police_rate=None, police_burst=None))]
     #[allow(clippy::too_many_arguments)] // Keywords of Python.
     fn queuing_port(
@@ -194,7 +194,7 @@ impl Node {
     ///
     /// `refresh_period` is the seconds in which a new value is due, 1 unless given; `sources` the peers' ports that
     /// each have a value of their own, 1 to 48; with 1 all share one. `value_bytes_max` is the largest value: one
-    /// frame, 1,484 bytes, on a bus up to 65,536. `spin` and `police_…` are as for queuing_port(). Raises PortError.
+    /// frame, 1,484 bytes, on a bus up to 16 MiB. `spin` and `police_…` are as for queuing_port(). Raises PortError.
     #[pyo3(signature = (port, *, refresh_period=None, sources=None, value_bytes_max=None, spin=None, police_rate=None,
                         police_burst=None))]
     #[allow(clippy::too_many_arguments)] // Keywords of Python.

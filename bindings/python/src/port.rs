@@ -414,6 +414,36 @@ macro_rules! numbered_port_class {
                     })
             }
 
+            /// On a bus, the destination of all who follow this port: what is sent there is written once, for up to 64
+            /// readers. A send never waits for them; a reader that falls behind misses what it did not take in time,
+            /// and counts it (`status()["overwritten"]`). Not for the hot path. Raises PortError.
+            ///
+            /// >>> import tempfile, tautline
+            /// >>> bus = tempfile.mkdtemp() + "/bus"
+            /// >>> camera = tautline.Node(link="vbus", bus=bus, node="camera")
+            /// >>> viewer = tautline.Node(link="vbus", bus=bus, node="viewer", neighbour=[{"name": "camera"}])
+            /// >>> with camera.sampling_port(5) as lens, viewer.sampling_port(6) as screen:
+            /// ...     readers = lens.readers()
+            /// ...     screen.follow("camera", 5)
+            /// ...     lens.send(readers, b"picture")
+            /// ...     screen.read_new().data
+            /// b'picture'
+            fn readers(&self, py: Python<'_>) -> PyResult<crate::message::Destination> {
+                let name = "readers".to_owned();
+                self.0.resolve(py, name, None, |port, _| port.readers())
+            }
+
+            /// Reads from now on what a neighbour's port of the same kind sends to its readers, beside what is sent to
+            /// this port. A sampling port gets the last value first; the bus looks for the publisher again when it has
+            /// gone. Raises PortError.
+            fn follow(&self, py: Python<'_>, neighbour: &str, port: u16) -> PyResult<()> {
+                let publisher = crate::port::port_number(py, port)?;
+                let mut entered = self.0.enter(py)?;
+                let own = &mut entered.port().port;
+                let followed = py.detach(|| own.follow(neighbour, publisher));
+                followed.map_err(|error| crate::errors::Raise::raise(error, py))
+            }
+
             /// Lends the place of the next message, or value, of `length` bytes, to be filled and sent without a
             /// copy. Raises FullError if all places are lent, and SendError.
             #[pyo3(signature = (to, length, priority=3))]

@@ -61,34 +61,6 @@ numbered_port_class!(SamplingPort, tautline::SamplingPort, "SamplingPort", {
         Ok(self.0.enter(py)?.port().port.value_bytes_max())
     }
 
-    /// On a bus, the destination of all who follow this port: a value that is sent there is written once, for up to 64
-    /// readers. Not for the hot path. Raises PortError.
-    ///
-    /// >>> import tempfile, tautline
-    /// >>> bus = tempfile.mkdtemp() + "/bus"
-    /// >>> camera = tautline.Node(link="vbus", bus=bus, node="camera")
-    /// >>> viewer = tautline.Node(link="vbus", bus=bus, node="viewer", neighbour=[{"name": "camera"}])
-    /// >>> with camera.sampling_port(5) as lens, viewer.sampling_port(6) as screen:
-    /// ...     readers = lens.readers()
-    /// ...     screen.follow("camera", 5)
-    /// ...     lens.send(readers, b"picture")
-    /// ...     screen.read_new().data
-    /// b'picture'
-    fn readers(&self, py: Python<'_>) -> PyResult<Destination> {
-        let name = "readers".to_owned();
-        self.0.resolve(py, name, None, |port, _| port.readers())
-    }
-
-    /// Reads from now on what a neighbour's sampling port sends to its readers, beside what is sent to this port. The
-    /// last value comes first; the bus looks for the port again when it has gone. Raises PortError.
-    fn follow(&self, py: Python<'_>, neighbour: &str, port: u16) -> PyResult<()> {
-        let publisher = crate::port::port_number(py, port)?;
-        let mut entered = self.0.enter(py)?;
-        let own = &mut entered.port().port;
-        let followed = py.detach(|| own.follow(neighbour, publisher));
-        followed.map_err(|error| error.raise(py))
-    }
-
     /// As QueuingPort.send(). A peer's sampling port takes values of one frame only.
     #[pyo3(signature = (to, value, priority=3))]
     fn send(

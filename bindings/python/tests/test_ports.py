@@ -204,3 +204,21 @@ def test_one_value_goes_to_many_readers(plain_pair: Pair) -> None:
         screens[0].follow("stranger", camera.number)
     with pytest.raises(tautline.ArgumentError):
         screens[0].send(readers, b"not mine")
+
+
+def test_one_message_goes_to_many_readers_and_a_slow_one_counts(plain_pair: Pair) -> None:
+    planner = plain_pair.a.queuing_port(next_number(), depth=4)
+    if plain_pair.link != "vbus":
+        for refused in (planner.readers, lambda: planner.follow("b", 1)):
+            with pytest.raises(tautline.PortError, match="vbus"):
+                refused()
+        return
+    readers = planner.readers()
+    prompt, slow = (plain_pair.b.queuing_port(next_number()) for _ in range(2))
+    for log in (prompt, slow):
+        log.follow("a", planner.number)
+    for number in range(9):
+        planner.send(readers, bytes([number]))
+        assert prompt.receive(PATIENCE_S).data == bytes([number])
+    assert [slow.receive(PATIENCE_S).data for _ in range(3)] == [b"\6", b"\7", b"\10"]
+    assert (slow.status()["overwritten"], prompt.status()["overwritten"]) == (6, 0)
