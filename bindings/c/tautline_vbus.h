@@ -43,8 +43,8 @@ extern "C" {
 #define TLB_PRODUCERS_MAX 32   /* connections of one consumer */
 #define TLB_DEPTH_MAX 4096     /* slots of a class */
 #define TLB_NAME_BYTES 32      /* a node's name, zero-terminated */
-#define TLB_MESSAGE_BYTES_MAX 65536
-#define TLB_MEMORY_BYTES_MAX (UINT64_C(64) << 20)
+#define TLB_MESSAGE_BYTES_MAX 16777216
+#define TLB_MEMORY_BYTES_MAX (UINT64_C(257) << 20)
 
 #define TLB_PAGE_BYTES 4096
 #define TLB_LINE_BYTES 64
@@ -231,7 +231,7 @@ static inline uint32_t tlb_slot_bytes(struct tlb_shape shape)
 	return (TLB_SLOT_HEAD_BYTES + shape.message_bytes_max + TLB_LINE_BYTES - 1) / TLB_LINE_BYTES * TLB_LINE_BYTES;
 }
 
-/* Bytes from one class to the next. */
+/* Bytes from one class to the next, of a shape within the limits. */
 static inline uint32_t tlb_class_bytes(struct tlb_shape shape)
 {
 	return tlb_slot_bytes(shape) * tlb_depth(shape) + TLB_CLASS_STAGGER_BYTES;
@@ -242,10 +242,11 @@ static inline uint64_t tlb_whole_pages(uint64_t bytes)
 	return (bytes + TLB_PAGE_BYTES - 1) / TLB_PAGE_BYTES * TLB_PAGE_BYTES;
 }
 
-/* Bytes of a producer's memory. The shape must be within the limits: tlb_check_shape. */
+/* Bytes of a producer's memory, also of a shape that is beyond the limits: tlb_check_shape asks here. */
 static inline uint64_t tlb_producer_bytes(struct tlb_shape shape)
 {
-	return tlb_whole_pages(TLB_FIRST_SLOT + (uint64_t)tlb_class_bytes(shape) * tlb_classes(shape));
+	uint64_t class_bytes = (uint64_t)tlb_slot_bytes(shape) * tlb_depth(shape) + TLB_CLASS_STAGGER_BYTES;
+	return tlb_whole_pages(TLB_FIRST_SLOT + class_bytes * tlb_classes(shape));
 }
 
 /* Bytes of a consumer's memory. */

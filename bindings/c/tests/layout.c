@@ -26,7 +26,7 @@ static void print_shape(uint16_t kind, uint32_t depth, uint32_t message_bytes_ma
 int main(void)
 {
 	static const uint32_t depths[] = {0, 1, 2, 3, 64, 4096, 8192};
-	static const uint32_t sizes[] = {0, 1, 40, 41, 64, 1000, 65536, 65537};
+	static const uint32_t sizes[] = {0, 1, 40, 41, 64, 1000, 65536, 65537, 16777216, 16777217};
 	size_t depth;
 	size_t size;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tautline::{NodeName, PortNumber, Priority};
 use tautline_partition::memory_from_text;
-use tautline_shm::vbus::layout::{DEPTH_MAX, MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX_OF_BUS};
+use tautline_shm::vbus::layout::DEPTH_MAX;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX, Plan};
 use tautline_state::mistake;
@@ -36,8 +36,9 @@ const RAM_BYTES_MAX: u64 = 2 << 30;
 const DEPTH: u32 = 64;
 /// Largest message of a port that does not say: one that every link carries whole.
 const MESSAGE_BYTES_MAX: u32 = 1_400;
-/// Largest message that a port can have: with its address, the largest of the bus.
-const PORT_BYTES_MAX: u32 = (MESSAGE_BYTES_MAX_OF_BUS - ADDRESS_BYTES) as u32;
+/// Largest message that a port can have: with its address, the largest that a network carries. Lower: a guest could not
+/// get all of those. Higher: the window takes more of the guest's memory.
+const PORT_BYTES_MAX: u32 = 65_536 - ADDRESS_BYTES as u32;
 /// Most starts after the first within [`RESTART_WINDOW`], unless the file says. Lower: a guest that fails twice in a
 /// row is given up. Higher: one that cannot start keeps a CPU busy for longer.
 const RESTARTS_MAX: u32 = 5;

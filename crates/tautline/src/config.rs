@@ -346,7 +346,7 @@ impl Document {
             config.types.push(declared);
         }
         for entry in self.port {
-            let port = port::port(entry.into_inner(), &config.ports, &config.types)?;
+            let port = port::port(entry.into_inner(), &config)?;
             config.ports.push(port);
         }
         for entry in self.udp_port {
@@ -603,6 +603,31 @@ mod tests {
         assert_eq!(
             error(&format!("{port}police_burst = 8\n")),
             "line 5, column 16: police_burst needs a police_rate"
+        );
+        let on_bus =
+            "link = \"vbus\"\nbus = \"cell\"\nnode = \"a\"\n[[neighbour]]\nname = \"camera\"\n";
+        assert_eq!(
+            error(&format!("{port}readers = true\n")),
+            "line 5, column 11: only ports on link vbus have readers; expected link = \"vbus\""
+        );
+        assert_eq!(
+            error(&format!(
+                "{on_bus}{port}follow = [\"camera.5\", \"lens.5\"]\n"
+            )),
+            "line 10, column 23: there is no [[neighbour]] with name = \"lens\""
+        );
+        assert!(
+            error(&format!("{on_bus}{port}follow = [\"camera\"]\n"))
+                .starts_with("line 10, column 11: `camera` does not name a port: ")
+        );
+        let many = "\"camera.5\",".repeat(33);
+        assert_eq!(
+            error(&format!("{on_bus}{port}follow = [{many}]\n")),
+            "line 10, column 10: 33 ports are too many to follow, expected up to 32"
+        );
+        assert_eq!(
+            error(&format!("{on_bus}{port}value_bytes_max = 16777217\n")),
+            "line 10, column 19: messages of 16777217 bytes do not fit: 1 to 16,777,216 bytes"
         );
         let allow = "[[allow]]\nports = [1]\n";
         assert_eq!(

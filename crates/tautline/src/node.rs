@@ -25,6 +25,7 @@ use crate::link::udp::UdpLink;
 use crate::link::vbus::{BusLink, place_of_bus};
 use crate::link::xdp::XdpLink;
 use crate::link::xsk::XskLink;
+use crate::message::Destination;
 use crate::neighbours::{Neighbours, Own};
 use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
@@ -332,7 +333,14 @@ impl Node {
         let port = self.configured(name)?;
         match &port.kind {
             PortOptions::Queuing(options) => {
-                QueuingPort::open(&self.owner(), port.number, Some(name), options, &port.types)
+                let opened = QueuingPort::open(
+                    &self.owner(),
+                    port.number,
+                    Some(name),
+                    options,
+                    &port.types,
+                )?;
+                begin_one_to_many(opened, port, QueuingPort::readers, QueuingPort::follow)
             }
             other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
         }
@@ -346,7 +354,14 @@ impl Node {
         let port = self.configured(name)?;
         match &port.kind {
             PortOptions::Sampling(options) => {
-                SamplingPort::open(&self.owner(), port.number, Some(name), options, &port.types)
+                let opened = SamplingPort::open(
+                    &self.owner(),
+                    port.number,
+                    Some(name),
+                    options,
+                    &port.types,
+                )?;
+                begin_one_to_many(opened, port, SamplingPort::readers, SamplingPort::follow)
             }
             other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
         }
@@ -390,7 +405,14 @@ impl Node {
         let configured = Some((name, &port.types));
         match &port.kind {
             PortOptions::Queuing(options) => {
-                TypedQueuingPort::open(&self.owner(), port.number, configured, options)
+                let opened =
+                    TypedQueuingPort::open(&self.owner(), port.number, configured, options)?;
+                begin_one_to_many(
+                    opened,
+                    port,
+                    |typed| typed.untyped().readers(),
+                    |typed, name, port| typed.untyped().follow(name, port),
+                )
             }
             other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
         }
@@ -408,7 +430,14 @@ impl Node {
         let configured = Some((name, &port.types));
         match &port.kind {
             PortOptions::Sampling(options) => {
-                TypedSamplingPort::open(&self.owner(), port.number, configured, options)
+                let opened =
+                    TypedSamplingPort::open(&self.owner(), port.number, configured, options)?;
+                begin_one_to_many(
+                    opened,
+                    port,
+                    |typed| typed.untyped().readers(),
+                    |typed, name, port| typed.untyped().follow(name, port),
+                )
             }
             other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
         }
@@ -479,6 +508,26 @@ impl Node {
                 name: name.to_owned(),
             })
     }
+}
+
+/// Gives a port that was opened by its name the readers of its entry, and the ports to follow.
+fn begin_one_to_many<P>(
+    mut opened: P,
+    configured: &PortConfig,
+    readers: fn(&mut P) -> Result<Destination, PortError>,
+    follow: fn(&mut P, &str, PortNumber) -> Result<(), PortError>,
+) -> Result<P, PortError> {
+    if configured.readers {
+        readers(&mut opened)?;
+    }
+    for publisher in &configured.follow {
+        match follow(&mut opened, publisher.node.as_str(), publisher.port) {
+            // It may start later.
+            Ok(()) | Err(PortError::PeerAbsent { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(opened)
 }
 
 fn other_kind(name: &str, configured: &PortOptions) -> PortError {

@@ -244,6 +244,10 @@ fn entry_without(heading: &str, key: &str) -> String {
         let declared = "[[type]]\nname = \"JointState\"\nfields = [\"a: u8\"]";
         lines.insert(0, declared.to_owned());
     }
+    if ["readers", "follow"].contains(&key) {
+        let on_bus = "link = \"vbus\"\nbus = \"cell\"\nnode = \"a\"";
+        lines.insert(0, format!("{on_bus}\n[[neighbour]]\nname = \"camera\""));
+    }
     let is_set = |line: &str, key: &str| line.starts_with(&format!("{key} = "));
     for line in required.iter().copied() {
         let line = match (line, key) {

@@ -162,7 +162,7 @@ fn offsets_limits_and_shapes_are_the_same_in_c() {
     .map(|(name, value)| (name.to_owned(), value as u64))
     .collect();
     for depth in [0, 1, 2, 3, 64, 4096, 8192] {
-        for message_bytes_max in [0, 1, 40, 41, 64, 1000, 65536, 65537] {
+        for message_bytes_max in [0, 1, 40, 41, 64, 1000, 65536, 65537, 16_777_216, 16_777_217] {
             for (number, kind) in [(1, Kind::Queuing { depth }), (2, Kind::Sampling)] {
                 let name = format!("{number}.{depth}.{message_bytes_max}");
                 let shape = Shape {

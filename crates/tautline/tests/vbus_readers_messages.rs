@@ -202,6 +202,52 @@ fn a_reader_must_take_what_is_published() {
     assert!(matches!(error, PortError::PeerOtherShape { .. }), "{error}");
 }
 
+/// Ports of files: one publishes from its opening on, the other ones look for it from theirs.
+#[test]
+fn ports_of_a_file_publish_and_follow() {
+    let config = bus("messages-file");
+    let open = |node: &str, ports: &str| {
+        let bus = &config.name;
+        let text = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{node}\"\n{ports}");
+        Node::open(text.parse().unwrap()).unwrap()
+    };
+    let both = |more: &str| {
+        let port = |name, number, kind| {
+            format!("[[port]]\nname = \"{name}\"\nnumber = {number}\nkind = \"{kind}\"\n")
+        };
+        let follows = |publisher| match more {
+            "follow" => format!("follow = [\"camera.{publisher}\"]\n"),
+            more => format!("{more}\n"),
+        };
+        let (queue, state) = (port("events", 5, "queuing"), port("state", 6, "sampling"));
+        format!("{queue}{}{state}{}", follows(5), follows(6))
+    };
+    let viewer = format!("[[neighbour]]\nname = \"camera\"\n{}", both("follow"));
+    let viewer = open("viewer", &viewer);
+    // The publisher is not there yet.
+    let mut log = viewer.queuing_port_named("events").unwrap();
+    let mut screen = viewer.sampling_port_named("state").unwrap();
+    let camera = open("camera", &both("readers = true"));
+    let mut events = camera.queuing_port_named("events").unwrap();
+    let mut state = camera.sampling_port_named("state").unwrap();
+    let count = || {
+        let ports = camera.status().ports.into_iter();
+        let counts = ports.map(|port| port.readers.expect("it publishes").len());
+        counts.collect::<Vec<_>>()
+    };
+    wait_until("both have a reader", || count() == [1, 1]);
+    let (to_log, to_screen) = (events.readers().unwrap(), state.readers().unwrap());
+    events.send(to_log, Priority::NORMAL, b"event").unwrap();
+    state.send(to_screen, Priority::NORMAL, b"value").unwrap();
+    let mut buffer = [0; 1_484];
+    let message = log.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+    assert_eq!(buffer[..message.unwrap().length], *b"event");
+    let sample = screen
+        .read_new_until(now() + PATIENCE, &mut buffer)
+        .unwrap();
+    assert_eq!(buffer[..sample.unwrap().length], *b"value");
+}
+
 /// A port that follows two publishers, and to which a third one sends.
 #[test]
 fn messages_of_several_publishers_and_senders_are_served_in_turn() {

@@ -27,9 +27,9 @@ pub const KIND_SAMPLING: u16 = crate::layout::KIND_SAMPLING;
 /// Producers that one port can have. Lower: a port cannot collect from many. Higher: a look at a
 /// port takes longer (eight words a producer), and `futex_waitv` takes at most 128 words.
 pub const PRODUCERS_MAX: usize = 32;
-/// Bytes of the largest message. Lower: the link would carry less than others do in fragments.
-/// Higher: rings take more memory than anybody wants pinned.
-pub const MESSAGE_BYTES_MAX: usize = 65_536;
+/// Bytes of the largest message: an uncompressed picture of four million pixels. Lower: such pictures are cut into
+/// parts. Higher: the smallest queuing port for them, 16 slots, takes more memory than anybody wants pinned.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Most slots in a class: as on other links.
 pub const DEPTH_MAX: u32 = 4096;
 /// Bytes of a node's name, the rest zero; at least one zero byte ends it.

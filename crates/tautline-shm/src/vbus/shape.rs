@@ -13,9 +13,12 @@ pub const PAGE_BYTES: usize = 4096;
 /// one in each class, fall into different sets of its first-level cache. Less than a line: they
 /// share one. More: memory.
 pub const CLASS_STAGGER_BYTES: usize = 128;
-/// Most bytes of one connection's memory. Lower: a port of default depth (64) cannot hold messages
-/// of 64 KiB, which take 32 MiB. Higher: one peer may make another pin more.
-pub const MEMORY_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of one connection's memory. Lower: a queuing port of the least depth (2) cannot hold messages of 16 MiB,
+/// which take 256 MiB and some more in its eight classes. Higher: one peer may make another pin more.
+pub const MEMORY_BYTES_MAX: usize = 257 << 20;
+/// The same of a connection to a port of another user, who chooses what the sender pins. Lower: a sampling port for
+/// values of 16 MiB, which takes 64 MiB and some more, cannot be another user's. Higher: as above.
+pub const MEMORY_BYTES_MAX_FOR_OTHERS: usize = 65 << 20;
 
 /// Capacity of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +117,13 @@ impl Shape {
         {
             return Err(wrong("depth", depth));
         }
-        if self.producer_bytes() > MEMORY_BYTES_MAX {
+        // Of 64 bits: a machine of 32 must not take what overflows for little.
+        let slots = u64::from(self.depth()) * self.class_count() as u64;
+        let bytes = self.slot_bytes() as u64 * slots;
+        if bytes > MEMORY_BYTES_MAX as u64 || self.producer_bytes() > MEMORY_BYTES_MAX {
             return Err(LayoutError::OtherShape {
                 field: "memory_bytes",
-                value: self.producer_bytes() as u64,
+                value: bytes,
             });
         }
         Ok(self)
@@ -166,7 +172,7 @@ impl Shape {
         self.slot_bytes() * self.depth() as usize + CLASS_STAGGER_BYTES
     }
 
-    /// Bytes of a producer's memory.
+    /// Bytes of a producer's memory, of a shape that has passed [`Shape::check`].
     #[inline]
     #[must_use]
     pub const fn producer_bytes(self) -> usize {
@@ -428,12 +434,29 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_message_fits_a_port_of_default_depth() {
-        let shape = Shape {
-            kind: Kind::Queuing { depth: 64 },
-            message_bytes_max: MESSAGE_BYTES_MAX as u32,
+    fn memories_are_as_large_as_the_documentation_says() {
+        let of = |kind, message_bytes_max| {
+            let shape = Shape {
+                kind,
+                message_bytes_max,
+            };
+            assert_eq!(shape.check(), Ok(shape));
+            shape.producer_bytes()
         };
-        assert_eq!(shape.check(), Ok(shape));
+        let queuing = |depth| Kind::Queuing { depth };
+        assert_eq!(of(queuing(64), 65_536), 33_591_296);
+        assert_eq!(of(queuing(8), 1 << 20), 67_117_056);
+        let largest = MESSAGE_BYTES_MAX as u32;
+        assert_eq!(of(queuing(2), largest), 268_439_552);
+        assert_eq!(of(Kind::Sampling, largest), 67_112_960);
+        assert!(of(Kind::Sampling, largest) <= MEMORY_BYTES_MAX_FOR_OTHERS);
         assert_eq!(consumer_bytes(), 12_288);
+        for (kind, bytes) in [(Kind::Sampling, largest + 1), (queuing(4), largest)] {
+            let shape = Shape {
+                kind,
+                message_bytes_max: bytes,
+            };
+            assert!(shape.check().is_err(), "{shape:?}");
+        }
     }
 }

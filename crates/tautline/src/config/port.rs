@@ -1,18 +1,19 @@
 //! The `[[port]]` and `[[udp_port]]` entries of a configuration.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use tautline_proto::authentication::Protection;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_shm::police::BURST_MAX;
-use tautline_types::Declaration;
 use toml::Spanned;
 
-use super::{PortConfig, PortOptions, UdpPortConfig, Wrong, types};
+use super::{NodeConfig, PortConfig, PortOptions, UdpPortConfig, Wrong, types};
+use crate::address::{BadPortName, PortName};
 use crate::error::PortError;
+use crate::kind::LinkKind;
+use crate::link::vbus::PRODUCERS_MAX;
 use crate::policing::{Policing, RATE_MAX};
 use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
 use crate::types::PortTypes;
@@ -34,6 +35,8 @@ pub(super) struct PortEntry {
     protection: Option<Spanned<String>>,
     r#type: Option<Spanned<String>>,
     sends: Option<Spanned<String>>,
+    readers: Option<Spanned<bool>>,
+    follow: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 #[derive(Deserialize)]
@@ -48,11 +51,9 @@ pub(super) struct UdpPortEntry {
     police_burst: Option<Spanned<u32>>,
 }
 
-pub(super) fn port(
-    mut entry: PortEntry,
-    before: &[PortConfig],
-    declared: &[Arc<Declaration>],
-) -> Result<PortConfig, Wrong> {
+/// Port of an entry. `config` has what stands before the ports, and the ports before this one.
+pub(super) fn port(mut entry: PortEntry, config: &NodeConfig) -> Result<PortConfig, Wrong> {
+    let (before, link) = (&config.ports, config.link);
     let number = u16::try_from(*entry.number.get_ref())
         .ok()
         .and_then(PortNumber::new)
@@ -75,21 +76,71 @@ pub(super) fn port(
         let message = format!("there is a port named `{}` already", entry.name.get_ref());
         return Err((entry.name.span(), message));
     }
-    let types = types::of_port(entry.r#type.take(), entry.sends.take(), declared)?;
+    let types = types::of_port(entry.r#type.take(), entry.sends.take(), &config.types)?;
     let kind = match entry.kind.get_ref().as_str() {
-        "queuing" => queuing(&entry, received_bytes(&types))?,
-        "sampling" => sampling(&entry, received_bytes(&types))?,
+        "queuing" => queuing(&entry, received_bytes(&types), link)?,
+        "sampling" => sampling(&entry, received_bytes(&types), link)?,
         other => {
             let message = format!("`{other}` is not a kind; expected \"queuing\" or \"sampling\"");
             return Err((entry.kind.span(), message));
         }
     };
+    let readers = entry.readers.filter(|given| *given.get_ref());
+    if let Some(given) = &readers {
+        has_readers(link).map_err(|message| (given.span(), message))?;
+    }
     Ok(PortConfig {
         name: entry.name.into_inner(),
         number,
         kind,
         types,
+        readers: readers.is_some(),
+        follow: entry
+            .follow
+            .map_or(Ok(Vec::new()), |given| followed(given, config))?,
     })
+}
+
+/// Whether one port can publish for many on this link.
+fn has_readers(link: Option<LinkKind>) -> Result<(), String> {
+    match link {
+        Some(LinkKind::Vbus) => Ok(()),
+        _ => Err("only ports on link vbus have readers; expected link = \"vbus\"".to_owned()),
+    }
+}
+
+/// Ports that a port follows.
+fn followed(
+    given: Spanned<Vec<Spanned<String>>>,
+    config: &NodeConfig,
+) -> Result<Vec<PortName>, Wrong> {
+    let span = given.span();
+    let given = given.into_inner();
+    if !given.is_empty() {
+        has_readers(config.link).map_err(|message| (span.clone(), message))?;
+    }
+    if given.len() > PRODUCERS_MAX {
+        let count = given.len();
+        let message =
+            format!("{count} ports are too many to follow, expected up to {PRODUCERS_MAX}");
+        return Err((span, message));
+    }
+    let one = |text: Spanned<String>| {
+        let wrong = |message| (text.span(), message);
+        let name: PortName = text
+            .get_ref()
+            .parse()
+            .map_err(|error: BadPortName| wrong(error.to_string()))?;
+        let mut known = config.neighbours.iter();
+        if known.any(|(_, neighbour)| neighbour.name == name.node.as_str()) {
+            return Ok(name);
+        }
+        let node = name.node;
+        Err(wrong(format!(
+            "there is no [[neighbour]] with name = \"{node}\""
+        )))
+    };
+    given.into_iter().map(one).collect()
 }
 
 /// Name and bytes of the type that a port receives.
@@ -192,7 +243,11 @@ fn culprit((depth, bytes): Sizes<'_>, entry: Range<usize>) -> Range<usize> {
     }
 }
 
-fn queuing(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOptions, Wrong> {
+fn queuing(
+    entry: &PortEntry,
+    received: Option<(&str, usize)>,
+    link: Option<LinkKind>,
+) -> Result<PortOptions, Wrong> {
     if let Some(value) = &entry.refresh_period_us {
         let message = "a queuing port has no refresh_period_us, expected a sampling port";
         return Err((value.span(), message.to_owned()));
@@ -211,12 +266,16 @@ fn queuing(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOpt
     options.protection = protection(&entry.protection)?;
     options.message_bytes_max = largest(sizes.1, received, options.message_bytes_max)?;
     options
-        .check()
+        .check_on(link)
         .map_err(|error| (culprit(sizes, entry.kind.span()), error.to_string()))?;
     Ok(PortOptions::Queuing(options))
 }
 
-fn sampling(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOptions, Wrong> {
+fn sampling(
+    entry: &PortEntry,
+    received: Option<(&str, usize)>,
+    link: Option<LinkKind>,
+) -> Result<PortOptions, Wrong> {
     if let Some(depth) = &entry.depth {
         let message = "a sampling port has no depth, expected a queuing port";
         return Err((depth.span(), message.to_owned()));
@@ -241,7 +300,7 @@ fn sampling(entry: &PortEntry, received: Option<(&str, usize)>) -> Result<PortOp
     if let Some(sources) = &entry.sources {
         options.sources = *sources.get_ref();
     }
-    options.check().map_err(|error| {
+    options.check_on(link).map_err(|error| {
         let culprit = match error {
             PortError::BadSources { .. } => entry.sources.as_ref().map(Spanned::span),
             _ => entry.value_bytes_max.as_ref().map(Spanned::span),

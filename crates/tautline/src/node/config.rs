@@ -7,6 +7,7 @@ use std::time::Duration;
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
 
+use crate::address::PortName;
 use crate::keys::{CLOCK_TOLERANCE_DEFAULT, KeySource, NeighbourKeys};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::vbus::config::BusConfig;
@@ -82,6 +83,11 @@ pub struct PortConfig {
     pub kind: PortOptions,
     /// Types of its messages.
     pub types: PortTypes,
+    /// Whether it publishes for [readers](crate::QueuingPort::readers) from its opening on (link `vbus`).
+    pub readers: bool,
+    /// Ports that it [follows](crate::QueuingPort::follow) from its opening on (link `vbus`). One that is not there is
+    /// looked for while the port is open.
+    pub follow: Vec<PortName>,
 }
 
 /// Kind and options of a port.

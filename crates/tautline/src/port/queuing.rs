@@ -9,6 +9,7 @@ use tautline_proto::wire::{
     FRAGMENT_BYTES, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_shm::region::Shape;
+use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::queue::Receiver;
@@ -19,6 +20,7 @@ use super::spin::Spin;
 use super::waiting::wait_for;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::kind::LinkKind;
 use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX};
 use crate::message::{Destination, Message, Outgoing};
 use crate::policing::Policing;
@@ -30,8 +32,9 @@ pub struct QueuingOptions {
     /// Slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`]. A message takes one
     /// slot, a larger one a slot for each 1,408 bytes.
     pub depth: u32,
-    /// Largest message, in bytes, up to 65,536. Above 1,484 the port takes buffers for reassembly, and
-    /// a class must be deep enough for one whole message.
+    /// Largest message, in bytes, up to 65,536; on link `vbus` up to 16 MiB, and the port's memory must stay within
+    /// 257 MiB (`docs/vbus.md`). On other links a port for more than 1,484 takes buffers for reassembly, and a class
+    /// must be deep enough for one whole message.
     pub message_bytes_max: usize,
     /// How long a receive until a deadline spins before it sleeps.
     pub spin: Spin,
@@ -55,7 +58,7 @@ impl Default for QueuingOptions {
 }
 
 impl QueuingOptions {
-    /// Checks the options against the limits above.
+    /// Checks the options against the limits above, of any link.
     ///
     /// # Errors
     /// [`PortError::BadDepth`], [`PortError::BadMessageSize`], [`PortError::BadPolicing`].
@@ -66,25 +69,40 @@ impl QueuingOptions {
         if !self.depth.is_power_of_two() || !(2..=DEPTH_MAX).contains(&self.depth) {
             return Err(PortError::BadDepth { depth: self.depth });
         }
-        let bad = |why| PortError::BadMessageSize {
-            bytes: self.message_bytes_max,
-            why,
-        };
-        if !(1..=MESSAGE_BYTES_MAX).contains(&self.message_bytes_max) {
-            return Err(bad("1 to 65,536 bytes"));
-        }
-        if self.is_fragmenting()
+        check_bytes(self.message_bytes_max, Some(LinkKind::Vbus))
+    }
+
+    /// The same against those of a link; of one that sends frames if it is not known.
+    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), PortError> {
+        self.check()?;
+        check_bytes(self.message_bytes_max, link)?;
+        if link != Some(LinkKind::Vbus)
+            && self.is_fragmenting()
             && self.message_bytes_max.div_ceil(FRAGMENT_BYTES) > self.depth as usize
         {
-            return Err(bad(
-                "a class must have a slot for each 1,408 bytes; raise the depth",
-            ));
+            return Err(PortError::BadMessageSize {
+                bytes: self.message_bytes_max,
+                why: "a class must have a slot for each 1,408 bytes; raise the depth",
+            });
         }
         Ok(())
     }
 
     pub(super) fn is_fragmenting(&self) -> bool {
         self.message_bytes_max > WHOLE_BYTES_MAX_ETHERNET
+    }
+}
+
+/// Checks the size of the largest message, or value, of a port on a link; of one that sends frames if it is not known.
+pub(super) fn check_bytes(bytes: usize, link: Option<LinkKind>) -> Result<(), PortError> {
+    let (most, why) = match link {
+        Some(LinkKind::Vbus) => (BUS_MESSAGE_BYTES_MAX, "1 to 16,777,216 bytes"),
+        _ => (MESSAGE_BYTES_MAX, "1 to 65,536 bytes"),
+    };
+    match bytes {
+        0 => Err(PortError::BadMessageSize { bytes, why }),
+        _ if bytes > most => Err(PortError::BadMessageSize { bytes, why }),
+        _ => Ok(()),
     }
 }
 
@@ -106,7 +124,7 @@ impl QueuingPort {
         options: &QueuingOptions,
         types: &PortTypes,
     ) -> Result<Self, PortError> {
-        options.check()?;
+        options.check_on(Some(node.link().kind()))?;
         let opening = Opening {
             number,
             name,

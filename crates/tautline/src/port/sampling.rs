@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tautline_proto::authentication::Protection;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
+use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
@@ -14,10 +14,12 @@ use super::frames::values::Readers;
 use super::half::{ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
+use super::queuing::check_bytes;
 use super::spin::Spin;
 use super::waiting::{Bell, wait_for};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::kind::LinkKind;
 use crate::limits::{SOURCES_MAX, VALUE_BYTES_DEFAULT};
 use crate::message::{Destination, LentSample, Outgoing, Sample};
 use crate::policing::Policing;
@@ -35,7 +37,7 @@ pub struct SamplingOptions {
     /// counted ([`PortStatus::sources_refused`](crate::PortStatus::sources_refused)). Each source takes 4.5 KiB.
     pub sources: usize,
     /// Bytes of the largest value. Values are of one frame: 1,484 bytes (1,456 in the UDP form); on link
-    /// `vbus` up to 65,536.
+    /// `vbus` up to 16 MiB.
     pub value_bytes_max: usize,
     /// How long a wait for a new value spins before it sleeps.
     pub spin: Spin,
@@ -60,7 +62,7 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Checks the options against their limits.
+    /// Checks the options against their limits, of any link.
     ///
     /// # Errors
     /// [`PortError::BadSources`], [`PortError::BadMessageSize`], [`PortError::BadPolicing`].
@@ -73,13 +75,13 @@ impl SamplingOptions {
                 sources: self.sources,
             });
         }
-        if !(1..=MESSAGE_BYTES_MAX).contains(&self.value_bytes_max) {
-            return Err(PortError::BadMessageSize {
-                bytes: self.value_bytes_max,
-                why: "1 to 65,536 bytes",
-            });
-        }
-        Ok(())
+        check_bytes(self.value_bytes_max, Some(LinkKind::Vbus))
+    }
+
+    /// The same against those of a link; of one that sends frames if it is not known.
+    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), PortError> {
+        self.check()?;
+        check_bytes(self.value_bytes_max, link)
     }
 }
 
@@ -128,7 +130,7 @@ impl SamplingPort {
         options: &SamplingOptions,
         types: &PortTypes,
     ) -> Result<Self, PortError> {
-        options.check()?;
+        options.check_on(Some(node.link().kind()))?;
         let opening = Opening {
             number,
             name,

@@ -103,7 +103,7 @@ impl UdpPort {
     /// # Errors
     /// [`PortError::BadDepth`], [`PortError::BadMessageSize`].
     pub fn check(options: &QueuingOptions) -> Result<(), PortError> {
-        options.check()?;
+        options.check_on(None)?;
         if options.message_bytes_max > DATAGRAM_BYTES_MAX {
             return Err(PortError::BadMessageSize {
                 bytes: options.message_bytes_max,

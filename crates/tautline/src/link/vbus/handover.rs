@@ -13,7 +13,7 @@ use tautline_shm::vbus::layout::{
     Identity, KIND_QUEUING, KIND_SAMPLING, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
     ROLE_PUBLISHER,
 };
-use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
+use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX_FOR_OTHERS, Shape, consumer_bytes};
 
 use super::access::Share;
 use super::closer::{Foreign, PeerSocket, is_trusted};
@@ -228,7 +228,7 @@ fn offered_memory(
     Ok((memory, PeerBell::new(event), identity))
 }
 
-/// Producer: checks the port's memory, and makes one for it.
+/// Producer: checks the port's memory, and makes one for it. `signaller`: the port is a stranger's.
 pub(super) fn make(
     node: NodeName,
     bus_sender: &SenderShared,
@@ -236,6 +236,7 @@ pub(super) fn make(
     descriptors: Foreign,
     signaller: Option<Arc<Signaller>>,
 ) -> io::Result<Established> {
+    let is_stranger = signaller.is_some();
     let (peer, bell, identity) = offered_memory(descriptors, signaller)?;
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)
         .map_err(io::Error::other)?;
@@ -246,6 +247,9 @@ pub(super) fn make(
         && index < PRODUCERS_MAX;
     if !is_meant {
         return Err(io::ErrorKind::InvalidData.into());
+    }
+    if is_stranger && shape.producer_bytes() > MEMORY_BYTES_MAX_FOR_OTHERS {
+        return Err(io::ErrorKind::OutOfMemory.into());
     }
     let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);
     let established = Established::new(own, peer, bell, shape, index);

@@ -214,8 +214,8 @@ fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
             LayoutError::OtherShape {
                 field: "memory_bytes",
                 ..
-            } => "a connection would take more than 64 MiB; lower the depth",
-            _ => "1 to 65,536 bytes",
+            } => "a connection would take more than 257 MiB; lower the depth",
+            _ => "1 to 16,777,216 bytes",
         },
     })
 }

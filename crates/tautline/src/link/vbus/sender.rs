@@ -7,7 +7,7 @@ use std::time::Duration;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::vbus::cell;
-use tautline_shm::vbus::layout::{CLASS_COUNT, MESSAGE_BYTES_MAX, MessageHead, Slot};
+use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, Slot};
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
@@ -364,9 +364,6 @@ impl Active {
     #[inline(always)]
     fn check(&self, bytes: usize) -> Result<(), SendError> {
         let largest = self.connection.shape.message_bytes_max as usize;
-        if bytes > MESSAGE_BYTES_MAX {
-            return Err(SendError::MessageTooLarge { bytes });
-        }
         if bytes > largest {
             return Err(SendError::LargerThanReceiver { bytes, largest });
         }
