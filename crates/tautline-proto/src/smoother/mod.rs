@@ -4,8 +4,8 @@
 //! A switch port has a first-in-first-out queue. When several nodes send to one node at once, their other traffic fills
 //! that queue, and real-time messages wait or die in it. Only the node behind the port sees everything that comes
 //! through it. So the **receiver** decides: it knows the port's capacity, subtracts the real-time traffic that is sent
-//! to it and the traffic of nodes that do not take part, and grants the rest to the senders, 200 times a second. A
-//! **sender** holds its other traffic to what it was granted. Real-time messages are never held.
+//! to it and the traffic of nodes that do not take part, and grants the rest to the senders, 200 times a second, or 50
+//! times while there is nothing to hold. A **sender** holds its other traffic to what it was granted. Real-time messages are never held.
 //!
 //! ```text
 //! sender                                              receiver
@@ -45,6 +45,16 @@ pub use sender::{GrantRefused, Release, Sender, SenderConfig};
 ///
 /// Shorter costs more CPU and messages; longer leaves room unused for longer when a sender begins or stops.
 pub const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Time between two grants while nobody has sent other traffic for [`QUIET`].
+///
+/// Shorter wakes an idle node for nothing; longer, and traffic that begins is held to the least for as long.
+pub const QUIET_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time without other traffic after which grants are sent less often.
+///
+/// Shorter, and traffic that pauses begins slower each time; longer saves less.
+pub const QUIET: Duration = Duration::from_secs(1);
 
 /// Share of the port that is given out, real-time traffic included.
 ///

@@ -8,7 +8,9 @@ use super::average::{Average, RATE_BPS_MAX};
 use super::capacity::{Capacity, QueueSigns, Waits};
 use super::message::{Grant, Report};
 use super::share::max_min;
-use super::{EFFICIENCY_PPM, FRAME_BYTES, INTERVAL, NODES_MAX, SILENCE, parts};
+use super::{
+    EFFICIENCY_PPM, FRAME_BYTES, INTERVAL, NODES_MAX, QUIET, QUIET_INTERVAL, SILENCE, parts,
+};
 use crate::time::Instant;
 
 /// Time over which real-time traffic, and that of nodes that do not take part, is averaged. Shorter, and a burst of
@@ -39,6 +41,15 @@ const USED_PPM: u64 = 900_000;
 /// a round trip loses its share.
 const IDLE_PPM: u64 = 500_000;
 const IDLE_INTERVALS: u32 = 20;
+
+/// Other traffic of a node, as a share of the port, up to which it counts as none. Lower, and names and addresses that
+/// are asked for now and then keep everybody awake; higher, and a slow flow is held to old shares for longer.
+const NOTHING_PPM: u64 = 1_000;
+
+/// Time for which a real-time rate is believed of which nothing new is known, because reports do not come. Shorter,
+/// and what a node sends in real time is granted to others while its reports are late; longer, and so much stays
+/// unused when it is gone.
+const REAL_TIME_BELIEF: Duration = Duration::from_secs(1);
 
 /// Growth over its measured rate that a node is granted which asks for no more. Lower, and a flow that grows is held;
 /// higher, and more of the port is set aside for nobody.
@@ -121,14 +132,17 @@ pub struct NodeView {
 
 /// A node that receives, and decides how much others may send to it.
 ///
-/// Call [`take_report`](Self::take_report) whenever a report comes and [`tick`](Self::tick) every [`INTERVAL`]. Then
-/// send each node its [`grant`](Self::grant), those of [each part](Self::nodes_of_slot) of the interval at its time.
+/// Call [`take_report`](Self::take_report) whenever a report comes and [`tick`](Self::tick) every
+/// [`interval`](Self::interval). Then send each node its [`grant`](Self::grant), those of [each
+/// part](Self::nodes_of_slot) of the interval at its time.
 #[derive(Debug)]
 pub struct Receiver {
     epoch: u32,
     number: u32,
     ticks: u32,
     last_tick: Option<Instant>,
+    /// When somebody last sent other traffic, or wanted to, or began to take part.
+    active_at: Option<Instant>,
     capacity: Capacity,
     late_reports: u32,
     all: Average,
@@ -156,6 +170,9 @@ struct Node {
     idle_intervals: u32,
     other: Average,
     real_time: Average,
+    /// The count of its real-time traffic that was taken last, and when.
+    real_time_bytes: u64,
+    real_time_at: Option<Instant>,
     lost_frames: u64,
     waits: Waits,
     wait: Duration,
@@ -176,6 +193,8 @@ impl Node {
         idle_intervals: 0,
         other: Average::over(OTHER_AVERAGE),
         real_time: Average::over(REAL_TIME_AVERAGE),
+        real_time_bytes: 0,
+        real_time_at: None,
         lost_frames: 0,
         waits: Waits::NONE,
         wait: Duration::ZERO,
@@ -196,6 +215,33 @@ impl Node {
         let open = number.wrapping_sub(confirmed).min(HISTORY as u32 - 1);
         let rates = (0..=open).map(|back| self.rates[place(number.wrapping_sub(back))]);
         rates.max().unwrap_or(self.granted_bps)
+    }
+
+    /// Takes the count of its real-time traffic. One that stands still while no report came says nothing: the reports
+    /// may be late.
+    fn measure_real_time(&mut self, now: Instant, bytes: u64) {
+        let Some(last) = self.real_time_at else {
+            self.real_time_at = Some(now);
+            self.real_time_bytes = bytes;
+            self.real_time.update(bytes, Duration::ZERO);
+            return;
+        };
+        let elapsed = now.saturating_duration_since(last);
+        let is_known = bytes != self.real_time_bytes
+            || self.last_report.is_some_and(|report| report > last)
+            || elapsed >= REAL_TIME_BELIEF;
+        if is_known {
+            self.real_time_at = Some(now);
+            self.real_time_bytes = bytes;
+            self.real_time.update(bytes, elapsed);
+        }
+    }
+
+    /// Whether it sends other traffic, wants to, or has just begun to take part.
+    fn is_active(&self, now: Instant, nothing_bps: u64) -> bool {
+        self.other.bps() > nothing_bps
+            || self.takes_part(now)
+                && (self.backlog_bytes > 0 || self.part_intervals < QUIET_INTERVALS)
     }
 
     /// Rate that it could use, `u64::MAX` if it wants all it can get.
@@ -236,6 +282,7 @@ impl Receiver {
             number: 0,
             ticks: 0,
             last_tick: None,
+            active_at: None,
             capacity: Capacity::new(config.capacity_bps.min(RATE_BPS_MAX), count),
             late_reports: 0,
             all: Average::over(REAL_TIME_AVERAGE),
@@ -308,12 +355,18 @@ impl Receiver {
             .last_tick
             .replace(now)
             .map_or(INTERVAL, |last| now.saturating_duration_since(last));
-        let lost = self.measure(port, counts, elapsed);
+        let lost = self.measure(now, port, counts, elapsed);
         self.capacity.correct(QueueSigns {
             late_reports: self.late_reports,
             lost,
             arrived_bps: self.all.bps(),
         });
+        let nothing_bps = parts(self.capacity.bps(), NOTHING_PPM);
+        if self.active_at.is_none()
+            || (self.nodes.iter()).any(|node| node.is_active(now, nothing_bps))
+        {
+            self.active_at = Some(now);
+        }
         self.decide(now);
         self.raise_after_decreases(now);
         self.number = self.number.wrapping_add(1);
@@ -338,6 +391,21 @@ impl Receiver {
             epoch: self.epoch,
             number: self.number,
             rate_bps: self.nodes[node].granted_bps,
+        }
+    }
+
+    /// Time from the last tick to the next: [`INTERVAL`], or [`QUIET_INTERVAL`] if nobody has sent other traffic for
+    /// [`QUIET`].
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        let quiet = match (self.last_tick, self.active_at) {
+            (Some(last), Some(active)) => last.saturating_duration_since(active),
+            _ => Duration::ZERO,
+        };
+        if quiet < QUIET {
+            INTERVAL
+        } else {
+            QUIET_INTERVAL
         }
     }
 
@@ -400,13 +468,19 @@ impl Receiver {
     }
 
     /// Updates the rates; whether frames were lost since the last time.
-    fn measure(&mut self, port: &PortCounts, counts: &[NodeCounts], elapsed: Duration) -> bool {
+    fn measure(
+        &mut self,
+        now: Instant,
+        port: &PortCounts,
+        counts: &[NodeCounts],
+        elapsed: Duration,
+    ) -> bool {
         self.all.update(port.all_bytes, elapsed);
         self.foreign.update(port.foreign_bytes, elapsed);
         let mut lost = false;
         for (node, counts) in self.nodes.iter_mut().zip(counts) {
             node.other.update(counts.other_bytes, elapsed);
-            node.real_time.update(counts.real_time_bytes, elapsed);
+            node.measure_real_time(now, counts.real_time_bytes);
             lost |= counts.lost_frames > node.lost_frames;
             node.lost_frames = counts.lost_frames;
         }
@@ -639,6 +713,45 @@ mod tests {
         }
         let total: u64 = cell.rates().iter().sum();
         assert!((900_000..=1_000_000).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn real_time_is_believed_while_its_reports_are_late() {
+        let mut cell = Cell::new();
+        let mut run = |cell: &mut Cell, intervals: u32, grows: bool, reports: bool| {
+            cell.reports = [reports, true, true];
+            for _ in 0..intervals {
+                cell.counts[0].real_time_bytes += u64::from(grows) * 20 * MEGABIT / 8 / 200;
+                cell.run(1);
+            }
+            cell.receiver.view(cell.now, 0).real_time_bps / MEGABIT
+        };
+        assert_eq!(run(&mut cell, 100, true, true), 19);
+        // The last report is taken with the next tick.
+        assert_eq!(run(&mut cell, 1, true, false), 19);
+        assert_eq!(run(&mut cell, 189, false, false), 19);
+        // What had been sent meanwhile is told by the next report.
+        cell.counts[0].real_time_bytes += 189 * 20 * MEGABIT / 8 / 200;
+        assert!((19..=20).contains(&run(&mut cell, 1, true, true)));
+        assert_eq!(run(&mut cell, 30, false, true), 0, "reports tell of none");
+        assert_eq!(run(&mut cell, 100, true, true), 19);
+        assert_eq!(run(&mut cell, 201, false, false), 0, "it is gone");
+    }
+
+    #[test]
+    fn a_quiet_cell_is_granted_less_often() {
+        let mut cell = Cell::new();
+        cell.run(300);
+        assert_eq!(cell.receiver.interval(), INTERVAL);
+        cell.uses = [false; 3];
+        cell.backlog_bytes = [0; 3];
+        cell.run(190);
+        assert_eq!(cell.receiver.interval(), INTERVAL, "not for a second yet");
+        cell.run(20);
+        assert_eq!(cell.receiver.interval(), QUIET_INTERVAL);
+        cell.backlog_bytes[1] = 3000;
+        cell.run(2);
+        assert_eq!(cell.receiver.interval(), INTERVAL);
     }
 
     #[test]

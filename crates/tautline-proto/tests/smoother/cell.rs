@@ -11,7 +11,7 @@ use tautline_proto::sim::{Faults, PortRate, SimConfig, SimNetwork, SimNode};
 use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
 use tautline_proto::smoother::message::{Message, Report};
 use tautline_proto::smoother::{
-    FRAME_BYTES, INTERVAL, NodeCounts, PortCounts, Receiver, ReceiverConfig, Release, Sender,
+    FRAME_BYTES, NodeCounts, PortCounts, Receiver, ReceiverConfig, Release, Sender,
     SenderConfig, time_on_wire,
 };
 use tautline_proto::time::Instant;
@@ -71,6 +71,8 @@ pub(crate) struct Setup {
     pub(crate) told_bps: u64,
     pub(crate) real_time_period: Duration,
     pub(crate) load: Load,
+    /// Time of quiet before other traffic begins.
+    pub(crate) load_begins: Duration,
     pub(crate) measured: Duration,
     /// Share of grants and reports that are lost, and whether they overtake each other.
     pub(crate) control_loss_ppm: u32,
@@ -100,6 +102,7 @@ impl Setup {
             told_bps: 89_110_000,
             real_time_period: Duration::from_micros(2500),
             load: Load::Poisson(2500.0),
+            load_begins: Duration::ZERO,
             measured: Duration::from_secs(60),
             control_loss_ppm: 0,
             control_late: false,
@@ -126,6 +129,8 @@ pub(crate) struct Outcome {
     pub(crate) jain: f64,
     pub(crate) refused: u64,
     pub(crate) corrections: u64,
+    /// Intervals of the receiver.
+    pub(crate) intervals: u64,
     pub(crate) other_by_node: Vec<u64>,
 }
 
@@ -271,6 +276,7 @@ impl Cell {
             let period = self.setup.real_time_period.as_nanos() as u64;
             let phase = self.below(period);
             self.after(phase, Timer::RealTime(index));
+            let phase = phase + self.setup.load_begins.as_nanos() as u64;
             match self.setup.load {
                 _ if self.setup.liar && index == 0 => {}
                 Load::Poisson(_) => self.after(phase, Timer::Produce(index)),
@@ -493,17 +499,20 @@ impl Cell {
     }
 
     fn tick(&mut self) {
-        self.after(INTERVAL.as_nanos() as u64, Timer::Tick);
         let elapsed = self.elapsed();
+        let mut interval_ns = self.receiver.interval().as_nanos() as u64;
         if self.setup.receiver_stops.is_none_or(|at| elapsed < at) {
             let counts: Vec<NodeCounts> = self.nodes.iter().map(Node::counts).collect();
             self.receiver.tick(self.now, &self.port, &counts);
+            interval_ns = self.receiver.interval().as_nanos() as u64;
+            self.outcome.intervals += u64::from(self.is_measuring);
             let slots = self.receiver.slot_count();
             for slot in 0..slots {
-                let nanos = INTERVAL.as_nanos() as u64 * slot as u64 / slots as u64;
+                let nanos = interval_ns * slot as u64 / slots as u64;
                 self.after(nanos, Timer::Slot(slot));
             }
         }
+        self.after(interval_ns, Timer::Tick);
         for index in 0..self.setup.senders {
             self.renew(index);
         }

@@ -138,6 +138,28 @@ fn traffic_that_goes_on_and_off_finds_its_room() {
 }
 
 #[test]
+fn traffic_that_begins_after_a_quiet_time_finds_its_room_within_a_moment() {
+    // Two seconds pass before anything is measured.
+    let quiet = Setup {
+        load_begins: Duration::from_secs(20),
+        measured: Duration::from_secs(10),
+        ..greedy()
+    };
+    let outcome = run(quiet.clone());
+    assert_eq!(outcome.intervals, 500, "one each 20 ms");
+    let begins = Setup {
+        load_begins: Duration::from_millis(4500),
+        measured: Duration::from_millis(2600),
+        ..quiet
+    };
+    let outcome = run(begins);
+    assert_eq!((outcome.real_time_lost, outcome.other_lost), (0, 0));
+    // A tenth of a second is all there was for it.
+    assert!(outcome.other_share > 0.02, "{}", outcome.other_share);
+    assert!(outcome.jain >= 0.99, "{}", outcome.jain);
+}
+
+#[test]
 fn larger_cells_lose_nothing() {
     for senders in [8, 16, 32, 64] {
         let outcome = assert_smooth(with_senders(senders), 0.95);
