@@ -54,6 +54,8 @@ struct counts {
 	__u64 received[NODES_MAX + 1];
 	/* Of other traffic that left without being held. */
 	__u64 passed;
+	/* Of other traffic that came into the class of each node. */
+	__u64 held[NODES_MAX];
 };
 
 struct {
@@ -102,56 +104,62 @@ static __always_inline __u32 *node_at(struct __sk_buff *skb, __u32 offset)
 	return bpf_map_lookup_elem(&nodes, &key);
 }
 
-static __always_inline bool is_held(struct __sk_buff *skb)
+/* The node to which a frame goes, if frames to it are held. */
+static __always_inline __u32 *held_for(struct __sk_buff *skb)
 {
 	__u32 *node = node_at(skb, 0);
 	__u64 *until = node ? bpf_map_lookup_elem(&lease, node) : NULL;
 
-	return until && bpf_ktime_get_ns() < *until;
+	return until && bpf_ktime_get_ns() < *until ? node : NULL;
 }
 
-static __always_inline void count_passed(struct __sk_buff *skb)
+/* Counts a frame as held for a node, or as passed. */
+static __always_inline void count_left(struct __sk_buff *skb, const __u32 *node)
 {
 	__u32 first = 0;
 	struct counts *all = bpf_map_lookup_elem(&counts, &first);
 
-	if (all)
+	if (!all)
+		return;
+	if (!node)
 		__sync_fetch_and_add(&all->passed, wire_bytes(skb));
+	else if (*node < NODES_MAX)
+		__sync_fetch_and_add(&all->held[*node], wire_bytes(skb));
 }
 
-static __always_inline __u32 class_of(struct __sk_buff *skb)
+static __always_inline __u32 class_of(const __u32 *node)
 {
-	__u32 *node = node_at(skb, 0);
-
 	return node ? CLASS_HANDLE | (CLASS_FIRST + *node) : 0;
 }
 
 /* The class of a frame; 0: none, it leaves at once. */
 SEC("classifier") int sort(struct __sk_buff *skb)
 {
+	__u32 *node;
+
 	if (is_real_time(skb))
 		return 0;
-	if (is_held(skb))
-		return class_of(skb);
-	count_passed(skb);
-	return 0;
+	node = held_for(skb);
+	count_left(skb, node);
+	return class_of(node);
 }
 
 /* 1: the action behind the filter is taken; 0: the next filter looks. */
 SEC("classifier") int hold(struct __sk_buff *skb)
 {
+	__u32 *node;
+
 	if (is_real_time(skb))
 		return 0;
-	if (is_held(skb))
-		return 1;
-	count_passed(skb);
-	return 0;
+	node = held_for(skb);
+	count_left(skb, node);
+	return node != NULL;
 }
 
 /* The class of a frame that is held. */
 SEC("classifier") int class(struct __sk_buff *skb)
 {
-	return class_of(skb);
+	return class_of(node_at(skb, 0));
 }
 
 /* 0 always: the next filter looks. */

@@ -9,35 +9,41 @@ use std::io;
 use tautline_proto::smoother::WIRE_OVERHEAD_BYTES;
 use tautline_state::netlink::Route;
 
+use crate::interface_counts::InterfaceCounts;
 use crate::program::{OtherBytes, Programs};
-use crate::queue::{Class, ClassCounts, InterfaceStats, WireBytes};
+use crate::queue::{Class, ClassCounts};
 
 /// Counts since the beginning of this run.
 #[derive(Debug)]
 pub(crate) struct SendCounts {
-    stats: InterfaceStats,
+    interface: InterfaceCounts,
     classes: Vec<Class>,
     /// Counts of each class when last read.
     pub(crate) of_class: Vec<ClassCounts>,
+    /// Whether something came into each class between the last two readings.
+    was_used: Vec<bool>,
     first_sent: Option<u64>,
     /// May fall a little, because the counts are not read at one moment. Kept from falling, it would stand still after
     /// a reading that was interrupted, and the receiver would grant what real time needs.
     real_time_bytes: u64,
-    pub(crate) interface: WireBytes,
     /// Other traffic when last read.
-    pub(crate) other: OtherBytes,
+    other: OtherBytes,
 }
 
 impl SendCounts {
-    pub(crate) fn new(interface: u32, classes: Vec<Class>, programs: &Programs) -> Self {
+    pub(crate) fn new(
+        interface: InterfaceCounts,
+        classes: Vec<Class>,
+        programs: &Programs,
+    ) -> Self {
         Self {
-            stats: InterfaceStats::of(interface),
+            interface,
             of_class: vec![ClassCounts::default(); classes.len()],
+            was_used: vec![false; classes.len()],
             other: programs.counts(),
             classes,
             first_sent: None,
             real_time_bytes: 0,
-            interface: WireBytes::default(),
         }
     }
 
@@ -52,28 +58,27 @@ impl SendCounts {
         Ok(counts)
     }
 
-    /// Reads the interface, and the classes to which something was sent.
-    pub(crate) fn read(
-        &mut self,
-        route: &mut Route,
-        programs: &Programs,
-        is_used: impl Fn(usize) -> bool,
-    ) -> io::Result<()> {
+    /// Reads the interface, and those classes into which something came or in which something waits.
+    pub(crate) fn read(&mut self, route: &mut Route, programs: &Programs) -> io::Result<()> {
+        let other = programs.counts();
         for node in 0..self.classes.len() {
-            if is_used(node) {
+            // A frame is counted a moment before it is in the class, so the class is read once more afterwards.
+            let is_used = other.held(node) != self.other.held(node);
+            let was_used = std::mem::replace(&mut self.was_used[node], is_used);
+            if is_used || was_used || self.of_class[node].backlog_bytes > 0 {
                 self.read_class(route, node)?;
             }
         }
+        self.other = other;
         // The interface last: what left meanwhile counts as real time for a moment, and not as a negative amount.
-        self.other = programs.counts();
-        self.interface = self.stats.read(route)?;
-        let first = *self.first_sent.get_or_insert(self.interface.sent);
+        let passed = programs.counts().passed();
+        let sent = self.interface.read()?.sent;
+        let first = *self.first_sent.get_or_insert(sent);
         let held: u64 = self.of_class.iter().map(other_bytes).sum();
-        let sent = self.interface.sent.saturating_sub(first);
-        let real_time = sent
+        self.real_time_bytes = sent
+            .saturating_sub(first)
             .saturating_sub(held)
-            .saturating_sub(self.other.passed());
-        self.real_time_bytes = self.real_time_bytes.max(real_time);
+            .saturating_sub(passed);
         Ok(())
     }
 

@@ -88,7 +88,12 @@ impl SmootherError {
         }
     }
 
-    /// The same for one that a kernel may lack a part for.
+    /// The error of reading the counts of an interface and its classes.
+    pub(crate) fn counts(source: io::Error) -> Self {
+        Self::of("read the counts of the interface")(source)
+    }
+
+    /// The error of an action that a kernel may lack a part for.
     pub(crate) fn of_part(
         action: &'static str,
         part: &'static str,

@@ -13,6 +13,9 @@
 //! Where the user has given the interface a queueing discipline, it stays, and traffic is held before it: a filter
 //! `hold` at egress (clsact) sends it through an interface of kind `ifb` with the same HTB.
 //!
+//! Inside, `receiving` measures and grants and never waits for a lock of the kernel; `sending` holds and reports, and
+//! may have to wait where a class is changed. Each has a thread and a socket.
+//!
 //! * [`Smoother`] sets this up, runs it, and takes it away. [`Setup`] says for which interface and nodes.
 //! * [`Status`] is what a running smoother tells about itself, in a file of the runtime directory.
 //! * [`end`] ends the smoother of an interface, or removes what a killed one left.
@@ -22,9 +25,14 @@
 mod control;
 mod counts;
 mod error;
+mod interface_counts;
+mod peers;
 mod program;
 mod queue;
+mod receiving;
+mod sending;
 mod setting_up;
+mod shared;
 mod smoother;
 mod status;
 mod sys;

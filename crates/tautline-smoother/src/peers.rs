@@ -1,7 +1,6 @@
 //! The nodes on the same switch, and the messages to and from them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tautline_proto::smoother::message::{Grant, Message, Report};

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapData, MapError};
+use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::SchedClassifier;
 use tautline_proto::smoother::NODES_MAX;
 use tautline_proto::wire::MacAddress;
@@ -16,12 +16,22 @@ pub(crate) const CLASS_FIRST: u32 = 0x10;
 /// The loaded programs.
 pub(crate) struct Programs {
     ebpf: Ebpf,
-    lease: Array<MapData, u64>,
     counts: Array<MapData, [u64; COUNTS]>,
 }
 
-/// Counts of the programs: bytes from each node, from others, and bytes that left without being held.
-const COUNTS: usize = NODES_MAX + 2;
+/// Times up to which other traffic to each node is held.
+pub(crate) struct Leases(Array<MapData, u64>);
+
+impl Leases {
+    /// Holds other traffic to a node until a time of `CLOCK_MONOTONIC`; 0: not at all.
+    pub(crate) fn set(&mut self, node: usize, nanos: u64) -> Result<(), SmootherError> {
+        self.0.set(node as u32, nanos, 0).map_err(refused)
+    }
+}
+
+/// Counts of the programs: bytes from each node, from others, bytes that left without being held, and bytes held for
+/// each node.
+const COUNTS: usize = 2 * NODES_MAX + 2;
 
 /// Bytes of other traffic on the wire, as the programs count them.
 #[derive(Clone, Debug)]
@@ -42,6 +52,17 @@ impl OtherBytes {
     pub(crate) const fn passed(&self) -> u64 {
         self.0[NODES_MAX + 1]
     }
+
+    /// That came into the class of a node.
+    pub(crate) const fn held(&self, node: usize) -> u64 {
+        self.0[NODES_MAX + 2 + node]
+    }
+}
+
+impl std::fmt::Debug for Leases {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Leases")
+    }
 }
 
 impl std::fmt::Debug for Programs {
@@ -52,7 +73,7 @@ impl std::fmt::Debug for Programs {
 
 impl Programs {
     /// Loads them for these nodes, in their order, without attaching them.
-    pub(crate) fn load(nodes: &[MacAddress]) -> Result<Self, SmootherError> {
+    pub(crate) fn load(nodes: &[MacAddress]) -> Result<(Self, Leases), SmootherError> {
         let object = tautline_bpf::SMOOTHER.ok_or(SmootherError::WithoutBpf)?;
         let mut ebpf = Ebpf::load(object).map_err(refused)?;
         for name in ["hold", "class", "sort", "count"] {
@@ -74,11 +95,9 @@ impl Programs {
                 .insert(u64::from_ne_bytes(key), number as u32, 0)
                 .map_err(refused)?;
         }
-        Ok(Self {
-            lease: Array::try_from(take("lease")).map_err(refused)?,
-            counts: Array::try_from(take("counts")).map_err(refused)?,
-            ebpf,
-        })
+        let leases = Leases(Array::try_from(take("lease")).map_err(refused)?);
+        let counts = Array::try_from(take("counts")).map_err(refused)?;
+        Ok((Self { counts, ebpf }, leases))
     }
 
     /// Descriptor of a program, for a filter.
@@ -90,11 +109,6 @@ impl Programs {
             .try_into()
             .map_err(refused)?;
         Ok(program.fd().map_err(refused)?.as_fd().as_raw_fd())
-    }
-
-    /// Holds other traffic to a node until a time of `CLOCK_MONOTONIC`; 0: not at all.
-    pub(crate) fn hold_until(&mut self, node: usize, nanos: u64) -> Result<(), MapError> {
-        self.lease.set(node as u32, nanos, 0)
     }
 
     /// Counts since the programs were loaded.

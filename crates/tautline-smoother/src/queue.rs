@@ -16,7 +16,6 @@ const RTM_NEWQDISC: u16 = 36;
 const RTM_NEWTCLASS: u16 = 40;
 const RTM_GETTCLASS: u16 = 42;
 const RTM_NEWTFILTER: u16 = 44;
-const RTM_GETSTATS: u16 = 94;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
@@ -26,7 +25,6 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
-const IFLA_STATS_LINK_64: u16 = 1;
 // linux/gen_stats.h
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -264,43 +262,6 @@ pub(crate) fn add_filter(
             .end();
     }
     route.tell(&mut request.end())
-}
-
-/// Counts of an interface.
-#[derive(Debug)]
-pub(crate) struct InterfaceStats {
-    look: Request,
-}
-
-/// Bytes on the wire that an interface has received and sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WireBytes {
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
-}
-
-impl InterfaceStats {
-    pub(crate) fn of(interface: u32) -> Self {
-        // struct if_stats_msg: family and padding, index, mask of what is wanted.
-        let words = [0, interface, 1 << (IFLA_STATS_LINK_64 - 1)];
-        Self {
-            look: Request::new(RTM_GETSTATS, 0, &bytes_of(&words)),
-        }
-    }
-
-    pub(crate) fn read(&mut self, route: &mut Route) -> io::Result<WireBytes> {
-        let mut bytes = WireBytes::default();
-        route.ask_one(&mut self.look, |answer| {
-            let attributes = answer.get(12..).unwrap_or(&[]);
-            if let Some(stats) = attribute(attributes, IFLA_STATS_LINK_64) {
-                // struct rtnl_link_stats64: packets received and sent, bytes received and sent.
-                let field = |index: usize| long(stats, 8 * index).unwrap_or(0);
-                bytes.received = field(2) + field(0) * WIRE_OVERHEAD_BYTES;
-                bytes.sent = field(3) + field(1) * WIRE_OVERHEAD_BYTES;
-            }
-        })?;
-        Ok(bytes)
-    }
 }
 
 #[cfg(test)]

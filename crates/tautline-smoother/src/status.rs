@@ -3,8 +3,22 @@
 use serde::{Deserialize, Serialize};
 use tautline_state::{Directory, StateError};
 
+use crate::sys;
+
 /// Longest status. A node takes some hundred bytes.
 const STATUS_BYTES_MAX: usize = 64 << 10;
+
+/// End of the names of statuses: no journal's.
+pub(crate) const STATUS_SUFFIX: &str = ".status";
+
+/// Name of the status of an interface in the calling thread's network namespace.
+pub(crate) fn status_name(interface: &str) -> String {
+    format!("{}{STATUS_SUFFIX}", file_name(interface))
+}
+
+pub(crate) fn file_name(interface: &str) -> String {
+    format!("smoother-{}-{interface}", sys::namespace_cookie())
+}
 
 /// State of a smoother, written once a second.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -17,6 +31,12 @@ pub struct Status {
     pub holding: String,
     /// Seconds since it began.
     pub seconds: u64,
+    /// CPU time since then, in microseconds.
+    #[serde(default)]
+    pub cpu_us: u64,
+    /// Parts that could not be had.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Capacity of the port as configured, and as it is believed now, in bits a second.
     pub capacity_bps: u64,
     /// Capacity that is believed now.

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tautline_proto::smoother::message::PORT;
+use tautline_proto::smoother::message::{KIND_GRANT, PORT};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::ETHERTYPE_DEFAULT;
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, ethernet};
 
 /// Bytes of the longest frame that matters: a report. The rest of a longer one is not read.
 pub(crate) const FRAME_BYTES: usize = 128;
@@ -21,6 +21,27 @@ fn nanos(clock: ClockId) -> u64 {
 /// Now on `CLOCK_MONOTONIC`, which the programs use too.
 pub(crate) fn now() -> Instant {
     Instant::from_nanos(nanos(ClockId::Monotonic))
+}
+
+/// Sleeps until a time of that clock, or until a signal comes.
+pub(crate) fn sleep_until(time: Instant) {
+    let nanos = time.as_nanos();
+    let time = rustix::time::Timespec {
+        tv_sec: (nanos / 1_000_000_000).cast_signed(),
+        tv_nsec: (nanos % 1_000_000_000) as _,
+    };
+    let _interrupted = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &time);
+}
+
+/// CPU time of the calling thread in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    nanos(ClockId::ThreadCPUTime)
+}
+
+/// Name of an interface of the calling thread's network namespace. The kernel answers without its lock for interfaces.
+pub(crate) fn interface_name(index: u32) -> Option<String> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    rustix::net::netdevice::index_to_name(&socket, index).ok()
 }
 
 /// Number of the calling thread's network namespace, which no other one has had since the machine started; its inode
@@ -74,20 +95,28 @@ pub(crate) fn link_speed_bps(interface: u32) -> Option<u64> {
     is_known.then(|| u64::from(megabits) * 1_000_000)
 }
 
-/// A packet socket for grants and reports on one interface, which sends past the queueing discipline.
+/// Messages that a [`ControlSocket`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Grants,
+    /// Reports, and whatever is no message, which is counted with them.
+    Reports,
+}
+
+/// A packet socket for grants or reports on one interface, which sends past the queueing discipline.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     socket: OwnedFd,
 }
 
 impl ControlSocket {
-    pub(crate) fn open(interface: u32) -> io::Result<Self> {
+    pub(crate) fn open(interface: u32, takes: Takes) -> io::Result<Self> {
         // Protocol 0: nothing is queued before the filter is in place.
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: a call without pointers; the descriptor that it returns is ours.
         let socket =
             unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?) };
-        let filter = port_filter();
+        let filter = filter(takes);
         let program = libc::sock_fprog {
             len: filter.len() as u16,
             filter: filter.as_ptr().cast_mut(),
@@ -155,8 +184,8 @@ impl ControlSocket {
 /// Longest time that a frame is believed to have waited for this process.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// Keeps frames to our port that came to us, and not those that leave or pass by.
-fn port_filter() -> [libc::sock_filter; 6] {
+/// Keeps frames to our port that came to us, and not those that leave or pass by; of them the grants, or the others.
+fn filter(takes: Takes) -> [libc::sock_filter; 9] {
     let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt: jump_true,
@@ -168,13 +197,20 @@ fn port_filter() -> [libc::sock_filter; 6] {
     let load_half = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
     let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let keep = libc::BPF_RET | libc::BPF_K;
+    let (of_grant, of_other) = match takes {
+        Takes::Grants => (FRAME_BYTES as u32, 0),
+        Takes::Reports => (0, FRAME_BYTES as u32),
+    };
     [
         statement(load_byte, 0, 0, packet_type),
-        statement(equal, 0, 3, u32::from(libc::PACKET_HOST)),
+        statement(equal, 0, 4, u32::from(libc::PACKET_HOST)),
         statement(load_half, 0, 0, 14),
-        statement(equal, 0, 1, u32::from(PORT)),
-        statement(keep, 0, 0, FRAME_BYTES as u32),
+        statement(equal, 0, 2, u32::from(PORT)),
+        statement(load_byte, 0, 0, ethernet::HEADERS_BYTES as u32),
+        statement(equal, 1, 2, u32::from(KIND_GRANT)),
         statement(keep, 0, 0, 0),
+        statement(keep, 0, 0, of_grant),
+        statement(keep, 0, 0, of_other),
     ]
 }
 

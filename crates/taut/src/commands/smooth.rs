@@ -220,7 +220,7 @@ fn megabits(bps: u64) -> String {
 
 fn text(status: &Status, lives: bool) -> String {
     let mut text = format!(
-        "{}: process {}{}, {} s, holding at {}; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
+        "{}: process {}{}, {} s, {:.2} % of a CPU, holding at {}; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
          {} sent in real time; {} late intervals, {} strange messages\n",
         status.interface,
         status.pid,
@@ -230,6 +230,7 @@ fn text(status: &Status, lives: bool) -> String {
             " (dead: nothing is held)"
         },
         status.seconds,
+        status.cpu_us as f64 / 1e4 / status.seconds.max(1) as f64,
         match status.holding.as_str() {
             "root" => "the root of the interface",
             _ => "an ifb before the interface's own queue",
@@ -243,6 +244,9 @@ fn text(status: &Status, lives: bool) -> String {
         status.late_intervals,
         status.strange_messages,
     );
+    for note in &status.notes {
+        text += &format!("limited: {note}\n");
+    }
     let header = [
         "neighbour",
         "takes part",

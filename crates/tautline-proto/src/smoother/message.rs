@@ -16,7 +16,8 @@ pub const GRANT_BYTES: usize = 24;
 /// Bytes of a report.
 pub const REPORT_BYTES: usize = 48;
 
-const KIND_GRANT: u8 = 1;
+/// First byte of a grant.
+pub const KIND_GRANT: u8 = 1;
 const KIND_REPORT: u8 = 2;
 
 /// Permission of a receiver to send other traffic to it.

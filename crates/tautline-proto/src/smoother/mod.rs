@@ -5,7 +5,8 @@
 //! that queue, and real-time messages wait or die in it. Only the node behind the port sees everything that comes
 //! through it. So the **receiver** decides: it knows the port's capacity, subtracts the real-time traffic that is sent
 //! to it and the traffic of nodes that do not take part, and grants the rest to the senders, 200 times a second, or 50
-//! times while there is nothing to hold. A **sender** holds its other traffic to what it was granted. Real-time messages are never held.
+//! times while there is nothing to hold. A **sender** holds its other traffic to what it was granted. Real-time
+//! messages are never held.
 //!
 //! ```text
 //! sender                                              receiver

@@ -718,7 +718,7 @@ mod tests {
     #[test]
     fn real_time_is_believed_while_its_reports_are_late() {
         let mut cell = Cell::new();
-        let mut run = |cell: &mut Cell, intervals: u32, grows: bool, reports: bool| {
+        let run = |cell: &mut Cell, intervals: u32, grows: bool, reports: bool| {
             cell.reports = [reports, true, true];
             for _ in 0..intervals {
                 cell.counts[0].real_time_bytes += u64::from(grows) * 20 * MEGABIT / 8 / 200;
@@ -730,7 +730,7 @@ mod tests {
         // The last report is taken with the next tick.
         assert_eq!(run(&mut cell, 1, true, false), 19);
         assert_eq!(run(&mut cell, 189, false, false), 19);
-        // What had been sent meanwhile is told by the next report.
+        // The next report tells of all that was sent meanwhile.
         cell.counts[0].real_time_bytes += 189 * 20 * MEGABIT / 8 / 200;
         assert!((19..=20).contains(&run(&mut cell, 1, true, true)));
         assert_eq!(run(&mut cell, 30, false, true), 0, "reports tell of none");

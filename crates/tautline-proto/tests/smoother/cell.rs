@@ -11,8 +11,8 @@ use tautline_proto::sim::{Faults, PortRate, SimConfig, SimNetwork, SimNode};
 use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
 use tautline_proto::smoother::message::{Message, Report};
 use tautline_proto::smoother::{
-    FRAME_BYTES, NodeCounts, PortCounts, Receiver, ReceiverConfig, Release, Sender,
-    SenderConfig, time_on_wire,
+    FRAME_BYTES, NodeCounts, PortCounts, Receiver, ReceiverConfig, Release, Sender, SenderConfig,
+    time_on_wire,
 };
 use tautline_proto::time::Instant;
 use tautline_proto::wire::MacAddress;

@@ -8,12 +8,15 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bed::{Traffic, cell, child, setup, smooth, status};
 use rustix::process::{Pid, Signal, kill_process};
 use tautline_smoother::{Smoother, SmootherError, Status, end};
+use tautline_state::netlink::Route;
+use tautline_state::network::has_default_queues;
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
+use tautline_testbed::sys::{allowed_cpus, pin_command, pin_to_cpu, set_fifo};
 
 const CAPACITY_BPS: u64 = 89_110_000;
 const RELAXED: Ordering = Ordering::Relaxed;
@@ -433,6 +436,95 @@ fn an_interface_that_goes_down_and_is_renamed_is_smoothed_on() {
     });
     let left = cell.run(0, "tc", &["filter", "show", "dev", "other0", "egress"]);
     assert_eq!(left.unwrap(), "");
+}
+
+/// Frames that have come to the interface of the calling thread's namespace. Read without the lock of interfaces.
+fn frames_received() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let line = text.lines().find_map(|line| {
+        let (name, numbers) = line.split_once(':')?;
+        (name.trim() == INTERFACE).then_some(numbers)
+    });
+    let packets = line.unwrap().split_ascii_whitespace().nth(1);
+    packets.unwrap().parse().unwrap()
+}
+
+#[test]
+fn grants_go_on_while_somebody_holds_the_lock_of_interfaces() {
+    let Some(cell) = cell(2) else { return };
+    let cpus = allowed_cpus().unwrap();
+    if cpus.len() < 2 {
+        println!("SKIPPED: needs two CPUs, one of which the kernel keeps for half a second");
+        return;
+    }
+    pin_to_cpu(cpus[1]).unwrap();
+    let stop = AtomicBool::new(false);
+    let traffic = Traffic::default();
+    let ip = |arguments: &[&str], input: String| {
+        let mut command = cell.command(1, "ip");
+        command.args(arguments).stdin(std::process::Stdio::piped());
+        // A kernel that is not preempted lets nobody else onto the CPU where it removes them.
+        pin_command(&mut command, cpus[0]);
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        pipe.write_all(input.as_bytes()).unwrap();
+        drop(pipe);
+        assert!(child.wait().unwrap().success());
+    };
+    // In a namespace that has nothing to do with it. Interfaces of one group go together, and the kernel keeps its lock
+    // until all are gone.
+    let crowd =
+        (0..3000).map(|one| format!("link add a{one} group 7 type veth peer name b{one}\n"));
+    ip(&["-batch", "-"], crowd.collect());
+    let is_over = AtomicBool::new(false);
+    let (cell, is_over) = (&cell, &is_over);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        for (node, other) in [(0, 2), (2, 0)] {
+            let setup = setup(cell, CAPACITY_BPS, &[other]);
+            smooth(scope, cell, node, setup, &stop);
+        }
+        status(cell, 0, is_held);
+        // The sending half changes its class all the time, and has to wait.
+        traffic.start(scope, cell, REAL_TIME, OTHER);
+        let watch = move || {
+            // A thread that waits for the lock spins, and would keep this one from its CPU.
+            let _ordinary = set_fifo(20);
+            let (mut frames, mut since) = (frames_received(), Instant::now());
+            let mut longest = Duration::ZERO;
+            while !is_over.load(RELAXED) {
+                longest = longest.max(since.elapsed());
+                thread::sleep(Duration::from_millis(2));
+                let now = frames_received();
+                if now != frames {
+                    (frames, since) = (now, Instant::now());
+                }
+            }
+            longest
+        };
+        let watching = scope.spawn(move || cell.inside(0, watch).unwrap());
+        let ask = move || {
+            let mut route = Route::open().unwrap();
+            let mut longest = Duration::ZERO;
+            while !is_over.load(RELAXED) {
+                let begin = Instant::now();
+                let _answered = has_default_queues(&mut route, 1);
+                longest = longest.max(begin.elapsed());
+                thread::sleep(Duration::from_millis(1));
+            }
+            longest
+        };
+        let asking = scope.spawn(move || cell.inside(0, ask).unwrap());
+        thread::sleep(Duration::from_millis(200));
+        ip(&["link", "del", "group", "7"], String::new());
+        is_over.store(true, RELAXED);
+        let (longest, lock) = (watching.join().unwrap(), asking.join().unwrap());
+        println!("the lock was held for {lock:?}; longest time without a grant: {longest:?}");
+        assert!(lock > Duration::from_millis(200), "{lock:?}");
+        assert!(longest < lock / 2, "{longest:?}");
+        // It held all the time.
+        assert!(is_held(&status(cell, 0, |_| true)));
+    });
 }
 
 #[test]

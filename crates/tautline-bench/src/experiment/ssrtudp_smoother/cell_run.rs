@@ -289,8 +289,8 @@ fn smooth<'scope, 'env>(
                     if let Err(error) = smoother.run(&shared.stop) {
                         eprintln!("a smoother ended: {error}");
                     }
-                    // Before it lets go, which takes until nothing waits any more.
-                    shared.control_cpu_ns.fetch_add(own_cpu_ns(), RELAXED);
+                    let cpu_ns = smoother.cpu_time().as_nanos() as u64;
+                    shared.control_cpu_ns.fetch_add(cpu_ns, RELAXED);
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
@@ -303,10 +303,4 @@ fn smooth<'scope, 'env>(
         result.map_err(ExperimentError::Settings)?;
     }
     Ok(())
-}
-
-/// CPU time of the calling thread.
-fn own_cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
