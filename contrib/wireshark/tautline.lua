@@ -498,22 +498,25 @@ local function show_payload(pinfo, tree, h, payload)
     return " encrypted" .. part
 end
 
-local function dissect(tvb, pinfo, root, udp_destination)
+-- Shows the header of a frame under a name, and reads it; nothing if it breaks a rule, which is then shown.
+local function begin_frame(tvb, pinfo, root, name, rule_broken_by)
     pinfo.cols.protocol = "Tautline"
-    local tree = root:add(tautline, tvb())
-    if tvb:len() < HEADER_BYTES then
-        pinfo.cols.info = "malformed: truncated"
-        tree:add_proto_expert_info(malformed, "truncated")
-        return tvb:len()
+    local tree = root:add(tautline, tvb(), name)
+    local h, wrong = nil, "truncated"
+    if tvb:len() >= HEADER_BYTES then
+        h = read_header(tvb)
+        show_header(tree, tvb)
+        wrong = rule_broken_by(h, tvb:reported_len() - HEADER_BYTES)
     end
-    local h = read_header(tvb)
-    show_header(tree, tvb)
-    local wrong = broken_rule(h, tvb:reported_len() - HEADER_BYTES, udp_destination)
-    if wrong then
-        pinfo.cols.info = "malformed: " .. wrong
-        tree:add_proto_expert_info(malformed, wrong)
-        return tvb:len()
-    end
+    if not wrong then return tree, h end
+    pinfo.cols.info = "malformed: " .. wrong
+    tree:add_proto_expert_info(malformed, wrong)
+end
+
+local function dissect(tvb, pinfo, root, udp_destination)
+    local rule_broken_by = function(h, available) return broken_rule(h, available, udp_destination) end
+    local tree, h = begin_frame(tvb, pinfo, root, "Tautline", rule_broken_by)
+    if not tree then return tvb:len() end
     local info = string.format("%d > %d priority %d sequence %d %d B", h.source, h.destination, h.priority, h.sequence,
         h.length)
     show_loss(pinfo, tree, h)
@@ -546,21 +549,8 @@ end
 local declarations = Proto("tautline_declaration", "Tautline declaration")
 
 function declarations.dissector(tvb, pinfo, root)
-    pinfo.cols.protocol = "Tautline"
-    local tree = root:add(tautline, tvb(), "Tautline declaration")
-    if tvb:len() < HEADER_BYTES then
-        pinfo.cols.info = "malformed: truncated"
-        tree:add_proto_expert_info(malformed, "truncated")
-        return tvb:len()
-    end
-    local h = read_header(tvb)
-    show_header(tree, tvb)
-    local wrong = broken_declaration_rule(h, tvb:reported_len() - HEADER_BYTES)
-    if wrong then
-        pinfo.cols.info = "malformed: " .. wrong
-        tree:add_proto_expert_info(malformed, wrong)
-        return tvb:len()
-    end
+    local tree, h = begin_frame(tvb, pinfo, root, "Tautline declaration", broken_declaration_rule)
+    if not tree then return tvb:len() end
     local text = ""
     if h.length < PART_HEAD_BYTES then
         text = " malformed: truncated"
