@@ -9,9 +9,11 @@
 //! | `round-trip BYTES COUNT` | `ok` and COUNT times in nanoseconds |
 //! | `throughput BYTES COUNT` | `ok` and the nanoseconds that COUNT messages took |
 //! | `paced BYTES COUNT PERIOD_NS` | `ok` and COUNT times from sending to waking up, in nanoseconds |
+//! | `publish-HOW-READERS BYTES COUNT SUBSCRIBERS PERIOD_NS` | `ok` and COUNT times of publishing; HOW is copied or lent, READERS are spinning or sleeping |
 //!
 //! A request that cannot be done is answered by `error` and why. The end of the input ends the program.
 
+mod publish;
 mod sides;
 
 use std::io::{self, BufRead, Write};
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::publish::{Publishing, Slice};
 use crate::sides::Asker;
 
 /// The lock file names the version that was built.
@@ -49,10 +52,11 @@ fn main() -> ExitCode {
 fn serve(arguments: &Arguments) -> Result<(), sides::Failure> {
     iceoryx2::prelude::set_log_level(iceoryx2::prelude::LogLevel::Error);
     let mut asker = Asker::new(arguments.client_cpu, arguments.server_cpu)?;
+    let mut publishing = Publishing::new(arguments.server_cpu);
     let mut output = io::stdout().lock();
     writeln!(output, "ready iceoryx2 {}", version())?;
     for line in io::stdin().lock().lines() {
-        let answer = match answer(&mut asker, &line?) {
+        let answer = match answer(&mut asker, &mut publishing, &line?) {
             Ok(times) => times
                 .iter()
                 .fold("ok".to_owned(), |line, time| line + " " + &time.to_string()),
@@ -64,7 +68,11 @@ fn serve(arguments: &Arguments) -> Result<(), sides::Failure> {
     Ok(())
 }
 
-fn answer(asker: &mut Asker, line: &str) -> Result<Vec<u64>, sides::Failure> {
+fn answer(
+    asker: &mut Asker,
+    publishing: &mut Publishing,
+    line: &str,
+) -> Result<Vec<u64>, sides::Failure> {
     let mut words = line.split_whitespace();
     let what = words.next().unwrap_or_default();
     let numbers = words.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
@@ -78,6 +86,20 @@ fn answer(asker: &mut Asker, line: &str) -> Result<Vec<u64>, sides::Failure> {
             count,
             Duration::from_nanos(period_ns),
         ),
+        (
+            "publish-copied-spinning"
+            | "publish-copied-sleeping"
+            | "publish-lent-spinning"
+            | "publish-lent-sleeping",
+            &[bytes, count, subscribers, period_ns],
+        ) => publishing.publish(Slice {
+            lent: what.contains("lent"),
+            sleeping: what.contains("sleeping"),
+            bytes: usize::try_from(bytes)?,
+            count,
+            subscribers: usize::try_from(subscribers)?,
+            period: Duration::from_nanos(period_ns),
+        }),
         _ => Err(format!("`{line}` is no request").into()),
     }
 }

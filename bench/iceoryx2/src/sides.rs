@@ -432,7 +432,8 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn pin(cpu: Option<usize>) -> Result<(), Failure> {
+/// Keeps the calling thread on a CPU, if one is given.
+pub(crate) fn pin(cpu: Option<usize>) -> Result<(), Failure> {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         set.set(cpu)?;

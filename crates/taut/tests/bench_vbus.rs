@@ -68,6 +68,7 @@ while read -r what bytes count period; do
         round-trip) echo 'ok 500 700 600' ;;
         throughput) echo "ok $((count * 1000))" ;;
         paced) test "$period" = 1000000 && echo 'ok 9000 9000' ;;
+        publish-*) echo 'ok 8000 8000 8000 8000 8000 8000 8000 8000' ;;
     esac
 done"#;
 
@@ -104,6 +105,47 @@ fn every_row_has_its_figures_and_its_ratios() {
     let targets = json["targets"].as_array().unwrap();
     assert!(targets.len() > 10);
     assert!(targets.iter().all(|target| target["limit"].is_f64()));
+}
+
+/// Publishing to two numbers of subscribers, in slices of three messages behind the five that are not counted.
+#[test]
+fn publishing_has_a_row_for_each_number_of_subscribers() {
+    let arguments = [
+        "--subscribers",
+        "1,3",
+        "--publish-size",
+        "4KiB",
+        "--json",
+        "-",
+    ];
+    let output = Program::new("publishes", ANSWERS).run(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["iceoryx2"], "iceoryx2 1.2.3");
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 2 * 3, "numbers, how, readers, paths");
+    for row in rows {
+        assert_eq!(
+            (&row["count"], &row["payload_bytes"]),
+            (&6.into(), &4096.into())
+        );
+        assert!(row["p50_of_iceoryx2"].is_f64() && row["p50_of_one_subscriber"].is_f64());
+        if row["path"] == "iceoryx2" {
+            assert_eq!(
+                (&row["p50_ns"], &row["p50_of_iceoryx2"]),
+                (&8000.into(), &1.0.into())
+            );
+        }
+    }
+    let output = run(&["--subscribers", "16"]);
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("vbus-queuing, lent, to 16 sleeping / to 1"),
+        "{table}"
+    );
+    let output = run(&["--subscribers", "65"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("65 subscribers are not possible: 1 to 64 are"));
 }
 
 #[test]

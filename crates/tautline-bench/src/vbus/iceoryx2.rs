@@ -80,7 +80,8 @@ impl Iceoryx2 {
         }
     }
 
-    fn ask(&mut self, request: &str, times: &mut Vec<u64>) -> Result<(), Failure> {
+    /// Sends a request, and adds the times of its answer to these.
+    pub(super) fn ask(&mut self, request: &str, times: &mut Vec<u64>) -> Result<(), Failure> {
         let input = self.input.as_mut().expect("open until this is dropped");
         writeln!(input, "{request}")
             .map_err(|error| Failure::new(format!("cannot write to it: {error}")))?;

@@ -9,6 +9,7 @@ mod ends;
 mod floor;
 mod iceoryx2;
 mod lent;
+pub mod publish;
 
 use std::fmt;
 use std::io;

@@ -2,6 +2,7 @@
 
 mod flood;
 mod ordinary;
+mod publish;
 mod rtt;
 mod send;
 pub(crate) mod turns;

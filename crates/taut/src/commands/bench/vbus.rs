@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use tautline_lab::Machine;
 
-use super::{CommonArguments, PLACEMENT_REMEDY, with_progress, without_repeats};
+use super::{CommonArguments, PLACEMENT_REMEDY, publish, with_progress, without_repeats};
 use crate::cli::CommandError;
 use crate::units;
 use tautline_bench::vbus::{
@@ -36,30 +36,39 @@ pub(super) struct Arguments {
         default_value = "64,65536"
     )]
     throughput_sizes: Vec<usize>,
+    /// Measures publishing instead: one message to this many subscribers, such as 1,4,16, who spin or sleep.
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = units::count)]
+    pub(super) subscribers: Vec<u64>,
+    /// Payload bytes of what is published, plain or such as 64KiB.
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = units::bytes, requires = "subscribers")]
+    pub(super) publish_size: usize,
     /// Rounds; in each, every row has one slice. Before them there is one that is not counted.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = units::count)]
-    rounds: u64,
+    pub(super) rounds: u64,
     /// Round trips, or samples of reading, in a slice.
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = units::count)]
     slice: u64,
     /// Messages in a slice of throughput; a sixteenth of it for more than 4096 bytes.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = units::count)]
     throughput_slice: u64,
-    /// Messages in a slice of the paced rows.
+    /// Messages in a slice of the paced rows, and of publishing.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = units::count)]
-    paced_slice: u64,
+    pub(super) paced_slice: u64,
     /// Time from one paced message to the next, 1ms or plain microseconds.
     #[arg(long, alias = "period-us", value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]
-    period: Duration,
+    pub(super) period: Duration,
     /// The program that measures iceoryx2 [default: the one beside this command, if it was built].
     #[arg(long, value_name = "PROGRAM")]
     iceoryx2: Option<PathBuf>,
     #[command(flatten)]
-    common: CommonArguments,
+    pub(super) common: CommonArguments,
 }
 
 /// Measures and prints.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    if !arguments.subscribers.is_empty() {
+        return publish::run(arguments);
+    }
     let settings = Settings {
         sizes: without_repeats(&arguments.sizes),
         throughput_sizes: without_repeats(&arguments.throughput_sizes),
@@ -68,17 +77,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         throughput_slice: arguments.throughput_slice,
         paced_slice: arguments.paced_slice,
         period: arguments.period,
-        iceoryx2: arguments
-            .iceoryx2
-            .clone()
-            .or_else(vbus::beside_this_program),
+        iceoryx2: arguments.iceoryx2(),
         placement: arguments.common.placement(),
     };
-    if settings.iceoryx2.is_none() {
-        eprintln!(
-            "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from bench/iceoryx2 and measures; --iceoryx2 names another place"
-        );
-    }
     let outcome = with_progress("slices", |progress| vbus::run(&settings, progress));
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
@@ -86,7 +87,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     common.print(&outcome.json(&machine), &text(&outcome, &machine))
 }
 
-fn explain(error: BenchError) -> CommandError {
+impl Arguments {
+    /// The program that measures iceoryx2; says so if there is none.
+    pub(super) fn iceoryx2(&self) -> Option<PathBuf> {
+        let program = self.iceoryx2.clone().or_else(vbus::beside_this_program);
+        if program.is_none() {
+            eprintln!(
+                "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from bench/iceoryx2 and measures; --iceoryx2 names another place"
+            );
+        }
+        program
+    }
+}
+
+pub(super) fn explain(error: BenchError) -> CommandError {
     let what = error.to_string();
     match error {
         BenchError::Settings(_) => CommandError::usage(what, "see `taut bench vbus --help`"),
@@ -134,7 +148,7 @@ fn settings_text(settings: &Settings) -> String {
     )
 }
 
-fn ratio(value: Option<f64>) -> String {
+pub(super) fn ratio(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.2}"))
 }
 
@@ -216,7 +230,7 @@ fn rates(outcome: &Outcome) -> String {
     table::figures(&header, rows)
 }
 
-fn targets(targets: &[Target]) -> String {
+pub(super) fn targets(targets: &[Target]) -> String {
     if targets.is_empty() {
         return String::new();
     }
