@@ -64,6 +64,19 @@ pub enum Restart {
     Always,
 }
 
+/// Where the process that passes a guest's messages on runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RelayPlace {
+    /// Beside other programs of Linux: they can delay messages, and messages cannot delay the guest.
+    #[default]
+    Linux,
+    /// In the guest's partition, under SCHED_FIFO and above the guest: no program of Linux can delay messages, and each
+    /// message takes time from the guest if the partition has one CPU.
+    Partition,
+}
+
 /// Kind of messages that a port carries in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -157,7 +170,9 @@ pub struct GuestConfig {
     pub restart: Restart,
     /// Most starts after the first within a minute.
     pub restarts_max: u32,
-    /// Time for which the process that passes its messages on spins before it sleeps.
+    /// Where the process that passes its messages on runs.
+    pub relay: RelayPlace,
+    /// Time for which that process spins before it sleeps.
     pub spin: Duration,
     /// Names of peers that the guest may send to before they have sent.
     pub peers: Vec<NodeName>,
@@ -180,6 +195,8 @@ struct GuestFile {
     #[serde(default)]
     restart: Restart,
     restarts_max: Option<u32>,
+    #[serde(default)]
+    relay: RelayPlace,
     spin: Option<String>,
     #[serde(default)]
     peers: Vec<String>,
@@ -202,6 +219,7 @@ impl GuestConfig {
             silence_max: None,
             restart: Restart::Never,
             restarts_max: RESTARTS_MAX,
+            relay: RelayPlace::Linux,
             spin: Duration::ZERO,
             peers: Vec::new(),
             ports: vec![PortConfig::queuing(PORT)],
@@ -278,6 +296,7 @@ impl GuestConfig {
         config.node = read.node;
         config.partition = read.partition;
         config.restart = read.restart;
+        config.relay = read.relay;
         config.log = read.log;
         if let Some(ram) = read.ram {
             config.ram_bytes = memory_from_text(&ram)
@@ -319,6 +338,9 @@ impl GuestConfig {
             return wrong(
                 "expected either `bus` or `node`: where the guest's ports are".to_owned(),
             );
+        }
+        if self.relay == RelayPlace::Partition && self.partition.is_none() {
+            return wrong("relay = \"partition\" needs a partition".to_owned());
         }
         if let Some(silence) = self.silence_max
             && !(SILENCE_MIN..=SILENCE_MAX).contains(&silence)
@@ -458,6 +480,7 @@ mod tests {
         assert_eq!(config.ram_bytes, 8 << 20);
         assert_eq!(config.silence_max, Some(Duration::from_millis(250)));
         assert_eq!(config.spin, Duration::from_micros(50));
+        assert_eq!(config.relay, RelayPlace::Linux);
         assert_eq!(
             (config.restart, config.restarts_max),
             (Restart::OnFailure, 3)
@@ -490,6 +513,8 @@ mod tests {
         assert!(refusal("bus = \"a\"\nsilence_max = \"2h\"\n").contains("such as \"500ms\""));
         assert!(refusal("bus = \"a\"\nsilence_max = \"5000s\"\n").contains("3600s"));
         assert!(refusal("bus = \"a\"\npeers = [\"a/b\"]\n").contains("`a/b` is not a node's name"));
+        assert!(refusal("bus = \"a\"\nrelay = \"partition\"\n").contains("needs a partition"));
+        assert!(refusal("bus = \"a\"\nrelay = \"moon\"\n").contains("`linux` or `partition`"));
         assert!(refusal(&format!("{port}depth = 3\n")).contains("power of two"));
         assert!(refusal(&format!("{port}message_bytes_max = 0\n")).contains("expected 1 to 65528"));
         assert!(refusal(&format!("{port}message_bytes_max = 4294967295\n")).contains("message"));

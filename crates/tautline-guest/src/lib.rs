@@ -32,7 +32,7 @@ pub mod run;
 mod sys;
 mod window;
 
-pub use config::{GuestConfig, PortConfig, Restart};
+pub use config::{Carries, GuestConfig, PortConfig, RelayPlace, Restart};
 pub use error::GuestError;
 pub use figures::{GuestStatus, PortFigures, State};
 pub use image::Architecture;

@@ -84,6 +84,7 @@ fn window_round_trips() {
         image: &image,
         console: None,
         monitor_command: &[],
+        own_limit: None,
     };
     let mut machine = monitor::start(&recipe, &window, &doorbells).expect("a machine");
     let (own, guests) = (window.own(), window.guests());

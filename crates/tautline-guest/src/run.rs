@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tautline_state::policy::{policy_of, set_policy};
 
-use crate::config::{GuestConfig, RESTART_WINDOW, Restart};
+use crate::config::{GuestConfig, RESTART_WINDOW, RelayPlace, Restart};
 use crate::control::Service;
 use crate::doorbell::Doorbells;
 use crate::error::GuestError;
@@ -51,6 +52,10 @@ pub struct Summary {
     /// Starts after the first.
     pub restarts: u32,
 }
+
+/// Priority under SCHED_FIFO of the thread that passes messages on, in the guest's partition. Lower than the monitor's:
+/// a guest that never halts keeps messages waiting.
+const RELAY_PRIORITY: i32 = crate::monitor::PRIORITY + 2;
 
 const STOP: u8 = 1;
 const RESTART: u8 = 2;
@@ -155,10 +160,16 @@ pub fn run(
 ) -> Result<Summary, GuestError> {
     config.check()?;
     let image = Image::read(&config.image, config.ram_bytes)?;
+    let mut urgency = None;
     if let Some(partition) = &config.partition {
         // Before the machine starts, whose monitor would be named in its stead.
-        tautline_partition::find(partition)?;
+        let partition = tautline_partition::find(partition)?;
+        if config.relay == RelayPlace::Partition {
+            partition.enter(std::process::id())?;
+            urgency = Some(Urgency::rise());
+        }
     }
+    let own_limit = urgency.as_ref().and_then(|urgency| urgency.limit.clone());
     let counters: Vec<Arc<PortCounters>> = config.ports.iter().map(|_| Arc::default()).collect();
     let shared = Arc::new(Shared {
         status: Mutex::new(first_status(config, &image, &counters)),
@@ -175,6 +186,7 @@ pub fn run(
         image: &image,
         console: console.as_ref(),
         monitor_command,
+        own_limit: own_limit.as_deref(),
     };
     let mut starts: Vec<Instant> = Vec::new();
     let mut restarts = 0;
@@ -209,6 +221,41 @@ pub fn run(
         restarts += 1;
         shared.lock().restarts = restarts;
         std::thread::sleep(RESTART_PAUSE);
+    }
+}
+
+/// Real-time priority of the calling thread, and of the threads that it starts, until this is dropped.
+struct Urgency {
+    before: Option<(i32, i32)>,
+    /// Reason why it could not be had.
+    limit: Option<String>,
+}
+
+impl Urgency {
+    fn rise() -> Urgency {
+        const SCHED_FIFO: i32 = 1;
+        let before = policy_of(0).ok();
+        match set_policy(0, SCHED_FIFO, RELAY_PRIORITY) {
+            Ok(()) => Urgency {
+                before,
+                limit: None,
+            },
+            Err(error) => Urgency {
+                before: None,
+                limit: Some(format!(
+                    "messages are passed on without a real-time priority ({error}): raise the limit (ulimit -r 50), or grant CAP_SYS_NICE"
+                )),
+            },
+        }
+    }
+}
+
+impl Drop for Urgency {
+    fn drop(&mut self) {
+        if let Some((policy, priority)) = self.before {
+            // A lower priority is always granted.
+            let _ = set_policy(0, policy, priority);
+        }
     }
 }
 
@@ -283,17 +330,19 @@ fn live(
         started => started?,
     };
     *shared.began() = Instant::now();
+    let mut limits = machine.limits().to_vec();
+    limits.extend(recipe.own_limit.map(str::to_owned));
     {
         let mut status = shared.lock();
         status.state = State::Starting;
         status.monitor = machine.name().to_owned();
-        status.limits = machine.limits().to_vec();
+        status.limits.clone_from(&limits);
         status.silence = None;
         status.doorbells = 0;
     }
     tell(Occurrence::Started(machine.name().to_owned()));
-    for limit in machine.limits() {
-        tell(Occurrence::Limit(limit.clone()));
+    for limit in limits {
+        tell(Occurrence::Limit(limit));
     }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -243,6 +243,27 @@ fn partition(arguments: &[&str]) -> Output {
     taut().arg("partition").args(arguments).output().unwrap()
 }
 
+/// Policies and priorities of a process's threads, in order; all of them may run on this CPU alone.
+fn policies_on(process: u32, cpu: &str) -> Vec<(i32, i32)> {
+    let mut policies: Vec<(i32, i32)> = Vec::new();
+    for thread in tautline_state::process::threads(process).unwrap() {
+        let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).unwrap();
+        let allowed = format!("Cpus_allowed_list:\t{cpu}\n");
+        assert!(status.contains(&allowed), "{status}");
+        let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).unwrap();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        // proc(5): fields 40 and 41, of which the first is behind the name.
+        policies.push((fields[38].parse().unwrap(), fields[37].parse().unwrap()));
+    }
+    policies.sort_unstable();
+    policies
+}
+
 #[test]
 fn a_partition_holds_the_machine_and_its_processor() {
     if images(Monitor::Kvm).is_none() {
@@ -268,22 +289,7 @@ fn a_partition_holds_the_machine_and_its_processor() {
     let running = Running::start(Monitor::Kvm, "cell", "echo", None, &["--partition", &name]);
     let running = running.expect("there is KVM");
     let process = running.monitors()[0];
-    let mut policies: Vec<(i32, i32)> = Vec::new();
-    for thread in tautline_state::process::threads(process).unwrap() {
-        let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).unwrap();
-        let allowed = format!("Cpus_allowed_list:\t{cpu}\n");
-        assert!(status.contains(&allowed), "{status}");
-        let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).unwrap();
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap()
-            .split_whitespace()
-            .collect();
-        // proc(5): fields 40 and 41, of which the first is behind the name.
-        policies.push((fields[38].parse().unwrap(), fields[37].parse().unwrap()));
-    }
-    policies.sort_unstable();
+    let policies = policies_on(process, &cpu);
     // SCHED_FIFO: the guest's processor at 40, the monitor above.
     assert_eq!(
         (policies[0], *policies.last().unwrap()),
@@ -319,6 +325,22 @@ fn a_partition_holds_the_machine_and_its_processor() {
         .output()
         .unwrap();
     assert!(pinged.status.success(), "{}", text(&pinged));
+    drop(running.stop());
+
+    // The process that passes messages on may have its place there, too, above the guest.
+    let settings = Some("relay = \"partition\"\n");
+    let running = Running::start(
+        Monitor::Kvm,
+        "relay",
+        "echo",
+        settings,
+        &["--partition", &name],
+    );
+    let running = running.expect("there is KVM");
+    let policies = policies_on(running.child.id(), &cpu);
+    assert_eq!(policies.last(), Some(&(1, 42)), "{policies:?}");
+    let machine = policies_on(running.monitors()[0], &cpu);
+    assert_eq!(machine[0], (1, 40), "{machine:?}");
     drop(running.stop());
     let removed = partition(&["remove", &name]);
     assert!(removed.status.success(), "{}", text(&removed));

@@ -20,6 +20,8 @@ use crate::error::GuestError;
 use crate::image::{Architecture, Image};
 use crate::window::Window;
 
+pub(crate) use process::PRIORITY;
+
 /// Time for a monitor to say that it is there. Lower: a busy machine's guests are refused. Higher: one that hangs is
 /// noticed later.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -57,6 +59,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) console: Option<&'a OwnedFd>,
     /// Command that becomes our own monitor.
     pub(crate) monitor_command: &'a [OsString],
+    /// Setting of this process that could not be had.
+    pub(crate) own_limit: Option<&'a str>,
 }
 
 /// A virtual machine that runs, in a process of its own. Dropped, it is killed.

@@ -6,6 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use tautline_state::policy::{policy_of, set_policy};
+
 use crate::error::GuestError;
 use crate::sys;
 
@@ -13,7 +16,7 @@ use crate::sys;
 const COMPLAINT_BYTES_MAX: u64 = 16 << 10;
 /// Priority of the guest's processor under SCHED_FIFO, in a partition. The monitor's other threads are one above, so
 /// that a guest that never halts cannot keep them from working.
-const PRIORITY: i32 = 40;
+pub(crate) const PRIORITY: i32 = 40;
 
 /// A process that ends with the thread that starts it. Dropped, it is killed.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ impl Process {
         for thread in tautline_state::process::threads(process).unwrap_or_default() {
             let above = i32::from(!processors.contains(&thread));
             let number = thread.cast_signed();
-            let set = tautline_state::policy::set_policy(number, SCHED_FIFO, PRIORITY + above);
+            let set = set_policy(number, SCHED_FIFO, PRIORITY + above);
             if let (Err(error), true) = (set, limits.is_empty()) {
                 limits.push(format!(
                     "the guest runs without a real-time priority ({error}): raise the limit (ulimit -r 50), or grant CAP_SYS_NICE"
@@ -60,7 +63,31 @@ impl Process {
 
     /// Its exit status, if it has ended. Never waits.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok()?
+        let process = Pid::from_child(&self.child);
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // Taken note of before, or an end that has to be.
+        if let Ok(None) = waitid(WaitId::Pid(process), look) {
+            return None;
+        }
+        self.reap()
+    }
+
+    /// Waits for the process, without a real-time priority. Linux gives back what /proc had of a process in a loop that
+    /// waits for the process's last threads to do the same (`proc_invalidate_siblings_dcache`, seen in 6.18): a more
+    /// urgent thread on their CPU would wait for ever.
+    fn reap(&mut self) -> Option<ExitStatus> {
+        const SCHED_OTHER: i32 = 0;
+        let urgent = policy_of(0)
+            .ok()
+            .filter(|(policy, _)| *policy != SCHED_OTHER);
+        if urgent.is_some() {
+            let _ = set_policy(0, SCHED_OTHER, 0); // less is always granted
+        }
+        let status = self.child.wait().ok();
+        if let Some((policy, priority)) = urgent {
+            let _ = set_policy(0, policy, priority); // it had it before
+        }
+        status
     }
 
     /// End of the process in words, after it has ended by itself. `monitor` is its name.
@@ -80,7 +107,7 @@ impl Process {
 
     /// Last words of the process on its standard error. After its end.
     pub(super) fn complaint(&mut self) -> String {
-        let _ = self.child.wait(); // it has ended, or was killed
+        let _ = self.reap(); // it has ended, or was killed
         let said = self.complaints.take().map(JoinHandle::join);
         let said = said.and_then(Result::ok).unwrap_or_default();
         said.trim().lines().last().unwrap_or_default().to_owned()
@@ -89,7 +116,7 @@ impl Process {
     /// Ends it at once.
     pub(super) fn kill(&mut self) {
         let _ = self.child.kill(); // it may have ended by itself
-        let _ = self.child.wait();
+        let _ = self.reap();
     }
 }
 
