@@ -69,6 +69,7 @@ stage_format() {
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path bench/iceoryx2/Cargo.toml --check
     cargo fmt --manifest-path bindings/guest/rust/Cargo.toml --check
+    cargo fmt --manifest-path bindings/guest/flight/Cargo.toml --check
 }
 
 stage_lints() {
@@ -79,14 +80,16 @@ stage_lints() {
 
 # Programs for guests, and the part of their kit that no other processor compiles.
 lint_guests() {
-    local architecture
+    local architecture program
     for architecture in aarch64 x86_64; do
         if [ ! -d "$(rustc --print target-libdir --target "$architecture-unknown-none")" ]; then
             echo "SKIPPED: the toolchain has no $architecture-unknown-none: programs for its guests were not looked at"
             continue
         fi
-        cargo clippy --release --locked --manifest-path bindings/guest/rust/Cargo.toml \
-            --target "$architecture-unknown-none" --target-dir "$target/guests" -- -D warnings
+        for program in rust flight; do
+            cargo clippy --release --locked --manifest-path "bindings/guest/$program/Cargo.toml" \
+                --target "$architecture-unknown-none" --target-dir "$target/guests" -- -D warnings
+        done
         cargo clippy --locked -p tautline-guest-kit --target "$architecture-unknown-none" \
             --target-dir "$target/guests" -- -D warnings
     done

@@ -4,6 +4,8 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline_capture::recording::Recording;
@@ -15,7 +17,7 @@ use tautline_testbed::sys::is_root;
 
 mod common;
 use common::pages::{Percentiles, all_fit_and_answer};
-use common::{Scratch, browse};
+use common::{Scratch, browse, build_directory, built_rust_guest, skipped_without_tools};
 
 fn flight(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
@@ -98,10 +100,146 @@ fn the_executive_flies_in_a_partition_and_tells() {
     all_fit_and_answer(&[page], Percentiles::None, &scratch);
 }
 
+/// The controller in a guest under QEMU. Where the machine cannot emulate a processor in time, the flight is void.
+#[test]
+fn the_executive_flies_in_a_guest_and_leaves_nothing() {
+    let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
+    if !is_root() || !may_create() || cpus < 2 {
+        println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")])
+        || !is_inside("the_executive_flies_in_a_guest_and_leaves_nothing")
+    {
+        return;
+    }
+    let images = build_directory("flight-images");
+    if !built_rust_guest("flight", "aarch64", &images) {
+        return;
+    }
+    let image = images.join("flight.elf").display().to_string();
+    let scratch = Scratch::new("flight-guest");
+    let out = scratch.0.join("out").display().to_string();
+    let arguments = [
+        "--variants",
+        "guest",
+        "--guest-image",
+        &image,
+        "--out",
+        &out,
+    ];
+    let output = flight(&arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    println!("{said}");
+    let json = fs::read(scratch.0.join("out/report.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let flight = &json["flights"][0];
+    let record = &flight["record"];
+    assert_eq!(record["variant"], "guest", "{said}{complaints}");
+    assert!(record["monitor"].as_str().unwrap().starts_with("QEMU"));
+    let loops = record["loops"].as_array().unwrap();
+    assert!(loops[0]["releases"].as_u64().unwrap() > 5_000, "{said}");
+    let world = &record["world"];
+    let silence_ns = world["silent_steps_max"].as_u64().unwrap() * 250_000;
+    if flight["void"].is_null() && silence_ns < HARMLESS_NS {
+        assert!(output.status.success(), "{said}{complaints}");
+        assert!(world["crash"].is_null(), "{said}");
+        assert!(!world["landed_at"].is_null(), "{said}");
+        assert!(said.contains("Linux silent"), "{said}");
+    }
+    assert!(!is_emulating() && partitions().is_empty());
+
+    // Killed in flight, nothing of it stays.
+    let mut show = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .arg("flight")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("the guest runs", is_emulating);
+    show.kill().unwrap();
+    show.wait().unwrap();
+    wait_until("guest and partition are gone", || {
+        !is_emulating() && partitions().is_empty()
+    });
+}
+
+/// Whether a process of this namespace is QEMU. Nobody takes note of ends there, so those that have ended stay listed.
+fn is_emulating() -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let stats = processes.filter_map(|one| fs::read_to_string(one.path().join("stat")).ok());
+    let mut alive = stats.filter(|stat| !stat.contains(") Z "));
+    alive.any(|stat| stat.contains("(qemu-system"))
+}
+
+fn partitions() -> Vec<Value> {
+    let listed = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args(["partition", "list", "--json"])
+        .output()
+        .unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let all = listed.as_array().unwrap().iter();
+    all.filter(|one| one["name"] == "flight").cloned().collect()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < limit, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_guest_that_cannot_start_is_left_out_with_the_reason() {
+    let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
+    if !is_root() || !may_create() || cpus < 2 {
+        println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if !is_inside("a_guest_that_cannot_start_is_left_out_with_the_reason") {
+        return;
+    }
+    let scratch = Scratch::new("flight-no-guest");
+    let out = scratch.0.join("out").display().to_string();
+    // Without QEMU, an image that is none, and no image.
+    let image = scratch.0.join("flight.elf");
+    fs::write(&image, "no code").unwrap();
+    let image = image.display().to_string();
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_taut")).unwrap();
+    for (given, expected) in [
+        (
+            vec!["--guest-image", &image],
+            "`qemu-system-aarch64` is not installed",
+        ),
+        (vec![], "no image of it was given"),
+    ] {
+        let output = Command::new(&program)
+            .args(["flight", "--variants", "guest", "--out", &out])
+            .args(given)
+            .env("PATH", "/nowhere")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("did not fly"), "{said}{complaints}");
+        assert!(said.contains(expected), "{said}{complaints}");
+    }
+    let output = flight(&["--guest-image", "/nowhere.elf", "--out", &out]);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    assert!(
+        complaints.contains("make -C bindings/guest flight"),
+        "{complaints}"
+    );
+}
+
 #[test]
 fn wrong_usage_says_what_is_possible() {
     for (arguments, expected) in [
-        (vec!["--variants", "kite"], "plain, fifo, partition"),
+        (vec!["--variants", "kite"], "plain, fifo, partition, guest"),
         (vec!["--seed", "-1"], "-1"),
         (vec!["--cpu", "4000"], "name one of"),
         (vec!["part", "nonsense"], "started by taut flight itself"),

@@ -92,6 +92,7 @@ const CRATES: [(&str, &[&str]); 24] = [
             "tautline-capture",
             "tautline-exec",
             "tautline-flight",
+            "tautline-guest",
             "tautline-lab",
             "tautline-partition",
             "tautline-report",

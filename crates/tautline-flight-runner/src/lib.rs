@@ -9,6 +9,7 @@
 //! | `world` | the process of the world, and the check that its steps were in time |
 //! | `loops` | the controller's loops as jobs, the same for all variants |
 //! | `threads`, `tasks` | jobs as threads with a timer; jobs as tasks of the executive |
+//! | `keeper` | the loops in a guest, which has them as an image of its own |
 //! | `wire` | values between processes and loops: datagrams of the kernel, or ports on a V-Bus |
 //! | `course` | the day on which all variants fly |
 //! | `soft` | video, mapping and recorder: ordinary processes under supervision |
@@ -23,6 +24,7 @@ mod course;
 mod drawings;
 mod faults;
 pub mod ground;
+mod keeper;
 mod loops;
 pub mod part;
 mod record;

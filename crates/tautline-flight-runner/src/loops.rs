@@ -3,16 +3,13 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tautline_flight::control::{AttitudeLoop, Navigator, RateLoop, Seen, Tuning};
-use tautline_flight::message::{
-    Attitude, AttitudeTarget, Companion, Imu, Mission, Motors, RateTarget, Sensors, Status, Turned,
-};
-use tautline_flight::scenery::Sighting;
+use tautline_flight::loops::{self, Fixed, Loop, NavigatorInputs, Tally};
+use tautline_flight::message::Mission;
 use tautline_flight::world::Craft;
 use tautline_testbed::sys::monotonic_ns;
 
-use crate::record::{Loop, LoopRecord};
-use crate::wire::{Inbox, Outbox, Stream, Wires};
+use crate::record::LoopRecord;
+use crate::wire::{Stream, Wires};
 
 /// Missed releases of which the moment is kept. Lower: a page shows the first ones only. Higher: memory for a flight
 /// that has long crashed.
@@ -24,29 +21,29 @@ pub(crate) struct Log(Arc<Mutex<Noted>>);
 
 #[derive(Default)]
 struct Noted {
-    record: LoopRecord,
-    last_number: u64,
+    tally: Tally,
+    missed_at_ns: Vec<u64>,
     stale_inputs: u64,
 }
 
 impl Log {
     fn new() -> Log {
-        let mut noted = Noted::default();
-        // Taken beforehand: a job allocates nothing.
-        noted.record.missed_at_ns.reserve(MISSED_MAX);
-        Log(Arc::new(Mutex::new(noted)))
+        Log(Arc::new(Mutex::new(Noted {
+            // Taken beforehand: a job allocates nothing.
+            missed_at_ns: Vec::with_capacity(MISSED_MAX),
+            ..Noted::default()
+        })))
     }
 
     /// Notes that a job begins; returns the releases since the one before.
     fn begin(&self, which: Loop, number: u64, release_ns: u64) -> u64 {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed = number.saturating_sub(noted.last_number).max(1);
-        noted.last_number = number;
-        noted.record.releases += passed;
-        // Releases that were left out are missed deadlines.
+        let passed = noted.tally.begin(which, number);
         for back in (1..passed).rev() {
-            let at = release_ns.saturating_sub(back * which.period_ns());
-            noted.miss(at, back * which.period_ns());
+            note_missed(
+                &mut noted.missed_at_ns,
+                release_ns.saturating_sub(back * which.period_ns()),
+            );
         }
         passed
     }
@@ -54,9 +51,8 @@ impl Log {
     fn end(&self, which: Loop, release_ns: u64) {
         let response = monotonic_ns().saturating_sub(release_ns);
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.record.worst_ns = noted.record.worst_ns.max(response);
-        if response > which.period_ns() {
-            noted.miss(release_ns, response);
+        if noted.tally.end(which, response) {
+            note_missed(&mut noted.missed_at_ns, release_ns);
         }
     }
 
@@ -70,17 +66,15 @@ impl Log {
     /// The record so far, and inputs that were not new.
     pub(crate) fn record(&self) -> (LoopRecord, u64) {
         let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (noted.record.clone(), noted.stale_inputs)
+        let record = LoopRecord::new(&noted.tally, noted.missed_at_ns.clone());
+        (record, noted.stale_inputs)
     }
 }
 
-impl Noted {
-    fn miss(&mut self, at_ns: u64, response_ns: u64) {
-        self.record.missed += 1;
-        self.record.worst_ns = self.record.worst_ns.max(response_ns);
-        if self.record.missed_at_ns.len() < MISSED_MAX {
-            self.record.missed_at_ns.push(at_ns);
-        }
+/// Keeps the moment of a missed release, as long as there is room.
+pub(crate) fn note_missed(missed_at_ns: &mut Vec<u64>, at_ns: u64) {
+    if missed_at_ns.len() < MISSED_MAX {
+        missed_at_ns.push(at_ns);
     }
 }
 
@@ -115,61 +109,51 @@ impl Job {
 /// All loops of a craft, the fastest first. Opens all reading ends before the writing ends, which wait for theirs.
 pub(crate) fn jobs(wires: &Wires, mission: Mission) -> io::Result<Vec<Job>> {
     let craft = Craft::HUMMINGBIRD;
-    let mut imu: Inbox<Imu> = wires.inbox(Stream::Imu)?;
-    let mut sensors: Inbox<Sensors> = wires.inbox(Stream::Sensors)?;
-    let mut turned: Inbox<Turned> = wires.inbox(Stream::Turned)?;
-    let mut rate_target: Inbox<RateTarget> = wires.inbox(Stream::RateTarget)?;
-    let mut attitude: Inbox<Attitude> = wires.inbox(Stream::Attitude)?;
-    let mut attitude_target: Inbox<AttitudeTarget> = wires.inbox(Stream::AttitudeTarget)?;
-    let mut companion: Inbox<Companion> = wires.inbox(Stream::Companion)?;
-    let mut sighting: Inbox<Sighting> = wires.inbox(Stream::Sighting)?;
+    let imu = wires.inbox(Stream::Imu)?;
+    let rate_target = wires.inbox(Stream::RateTarget)?;
+    let turned = wires.inbox(Stream::Turned)?;
+    let attitude_target = wires.inbox(Stream::AttitudeTarget)?;
+    let inputs = NavigatorInputs {
+        sensors: wires.inbox(Stream::Sensors)?,
+        attitude: wires.inbox(Stream::Attitude)?,
+        companion: wires.inbox(Stream::Companion)?,
+        mission: Fixed(mission),
+        sighting: wires.inbox(Stream::Sighting)?,
+    };
 
-    let mut to_motors: Outbox<Motors> = wires.outbox(Stream::Motors)?;
-    let mut to_attitude: Outbox<Turned> = wires.outbox(Stream::Turned)?;
-    let mut to_rate: Outbox<RateTarget> = wires.outbox(Stream::RateTarget)?;
-    let mut to_navigator: Outbox<Attitude> = wires.outbox(Stream::Attitude)?;
-    let mut from_navigator: Outbox<AttitudeTarget> = wires.outbox(Stream::AttitudeTarget)?;
-    let mut to_record: Outbox<Status> = wires.outbox(Stream::Status)?;
-    let mut to_video: Outbox<Status> = wires.soft_outbox(Stream::Telemetry)?;
-
-    let mut rate_loop = RateLoop::new(craft);
-    let mut last_us = 0;
+    let to_motors = wires.outbox(Stream::Motors)?;
+    let mut rate = loops::rate(
+        craft,
+        imu,
+        rate_target,
+        to_motors,
+        wires.outbox(Stream::Turned)?,
+    );
+    let mut attitude = loops::attitude(
+        turned,
+        attitude_target,
+        wires.outbox(Stream::RateTarget)?,
+        wires.outbox(Stream::Attitude)?,
+    );
+    let to_others = (
+        wires.outbox(Stream::Status)?,
+        wires.soft_outbox(Stream::Telemetry)?,
+    );
+    let mut navigator = loops::navigator(
+        craft,
+        inputs,
+        wires.outbox(Stream::AttitudeTarget)?,
+        to_others,
+    );
     let rate = move |seconds: f64, log: &Log| {
-        let imu = *imu.newest();
-        if imu.time_us == last_us {
+        if !rate(seconds) {
             log.note_stale();
         }
-        last_us = imu.time_us;
-        let (motors, turned) = rate_loop.step(&imu, rate_target.newest(), seconds);
-        to_motors.send(&motors);
-        to_attitude.send(&turned);
-    };
-    let mut attitude_loop = AttitudeLoop::default();
-    let attitude_step = move |seconds: f64, _: &Log| {
-        let (target, estimate) =
-            attitude_loop.step(turned.newest(), attitude_target.newest(), seconds);
-        to_rate.send(&target);
-        to_navigator.send(&estimate);
-    };
-    let mut navigator = Navigator::new(craft);
-    let navigate = move |seconds: f64, _: &Log| {
-        let seen = Seen {
-            sensors: *sensors.newest(),
-            attitude: *attitude.newest(),
-            companion: *companion.newest(),
-            mission,
-            tuning: Tuning::default(),
-            sighting: *sighting.newest(),
-        };
-        let (target, status) = navigator.step(&seen, seconds);
-        from_navigator.send(&target);
-        to_record.send(&status);
-        to_video.send(&status);
     };
     Ok(vec![
         Job::new(Loop::Rate, rate),
-        Job::new(Loop::Attitude, attitude_step),
-        Job::new(Loop::Navigator, navigate),
+        Job::new(Loop::Attitude, move |seconds, _| attitude(seconds)),
+        Job::new(Loop::Navigator, move |seconds, _| navigator(seconds)),
     ])
 }
 

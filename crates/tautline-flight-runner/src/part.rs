@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tautline_partition::PartitionConfig;
 use tautline_state::cpus::CpuList;
 
+use crate::keeper::{self, KeeperSettings};
 use crate::loops::{Job, Log, jobs};
 use crate::record::{LoopRecord, Variant, WorldRecord};
 use crate::soft::{self, RecorderSettings, VideoSettings};
@@ -27,6 +28,8 @@ pub(crate) enum Part {
     World(WorldSettings),
     /// The flight controller.
     Controller(ControllerSettings),
+    /// The flight controller in a guest.
+    Keeper(KeeperSettings),
     /// Camera and flight data.
     Video(VideoSettings),
     /// Door in the pictures.
@@ -74,6 +77,7 @@ pub fn run(word: &str) -> io::Result<()> {
             world::run(&settings, |start| say(&start.to_string()), record)
         }
         Part::Controller(settings) => control(&settings),
+        Part::Keeper(settings) => keeper::run(&settings),
         Part::Video(settings) => soft::show_video(&settings),
         Part::Mapping(means) => soft::map(&means),
         Part::Recorder(settings) => soft::record(&settings),
@@ -110,6 +114,7 @@ fn control(settings: &ControllerSettings) -> io::Result<()> {
             wait_for_end();
             limits = running.stop(STOP_PATIENCE).limits;
         }
+        Variant::Guest => return Err(io::Error::other("a guest has a keeper")),
     }
     let mut report = ControllerReport {
         limits,
@@ -126,13 +131,19 @@ fn control(settings: &ControllerSettings) -> io::Result<()> {
 
 /// Tells from now on whether standard input has ended.
 pub(crate) fn end_of_input() -> impl Fn() -> bool {
+    let has_ended = end_flag();
+    move || has_ended.load(Ordering::Relaxed)
+}
+
+/// A flag that is set when standard input ends.
+pub(crate) fn end_flag() -> Arc<AtomicBool> {
     let has_ended = Arc::new(AtomicBool::new(false));
     let tell = has_ended.clone();
     thread::spawn(move || {
         wait_for_end();
         tell.store(true, Ordering::Relaxed);
     });
-    move || has_ended.load(Ordering::Relaxed)
+    has_ended
 }
 
 /// Waits until standard input ends.

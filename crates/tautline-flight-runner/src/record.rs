@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+pub use tautline_flight::loops::Loop;
+use tautline_flight::loops::Tally;
 use tautline_flight::message::{Motors, Phase as FlightPhase, Status};
 use tautline_flight::vector::Vector;
 use tautline_flight::world::World;
@@ -19,11 +21,18 @@ pub enum Variant {
     Fifo,
     /// Tasks of the executive in a partition, sampling ports on a V-Bus.
     Partition,
+    /// The same tasks in a guest, whose virtual machine has the partition; sampling ports of its window.
+    Guest,
 }
 
 impl Variant {
     /// All, in the order of tables.
-    pub const ALL: [Variant; 3] = [Variant::Plain, Variant::Fifo, Variant::Partition];
+    pub const ALL: [Variant; 4] = [
+        Variant::Plain,
+        Variant::Fifo,
+        Variant::Partition,
+        Variant::Guest,
+    ];
 
     /// Name in tables.
     pub fn text(self) -> &'static str {
@@ -31,47 +40,13 @@ impl Variant {
             Variant::Plain => "(a) plain threads",
             Variant::Fifo => "(b) SCHED_FIFO by hand",
             Variant::Partition => "(c) executive in a partition",
+            Variant::Guest => "(d) executive in a guest",
         }
     }
 
-    /// Whether values travel on a V-Bus.
-    pub(crate) fn has_bus(self) -> bool {
-        self == Variant::Partition
-    }
-}
-
-/// A loop of the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Loop {
-    /// Rates of turn, 1,000 times a second.
-    Rate,
-    /// Attitude, 500 times a second.
-    Attitude,
-    /// Position, height and phases, 100 times a second.
-    Navigator,
-}
-
-impl Loop {
-    /// All, the fastest first.
-    pub const ALL: [Loop; 3] = [Loop::Rate, Loop::Attitude, Loop::Navigator];
-
-    /// Name of the task.
-    pub fn name(self) -> &'static str {
-        match self {
-            Loop::Rate => "rate",
-            Loop::Attitude => "attitude",
-            Loop::Navigator => "navigator",
-        }
-    }
-
-    /// Period, which is the deadline too.
-    pub(crate) fn period_ns(self) -> u64 {
-        match self {
-            Loop::Rate => 1_000_000,
-            Loop::Attitude => 2_000_000,
-            Loop::Navigator => 10_000_000,
-        }
+    /// Whether it has a partition, and values travel on a V-Bus.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Variant::Partition | Variant::Guest)
     }
 }
 
@@ -86,6 +61,18 @@ pub struct LoopRecord {
     pub worst_ns: u64,
     /// Releases that were missed, as times on CLOCK_MONOTONIC; the first ones where there are very many.
     pub missed_at_ns: Vec<u64>,
+}
+
+impl LoopRecord {
+    /// Deadlines as they were counted, with the moments of those that were missed.
+    pub(crate) fn new(tally: &Tally, missed_at_ns: Vec<u64>) -> LoopRecord {
+        LoopRecord {
+            releases: tally.releases,
+            missed: tally.missed,
+            worst_ns: tally.worst_ns,
+            missed_at_ns,
+        }
+    }
 }
 
 /// Part of a flight with a load or a fault of its own.
@@ -248,6 +235,8 @@ pub struct FlightRecord {
     pub loops: Vec<LoopRecord>,
     /// Jobs of the rate loop without a new value of the inertial units.
     pub stale_inputs: u64,
+    /// Monitor of the controller's virtual machine, if it has one.
+    pub monitor: Option<String>,
     /// Settings that could not be had.
     pub limits: Vec<String>,
     /// Loads and faults as they were.
@@ -298,7 +287,48 @@ impl Errors {
     }
 }
 
+/// Seconds after which the take-off is over.
+pub(crate) const CALM_FROM: f64 = 1.5;
+
 impl FlightRecord {
+    /// Share of releases that a guest may miss while nothing runs beside it, one in so many. Higher: a craft whose
+    /// processor is only just too slow counts.
+    const SLOW_SHARE: u64 = 50;
+
+    /// Reason why the run says nothing, if there is one: the world was late, or the guest's processor is too slow.
+    pub fn void(&self) -> Option<String> {
+        self.world.void().or_else(|| self.slowness())
+    }
+
+    /// Lateness of a guest beside which nothing ran.
+    fn slowness(&self) -> Option<String> {
+        if self.variant != Variant::Guest {
+            return None;
+        }
+        let end = self.world.samples.last().map_or(0.0, |sample| sample.at);
+        let until = self.load_at().min(end);
+        let seconds = (until - CALM_FROM).max(0.0);
+        let releases = (seconds * 1e9 / Loop::Rate.period_ns() as f64) as u64;
+        let missed = self.missed_between(Loop::Rate, CALM_FROM, until);
+        (missed * Self::SLOW_SHARE > releases).then(|| {
+            format!("the guest missed {missed} of {releases} releases before any load: its processor is too slow")
+        })
+    }
+
+    /// Start of the first load.
+    pub(crate) fn load_at(&self) -> f64 {
+        self.phases.first().map_or(f64::MAX, |phase| phase.from)
+    }
+
+    /// Deadlines of a loop that were missed between two moments, seconds from the world's start.
+    pub(crate) fn missed_between(&self, which: Loop, from: f64, until: f64) -> u64 {
+        let at = |ns: u64| ns.saturating_sub(self.world.start_ns) as f64 * 1e-9;
+        self.loops.get(which.index()).map_or(0, |one| {
+            let times = one.missed_at_ns.iter().map(|ns| at(*ns));
+            times.filter(|at| (from..until).contains(at)).count() as u64
+        })
+    }
+
     /// Errors between two moments, while the controller was flying.
     pub fn errors(&self, from: f64, until: f64) -> Option<Errors> {
         Errors::of(&self.world.samples, from, until)
@@ -325,6 +355,7 @@ mod tests {
             },
             loops: vec![],
             stale_inputs: 0,
+            monitor: None,
             limits: vec![],
             phases: vec![],
             achieved: vec![],
@@ -342,6 +373,38 @@ mod tests {
         world.late_ns_max = 10_500_000;
         assert!(world.void().unwrap().contains("10.5 ms"));
         assert!(WorldRecord::default().void().is_some());
+    }
+
+    #[test]
+    fn a_guest_that_is_late_by_itself_voids_the_run() {
+        let at = |at: f64| Sample {
+            at,
+            position: Vector::ZERO,
+            tilt_error: 0.0,
+            position_error: 0.0,
+            is_flying: true,
+        };
+        let mut flight = record(vec![at(1.0), at(9.0)]);
+        flight.phases = vec![Phase {
+            name: "load".to_owned(),
+            from: 2.5,
+            until: 9.0,
+            is_fault: false,
+        }];
+        let missed = |count: u64, at_ms: u64| LoopRecord {
+            missed: count,
+            missed_at_ns: (0..count).map(|_| at_ms * 1_000_000).collect(),
+            ..LoopRecord::default()
+        };
+        // A thousand releases before the load.
+        flight.loops = vec![missed(21, 2_000)];
+        assert_eq!(flight.void(), None, "threads may be late");
+        flight.variant = Variant::Guest;
+        assert!(flight.void().unwrap().contains("21 of 1000"));
+        flight.loops = vec![missed(20, 2_000)];
+        assert_eq!(flight.void(), None);
+        flight.loops = vec![missed(500, 3_000)];
+        assert_eq!(flight.void(), None, "under load lateness is a result");
     }
 
     #[test]

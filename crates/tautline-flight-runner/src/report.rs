@@ -9,7 +9,7 @@ use tautline_report::page::{self, Level, Page, Picture, Table};
 use tautline_report::table;
 
 use crate::drawings::{faults, loops, phases, soft, space, strips};
-use crate::record::{Errors, FlightRecord, Loop, Sample, Variant};
+use crate::record::{CALM_FROM, Errors, FlightRecord, Loop, Sample, Variant};
 use crate::reference;
 use crate::soft::{Shot, pictures};
 use crate::trials::TOLD;
@@ -26,8 +26,6 @@ const HEADER: [&str; 8] = [
 ];
 /// Columns of the page's two tables: a page is too narrow for all of them side by side.
 const PAGE_COLUMNS: [&[usize]; 2] = [&[0, 1, 2, 3, 7], &[0, 4, 5, 6]];
-/// Seconds after which the take-off is over.
-const CALM_FROM: f64 = 1.5;
 /// Longest reference; a show has its first fault earlier.
 const REFERENCE_SECONDS_MAX: f64 = 60.0;
 /// Pictures on the page, and where they come from.
@@ -54,8 +52,11 @@ impl Report {
     /// Compares flights that had this seed with the flight that is never late. Variants that could not fly come with
     /// the reason.
     pub fn new(records: Vec<FlightRecord>, missing: Vec<(Variant, String)>, seed: u64) -> Report {
-        let files = records.iter().flat_map(|record| &record.soft.recordings);
-        let files: Vec<PathBuf> = files.cloned().collect();
+        let recorded = records
+            .iter()
+            .find(|record| record.variant == Variant::Partition);
+        let files: Vec<PathBuf> =
+            recorded.map_or(Vec::new(), |record| record.soft.recordings.clone());
         let end = records
             .iter()
             .map(FlightRecord::fault_at)
@@ -144,7 +145,7 @@ impl Report {
             .records
             .iter()
             .find(|record| !record.phases.is_empty())?;
-        let (from, until) = (load_at(like), like.fault_at());
+        let (from, until) = (like.load_at(), like.fault_at());
         let errors = |from, until| Errors::of(&self.reference, from, until);
         Some((errors(CALM_FROM, from), errors(from, until)))
     }
@@ -191,6 +192,8 @@ impl Report {
                     fault.from, fault.name, fault.outcome
                 ));
             }
+            let monitor = record.monitor.iter();
+            notes.extend(monitor.map(|monitor| format!("{name}: by {monitor}")));
             notes.extend(
                 record
                     .limits
@@ -233,7 +236,7 @@ fn flight_json(record: &FlightRecord) -> Value {
         .map(|(which, (missed, _))| (which.name().to_owned(), json!(missed)))
         .collect();
     json!({
-        "void": record.world.void(),
+        "void": record.void(),
         "outcome": outcome(record),
         "calm": calm(record),
         "loaded": loaded(record),
@@ -242,48 +245,53 @@ fn flight_json(record: &FlightRecord) -> Value {
     })
 }
 
-/// Whether the executive's craft came down unharmed.
+/// Whether the executive's craft came down unharmed. A guest whose flight says nothing is no reason to say no: its
+/// processor may be an emulated one.
 fn holds(records: &[FlightRecord]) -> bool {
-    let mut ours = records
-        .iter()
-        .filter(|record| record.variant == Variant::Partition);
-    ours.all(|record| record.world.crash.is_none() && record.world.void().is_none())
+    records.iter().all(|record| match record.variant {
+        Variant::Plain | Variant::Fifo => true,
+        Variant::Partition => record.world.crash.is_none() && record.void().is_none(),
+        Variant::Guest => !has_fallen(record),
+    })
 }
 
-/// Start of the first load.
-fn load_at(record: &FlightRecord) -> f64 {
-    record.phases.first().map_or(f64::MAX, |phase| phase.from)
+/// Whether the craft was lost in a flight that counts.
+fn has_fallen(record: &FlightRecord) -> bool {
+    record.world.crash.is_some() && record.void().is_none()
 }
 
 /// Errors from the second on in which the craft is at its height, before anything runs beside it.
 fn calm(record: &FlightRecord) -> Option<Errors> {
-    record.errors(CALM_FROM, load_at(record))
+    record.errors(CALM_FROM, record.load_at())
 }
 
 /// Errors under loads, before the first fault.
 fn loaded(record: &FlightRecord) -> Option<Errors> {
-    record.errors(load_at(record), record.fault_at())
+    record.errors(record.load_at(), record.fault_at())
 }
 
 /// Deadlines of each loop that were missed from the first load to the first fault.
 pub(crate) fn missed_under_load(record: &FlightRecord) -> [(u64, u64); 3] {
-    let (from, until) = (load_at(record), record.fault_at().min(1e6));
-    let at = |ns: u64| ns.saturating_sub(record.world.start_ns) as f64 * 1e-9;
+    let (from, until) = (record.load_at(), record.fault_at().min(1e6));
     let seconds =
         (until.min(record.world.samples.last().map_or(0.0, |one| one.at)) - from).max(0.0);
     Loop::ALL.map(|which| {
         let releases = (seconds * 1e9 / which.period_ns() as f64) as u64;
-        let missed = record.loops.get(which as usize).map_or(0, |one| {
-            let times = one.missed_at_ns.iter().map(|ns| at(*ns));
-            times.filter(|at| (from..until).contains(at)).count() as u64
-        });
+        let missed = record.missed_between(which, from, until);
         (missed, releases)
     })
 }
 
+fn missed_of(record: &FlightRecord) -> u64 {
+    missed_under_load(record)
+        .iter()
+        .map(|(missed, _)| missed)
+        .sum()
+}
+
 /// How the flight ended, in a few words.
 fn outcome(record: &FlightRecord) -> String {
-    if let Some(reason) = record.world.void() {
+    if let Some(reason) = record.void() {
         return format!("void: {reason}");
     }
     match (record.world.crash, record.world.landed_at) {
@@ -354,31 +362,52 @@ fn verdict(records: &[FlightRecord]) -> (Level, String, Vec<String>) {
         .iter()
         .map(|record| format!("{}: {}", record.variant.text(), outcome(record)))
         .collect();
-    let Some(ours) = records
-        .iter()
-        .find(|record| record.variant == Variant::Partition)
-    else {
+    let of = |variant| records.iter().find(|record| record.variant == variant);
+    let guest = of(Variant::Guest);
+    let Some(ours) = of(Variant::Partition).or(guest) else {
         return (
             Level::Note,
             "The executive did not fly: nothing is compared".to_owned(),
             reasons,
         );
     };
-    let missed: u64 = missed_under_load(ours)
-        .iter()
-        .map(|(missed, _)| missed)
-        .sum();
-    if missed > 0 {
-        reasons.push(format!(
-            "the executive missed {missed} deadlines under load: a virtual machine's host, or what the kernel keeps on the CPU"
-        ));
+    for record in records.iter().filter(|record| record.variant.is_ours()) {
+        let missed: u64 = missed_of(record);
+        if missed > 0 && record.void().is_none() {
+            reasons.push(format!(
+                "{} missed {missed} deadlines under load: {}",
+                record.variant.text(),
+                match record.variant {
+                    Variant::Guest => "an emulated processor, a virtual machine's host, or what the kernel keeps on the CPU",
+                    _ => "a virtual machine's host, or what the kernel keeps on the CPU",
+                }
+            ));
+        }
     }
+    let missed = missed_of(ours);
+    let guest_missed = guest
+        .filter(|guest| guest.void().is_none())
+        .map_or(0, missed_of);
     let others_fell = records
         .iter()
-        .any(|record| record.variant != Variant::Partition && record.world.crash.is_some());
-    let (level, answer) = match (ours.world.void(), ours.world.crash, missed, others_fell) {
-        (Some(_), ..) => (Level::Note, "No verdict: the world itself was not in time"),
+        .any(|record| !record.variant.is_ours() && record.world.crash.is_some());
+    let (level, answer) = match (ours.void(), ours.world.crash, missed, others_fell) {
+        (Some(_), ..) => (
+            Level::Note,
+            "No verdict: the world or the guest was not in time",
+        ),
+        (_, Some(_), ..) if ours.variant == Variant::Guest => {
+            (Level::Bad, "The craft was lost in the guest too")
+        }
         (_, Some(_), ..) => (Level::Bad, "The craft was lost in the partition too"),
+        _ if guest.is_some_and(has_fallen) => (
+            Level::Bad,
+            "The executive flew on and landed in the partition, and lost its craft in the guest",
+        ),
+        (.., true) if missed == 0 && guest_missed > 0 => (
+            Level::Good,
+            "The executive flew on and landed where plain Linux fell, and missed no deadline in the partition",
+        ),
         (.., true) if missed == 0 => (
             Level::Good,
             "The executive flew on and landed where plain Linux fell, and missed no deadline under load",
@@ -387,7 +416,7 @@ fn verdict(records: &[FlightRecord]) -> (Level, String, Vec<String>) {
             Level::Limited,
             "The executive flew on and landed where plain Linux fell, with late jobs",
         ),
-        _ if records.len() == 1 => (
+        _ if records.iter().all(|record| record.variant.is_ours()) => (
             Level::Note,
             "The executive flew on and landed; no other variant flew",
         ),
@@ -403,7 +432,8 @@ const METHOD: &str = "Each variant flies the same craft through the same wind, g
 other. The world is a process of its own, above everything else, and checks that its own steps were in time; a run in \
 which they were not is void. A deadline is missed when a job is not done within its loop's period. The attitude error \
 is the angle between the craft's upward axis and where the controller wants it. The runaway takes every CPU that Linux \
-has; the world takes its time back by SCHED_DEADLINE. The last row is the same flight in virtual time, where no job is \
+has; the world takes its time back by SCHED_DEADLINE. The guest counts its deadlines itself, by its own clock; if it is \
+late before anything runs beside it, its processor is too slow, and its flight is void. The last row is the same flight in virtual time, where no job is \
 ever late: the wind makes these errors, and a variant adds to them what its lateness costs.";
 
 #[cfg(test)]
@@ -448,6 +478,7 @@ mod tests {
                 })
                 .to_vec(),
             stale_inputs: 0,
+            monitor: None,
             limits: vec![],
             phases: vec![
                 phase("combined load", 3.0, false),
@@ -480,6 +511,19 @@ mod tests {
         late.world.late_ns_max = 1_000_000_000;
         assert_eq!(level(late), Level::Note);
         assert_eq!(verdict(std::slice::from_ref(&fell)).0, Level::Note);
+        // A guest that is lost counts; one whose processor is too slow does not.
+        let with = |guest: FlightRecord| [fell.clone(), ours.clone(), guest];
+        let guest = with(flight(Variant::Guest, None, 0));
+        assert_eq!(verdict(&guest).0, Level::Good);
+        let guest = with(flight(Variant::Guest, None, 2));
+        assert!(verdict(&guest).1.ends_with("no deadline in the partition"));
+        let guest = with(flight(Variant::Guest, Some((8.0, 6.0, 90.0)), 0));
+        assert_eq!((verdict(&guest).0, holds(&guest)), (Level::Bad, false));
+        let mut slow = flight(Variant::Guest, Some((8.0, 6.0, 90.0)), 0);
+        slow.loops[0].missed_at_ns = vec![2_000_000_000; 1_000];
+        let guest = with(slow);
+        assert_eq!((verdict(&guest).0, holds(&guest)), (Level::Good, true));
+        assert!(verdict(&guest).2[2].contains("too slow"));
         let both = [flight(Variant::Plain, None, 0), ours];
         assert_eq!(verdict(&both).0, Level::Limited, "nothing was shown");
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tautline_flight::message::Companion;
+use tautline_flight::message::{Companion, Mission};
 use tautline_lab::load::{self, Load, LoadError};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 use tautline_state::cpus::CpuList;
@@ -19,9 +19,11 @@ use tautline_testbed::interrupt::CleanUp;
 use tautline_testbed::sys::monotonic_ns;
 
 use crate::child::{Said, Started};
+use crate::course::mission;
+use crate::keeper::{KeeperLine, KeeperSettings};
 use crate::part::{ControllerReport, ControllerSettings, Part};
 use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
-use crate::soft::{Soft, SoftSettings};
+use crate::soft::{Recordings, Soft, SoftSettings};
 use crate::trials::faults;
 use crate::wire::{Means, Role, Stream};
 use crate::world::WorldSettings;
@@ -39,6 +41,8 @@ const SECONDS_MAX: f64 = 17.5;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Period of the signs of life of Linux.
 const COMPANION_PERIOD: Duration = Duration::from_millis(50);
+/// Signs of life from one upload of the way-points to the next.
+const MISSION_BEATS: u32 = 20;
 /// Files that a recorder may have left behind in an earlier show.
 const RECORDINGS_MAX: usize = 16;
 /// The lab's own sizes: the largest file and memory block.
@@ -59,6 +63,10 @@ pub struct Settings {
     pub seed: u64,
     /// CPU of the partition.
     pub cpu: usize,
+    /// Image of the controller for a guest; needed where that variant flies.
+    pub guest_image: Option<PathBuf>,
+    /// Words that start the monitor of a guest on KVM.
+    pub monitor_command: Vec<PathBuf>,
     /// Directory for recordings.
     pub out: PathBuf,
     /// Whether a variant whose world was late may fly once more.
@@ -81,6 +89,9 @@ pub enum ShowError {
     /// A child could not be started or spoken with.
     #[error("cannot start or hear a part of the flight: {0}")]
     Io(#[from] io::Error),
+    /// The guest did not begin to fly.
+    #[error("the guest did not start: {0}")]
+    NoGuest(String),
     /// A child ended without its report.
     #[error("the {part} ended without a report")]
     NoReport {
@@ -98,35 +109,47 @@ pub enum ShowError {
     Interrupted(i32),
 }
 
-/// Runs the show. `progress` is told what flies.
+/// Flights of a show, and the variants that did not fly, with the reason.
+#[derive(Clone, Debug, Default)]
+pub struct Flights {
+    /// Flights, in the order of the settings.
+    pub records: Vec<FlightRecord>,
+    /// Variants that did not fly.
+    pub missing: Vec<(Variant, String)>,
+}
+
+/// Runs the show. `progress` is told what flies. A guest that cannot be started is left out, with the reason.
 ///
 /// # Errors
 /// [`ShowError`]; then nothing is left running.
-pub fn run(
-    settings: &Settings,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Vec<FlightRecord>, ShowError> {
-    let mut records = Vec::new();
+pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> Result<Flights, ShowError> {
+    let mut flights = Flights::default();
     for variant in &settings.variants {
         progress(variant.text());
-        let mut record = fly(settings, *variant)?;
+        let mut record = match fly(settings, *variant) {
+            Err(ShowError::NoGuest(reason)) => {
+                flights.missing.push((*variant, reason));
+                continue;
+            }
+            flown => flown?,
+        };
         if let Some(reason) = record.world.void().filter(|_| settings.is_patient) {
             progress(&format!("{}, once more: {reason}", variant.text()));
             record = fly(settings, *variant)?;
         }
-        records.push(record);
+        flights.records.push(record);
     }
-    Ok(records)
+    Ok(flights)
 }
 
-/// Linux beside the controller: a thread that gives signs of life.
+/// Linux beside the controller: a thread that gives signs of life, and a controller in a guest its way-points.
 struct Heart {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Heart {
-    fn start(means: Means) -> Heart {
+    fn start(means: Means, mission: Option<Mission>) -> Heart {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let beat = move || {
@@ -136,8 +159,14 @@ impl Heart {
             let Ok(mut outbox) = wires.outbox(Stream::Companion) else {
                 return;
             };
+            let mut way = mission.and_then(|_| wires.outbox(Stream::Mission).ok());
             let mut companion = Companion::default();
             while !stopped.load(Ordering::Relaxed) {
+                if let (Some(way), Some(mission)) = (&mut way, &mission)
+                    && companion.count.is_multiple_of(MISSION_BEATS)
+                {
+                    way.send(mission);
+                }
                 companion.count += 1;
                 outbox.send(&companion);
                 thread::sleep(COMPANION_PERIOD);
@@ -247,7 +276,7 @@ fn load_everything(settings: &Settings, directory: &Path) -> Result<load::Runnin
 
 /// The partition of a variant that has one.
 fn partition(settings: &Settings, variant: Variant) -> Result<Option<Partition>, ShowError> {
-    if variant != Variant::Partition {
+    if !variant.is_ours() {
         return Ok(None);
     }
     let cpus: CpuList = settings.cpu.to_string().parse().map_err(io::Error::other)?;
@@ -258,8 +287,8 @@ fn partition(settings: &Settings, variant: Variant) -> Result<Option<Partition>,
 /// One flight.
 fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError> {
     let home = Home::make()?;
-    let means = match variant.has_bus() {
-        true => Means::Bus(home.path.join("bus")),
+    let means = match variant.is_ours() {
+        true => Means::Bus(bus(&home.path)),
         false => Means::sockets()?,
     };
     // First: the world and the loads are to be outside.
@@ -277,16 +306,11 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         seconds_max: SECONDS_MAX,
     });
     let world = Started::part(&settings.part_command, &world)?;
-    let controller = Part::Controller(ControllerSettings {
-        variant,
-        means: means.clone(),
-        partition: partition
-            .as_ref()
-            .map(|made| (made.name().to_owned(), made.cpus().to_string())),
-    });
-    let mut controller = Started::part(&settings.part_command, &controller)?;
-    let to_controller = controller.input();
-    let heart = Heart::start(means);
+    let mut controller =
+        Controller::start(settings, variant, &home.path, &means, partition.as_ref())?;
+    let to_controller = controller.process.input();
+    let mission = (variant == Variant::Guest).then(mission);
+    let heart = Heart::start(means, mission);
     let mut beside = Beside {
         directory: home.path.clone(),
         load: None,
@@ -294,7 +318,7 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         phases: Vec::new(),
     };
     let world = watch(settings, &world, &mut beside, &soft)?;
-    let report = report(&controller, to_controller)?;
+    let report = report(&controller.process, to_controller)?;
     drop(heart);
     beside.parts.clear();
     let soft = soft.stop()?;
@@ -303,6 +327,8 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         .take()
         .map(load::Running::stop)
         .unwrap_or_default();
+    // The process of a guest is not to stay in the partition.
+    drop(controller.process);
     if let Some(partition) = partition {
         partition.put_back()?;
     }
@@ -319,6 +345,7 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         world,
         loops: report.loops,
         stale_inputs: report.stale_inputs,
+        monitor: controller.monitor,
         limits: report.limits,
         phases,
         achieved: achieved
@@ -331,6 +358,61 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
             })
             .collect(),
     })
+}
+
+/// The process of a controller.
+struct Controller {
+    process: Started,
+    /// Monitor of its virtual machine, if it has one.
+    monitor: Option<String>,
+}
+
+impl Controller {
+    /// Starts a controller; one in a guest flies when this returns.
+    fn start(
+        settings: &Settings,
+        variant: Variant,
+        home: &Path,
+        means: &Means,
+        partition: Option<&Partition>,
+    ) -> Result<Controller, ShowError> {
+        let start = |part: &Part| Started::part(&settings.part_command, part);
+        let (Variant::Guest, Some(partition)) = (variant, partition) else {
+            let controller = Part::Controller(ControllerSettings {
+                variant,
+                means: means.clone(),
+                partition: partition.map(|made| (made.name().to_owned(), made.cpus().to_string())),
+            });
+            return Ok(Controller {
+                process: start(&controller)?,
+                monitor: None,
+            });
+        };
+        let image = settings.guest_image.clone();
+        let process = start(&Part::Keeper(KeeperSettings {
+            image: image.ok_or_else(|| ShowError::NoGuest("there is no image".to_owned()))?,
+            bus: bus(home),
+            partition: partition.name().to_owned(),
+            monitor_command: settings.monitor_command.clone(),
+        }))?;
+        let said = line(&process, PATIENCE)?.map(|line| serde_json::from_str(&line));
+        match said {
+            Some(Ok(KeeperLine::Flies(monitor))) => Ok(Controller {
+                process,
+                monitor: Some(monitor),
+            }),
+            Some(Ok(KeeperLine::Failed(reason))) => Err(ShowError::NoGuest(reason)),
+            _ => Err(ShowError::NoGuest(format!(
+                "it has not joined its window within {} s",
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+}
+
+/// Directory of a flight's bus.
+fn bus(home: &Path) -> PathBuf {
+    home.join("bus")
 }
 
 /// Follows the flight, switches loads and faults on, and returns the world's record.
@@ -367,18 +449,26 @@ fn line(child: &Started, patience: Duration) -> Result<Option<String>, ShowError
     }
 }
 
-/// Directory for recordings of a variant that has a bus, without those of an earlier show.
-fn recordings(settings: &Settings, variant: Variant) -> io::Result<Option<PathBuf>> {
-    if !variant.has_bus() {
+/// Files for recordings of a variant that has a bus, without those of an earlier show.
+fn recordings(settings: &Settings, variant: Variant) -> io::Result<Option<Recordings>> {
+    if !variant.is_ours() {
         return Ok(None);
     }
+    let stem = match variant {
+        Variant::Guest => "flight-guest",
+        _ => "flight",
+    };
+    let recordings = Recordings {
+        directory: std::path::absolute(&settings.out)?,
+        stem: stem.to_owned(),
+    };
     for index in 1..=RECORDINGS_MAX {
-        match fs::remove_file(settings.out.join(format!("flight-{index}.mcap"))) {
+        match fs::remove_file(recordings.file(index)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    Ok(Some(std::path::absolute(&settings.out)?))
+    Ok(Some(recordings))
 }
 
 /// Ends the controller and takes its report. One that cannot answer any more has an empty one.

@@ -14,6 +14,8 @@ use tautline::{
     BusConfig, Destination, Node, NodeConfig, NodeName, PortNumber, Priority, SamplingOptions,
     SamplingPort, bus_neighbour,
 };
+use tautline_flight::loops::{Reads, Writes};
+pub(crate) use tautline_flight::loops::{Role, Stream};
 use tautline_flight::message::{MESSAGE_BYTES_MAX, decode, encode};
 use tautline_flight::vector::{Rotation, Vector};
 use tautline_flight::vision::PICTURE_BYTES;
@@ -21,79 +23,6 @@ use tautline_flight::vision::PICTURE_BYTES;
 /// Time for the others to open their ports. Lower: a start beside many compilers fails. Higher: a child that died is
 /// waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Number of the port from which a stream is sent, beside the stream's own.
-const SENDERS: u16 = 100;
-
-/// A stream of values; its number is that of its reader's port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    /// Inertial units, to the rate loop.
-    Imu = 1,
-    /// Other sensors, to the navigator.
-    Sensors,
-    /// Motor speeds, to the world.
-    Motors,
-    /// Sums of turns, to the attitude loop.
-    Turned,
-    /// Turn rates, to the rate loop.
-    RateTarget,
-    /// Estimate, to the navigator.
-    Attitude,
-    /// Target, to the attitude loop.
-    AttitudeTarget,
-    /// State of the flight, to the world, which records it.
-    Status,
-    /// Signs of life of Linux, to the navigator.
-    Companion,
-    /// Light that falls into the camera, to the video.
-    View,
-    /// State of the flight, to the video.
-    Telemetry,
-    /// Pictures, to the mapping.
-    Picture,
-    /// The door, to the navigator.
-    Sighting,
-}
-
-/// Streams that there are.
-const STREAMS: usize = 13;
-
-impl Stream {
-    /// Node that reads it.
-    fn reader(self) -> Role {
-        match self {
-            Stream::Motors | Stream::Status => Role::World,
-            Stream::View | Stream::Telemetry => Role::Video,
-            Stream::Picture => Role::Mapping,
-            _ => Role::Controller,
-        }
-    }
-}
-
-/// A process of a flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    World,
-    Controller,
-    Ground,
-    Video,
-    Mapping,
-}
-
-/// Nodes that somebody sends to.
-const READERS: [Role; 4] = [Role::World, Role::Controller, Role::Video, Role::Mapping];
-
-impl Role {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Role::World => "world",
-            Role::Controller => "controller",
-            Role::Ground => "ground",
-            Role::Video => "video",
-            Role::Mapping => "mapping",
-        }
-    }
-}
 
 /// Place and attitude of the camera, as the world has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -116,7 +45,9 @@ pub(crate) enum Means {
 impl Means {
     /// Ports that nobody else has at the moment.
     pub(crate) fn sockets() -> io::Result<Means> {
-        let sockets = (0..STREAMS).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
+        let sockets = Stream::ALL
+            .iter()
+            .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
         let sockets: Vec<UdpSocket> = sockets.collect::<io::Result<_>>()?;
         let ports = sockets.iter().map(|one| Ok(one.local_addr()?.port()));
         Ok(Means::Sockets(ports.collect::<io::Result<_>>()?))
@@ -130,7 +61,7 @@ impl Means {
                 let name = |role: Role| role.name().parse::<NodeName>().map_err(io::Error::other);
                 let bus = BusConfig::new(&directory.display().to_string(), name(role)?);
                 let mut config = NodeConfig::vbus(bus);
-                for peer in READERS {
+                for peer in Role::READERS {
                     let neighbour = bus_neighbour(name(peer)?);
                     config = config.with_neighbour(neighbour).map_err(io::Error::other)?;
                 }
@@ -212,11 +143,11 @@ impl Wires {
     fn receiver(&self, stream: Stream, bytes_max: usize) -> io::Result<Receiver> {
         Ok(match &self.means {
             Means::Sockets(ports) => {
-                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, ports[stream as usize - 1]))?;
+                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, ports[stream.index()]))?;
                 socket.set_nonblocking(true)?;
                 Receiver::Socket(socket)
             }
-            Means::Bus(_) => Receiver::Port(Box::new(self.port(stream as u16, bytes_max)?)),
+            Means::Bus(_) => Receiver::Port(Box::new(self.port(stream.number(), bytes_max)?)),
         })
     }
 
@@ -224,13 +155,13 @@ impl Wires {
         Ok(match &self.means {
             Means::Sockets(ports) => {
                 let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-                socket.connect((Ipv4Addr::LOCALHOST, ports[stream as usize - 1]))?;
+                socket.connect((Ipv4Addr::LOCALHOST, ports[stream.index()]))?;
                 socket.set_nonblocking(true)?;
                 Sender::Socket(socket)
             }
             Means::Bus(_) => {
-                let mut port = self.port(SENDERS + stream as u16, bytes_max)?;
-                let number = PortNumber::try_from(stream as u16).map_err(io::Error::other)?;
+                let mut port = self.port(stream.writers_number(), bytes_max)?;
+                let number = PortNumber::try_from(stream.number()).map_err(io::Error::other)?;
                 let name = stream.reader().name();
                 let to = match patience.is_zero() {
                     true => port.destination(name, number),
@@ -280,6 +211,12 @@ impl<M: DeserializeOwned> Inbox<M> {
     }
 }
 
+impl<M: Copy + DeserializeOwned> Reads<M> for Inbox<M> {
+    fn newest(&mut self) -> M {
+        *Inbox::newest(self)
+    }
+}
+
 enum Sender {
     Socket(UdpSocket),
     Port(Box<SamplingPort>, Destination),
@@ -310,6 +247,12 @@ impl<M: Serialize> Outbox<M> {
             Sender::Socket(socket) => drop(socket.send(bytes)),
             Sender::Port(port, to) => drop(port.send(*to, Priority::HIGHEST, bytes)),
         }
+    }
+}
+
+impl<M: Serialize> Writes<M> for Outbox<M> {
+    fn send(&mut self, value: &M) {
+        Outbox::send(self, value);
     }
 }
 

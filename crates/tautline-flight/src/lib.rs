@@ -1,10 +1,10 @@
 //! A quadcopter and its flight controller, without a clock.
 //!
-//! [`world`] is the craft in moving air with its sensors; [`control`] the three loops that fly it; [`vision`] its
-//! camera, and the door in the camera's pictures; [`message`] the values that they exchange. No function here reads a
-//! clock, makes a system call or draws a random number that its caller did not seed: the same code flies in a test, in
-//! tasks of the executive, and beside any load. There is no unsafe code, and none of the loops takes memory after it is
-//! made.
+//! [`world`] is the craft in moving air with its sensors; [`control`] the three loops that fly it; [`loops`] these
+//! loops with their streams, for whoever runs them; [`vision`] the craft's camera, and the door in its pictures;
+//! [`message`] the values that they exchange. No function here reads a clock, makes a system call or draws a random
+//! number that its caller did not seed: the same code flies in a test, in tasks of the executive, and beside any load.
+//! There is no unsafe code, and none of the loops takes memory after it is made.
 //!
 //! ```
 //! use tautline_flight::flight::Flight;
@@ -31,6 +31,7 @@ extern crate alloc;
 
 pub mod control;
 pub mod flight;
+pub mod loops;
 pub mod message;
 pub mod scenery;
 pub mod vector;

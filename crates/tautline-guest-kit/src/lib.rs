@@ -41,7 +41,7 @@ pub mod window;
 
 #[cfg(target_os = "none")]
 pub use board::{
-    Console, Executive, fail, join, main, now, off, request_mode, reset, with_monitor,
+    Console, Executive, SharedValue, fail, join, main, now, off, request_mode, reset, with_monitor,
 };
 pub use error::GuestError;
 pub use tautline_exec::{

@@ -79,12 +79,16 @@ struct ShowArguments {
         long = "variants",
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "plain,fifo,partition"
+        default_value = "plain,fifo,partition,guest"
     )]
     variants: Vec<Chosen>,
     /// Seed of wind and noise, the same for all variants.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Image of the controller for the variant `guest`, as `make -C bindings/guest flight` builds it: flight.elf for
+    /// QEMU, flight-x86_64.elf for KVM.
+    #[arg(long, value_name = "FILE", overrides_with = "guest_image")]
+    guest_image: Option<PathBuf>,
     /// CPU of the partition [default: the last one that this process may use].
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
@@ -100,6 +104,8 @@ enum Chosen {
     Fifo,
     /// Tasks of the executive in a partition.
     Partition,
+    /// The same tasks in a guest, which has the partition.
+    Guest,
 }
 
 impl Chosen {
@@ -108,6 +114,7 @@ impl Chosen {
             Chosen::Plain => Variant::Plain,
             Chosen::Fifo => Variant::Fifo,
             Chosen::Partition => Variant::Partition,
+            Chosen::Guest => Variant::Guest,
         }
     }
 }
@@ -169,7 +176,8 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
         .collect();
     variants.dedup();
     let mut missing = Vec::new();
-    variants.retain(|variant| match obstacle(*variant) {
+    let has_image = arguments.guest_image.is_some();
+    variants.retain(|variant| match obstacle(*variant, has_image) {
         None => true,
         Some(reason) => {
             missing.push((*variant, reason));
@@ -182,6 +190,14 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
             "mount /proc",
         )
     })?;
+    if let Some(image) = &arguments.guest_image
+        && !image.is_file()
+    {
+        return Err(CommandError::usage(
+            format!("--guest-image {}: there is no such file", image.display()),
+            "build it: make -C bindings/guest flight",
+        ));
+    }
     let words = |words: [&str; 2]| {
         std::iter::once(program.clone())
             .chain(words.map(PathBuf::from))
@@ -193,14 +209,17 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
         variants,
         seed: arguments.seed,
         cpu,
+        guest_image: arguments.guest_image.clone(),
+        monitor_command: words(["guest", "monitor"]),
         out: arguments.out.clone(),
         is_patient: true,
     };
     // Puts the partition back should this process be killed.
     let guard = Guard::start()?;
-    let records = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
+    let flights = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
     drop(guard);
-    let report = Report::new(records, missing, arguments.seed);
+    missing.extend(flights.missing);
+    let report = Report::new(flights.records, missing, arguments.seed);
     let page = arguments.out.join("report.html");
     cli::write_file(&page, &report.page())?;
     let json = report.json();
@@ -214,15 +233,20 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
 }
 
 /// Reason why a variant cannot fly on this machine, for this user.
-fn obstacle(variant: Variant) -> Option<String> {
+fn obstacle(variant: Variant, has_image: bool) -> Option<String> {
     let is_root = tautline_testbed::sys::is_root();
     let cpus = tautline_testbed::child::allowed_cpus().map_or(1, |cpus| cpus.len());
     match variant {
         Variant::Plain => None,
-        Variant::Fifo | Variant::Partition if !is_root => {
+        Variant::Guest if !has_image => Some(
+            "no image of it was given (make -C bindings/guest flight; --guest-image)".to_owned(),
+        ),
+        Variant::Fifo | Variant::Partition | Variant::Guest if !is_root => {
             Some("real-time priorities need root".to_owned())
         }
-        Variant::Partition if cpus < CPUS_MIN => Some("a partition needs a second CPU".to_owned()),
+        Variant::Partition | Variant::Guest if cpus < CPUS_MIN => {
+            Some("a partition needs a second CPU".to_owned())
+        }
         _ => None,
     }
 }

@@ -82,6 +82,35 @@ pub(crate) fn build_directory(name: &str) -> PathBuf {
     path
 }
 
+/// Builds a program in Rust of a folder of `bindings/guest` for a guest of this processor, in a directory that may have
+/// the kit already; `false`, with a note, where something is missing.
+pub(crate) fn built_rust_guest(folder: &str, architecture: &str, build: &Path) -> bool {
+    let target = format!("{architecture}-unknown-none");
+    let found = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", &target])
+        .output()
+        .unwrap();
+    if !Path::new(String::from_utf8_lossy(&found.stdout).trim_end()).is_dir() {
+        println!("SKIPPED: the Rust toolchain has no {target} (rustup target add {target})");
+        return false;
+    }
+    if skipped_without_tools(&[("clang", "clang"), ("ld.lld", "lld")]) {
+        return false;
+    }
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+    let output = Command::new("make")
+        .arg("-C")
+        .arg(&kit)
+        .arg(format!("BUILD={}", build.display()))
+        .arg(format!("CRATE={}", kit.join(folder).display()))
+        .arg(format!("rust-{architecture}"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    true
+}
+
 /// A command that runs beside, killed when dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,

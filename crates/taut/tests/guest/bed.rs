@@ -12,7 +12,7 @@ use tautline::{
     BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort, bus_neighbour,
 };
 
-use crate::common::{Scratch, build_directory, skipped_without_tools};
+use crate::common::{Scratch, build_directory, built_rust_guest, skipped_without_tools};
 
 /// Far longer than any step takes; only ends a test that would hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,30 +93,13 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
     built.as_deref()
 }
 
-/// Builds the program in Rust for a monitor, beside the others; `false`, with a note, where something is missing.
-pub(crate) fn has_rust_image(monitor: Monitor) -> bool {
+/// Builds a program in Rust, of this folder of `bindings/guest`, for a monitor, beside the others; `false`, with a
+/// note, where something is missing.
+pub(crate) fn has_rust_image(monitor: Monitor, folder: &str) -> bool {
     let Some(build) = images(monitor) else {
         return false;
     };
-    let architecture = monitor.architecture();
-    let target = format!("{architecture}-unknown-none");
-    let found = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", &target])
-        .output()
-        .unwrap();
-    if !Path::new(String::from_utf8_lossy(&found.stdout).trim_end()).is_dir() {
-        println!("SKIPPED: the Rust toolchain has no {target} (rustup target add {target})");
-        return false;
-    }
-    let output = Command::new("make")
-        .arg("-C")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest"))
-        .arg(format!("BUILD={}", build.display()))
-        .arg(format!("rust-{architecture}"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", text(&output));
-    true
+    built_rust_guest(folder, monitor.architecture(), build)
 }
 
 pub(crate) fn text(output: &Output) -> String {

@@ -3,7 +3,7 @@
 use tautline::{BusConfig, Node, NodeConfig, SamplingOptions, SamplingPort, bus_neighbour};
 
 use crate::bed::{Monitor, Running, has_rust_image, in_time, port_number, receive, wait_until};
-use crate::bed::{PATIENCE, guest, text};
+use crate::bed::{PATIENCE, guest, show, text};
 
 const SETTINGS: &str = "peers = [\"viewer\"]\nsilence_max = \"20s\"\n\
     [[port]]\nnumber = 10\nreceives = \"nothing\"\nsends = \"sampling\"\nmessage_bytes_max = 64\n\
@@ -32,7 +32,7 @@ fn see(viewer: &mut SamplingPort) -> State {
 }
 
 fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
-    if !has_rust_image(monitor) {
+    if !has_rust_image(monitor, "rust") {
         return;
     }
     let Some(running) = Running::start(monitor, "rust", "tasks", Some(SETTINGS), &[]) else {
@@ -87,7 +87,7 @@ fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
 }
 
 fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
-    if !has_rust_image(monitor) {
+    if !has_rust_image(monitor, "rust") {
         return;
     }
     let without = "peers = [\"viewer\"]\n[[port]]\nnumber = 11\n";
@@ -102,7 +102,61 @@ fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
     assert!(!guest(&["show", &running.name]).status.success());
 }
 
+/// The flight controller, beside a world that tells it nothing: it commands motors all the same, and tells its state.
+fn the_flight_controller_speaks_with_its_world(monitor: Monitor) {
+    if !has_rust_image(monitor, "flight") {
+        return;
+    }
+    let ports = [1, 2, 9, 13, 14]
+        .map(|number| {
+            format!("[[port]]\nnumber = {number}\nreceives = \"sampling\"\nsends = \"nothing\"\n")
+        })
+        .into_iter()
+        .chain([103, 108, 111, 115].map(|number| {
+            format!("[[port]]\nnumber = {number}\nreceives = \"nothing\"\nsends = \"sampling\"\n")
+        }))
+        .collect::<String>();
+    let settings = format!("peers = [\"world\", \"video\", \"keeper\"]\n{ports}");
+    let running = Running::begin(monitor, "flight", "flight", Some(&settings), &[]);
+    let Some(running) = running else {
+        return;
+    };
+    let monitor_of = || Some(show(&running.name)?["monitor"].as_str()?.to_owned());
+    wait_until("the guest has a monitor", || {
+        monitor_of().is_some_and(|name| !name.is_empty())
+    });
+    if monitor_of().is_some_and(|name| name.contains("emulated by the host's kernel")) {
+        println!(
+            "SKIPPED: the host's kernel emulates the processor, which is too slow for a loop of 1 kHz"
+        );
+        return;
+    }
+    running.wait_open();
+    let config = BusConfig::new(&running.bus, "world".parse().unwrap());
+    let peer = bus_neighbour(running.name.parse().unwrap());
+    let node = Node::open(NodeConfig::vbus(config).with_neighbour(peer).unwrap()).unwrap();
+    let options = SamplingOptions::default();
+    let mut motors = node.sampling_port(port_number(3), &options).unwrap();
+    let mut status = node.sampling_port(port_number(8), &options).unwrap();
+    let mut buffer = [0; 1_484];
+    // The first field of each command is its count.
+    let first = newest(&mut motors, &mut buffer);
+    wait_until("the motors are commanded again and again", || {
+        newest(&mut motors, &mut buffer) != first
+    });
+    newest(&mut status, &mut buffer);
+    assert!(running.stop().status.success());
+}
+
+/// Length and first bytes of the next value.
+fn newest(port: &mut SamplingPort, buffer: &mut [u8]) -> (usize, [u8; 8]) {
+    let sample = port.read_new_until(in_time(), buffer).unwrap();
+    let length = sample.expect("the guest publishes").length;
+    (length, buffer[..8].try_into().unwrap())
+}
+
 for_each_monitor!(
+    the_flight_controller_speaks_with_its_world,
     tasks_run_by_the_guests_timer_and_talk_to_linux,
     a_window_that_lacks_a_port_is_told,
 );

@@ -7,7 +7,7 @@
 //! ```
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ mod recorder;
 mod video;
 
 pub(crate) use mapping::run as map;
-pub(crate) use recorder::{RecorderSettings, Shot, pictures, run as record};
+pub(crate) use recorder::{RecorderSettings, Recordings, Shot, pictures, run as record};
 pub(crate) use video::{VideoSettings, run as show_video};
 
 /// Time that a soft process has for its report.
@@ -95,8 +95,8 @@ pub(crate) struct SoftSettings {
     pub(crate) seed: u64,
     /// Directory of the flight, removed at its end.
     pub(crate) home: PathBuf,
-    /// Directory for recordings; `None` without a bus to watch.
-    pub(crate) recordings: Option<PathBuf>,
+    /// Files for recordings; `None` without a bus to watch.
+    pub(crate) recordings: Option<Recordings>,
 }
 
 struct Process {
@@ -205,12 +205,16 @@ impl Supervisor {
                 seed: settings.seed,
             }),
             SoftPart::Mapping => Part::Mapping(settings.means.clone()),
-            SoftPart::Recorder => Part::Recorder(RecorderSettings::new(
-                &settings.means,
-                &settings.home,
-                settings.recordings.as_deref().unwrap_or(Path::new(".")),
-                number,
-            )),
+            SoftPart::Recorder => {
+                let recordings = settings.recordings.as_ref();
+                let recordings = recordings.ok_or(io::ErrorKind::NotFound)?;
+                Part::Recorder(RecorderSettings::new(
+                    &settings.means,
+                    &settings.home,
+                    recordings,
+                    number,
+                ))
+            }
         };
         Started::part(&settings.part_command, &part)
     }

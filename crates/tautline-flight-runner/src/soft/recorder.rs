@@ -30,6 +30,20 @@ const ON_DISK: &str = "recording";
 /// Name of the bus in topics: its directory is a temporary one.
 const BUS: &str = "flight";
 
+/// Files of a flight's recorder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Recordings {
+    pub(crate) directory: PathBuf,
+    /// Beginning of their names.
+    pub(crate) stem: String,
+}
+
+impl Recordings {
+    pub(crate) fn file(&self, index: usize) -> PathBuf {
+        self.directory.join(format!("{}-{index}.mcap", self.stem))
+    }
+}
+
 /// Settings of the recorder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecorderSettings {
@@ -42,8 +56,8 @@ pub(crate) struct RecorderSettings {
 
 impl RecorderSettings {
     /// For a flight with this directory, the start with this number.
-    pub(crate) fn new(means: &Means, home: &Path, recordings: &Path, number: usize) -> Self {
-        let file = |index: usize| recordings.join(format!("flight-{index}.mcap"));
+    pub(crate) fn new(means: &Means, home: &Path, recordings: &Recordings, number: usize) -> Self {
+        let file = |index: usize| recordings.file(index);
         Self {
             bus: match means {
                 Means::Bus(bus) => bus.clone(),
@@ -173,7 +187,7 @@ fn bring_away(disk: Option<PathBuf>, done: &[PathBuf]) -> io::Result<()> {
 
 fn is_picture(message: &Message<'_>) -> bool {
     message.flow.to == Role::Mapping.name()
-        && message.flow.destination_port == Stream::Picture as u16
+        && message.flow.destination_port == Stream::Picture.number()
 }
 
 /// A picture out of a recording: seconds from the world's start, and its pixels.

@@ -8,12 +8,14 @@ mod processor;
 
 mod memory;
 mod tasks;
+mod value;
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
 use core::time::Duration;
 
 pub use tasks::{Executive, request_mode, with_monitor};
+pub use value::SharedValue;
 
 use crate::error::GuestError;
 use crate::window::Window;

@@ -1,0 +1,34 @@
+//! A value that tasks share.
+
+use core::cell::UnsafeCell;
+
+use super::tasks::masked;
+
+/// A value that tasks share, as a `static`: whoever reads it gets the newest one, whole. It is copied while no
+/// interrupt is served, so keep it to some hundred bytes.
+#[derive(Debug)]
+pub struct SharedValue<T>(UnsafeCell<T>);
+
+// SAFETY: one processor, and all accesses happen while interrupts are masked.
+unsafe impl<T: Send> Sync for SharedValue<T> {}
+
+impl<T: Copy> SharedValue<T> {
+    /// A value before the first write.
+    #[must_use]
+    pub const fn new(first: T) -> SharedValue<T> {
+        SharedValue(UnsafeCell::new(first))
+    }
+
+    /// Copies the newest value.
+    #[must_use]
+    pub fn read(&self) -> T {
+        // SAFETY: nobody writes while interrupts are masked.
+        masked(|| unsafe { *self.0.get() })
+    }
+
+    /// Replaces the value.
+    pub fn write(&self, value: T) {
+        // SAFETY: nobody reads while interrupts are masked.
+        masked(|| unsafe { *self.0.get() = value });
+    }
+}
