@@ -9,9 +9,9 @@
 //! node. What does not fit is dropped and counted in [`SimCounters`], like everything else that
 //! happens to a frame.
 //!
-//! A node may stand behind a switch's port with a rate and a queue ([`PortRate`]); then frames wait there, and are
-//! dropped when the queue is full. Without one, bandwidth has no end. It is no model of a particular network: faults
-//! are independent of each other.
+//! A node may stand behind a switch's port with a rate and a queue ([`PortRate`]), and a switch behind a port towards
+//! the others ([`SimNetwork::set_uplink`]); then frames wait there, and are dropped when the queue is full. Without one,
+//! bandwidth has no end. It is no model of a particular network: faults are independent of each other.
 //!
 //! ```
 //! use core::time::Duration;
@@ -252,6 +252,8 @@ pub struct SimNetwork {
     /// earlier. Row: sender, column: receiver.
     latest_arrival: Box<[Instant]>,
     on_the_way: BinaryHeap<Reverse<Event>>,
+    /// The port of each switch towards the others.
+    uplinks: Box<[Option<SwitchPort>]>,
     store: FrameStore,
     /// The frame that the last `receive` handed out; its memory is free again at the next call.
     lent: Option<FrameIndex>,
@@ -263,6 +265,7 @@ pub struct SimNetwork {
 struct Node {
     mac: MacAddress,
     part: u32,
+    switch: usize,
     port: Option<SwitchPort>,
     queue: VecDeque<Waiting>,
 }
@@ -281,6 +284,10 @@ struct Event {
 /// Where a frame on the way arrives next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
+    /// At the port of the sender's switch towards the others.
+    Uplink(usize),
+    /// At the other switch, having left this class of that port.
+    Crossed(usize, usize),
     /// At the receiver's switch port, if it has one.
     Port,
     /// At the receiver, having left this class of its switch port.
@@ -305,6 +312,7 @@ impl SimNetwork {
             nodes: Vec::with_capacity(config.node_count_max),
             latest_arrival: vec![Instant::ZERO; pairs].into_boxed_slice(),
             on_the_way: BinaryHeap::with_capacity(config.frame_count_max),
+            uplinks: vec![None; config.node_count_max].into_boxed_slice(),
             store: FrameStore::new(config.frame_count_max, config.frame_bytes_max),
             lent: None,
             next_event_number: 0,
@@ -331,6 +339,7 @@ impl SimNetwork {
         self.nodes.push(Node {
             mac,
             part: 0,
+            switch: 0,
             port: None,
             queue: VecDeque::with_capacity(self.config.queue_depth_max),
         });
@@ -358,6 +367,27 @@ impl SimNetwork {
     /// Puts a node behind a switch's port, or takes the port away. Frames in the old one still arrive.
     pub fn set_port(&mut self, node: SimNode, rate: Option<PortRate>) {
         self.nodes[node.0].port = rate.map(SwitchPort::new);
+    }
+
+    /// Attaches a node to another switch; all are at switch 0 before. Frames to nodes of other switches go through the
+    /// [uplink](Self::set_uplink) of the sender's switch first.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not below the configured number of nodes.
+    pub fn set_switch(&mut self, node: SimNode, switch: usize) {
+        assert!(switch < self.uplinks.len(), "switch {switch}");
+        self.nodes[node.0].switch = switch;
+    }
+
+    /// Gives the port of a switch towards the others a rate and a queue, or takes them away. Frames in the old one
+    /// still arrive.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not below the configured number of nodes.
+    pub fn set_uplink(&mut self, switch: usize, rate: Option<PortRate>) {
+        self.uplinks[switch] = rate.map(SwitchPort::new);
     }
 
     /// Puts a node into a part of the network: only nodes of the same part hear each other. All
@@ -473,13 +503,19 @@ impl SimNetwork {
         if corrupted {
             self.flip_bits(index);
         }
+        let switch = self.nodes[from].switch;
+        let stage = if switch == self.nodes[receiver].switch {
+            Stage::Port
+        } else {
+            Stage::Uplink(switch)
+        };
         self.on_the_way.push(Reverse(Event {
             arrival,
             number: self.next_event_number,
             receiver,
             frame: index,
             corrupted,
-            stage: Stage::Port,
+            stage,
         }));
         self.next_event_number += 1;
     }
@@ -514,7 +550,7 @@ impl SimNetwork {
                 return;
             }
             self.on_the_way.pop();
-            if self.goes_through_port(&event) {
+            if self.goes_through_uplink(&event) || self.goes_through_port(&event) {
                 continue;
             }
             let queue = &mut self.nodes[event.receiver].queue;
@@ -533,33 +569,59 @@ impl SimNetwork {
         }
     }
 
+    /// Takes a frame into the port of the sender's switch towards the others, or out of it; whether it is not at the
+    /// other switch now.
+    fn goes_through_uplink(&mut self, event: &Event) -> bool {
+        match event.stage {
+            Stage::Uplink(switch) => {
+                let Some(port) = &mut self.uplinks[switch] else {
+                    return false;
+                };
+                let taken = take(port, event, self.store.bytes(event.frame));
+                let crossed = |(arrival, class)| (arrival, Stage::Crossed(switch, class));
+                self.go_on(event, taken.map(crossed));
+                true
+            }
+            Stage::Crossed(switch, class) => {
+                if let Some(port) = &mut self.uplinks[switch] {
+                    port.leave(class);
+                }
+                false
+            }
+            Stage::Port | Stage::Node(_) => false,
+        }
+    }
+
     /// Takes a frame into the receiver's switch port, or out of it; whether it does not arrive at the receiver now.
     fn goes_through_port(&mut self, event: &Event) -> bool {
         let Some(port) = &mut self.nodes[event.receiver].port else {
             return false;
         };
         if let Stage::Node(class) = event.stage {
-            // A port that was set meanwhile holds none of the old one's frames.
-            port.held[class] = port.held[class].saturating_sub(1);
+            port.leave(class);
             return false;
         }
-        let bytes = self.store.bytes(event.frame);
-        let urgent = bytes[12..14] == ETHERTYPE_DEFAULT.to_be_bytes();
-        match port.take(event.arrival, bytes.len(), urgent) {
-            Some(arrival) => {
-                let class = usize::from(urgent && port.rate.priorities);
-                self.on_the_way.push(Reverse(Event {
-                    arrival,
-                    stage: Stage::Node(class),
-                    ..*event
-                }));
-            }
+        let taken = take(port, event, self.store.bytes(event.frame));
+        self.go_on(
+            event,
+            taken.map(|(arrival, class)| (arrival, Stage::Node(class))),
+        );
+        true
+    }
+
+    /// Sends a frame on that a port has taken, or drops it.
+    fn go_on(&mut self, event: &Event, next: Option<(Instant, Stage)>) {
+        match next {
+            Some((arrival, stage)) => self.on_the_way.push(Reverse(Event {
+                arrival,
+                stage,
+                ..*event
+            })),
             None => {
                 self.counters.port_full += 1;
                 self.store.release(event.frame);
             }
         }
-        true
     }
 
     fn happens(&mut self, share_ppm: u32) -> bool {
@@ -576,6 +638,14 @@ impl SimNetwork {
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.random.next_u64()) * u128::from(limit)) >> 64) as u64
     }
+}
+
+/// Time at which a frame has left a port, and its class there; `None` if there is no room.
+fn take(port: &mut SwitchPort, event: &Event, bytes: &[u8]) -> Option<(Instant, usize)> {
+    let urgent = bytes[12..14] == ETHERTYPE_DEFAULT.to_be_bytes();
+    let class = usize::from(urgent && port.rate.priorities);
+    let left = port.take(event.arrival, bytes.len(), urgent)?;
+    Some((left, class))
 }
 
 #[cfg(test)]
@@ -790,6 +860,47 @@ mod tests {
         network.send(later, a, &frame(B, 9)).unwrap();
         let delivery = network.receive(b, Instant::FAR_FUTURE).unwrap();
         assert_eq!(delivery.arrival.as_nanos(), 21_000_000);
+    }
+
+    #[test]
+    fn frames_to_another_switch_wait_in_its_uplink_first() {
+        let (mut network, a, b) = network(Faults::NONE);
+        let port = |rate_bps, queue_frames| {
+            Some(PortRate {
+                rate_bps,
+                queue_frames,
+                priorities: false,
+            })
+        };
+        network.set_switch(a, 1);
+        network.set_uplink(1, port(336_000, 4)); // a frame of 60 bytes takes 2 ms
+        network.set_port(b, port(672_000, 1));
+        let arrivals = |network: &mut SimNetwork, from, to, mac| {
+            let begin = network.next_event().unwrap_or(Instant::ZERO);
+            for number in 0..8 {
+                network.send(begin, from, &frame(mac, number)).unwrap();
+            }
+            let mut times = Vec::new();
+            while let Some(event) = network.next_event() {
+                while let Some(delivery) = network.receive(to, event) {
+                    times.push((delivery.arrival.as_nanos() / 1_000_000, delivery.bytes[59]));
+                }
+            }
+            times
+        };
+        // Five find room in the uplink; at half the rate they never meet in the port.
+        let there = arrivals(&mut network, a, b, B);
+        assert_eq!(there, [(3, 0), (5, 1), (7, 2), (9, 3), (11, 4)]);
+        assert_eq!(network.counters().port_full, 3);
+        assert!(balanced(&network));
+        // The way back has another port, which has no rate here.
+        assert_eq!(arrivals(&mut network, b, a, A).len(), 8);
+        network.set_switch(b, 1);
+        assert_eq!(
+            arrivals(&mut network, a, b, B).len(),
+            2,
+            "not through the uplink"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) struct SwitchPort {
     free_at: Instant,
     urgent_free_at: Instant,
     /// Frames that were taken and have not arrived, urgent ones and others.
-    pub(super) held: [usize; 2],
+    held: [usize; 2],
 }
 
 impl SwitchPort {
@@ -37,6 +37,11 @@ impl SwitchPort {
             urgent_free_at: Instant::ZERO,
             held: [0; 2],
         }
+    }
+
+    /// A frame of a class has left. A port that was set meanwhile holds none of the old one's frames.
+    pub(super) const fn leave(&mut self, class: usize) {
+        self.held[class] = self.held[class].saturating_sub(1);
     }
 
     /// Time at which a frame that comes now has left; `None` if the queue is full.

@@ -67,6 +67,8 @@ pub(crate) struct Setup {
     pub(crate) rule: Rule,
     pub(crate) senders: usize,
     pub(crate) port: PortRate,
+    /// Switches behind which the senders are, in turn, and the rate of each one's port towards the receiver's switch.
+    pub(crate) uplinks: (usize, u64),
     /// Capacity that the receiver is told.
     pub(crate) told_bps: u64,
     pub(crate) real_time_period: Duration,
@@ -99,6 +101,7 @@ impl Setup {
                 queue_frames: 64,
                 priorities: false,
             },
+            uplinks: (0, 0),
             told_bps: 89_110_000,
             real_time_period: Duration::from_micros(2500),
             load: Load::Poisson(2500.0),
@@ -246,6 +249,17 @@ impl Cell {
         let nodes = (0..setup.senders)
             .map(|index| Node::attach(index, &mut network, begin))
             .collect();
+        let nodes: Vec<Node> = nodes;
+        let (switches, rate_bps) = setup.uplinks;
+        for switch in 1..=switches {
+            let port = PortRate {
+                rate_bps,
+                ..setup.port
+            };
+            network.set_uplink(switch, Some(port));
+            let behind = nodes.iter().skip(switch - 1).step_by(switches);
+            behind.for_each(|node| network.set_switch(node.sim, switch));
+        }
         let receiver = Receiver::new(ReceiverConfig {
             capacity_bps: setup.told_bps,
             node_count: setup.senders,

@@ -168,6 +168,29 @@ fn larger_cells_lose_nothing() {
 }
 
 #[test]
+fn senders_behind_several_switches_lose_nothing_where_the_links_between_have_room() {
+    for (senders, switches) in [(6, 2), (12, 3), (32, 8)] {
+        let setup = Setup {
+            uplinks: (switches, 100_000_000),
+            ..with_senders(senders)
+        };
+        let outcome = assert_smooth(setup, 0.95);
+        assert!(outcome.jain >= 0.999, "{}", outcome.jain);
+    }
+}
+
+#[test]
+fn a_link_between_switches_that_has_no_room_is_not_divided() {
+    // A third of what the port takes: the receiver sees only its own port.
+    let setup = Setup {
+        uplinks: (1, 30_000_000),
+        ..with_senders(6)
+    };
+    let outcome = run(setup);
+    assert!(outcome.real_time_lost > 0, "docs/smoother.md says so");
+}
+
+#[test]
 fn lost_late_forged_and_old_messages_cost_no_real_time_frame() {
     let lossy = Setup {
         control_loss_ppm: 500_000,
