@@ -1,5 +1,6 @@
 //! Publishing to many subscribers: the time of sending one sample, which all of them then take. Subscribers either
-//! spin, all in one thread, or sleep, each in a thread of its own with a listener.
+//! spin, all in one thread, or sleep, each in a thread of its own with a listener. Each reads the whole sample once, by
+//! copying it: without that, the sample would stay in the publisher's cache, as no sample does that is looked at.
 #![allow(unsafe_code)] // a lent sample is declared initialised without a write to all of it
 
 use std::collections::HashMap;
@@ -233,13 +234,14 @@ fn spin(slice: Slice, shared: &Shared) -> Result<(), Failure> {
     shared
         .ready
         .store(slice.subscribers as u64, Ordering::Release);
+    let mut buffer = vec![0; slice.bytes];
     while !shared.ended.load(Ordering::Acquire) {
         if !shared.active.load(Ordering::Acquire) {
             thread::park_timeout(LOOK_PERIOD);
             continue;
         }
         for subscriber in &subscribers {
-            take(subscriber, shared)?;
+            take(subscriber, shared, &mut buffer)?;
         }
     }
     Ok(())
@@ -250,16 +252,22 @@ fn sleep(slice: Slice, shared: &Shared) -> Result<(), Failure> {
     let (samples, events) = services(slice)?;
     let subscriber = samples.subscriber_builder().create()?;
     let listener = events.listener_builder().create()?;
+    let mut buffer = vec![0; slice.bytes];
     shared.ready.fetch_add(1, Ordering::Release);
     while !shared.ended.load(Ordering::Acquire) {
         listener.timed_wait(|_| (), LOOK_PERIOD)?;
-        take(&subscriber, shared)?;
+        take(&subscriber, shared, &mut buffer)?;
     }
     Ok(())
 }
 
-fn take(subscriber: &Subscriber<ipc::Service, [u8], ()>, shared: &Shared) -> Result<(), Failure> {
+fn take(
+    subscriber: &Subscriber<ipc::Service, [u8], ()>,
+    shared: &Shared,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
     while let Some(sample) = subscriber.receive()? {
+        buffer.copy_from_slice(sample.payload());
         drop(sample);
         shared.taken.fetch_add(1, Ordering::Release);
     }
