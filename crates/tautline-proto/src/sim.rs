@@ -10,8 +10,8 @@
 //! happens to a frame.
 //!
 //! A node may stand behind a switch's port with a rate and a queue ([`PortRate`]), and a switch behind a port towards
-//! the others ([`SimNetwork::set_uplink`]); then frames wait there, and are dropped when the queue is full. Without one,
-//! bandwidth has no end. It is no model of a particular network: faults are independent of each other.
+//! the others ([`SimNetwork::set_uplink`]); then frames wait there, and are dropped when the queue is full. Without
+//! one, bandwidth has no end. It is no model of a particular network: faults are independent of each other.
 //!
 //! ```
 //! use core::time::Duration;
