@@ -150,10 +150,11 @@ fn the_executive_flies_in_a_guest_and_leaves_nothing() {
     }
     assert!(!is_emulating() && partitions().is_empty());
 
-    // Killed in flight, nothing of it stays.
+    // Killed in flight, nothing of it stays but its directory among the temporary files.
     let mut show = Command::new(env!("CARGO_BIN_EXE_taut"))
         .arg("flight")
         .args(arguments)
+        .env("TMPDIR", &scratch.0)
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
