@@ -16,8 +16,9 @@ use tautline_testbed::python;
 use tautline_testbed::sys::is_root;
 
 mod common;
+use common::browser::Browser;
 use common::pages::{Percentiles, all_fit_and_answer};
-use common::{Scratch, browse, build_directory, built_rust_guest, skipped_without_tools};
+use common::{Scratch, Served, browse, build_directory, built_rust_guest, skipped_without_tools};
 
 fn flight(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
@@ -166,6 +167,110 @@ fn the_executive_flies_in_a_guest_and_leaves_nothing() {
     });
 }
 
+/// Number of the process of a live flight's part, by a word of its description.
+fn part(word: &str) -> Option<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut numbers = processes.filter_map(|one| one.file_name().to_str()?.parse::<u32>().ok());
+    numbers.find(|number| {
+        let words = fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        words.contains("flight\0part\0") && words.contains(word)
+    })
+}
+
+/// A flight in laps, as somebody at its page has it: the buttons do what they say, for nobody else.
+#[test]
+fn a_live_flight_obeys_its_page_alone_and_leaves_nothing() {
+    let name = "a_live_flight_obeys_its_page_alone_and_leaves_nothing";
+    let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
+    if !is_root() || !may_create() || cpus < 2 {
+        println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if !is_inside(name) {
+        return;
+    }
+    let scratch = Scratch::new("flight-live");
+    let mut served = Served::started(&["flight", "--live", "--listen", "127.0.0.1:0"]);
+    let token = served.token.clone().expect("a token on loopback, too");
+    wait_until("a video process runs", || part("Video").is_some());
+
+    // Strangers: without the token, and pages of other servers, to which browsers lend the cookie.
+    let host = format!("Host: {}\r\n", served.address);
+    let proof = format!("{host}Cookie: taut-flight={token}\r\n");
+    let order = r#"{"kill":"video"}"#;
+    let press = |head: &str, order: &str| served.ask_with("POST", "/press", head, order).status;
+    let video = part("Video");
+    assert_eq!(served.get("/flight.json").status, 401);
+    assert_eq!(press(&host, order), 401);
+    assert_eq!(
+        press(&format!("{host}Cookie: taut-flight=guess\r\n"), order),
+        401
+    );
+    for origin in ["http://127.0.0.1:1", "http://evil.example", "null"] {
+        assert_eq!(press(&format!("{proof}Origin: {origin}\r\n"), order), 403);
+    }
+    let evil = proof.replace(&served.address, "evil.example");
+    assert_eq!(press(&evil, order), 421);
+    assert_eq!(served.ask("GET", "/press", &proof).status, 405);
+    assert_eq!(press(&proof, r#"{"kill":"init"}"#), 400);
+    assert_eq!(press(&proof, r#"{"gusts":50}"#), 400);
+    assert_eq!(press(&proof, &" ".repeat(1_000)), 413);
+    assert_eq!(part("Video"), video, "a stranger's press did something");
+    assert_eq!(press(&proof, r#"{"gusts":1.5}"#), 204);
+
+    let url = format!("http://{}/?token={token}", served.address);
+    if let Some(mut browser) = Browser::open(&url, &scratch.0.join("profile")) {
+        browser.wait_for("Number(document.querySelector('#picture').dataset.count) > 0");
+        browser.wait_for("document.querySelector('#gusts-name').textContent === '1.5 m/s'");
+        browser.wait_for("document.querySelector('#phase').textContent.includes('way-points')");
+        browser.wait_for("/rate, 1000 Hz/.test(document.querySelector('#deadlines').textContent)");
+        assert_eq!(
+            browser.value("location.search"),
+            "",
+            "the token stays in the line"
+        );
+        for width in [320, 390, 1200] {
+            assert!(
+                browser.excess(width) <= 0,
+                "the page is too wide at {width} px"
+            );
+        }
+        for (button, word, told) in [
+            ("video", "Video", "video started again"),
+            ("mapping", "Mapping", "mapping started again"),
+        ] {
+            let before = part(word);
+            browser.click(&format!("[data-press*={button}]"));
+            browser.wait_for(&format!(
+                "document.querySelector('#events').textContent.includes('{told}')"
+            ));
+            assert!(
+                before.is_some() && part(word) != before,
+                "{word} was not killed"
+            );
+        }
+        browser.value(
+            "(() => { const load = document.querySelector('#load'); load.value = 2; \
+             load.dispatchEvent(new Event('input')); })()",
+        );
+        wait_until("the fork storm runs", || part("Storm").is_some());
+        browser.wait_for("document.querySelector('#load-name').textContent.includes('fork storm')");
+        // The craft falls, and the next flight begins by itself.
+        browser.click("[data-press*=controller]");
+        browser.wait_for(
+            "document.querySelector('#events').textContent.includes('crashed on the ground')",
+        );
+        browser.wait_for("document.querySelector('#state').textContent.startsWith('flight 2')");
+        browser.is_content();
+    }
+
+    let number = rustix::process::Pid::from_child(&served.child);
+    rustix::process::kill_process(number, rustix::process::Signal::INT).unwrap();
+    assert!(served.child.wait().unwrap().success());
+    wait_until("everything has ended", || part("").is_none());
+    assert!(partitions().is_empty());
+}
+
 /// Whether a process of this namespace is QEMU. Nobody takes note of ends there, so those that have ended stay listed.
 fn is_emulating() -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -244,6 +349,10 @@ fn wrong_usage_says_what_is_possible() {
         (vec!["--seed", "-1"], "-1"),
         (vec!["--cpu", "4000"], "name one of"),
         (vec!["part", "nonsense"], "started by taut flight itself"),
+        (vec!["--listen", "127.0.0.1:0"], "--live"),
+        (vec!["--live", "--variants", "plain"], "has a bus"),
+        (vec!["--live", "--variants", "guest"], "no image of it"),
+        (vec!["--live", "--out", "x"], "cannot be used with"),
         (vec!["serve", "--speed", "99"], "0.1 to 20"),
         (vec!["serve", "--to", "nobody"], "--to"),
         (vec!["serve", "--address", "192.0.2.1"], "--address"),

@@ -99,6 +99,7 @@ const CRATES: [(&str, &[&str]); 24] = [
             "tautline-state",
             "tautline-tasks",
             "tautline-testbed",
+            "tautline-watch",
         ],
     ),
     ("tautline-preload", &["tautline"]),

@@ -1,6 +1,6 @@
 //! Child processes of a flight, and the lines that they say.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
@@ -79,6 +79,16 @@ impl Started {
     /// Its standard input, whose end tells most parts to end.
     pub(crate) fn input(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
+    }
+
+    /// Tells it a line; whether it could hear it.
+    pub(crate) fn tell(&mut self, line: &str) -> bool {
+        let input = self.child.stdin.as_mut();
+        input.is_some_and(|input| {
+            writeln!(input, "{line}")
+                .and_then(|()| input.flush())
+                .is_ok()
+        })
     }
 
     /// Kills it, as a fault.

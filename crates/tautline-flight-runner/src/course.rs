@@ -1,5 +1,7 @@
-//! The day on which all variants fly: way-points, the door, wind, the pilot, and which sensors fall silent.
+//! The day on which all variants fly: way-points, the door, wind, the pilot, and which sensors fall silent. And the
+//! laps of a craft that flies until it is told to stop.
 
+use serde::{Deserialize, Serialize};
 use tautline_flight::message::{Mission, Order};
 use tautline_flight::scenery::{Door, DoorPlan, Wall};
 use tautline_flight::vector::{Vector, vector};
@@ -23,6 +25,51 @@ pub(crate) const REMOTE_SILENT: (f64, f64) = (3.4, 5.4);
 pub(crate) const SONAR_SILENT: (f64, f64) = (4.0, 6.2);
 pub(crate) const GPS_SILENT: (f64, f64) = (6.6, 10.3);
 
+/// Height at which a lap leads back over the wall.
+const OVER: f64 = 5.5;
+/// Way-points of a lap: the same, and back over the wall. The camera looks to the east alone, so that the craft would
+/// not see the door on its way back.
+const LAP: [Vector; 6] = [
+    WAYPOINTS[0],
+    WAYPOINTS[1],
+    WAYPOINTS[2],
+    WAYPOINTS[3],
+    vector(11.5, 0.0, OVER),
+    vector(2.0, 0.0, OVER),
+];
+
+/// Course of a flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Course {
+    /// Once, with the faults of the schedule.
+    Schedule,
+    /// A lap; the pilot orders the next one.
+    Laps,
+}
+
+impl Course {
+    /// The mission.
+    pub(crate) fn mission(self) -> Mission {
+        match self {
+            Course::Schedule => mission(),
+            Course::Laps => with_door(&LAP, DOOR_WAYPOINTS),
+        }
+    }
+
+    /// The world.
+    pub(crate) fn scene(self, seed: u64) -> Scene {
+        let scene = scene(seed);
+        match self {
+            Course::Schedule => scene,
+            Course::Laps => Scene {
+                gusts: Vec::new(),
+                silences: Vec::new(),
+                ..scene
+            },
+        }
+    }
+}
+
 /// The wall as it stands.
 pub(crate) fn wall() -> Wall {
     Wall::with_door(PLANNED + PLAN_ERROR)
@@ -30,12 +77,30 @@ pub(crate) fn wall() -> Wall {
 
 /// The mission, with a plan of the door that is wrong.
 pub(crate) fn mission() -> Mission {
+    with_door(&WAYPOINTS, DOOR_WAYPOINTS)
+}
+
+fn with_door(waypoints: &[Vector], (from, until): (u32, u32)) -> Mission {
     let door = Door {
         place: PLANNED,
         ..wall().door
     };
-    let (from, until) = DOOR_WAYPOINTS;
-    Mission::new(&WAYPOINTS).through(DoorPlan { door, from, until })
+    Mission::new(waypoints).through(DoorPlan { door, from, until })
+}
+
+/// Strongest gust that a page offers, metres a second. Higher: the craft is blown against the frame of the door.
+pub(crate) const GUST_SPEED_MAX: f64 = 5.0;
+/// Turn from one gust to the next, radians: the golden angle, so that they come from everywhere.
+const GUST_TURN: f64 = 2.399_963;
+
+/// A gust of this speed from a moment on; each number has a direction of its own.
+pub(crate) fn live_gust(at: f64, number: u64, speed: f64) -> Gust {
+    let direction = number as f64 * GUST_TURN;
+    Gust {
+        at,
+        length: 1.2,
+        peak: vector(speed * direction.cos(), speed * direction.sin(), 0.0),
+    }
 }
 
 /// World of that day.
@@ -79,6 +144,36 @@ mod tests {
     use crate::show::RUNAWAY_AT;
     use tautline_flight::flight::Flight;
     use tautline_flight::message::Phase;
+
+    #[test]
+    fn laps_lead_through_the_door_and_back_over_the_wall_in_strong_gusts() {
+        for seed in 1..=6 {
+            let mut flight =
+                Flight::new(Course::Laps.scene(seed), Course::Laps.mission()).with_eyes();
+            let (mut laps, mut next_gust) = (0, 3.0);
+            while flight.world.seconds() < 120.0 && flight.world.crash().is_none() {
+                flight.step();
+                let at = flight.world.seconds();
+                if flight.status.phase == Phase::Hold
+                    && flight.status.waypoint as usize >= LAP.len()
+                {
+                    flight.world.order(Order::Mission);
+                    flight.run_until(at + 0.1);
+                    laps += 1;
+                }
+                if at >= next_gust {
+                    flight
+                        .world
+                        .blow(live_gust(at, (next_gust / 3.0) as u64, GUST_SPEED_MAX));
+                    next_gust += 3.0;
+                }
+            }
+            let end = (flight.world.crash(), flight.world.body().position);
+            println!("seed {seed}: {laps} laps, {end:?}");
+            assert_eq!(end.0, None, "seed {seed}, after {laps} laps");
+            assert!(laps >= 2, "seed {seed}: {laps} laps");
+        }
+    }
 
     #[test]
     fn the_course_leads_through_the_door_without_satellites_on_many_days() {

@@ -15,6 +15,7 @@
 //! | `soft` | video, mapping and recorder: ordinary processes under supervision |
 //! | `trials` | faults that a craft is to survive, and how it went |
 //! | [`part`] | entry of the child processes |
+//! | [`live`] | a craft that flies until it is told to stop, with a page that shows it |
 //! | `reference` | the same flight in virtual time, where nothing is late |
 //! | [`ground`] | the craft for ground stations, by MAVLink |
 //! | [`report`] | table, verdict, page |
@@ -25,6 +26,7 @@ mod drawings;
 mod faults;
 pub mod ground;
 mod keeper;
+pub mod live;
 mod loops;
 pub mod part;
 mod record;

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use tautline_partition::PartitionConfig;
 use tautline_state::cpus::CpuList;
 
+use crate::course::Course;
 use crate::keeper::{self, KeeperSettings};
 use crate::loops::{Job, Log, jobs};
 use crate::record::{LoopRecord, Variant, WorldRecord};
 use crate::soft::{self, RecorderSettings, VideoSettings};
 use crate::wire::{Means, Role};
 use crate::world::WorldSettings;
-use crate::{course, faults, tasks, threads, world};
+use crate::{faults, tasks, threads, world};
 
 /// Patience with the last jobs of the executive.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
@@ -49,6 +50,7 @@ pub(crate) enum Part {
 pub(crate) struct ControllerSettings {
     pub(crate) variant: Variant,
     pub(crate) means: Means,
+    pub(crate) course: Course,
     /// Name and CPUs of the partition that was made for it.
     pub(crate) partition: Option<(String, String)>,
 }
@@ -95,7 +97,7 @@ pub(crate) fn say(line: &str) {
 
 fn control(settings: &ControllerSettings) -> io::Result<()> {
     let wires = settings.means.open(Role::Controller)?;
-    let jobs: Vec<Job> = jobs(&wires, course::mission())?;
+    let jobs: Vec<Job> = jobs(&wires, settings.course.mission())?;
     let logs: Vec<Log> = jobs.iter().map(|job| job.log.clone()).collect();
     let mut limits = Vec::new();
     match settings.variant {

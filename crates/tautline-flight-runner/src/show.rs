@@ -19,12 +19,12 @@ use tautline_testbed::interrupt::CleanUp;
 use tautline_testbed::sys::monotonic_ns;
 
 use crate::child::{Said, Started};
-use crate::course::mission;
+use crate::course::Course;
 use crate::keeper::{KeeperLine, KeeperSettings};
 use crate::part::{ControllerReport, ControllerSettings, Part};
 use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
 use crate::soft::{Recordings, Soft, SoftSettings};
-use crate::trials::faults;
+use crate::trials::{VIDEO_KILLED_AT, faults};
 use crate::wire::{Means, Role, Stream};
 use crate::world::WorldSettings;
 
@@ -38,7 +38,7 @@ const RUNAWAY_SECONDS: f64 = 2.0;
 /// Longest flight: the fault, the silence after which the craft lands, and the landing.
 const SECONDS_MAX: f64 = 17.5;
 /// Time that a child may take beyond what it should.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Period of the signs of life of Linux.
 const COMPANION_PERIOD: Duration = Duration::from_millis(50);
 /// Signs of life from one upload of the way-points to the next.
@@ -143,13 +143,13 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> Result<Flight
 }
 
 /// Linux beside the controller: a thread that gives signs of life, and a controller in a guest its way-points.
-struct Heart {
+pub(crate) struct Heart {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Heart {
-    fn start(means: Means, mission: Option<Mission>) -> Heart {
+    pub(crate) fn start(means: Means, mission: Option<Mission>) -> Heart {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let beat = move || {
@@ -190,14 +190,14 @@ impl Drop for Heart {
 
 /// Directory of a flight, for its bus and the loads' files. Removed when a signal ends the process too: stopping a
 /// load's disk may take longer than a signal gives.
-struct Home {
-    path: PathBuf,
+pub(crate) struct Home {
+    pub(crate) path: PathBuf,
     _clean_up: CleanUp,
     _directory: Arc<Mutex<Option<TemporaryDirectory>>>,
 }
 
 impl Home {
-    fn make() -> Result<Home, StateError> {
+    pub(crate) fn make() -> Result<Home, StateError> {
         let directory = TemporaryDirectory::make("taut-flight")?;
         let path = directory.path().to_owned();
         let directory = Arc::new(Mutex::new(Some(directory)));
@@ -262,7 +262,11 @@ impl Beside {
     }
 }
 
-fn load_everything(settings: &Settings, directory: &Path) -> Result<load::Running, ShowError> {
+/// Starts the lab's combined load, with its files in a directory.
+pub(crate) fn load_everything(
+    settings: &Settings,
+    directory: &Path,
+) -> Result<load::Running, ShowError> {
     let settings = load::Settings {
         worker_command: settings.worker_command.clone(),
         directory: directory.to_owned(),
@@ -275,7 +279,10 @@ fn load_everything(settings: &Settings, directory: &Path) -> Result<load::Runnin
 }
 
 /// The partition of a variant that has one.
-fn partition(settings: &Settings, variant: Variant) -> Result<Option<Partition>, ShowError> {
+pub(crate) fn partition(
+    settings: &Settings,
+    variant: Variant,
+) -> Result<Option<Partition>, ShowError> {
     if !variant.is_ours() {
         return Ok(None);
     }
@@ -299,17 +306,19 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         seed: settings.seed,
         home: home.path.clone(),
         recordings: recordings(settings, variant)?,
+        kills: &VIDEO_KILLED_AT,
     });
     let world = Part::World(WorldSettings {
         means: means.clone(),
         seed: settings.seed,
+        course: Course::Schedule,
         seconds_max: SECONDS_MAX,
     });
     let world = Started::part(&settings.part_command, &world)?;
-    let mut controller =
-        Controller::start(settings, variant, &home.path, &means, partition.as_ref())?;
+    let course = Course::Schedule;
+    let mut controller = Controller::start(settings, variant, course, &means, partition.as_ref())?;
     let to_controller = controller.process.input();
-    let mission = (variant == Variant::Guest).then(mission);
+    let mission = (variant == Variant::Guest).then(|| course.mission());
     let heart = Heart::start(means, mission);
     let mut beside = Beside {
         directory: home.path.clone(),
@@ -361,26 +370,27 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
 }
 
 /// The process of a controller.
-struct Controller {
-    process: Started,
+pub(crate) struct Controller {
+    pub(crate) process: Started,
     /// Monitor of its virtual machine, if it has one.
-    monitor: Option<String>,
+    pub(crate) monitor: Option<String>,
 }
 
 impl Controller {
     /// Starts a controller; one in a guest flies when this returns.
-    fn start(
+    pub(crate) fn start(
         settings: &Settings,
         variant: Variant,
-        home: &Path,
+        course: Course,
         means: &Means,
         partition: Option<&Partition>,
     ) -> Result<Controller, ShowError> {
         let start = |part: &Part| Started::part(&settings.part_command, part);
-        let (Variant::Guest, Some(partition)) = (variant, partition) else {
+        let (Variant::Guest, Some(partition), Means::Bus(bus)) = (variant, partition, means) else {
             let controller = Part::Controller(ControllerSettings {
                 variant,
                 means: means.clone(),
+                course,
                 partition: partition.map(|made| (made.name().to_owned(), made.cpus().to_string())),
             });
             return Ok(Controller {
@@ -391,7 +401,7 @@ impl Controller {
         let image = settings.guest_image.clone();
         let process = start(&Part::Keeper(KeeperSettings {
             image: image.ok_or_else(|| ShowError::NoGuest("there is no image".to_owned()))?,
-            bus: bus(home),
+            bus: bus.clone(),
             partition: partition.name().to_owned(),
             monitor_command: settings.monitor_command.clone(),
         }))?;
@@ -411,7 +421,7 @@ impl Controller {
 }
 
 /// Directory of a flight's bus.
-fn bus(home: &Path) -> PathBuf {
+pub(crate) fn bus(home: &Path) -> PathBuf {
     home.join("bus")
 }
 
@@ -441,7 +451,7 @@ fn watch(
 }
 
 /// A line of a child's, waiting for so long.
-fn line(child: &Started, patience: Duration) -> Result<Option<String>, ShowError> {
+pub(crate) fn line(child: &Started, patience: Duration) -> Result<Option<String>, ShowError> {
     match child.line(patience) {
         Said::Line(line) => Ok(Some(line)),
         Said::Interrupted(signal) => Err(ShowError::Interrupted(signal)),

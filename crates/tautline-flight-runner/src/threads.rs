@@ -66,7 +66,7 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course;
+    use crate::course::{self, Course};
     use crate::loops::jobs;
     use crate::wire::{Means, Role};
     use crate::world::{self, WorldSettings};
@@ -80,6 +80,7 @@ mod tests {
         let settings = WorldSettings {
             means: means.clone(),
             seed: 1,
+            course: Course::Schedule,
             seconds_max: SECONDS,
         };
         let world = thread::spawn(move || {

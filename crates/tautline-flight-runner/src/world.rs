@@ -1,14 +1,16 @@
 //! The process of the world: nature does not wait for the controller, so each step happens when its time has come.
 
-use std::io;
+use std::io::{self, BufRead};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
 
 use serde::{Deserialize, Serialize};
-use tautline_flight::message::{Imu, Motors, Phase, Sensors, Status};
+use tautline_flight::message::{Imu, Motors, Order, Phase, Sensors, Status};
 use tautline_flight::world::{IMU_STEPS, SENSORS_STEPS, STEP_SECONDS, World};
 use tautline_state::policy::set_deadline;
 use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
 
-use crate::course::scene;
+use crate::course::{Course, live_gust};
 use crate::record::{Sample, WorldRecord};
 use crate::wire::{Inbox, Means, Outbox, Role, Stream, View};
 
@@ -35,8 +37,74 @@ const LOOK_NS: u64 = 1_000_000;
 pub(crate) struct WorldSettings {
     pub(crate) means: Means,
     pub(crate) seed: u64,
+    pub(crate) course: Course,
     /// Longest flight.
     pub(crate) seconds_max: f64,
+}
+
+/// Wish to the world of a flight in laps: a line of standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Wish {
+    /// The pilot's order.
+    Order(Order),
+    /// Speed of the gusts from now on, metres a second.
+    Gusts(f64),
+}
+
+/// Time between two gusts of a flight in laps.
+const GUST_SECONDS: f64 = 3.0;
+
+/// Wishes from standard input, and the gusts that were wished for.
+struct Wishes {
+    told: Receiver<Wish>,
+    gusts: f64,
+    next_gust: f64,
+    number: u64,
+    has_ended: bool,
+}
+
+impl Wishes {
+    /// Begins to listen.
+    fn listen() -> Wishes {
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                // A line of nobody's is no wish.
+                let wish = serde_json::from_str::<Wish>(&line);
+                if wish.is_ok_and(|wish| tell.send(wish).is_err()) {
+                    return;
+                }
+            }
+        });
+        Wishes {
+            told,
+            gusts: 0.0,
+            next_gust: 0.0,
+            number: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Fulfils what was wished for since the last call. Never waits.
+    fn fulfil(&mut self, world: &mut World) {
+        loop {
+            match self.told.try_recv() {
+                Ok(Wish::Order(order)) => world.order(order),
+                Ok(Wish::Gusts(speed)) => self.gusts = speed,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.has_ended = true;
+                    break;
+                }
+            }
+        }
+        let at = world.seconds();
+        if self.gusts > 0.0 && at >= self.next_gust {
+            world.blow(live_gust(at, self.number, self.gusts));
+            self.number += 1;
+            self.next_gust = at + GUST_SECONDS;
+        }
+    }
 }
 
 /// Takes the place above everything else: SCHED_DEADLINE, or SCHED_FIFO where the kernel gives no more.
@@ -68,6 +136,8 @@ struct Nature {
     last: (u32, u64),
     alarms: Vec<&'static str>,
     has_flown: bool,
+    /// In a flight in laps, of which nothing is sampled.
+    wishes: Option<Wishes>,
 }
 
 /// Runs the world from the controller's first command to the end of the flight. Calls `started` with the time of the
@@ -82,9 +152,12 @@ pub(crate) fn run(
     // The reading ends first: the controller waits for them.
     let motors = wires.inbox(Stream::Motors)?;
     let status = wires.inbox(Stream::Status)?;
-    let samples_max = (settings.seconds_max * 100.0) as usize + 1;
+    let (wishes, samples_max) = match settings.course {
+        Course::Schedule => (None, (settings.seconds_max * 100.0) as usize + 1),
+        Course::Laps => (Some(Wishes::listen()), 0),
+    };
     let mut nature = Nature {
-        world: World::new(scene(settings.seed)),
+        world: World::new(settings.course.scene(settings.seed)),
         motors,
         status,
         imu: wires.outbox(Stream::Imu)?,
@@ -98,6 +171,7 @@ pub(crate) fn run(
         last: (0, 0),
         alarms: Vec::with_capacity(8),
         has_flown: false,
+        wishes,
     };
     let give_up = monotonic_ns() + PATIENCE_NS;
     while nature.motors.newest().count == 0 {
@@ -181,7 +255,10 @@ impl Nature {
         let sample = Sample::of(&self.world, motors, &status);
         let at = sample.at;
         self.has_flown |= sample.is_flying;
-        self.record.samples.push(sample);
+        match &mut self.wishes {
+            Some(wishes) => wishes.fulfil(&mut self.world),
+            None => self.record.samples.push(sample),
+        }
         for name in status.alarms.names() {
             if !self.alarms.contains(&name) {
                 self.alarms.push(name);
@@ -194,6 +271,7 @@ impl Nature {
     }
 
     fn has_ended(&self) -> bool {
-        self.world.crash().is_some() || self.record.landed_at.is_some()
+        let is_unwanted = self.wishes.as_ref().is_some_and(|wishes| wishes.has_ended);
+        is_unwanted || self.world.crash().is_some() || self.record.landed_at.is_some()
     }
 }

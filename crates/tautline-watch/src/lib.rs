@@ -2,7 +2,8 @@
 //! keep anyway.
 //!
 //! A [`Look`] is everything that a user may see at one moment; [`rows`] makes lines of two looks, with rates between
-//! them. [`top`] shows the lines in a terminal, [`serve`] as a page and as metrics.
+//! them. [`top`] shows the lines in a terminal, [`serve`] as a page and as metrics. [`web`] answers
+//! browsers, for pages of others too.
 //!
 //! It is not `taut status`, which shows all that one node says, and it keeps nothing: what was before the first look is
 //! not known.
@@ -15,6 +16,7 @@ mod row;
 pub mod serve;
 pub mod top;
 pub mod types;
+pub mod web;
 
 pub use look::{Look, Node, NodeFigures, Peer, Port, Run, Wishes};
 pub use row::{Key, Kind, Row, Spread, rows};

@@ -1,4 +1,4 @@
-//! `taut demo`: see [`tautline_bench::demo`].
+//! `taut demo`: see [`tautline_bench::demo`]; with `--flight`, that of `taut flight`.
 
 use std::path::PathBuf;
 
@@ -29,12 +29,18 @@ pub struct Arguments {
     /// Let the TCP stream take all bandwidth, not only that of gigabit Ethernet.
     #[arg(long)]
     unpaced: bool,
+    /// Fly a quadcopter instead, as `taut flight` does.
+    #[arg(long, conflicts_with_all = ["seconds", "out", "unprivileged", "unpaced", "json"])]
+    flight: bool,
     #[command(flatten)]
     json: JsonArguments,
 }
 
 /// Runs the demo.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    if arguments.flight {
+        return super::flight::run_as_demo();
+    }
     // Before anything is measured, so that nothing is measured in vain.
     cli::make_directory(&arguments.out)?;
     let hosts = if arguments.unprivileged || !may_create() {

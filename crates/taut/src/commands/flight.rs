@@ -1,13 +1,13 @@
 //! `taut flight`: a quadcopter flown in several ways beside the same loads and faults, compared.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum, value_parser};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tautline_flight_runner::report::Report;
 use tautline_flight_runner::show::{self, Settings, ShowError};
-use tautline_flight_runner::{Variant, ground, part};
+use tautline_flight_runner::{Variant, ground, live, part};
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
@@ -79,7 +79,8 @@ struct ShowArguments {
         long = "variants",
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "plain,fifo,partition,guest"
+        default_value = "plain,fifo,partition,guest",
+        default_value_if("live", "true", "partition")
     )]
     variants: Vec<Chosen>,
     /// Seed of wind and noise, the same for all variants.
@@ -92,11 +93,22 @@ struct ShowArguments {
     /// CPU of the partition [default: the last one that this process may use].
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
+    /// Fly laps until ^C, with a page that shows the flight and has buttons for loads and faults; without the schedule.
+    #[arg(long, conflicts_with_all = ["out", "json"])]
+    live: bool,
+    /// Where the page of --live listens.
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:8082",
+        requires = "live"
+    )]
+    listen: SocketAddr,
     #[command(flatten)]
     json: JsonArguments,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Chosen {
     /// Threads, kernel sockets, default priorities.
     Plain,
@@ -129,8 +141,23 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             )
         }),
         Some(Action::Serve(arguments)) => serve(&arguments),
+        None if arguments.show.live => fly_live(&arguments.show),
         None => fly(&arguments.show),
     }
+}
+
+/// The show without any arguments.
+pub fn run_as_demo() -> Result<(), CommandError> {
+    /// The arguments, as a command of their own.
+    #[derive(Debug, Parser)]
+    struct Show {
+        #[command(flatten)]
+        show: ShowArguments,
+    }
+    let parsed = Show::try_parse_from(["flight"]);
+    let parsed = parsed
+        .map_err(|error| CommandError::failed(error.to_string(), "run `taut flight` instead"))?;
+    fly(&parsed.show)
 }
 
 fn serve(arguments: &ServeArguments) -> Result<(), CommandError> {
@@ -165,10 +192,48 @@ fn serve(arguments: &ServeArguments) -> Result<(), CommandError> {
     ))
 }
 
+/// Flies until it is ended, beside a page.
+fn fly_live(arguments: &ShowArguments) -> Result<(), CommandError> {
+    let [chosen @ (Chosen::Partition | Chosen::Guest)] = arguments.variants[..] else {
+        return Err(CommandError::usage(
+            "--live flies one variant that has a bus, which its page watches",
+            "name it: --variants partition, or --variants guest with --guest-image",
+        ));
+    };
+    let variant = chosen.variant();
+    if let Some(reason) = obstacle(variant, arguments.guest_image.is_some()) {
+        return Err(CommandError::failed(
+            format!("{} cannot fly: {reason}", variant.text()),
+            "run it as root, on a machine with two CPUs or more",
+        ));
+    }
+    let settings = settings(arguments, vec![variant])?;
+    let page = live::PageSettings {
+        listen: arguments.listen,
+        token: super::serve::new_token()?,
+    };
+    // Puts the partition back should this process be killed.
+    let guard = Guard::start()?;
+    let ready = |address: SocketAddr| {
+        // A reader that has gone away is no reason to end.
+        let _ = cli::print(&format!("http://{address}/?token={}\n", page.token));
+    };
+    let flown = live::run(&settings, &page, ready);
+    drop(guard);
+    flown.map_err(|error| match error {
+        ShowError::Io(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            CommandError::failed(
+                format!("cannot listen on {}: {error}", page.listen),
+                "choose another port with --listen 127.0.0.1:PORT, or 0 for a free one",
+            )
+        }
+        error => explain(error),
+    })
+}
+
 fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
     // Before anything flies, so that nothing is flown in vain.
     cli::make_directory(&arguments.out)?;
-    let cpu = super::task::cpu(arguments.cpu)?;
     let mut variants: Vec<Variant> = arguments
         .variants
         .iter()
@@ -184,6 +249,27 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
             false
         }
     });
+    let settings = settings(arguments, variants)?;
+    // Puts the partition back should this process be killed.
+    let guard = Guard::start()?;
+    let flights = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
+    drop(guard);
+    missing.extend(flights.missing);
+    let report = Report::new(flights.records, missing, arguments.seed);
+    let page = arguments.out.join("report.html");
+    cli::write_file(&page, &report.page())?;
+    let json = report.json();
+    cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n"))?;
+    let text = || format!("{}report: {}\n", report.text(), page.display());
+    arguments.json.print(|| json, text)?;
+    match report.holds() {
+        true => Ok(()),
+        false => Err(CommandError::answer_is_no()),
+    }
+}
+
+/// Settings of flights of these variants.
+fn settings(arguments: &ShowArguments, variants: Vec<Variant>) -> Result<Settings, CommandError> {
     let program = std::env::current_exe().map_err(|error| {
         CommandError::failed(
             format!("this program cannot be found: {error}"),
@@ -203,33 +289,17 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
             .chain(words.map(PathBuf::from))
             .collect()
     };
-    let settings = Settings {
+    Ok(Settings {
         part_command: words(["flight", "part"]),
         worker_command: words(["lab", "worker"]),
         variants,
         seed: arguments.seed,
-        cpu,
+        cpu: super::task::cpu(arguments.cpu)?,
         guest_image: arguments.guest_image.clone(),
         monitor_command: words(["guest", "monitor"]),
         out: arguments.out.clone(),
         is_patient: true,
-    };
-    // Puts the partition back should this process be killed.
-    let guard = Guard::start()?;
-    let flights = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
-    drop(guard);
-    missing.extend(flights.missing);
-    let report = Report::new(flights.records, missing, arguments.seed);
-    let page = arguments.out.join("report.html");
-    cli::write_file(&page, &report.page())?;
-    let json = report.json();
-    cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n"))?;
-    let text = || format!("{}report: {}\n", report.text(), page.display());
-    arguments.json.print(|| json, text)?;
-    match report.holds() {
-        true => Ok(()),
-        false => Err(CommandError::answer_is_no()),
-    }
+    })
 }
 
 /// Reason why a variant cannot fly on this machine, for this user.

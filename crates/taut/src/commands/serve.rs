@@ -109,7 +109,8 @@ fn token_of(path: &Path) -> Result<String, CommandError> {
     Ok(token.to_owned())
 }
 
-fn new_token() -> Result<String, CommandError> {
+/// A token that nobody guesses.
+pub(super) fn new_token() -> Result<String, CommandError> {
     let mut bytes = [0; TOKEN_BYTES];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match filled {

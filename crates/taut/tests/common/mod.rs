@@ -1,6 +1,7 @@
 //! Common parts of several tests of the command.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub(crate) mod browser;
 pub(crate) mod pages;
 
 use std::fs;
@@ -158,9 +159,9 @@ impl Drop for Running {
     }
 }
 
-/// `taut serve`, and where it is.
+/// A server of the command, and where it is.
 pub(crate) struct Served {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: String,
     pub(crate) token: Option<String>,
 }
@@ -180,10 +181,15 @@ pub(crate) struct Answer {
 }
 
 impl Served {
+    /// Starts `taut serve`.
     pub(crate) fn start(arguments: &[&str]) -> Served {
+        Self::started(&[&["serve"], arguments].concat())
+    }
+
+    /// Starts a command that prints the address at which it serves.
+    pub(crate) fn started(arguments: &[&str]) -> Served {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
         command
-            .arg("serve")
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
@@ -203,11 +209,20 @@ impl Served {
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, head: &str) -> Answer {
+        self.ask_with(method, path, head, "")
+    }
+
+    /// The same with a body.
+    pub(crate) fn ask_with(&self, method: &str, path: &str, head: &str, body: &str) -> Answer {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
-        let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{head}\r\n");
+        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{head}");
+        if !body.is_empty() {
+            request += &format!("Content-Length: {}\r\n", body.len());
+        }
+        request += &format!("\r\n{body}");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

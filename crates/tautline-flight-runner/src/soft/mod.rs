@@ -9,6 +9,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,6 @@ use tautline_testbed::sys::monotonic_ns;
 use crate::child::{Said, Started};
 use crate::part::Part;
 use crate::record::{Restart, SoftRecord};
-use crate::trials::VIDEO_KILLED_AT;
 use crate::wire::Means;
 
 mod mapping;
@@ -95,8 +95,10 @@ pub(crate) struct SoftSettings {
     pub(crate) seed: u64,
     /// Directory of the flight, removed at its end.
     pub(crate) home: PathBuf,
-    /// Files for recordings; `None` without a bus to watch.
+    /// Files for recordings; `None` without a recorder.
     pub(crate) recordings: Option<Recordings>,
+    /// Moments at which the video process is killed, seconds from the world's start.
+    pub(crate) kills: &'static [f64],
 }
 
 struct Process {
@@ -110,12 +112,15 @@ struct Process {
 pub(crate) struct Soft {
     tell: Sender<Moment>,
     thread: JoinHandle<io::Result<SoftRecord>>,
+    restarts: Arc<Mutex<Vec<Restart>>>,
 }
 
 /// Moment of a flight that the thread is told.
 enum Moment {
     /// Start of the world's time on CLOCK_MONOTONIC.
     Start(u64),
+    /// A process is to be killed now.
+    Kill(SoftPart),
     End,
 }
 
@@ -123,12 +128,29 @@ impl Soft {
     /// Starts all processes.
     pub(crate) fn start(settings: SoftSettings) -> Soft {
         let (tell, told) = channel();
+        let restarts = Arc::new(Mutex::new(Vec::new()));
+        let shown = Arc::clone(&restarts);
         let thread = thread::spawn(move || {
             // For this thread and what it starts. Who may not have it competes with the loads.
             let _ = rustix::process::setpriority_process(None, NICE);
-            Supervisor::start(settings)?.run(&told)
+            Supervisor::start(settings)?.run(&told, &shown)
         });
-        Soft { tell, thread }
+        Soft {
+            tell,
+            thread,
+            restarts,
+        }
+    }
+
+    /// Kills a process, which is then started again.
+    pub(crate) fn kill(&self, which: SoftPart) {
+        let _ = self.tell.send(Moment::Kill(which));
+    }
+
+    /// Processes that were started again so far.
+    pub(crate) fn restarts(&self) -> Vec<Restart> {
+        let restarts = self.restarts.lock();
+        restarts.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes note of the start of the world's time.
@@ -152,6 +174,8 @@ struct Supervisor {
     record: SoftRecord,
     /// World's start on CLOCK_MONOTONIC, once it is known.
     start_ns: Option<u64>,
+    /// Kills by [`Moment::Kill`], each of which allows a restart.
+    pressed: usize,
 }
 
 impl Supervisor {
@@ -161,6 +185,7 @@ impl Supervisor {
             processes: Vec::new(),
             record: SoftRecord::default(),
             start_ns: None,
+            pressed: 0,
         };
         for which in [SoftPart::Mapping, SoftPart::Video, SoftPart::Recorder] {
             if which != SoftPart::Recorder || supervisor.settings.recordings.is_some() {
@@ -175,19 +200,29 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    fn run(mut self, told: &Receiver<Moment>) -> io::Result<SoftRecord> {
+    fn run(
+        mut self,
+        told: &Receiver<Moment>,
+        shown: &Mutex<Vec<Restart>>,
+    ) -> io::Result<SoftRecord> {
         loop {
             match told.recv_timeout(LOOK) {
                 Ok(Moment::Start(start_ns)) => self.start_ns = Some(start_ns),
+                Ok(Moment::Kill(which)) => {
+                    self.pressed += 1;
+                    self.kill(which);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Moment::End) | Err(RecvTimeoutError::Disconnected) => return Ok(self.stop()),
             }
-            let due = VIDEO_KILLED_AT.get(self.record.killed);
+            let due = self.settings.kills.get(self.record.killed);
             if due.is_some_and(|due| self.at() >= *due) {
                 self.record.killed += 1;
                 self.kill(SoftPart::Video);
             }
             self.tend()?;
+            let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            shown.clone_from(&self.record.restarts);
         }
     }
 
@@ -246,7 +281,7 @@ impl Supervisor {
         let which = self.processes[index].which;
         let before = self.record.restarts.iter();
         let number = 1 + before.filter(|one| one.which == which).count();
-        if number > RESTARTS_MAX {
+        if number > RESTARTS_MAX + self.pressed {
             self.processes[index].is_over = true;
             return Ok(());
         }

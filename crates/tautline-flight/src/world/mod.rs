@@ -302,6 +302,19 @@ impl World {
         (body.velocity, body.rates, body.rotors) = (Vector::ZERO, Vector::ZERO, [0.0; 4]);
     }
 
+    /// Has the pilot give an order now.
+    pub fn order(&mut self, order: Order) {
+        self.scene.orders.push((self.seconds(), order));
+    }
+
+    /// Has a gust blow; those that are over are forgotten.
+    pub fn blow(&mut self, gust: Gust) {
+        let now = self.seconds();
+        let gusts = &mut self.scene.gusts;
+        gusts.retain(|one| one.at + one.length > now);
+        gusts.push(gust);
+    }
+
     /// Puts the craft somewhere, for comparisons with other models.
     pub fn place(&mut self, body: Body) {
         self.body = body;

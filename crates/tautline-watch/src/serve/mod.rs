@@ -3,9 +3,7 @@
 //! The machine is looked at while somebody asks, at most once in an interval; a page that nobody has open costs
 //! nothing. The page loads nothing from elsewhere and puts what nodes say into text only.
 
-mod connection;
 mod document;
-mod guard;
 mod metrics;
 
 use std::fs::File;
@@ -17,13 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, Request, State};
-use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, LOCATION,
-    REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
-};
-use axum::http::{Method, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
@@ -31,23 +25,15 @@ use serde_json::{Value, json};
 use tautline_testbed::{child, interrupt};
 use tokio::sync::Mutex;
 
-use self::connection::BoundedListener;
-use self::guard::{COOKIE_NAME, Guard, is_same};
 use crate::look::{Look, Wishes};
 use crate::row::{Kind, Row, rows};
+use crate::web::{self, Guard, STYLE, as_json, file};
 
 /// Time between two looks, however many ask. Lower: nodes are asked more often than a page shows. Higher: rates are
 /// older.
 const INTERVAL: Duration = Duration::from_millis(900);
 /// Age of a look beyond which rates are not taken from it: nobody has asked since.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(10);
-/// Time between two looks at whether the server is to end.
-const SIGNAL_WAIT: Duration = Duration::from_millis(100);
-
-/// The page's policy: nothing from elsewhere, nothing inline, in no frame.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 /// Wishes of whoever starts the server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -73,7 +59,6 @@ pub(crate) struct Picture {
 
 /// State of the server.
 struct Server {
-    guard: Guard,
     lab: Option<PathBuf>,
     last: Mutex<Option<Arc<Picture>>>,
     /// Whether somebody has looked into a port since the last look.
@@ -86,37 +71,28 @@ struct Server {
 /// The address cannot be listened on, or the network namespace not entered.
 pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let listener = std::net::TcpListener::bind(options.listen)?;
-    listener.set_nonblocking(true)?;
     // The socket stays where it was made. All threads are started from this one, hence in the namespace.
     if let Some(namespace) = &options.namespace {
         child::enter(namespace)?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(serve(options, listener, ready))?;
-    // A look that is under way is not waited for.
-    runtime.shutdown_background();
-    Ok(())
+    let guard = Guard {
+        names: options.names,
+        token: options.token,
+        cookie: "taut",
+        command: "taut serve",
+        takes_orders: false,
+    };
+    let ended = || interrupt::interrupted().is_some();
+    web::serve(listener, guard, router(options.lab), ready, ended)
 }
 
-async fn serve(
-    options: Options,
-    listener: std::net::TcpListener,
-    ready: impl FnOnce(SocketAddr),
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    ready(listener.local_addr()?);
-    let server = Arc::new(Server {
-        guard: Guard {
-            names: options.names,
-            token: options.token,
-        },
-        lab: options.lab,
+fn router(lab: Option<PathBuf>) -> Router {
+    let server = Server {
+        lab,
         last: Mutex::new(None),
         wants_latency: AtomicBool::new(false),
-    });
-    let router = Router::new()
+    };
+    Router::new()
         .route(
             "/",
             get(|| file("text/html; charset=utf-8", include_str!("view.html"))),
@@ -125,69 +101,12 @@ async fn serve(
             "/view.js",
             get(|| file("text/javascript; charset=utf-8", include_str!("view.js"))),
         )
-        .route(
-            "/view.css",
-            get(|| file("text/css; charset=utf-8", include_str!("view.css"))),
-        )
+        .route("/view.css", get(|| file("text/css; charset=utf-8", STYLE)))
         .route("/look.json", get(look))
         .route("/port.json", get(port))
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
-        .layer(from_fn_with_state(Arc::clone(&server), checked))
-        .with_state(server);
-    tokio::select! {
-        ended = axum::serve(BoundedListener::new(listener), router).into_future() => ended,
-        () = interrupted() => Ok(()),
-    }
-}
-
-async fn interrupted() {
-    while interrupt::interrupted().is_none() {
-        tokio::time::sleep(SIGNAL_WAIT).await;
-    }
-}
-
-/// Refuses what is not to be answered, and says how browsers are to treat the rest.
-async fn checked(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let mut response = match server.guard.check(request.method(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err((StatusCode::UNAUTHORIZED, why)) => match logged_in(&server, &request) {
-            Some(response) => response,
-            None => (StatusCode::UNAUTHORIZED, why).into_response(),
-        },
-        Err(refused) => refused.into_response(),
-    };
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        response
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static("GET"));
-    }
-    response
-}
-
-/// Puts the token of the printed address into a cookie, so that it does not stay in the browser's line.
-fn logged_in(server: &Server, request: &Request) -> Option<Response> {
-    let token = server.guard.token.as_deref()?;
-    let given = request.uri().query()?.strip_prefix("token=")?;
-    if request.method() != Method::GET || request.uri().path() != "/" || !is_same(given, token) {
-        return None;
-    }
-    let cookie = format!("{COOKIE_NAME}={token}; Path=/; HttpOnly; SameSite=Strict");
-    let headers = [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)];
-    Some((StatusCode::SEE_OTHER, headers).into_response())
-}
-
-async fn file(kind: &'static str, text: &'static str) -> Response {
-    ([(CONTENT_TYPE, kind)], text).into_response()
-}
-
-fn as_json(document: &Value) -> Response {
-    ([(CONTENT_TYPE, "application/json")], document.to_string()).into_response()
+        .with_state(Arc::new(server))
 }
 
 impl Server {

@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// Connections at a time. Lower: a few browsers with several pages shut each other out. Higher: whoever only holds
 /// connections takes more memory, 64 KiB or so each.
-pub(super) const CONNECTIONS_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 64;
 /// Time for which a connection may do nothing, of which a browser that does not read is a case. Lower: a page on a bad
 /// network is cut off. Higher: connections that nobody uses keep others out for longer.
-pub(super) const IDLE_MAX: Duration = Duration::from_secs(15);
+const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Time after which a connection ends whatever it does; a browser opens another. Lower: more are opened. Higher: one
 /// that sends a byte now and then holds its place for longer.
 const LIFE_MAX: Duration = Duration::from_secs(300);

@@ -1,20 +1,24 @@
-//! Requests that are not answered: of other methods, by names that are not this server's, and without the token.
+//! Requests that are not answered: of other methods, by names that are not this server's, without the token, and orders
+//! that another page has sent.
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::header::{AUTHORIZATION, COOKIE, HOST};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, StatusCode};
 
-/// Name of the cookie that holds the token.
-pub(super) const COOKIE_NAME: &str = "taut";
-
 /// Conditions of an answer.
-#[derive(Debug)]
-pub(super) struct Guard {
+#[derive(Clone, Debug)]
+pub struct Guard {
     /// Names by which the server may be called, beside addresses and `localhost`.
-    pub(super) names: Vec<String>,
+    pub names: Vec<String>,
     /// Token that a request must carry.
-    pub(super) token: Option<String>,
+    pub token: Option<String>,
+    /// Name of the cookie that holds the token. Servers on one address share their cookies, whatever their ports.
+    pub cookie: &'static str,
+    /// Command that prints the address with the token.
+    pub command: &'static str,
+    /// Whether orders (POST) are taken: from whoever has the token, and from no other server's page.
+    pub takes_orders: bool,
 }
 
 impl Guard {
@@ -23,20 +27,34 @@ impl Guard {
         &self,
         method: &Method,
         headers: &HeaderMap,
-    ) -> Result<(), (StatusCode, &'static str)> {
-        if method != Method::GET {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n"));
+    ) -> Result<(), (StatusCode, String)> {
+        let is_order = method == Method::POST && self.takes_orders;
+        if method != Method::GET && !is_order {
+            let why = match self.takes_orders {
+                true => "only GET and POST are answered\n",
+                false => "only GET is answered\n",
+            };
+            return Err((StatusCode::METHOD_NOT_ALLOWED, why.to_owned()));
         }
         if !self.is_known(headers) {
             return Err((
                 StatusCode::MISDIRECTED_REQUEST,
-                "this server is not called so: use its address, or name it with --host\n",
+                "this server is not called so: use its address, or name it with --host\n"
+                    .to_owned(),
             ));
         }
         match &self.token {
-            Some(token) if !carries(headers, token) => Err((
+            Some(token) if !carries(headers, self.cookie, token) => Err((
                 StatusCode::UNAUTHORIZED,
-                "open the address that `taut serve` has printed, with its token\n",
+                format!(
+                    "open the address that `{}` has printed, with its token\n",
+                    self.command
+                ),
+            )),
+            None if is_order => Err((StatusCode::FORBIDDEN, "orders need a token\n".to_owned())),
+            _ if is_order && !is_of_own_page(headers) => Err((
+                StatusCode::FORBIDDEN,
+                "orders come from this server's own page\n".to_owned(),
             )),
             _ => Ok(()),
         }
@@ -71,7 +89,22 @@ impl Guard {
     }
 }
 
-fn carries(headers: &HeaderMap, token: &str) -> bool {
+/// Whether a request comes from a page of this server, or from no page. Browsers send cookies to every port of an
+/// address, and name the page's origin in each POST.
+fn is_of_own_page(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    match (origins.next(), origins.next(), headers.get(HOST)) {
+        (None, ..) => true,
+        (Some(origin), None, Some(host)) => {
+            let origin = origin.to_str().ok();
+            let origin = origin.and_then(|origin| origin.strip_prefix("http://"));
+            origin.is_some_and(|origin| host.to_str().is_ok_and(|host| host == origin))
+        }
+        _ => false,
+    }
+}
+
+fn carries(headers: &HeaderMap, cookie: &str, token: &str) -> bool {
     let text = |value: &axum::http::HeaderValue| value.to_str().ok().map(str::to_owned);
     let bearer = headers.get_all(AUTHORIZATION).iter().filter_map(text);
     let mut bearer = bearer.filter_map(|value| value.strip_prefix("Bearer ").map(str::to_owned));
@@ -79,7 +112,7 @@ fn carries(headers: &HeaderMap, token: &str) -> bool {
     let mut cookies = cookies.flat_map(|all| {
         let own = all.split(';').filter_map(|one| {
             let (name, value) = one.trim().split_once('=')?;
-            (name == COOKIE_NAME).then(|| value.to_owned())
+            (name == cookie).then(|| value.to_owned())
         });
         own.collect::<Vec<_>>()
     });
@@ -104,6 +137,16 @@ mod tests {
             .collect()
     }
 
+    fn guard(token: Option<&str>, takes_orders: bool) -> Guard {
+        Guard {
+            names: vec!["robot.local".to_owned()],
+            token: token.map(str::to_owned),
+            cookie: "taut",
+            command: "taut serve",
+            takes_orders,
+        }
+    }
+
     fn status(guard: &Guard, method: Method, pairs: &[(&'static str, &str)]) -> u16 {
         let checked = guard.check(&method, &headers(pairs));
         checked.map_or_else(|(status, _)| status.as_u16(), |()| 200)
@@ -111,10 +154,7 @@ mod tests {
 
     #[test]
     fn names_of_strangers_are_refused() {
-        let guard = Guard {
-            names: vec!["robot.local".to_owned()],
-            token: None,
-        };
+        let guard = guard(None, false);
         let known = [
             "127.0.0.1:8080",
             "localhost",
@@ -149,10 +189,7 @@ mod tests {
 
     #[test]
     fn other_methods_and_wrong_tokens_are_refused() {
-        let guard = Guard {
-            names: Vec::new(),
-            token: Some("secret".to_owned()),
-        };
+        let guard = guard(Some("secret"), false);
         let host = ("host", "10.0.0.1");
         for method in [Method::POST, Method::HEAD, Method::PUT, Method::OPTIONS] {
             assert_eq!(status(&guard, method, &[host]), 405);
@@ -164,5 +201,41 @@ mod tests {
         assert_eq!(get(("authorization", "secret")), 401);
         assert_eq!(get(("cookie", "other=1; taut=secret")), 200);
         assert_eq!(get(("cookie", "taut=secretx")), 401);
+    }
+
+    #[test]
+    fn orders_need_the_token_and_a_page_of_this_server() {
+        let host = ("host", "127.0.0.1:8081");
+        let proof = ("cookie", "taut=secret");
+        let post =
+            |guard: &Guard, pairs: &[(&'static str, &str)]| status(guard, Method::POST, pairs);
+        let open = guard(None, true);
+        assert_eq!(post(&open, &[host]), 403, "no token is no permission");
+        let guard = guard(Some("secret"), true);
+        assert_eq!(post(&guard, &[host]), 401);
+        assert_eq!(post(&guard, &[host, proof]), 200, "no browser");
+        for (origin, expected) in [
+            ("http://127.0.0.1:8081", 200),
+            // A stranger's server on the same machine: the browser sends it the same cookies.
+            ("http://127.0.0.1:9999", 403),
+            ("http://evil.example", 403),
+            ("https://127.0.0.1:8081", 403),
+            ("null", 403),
+        ] {
+            let answer = post(&guard, &[host, proof, ("origin", origin)]);
+            assert_eq!(answer, expected, "{origin}");
+        }
+        let twice = [
+            host,
+            proof,
+            ("origin", "http://127.0.0.1:8081"),
+            ("origin", "null"),
+        ];
+        let mut headers = HeaderMap::new();
+        for (name, value) in twice {
+            headers.append(name, value.parse().unwrap());
+        }
+        assert!(guard.check(&Method::POST, &headers).is_err());
+        assert_eq!(status(&guard, Method::PUT, &[host, proof]), 405);
     }
 }

@@ -1,0 +1,83 @@
+//! The live page: who looks, and what was pressed.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::Value;
+use tautline_watch::web::{self, Guard, STYLE, as_json, file};
+
+use super::{PageSettings, Press, Shared};
+
+/// Largest press.
+const PRESS_BYTES_MAX: usize = 256;
+
+/// Answers until `ended`.
+pub(super) fn serve(
+    listener: TcpListener,
+    settings: &PageSettings,
+    facts: Value,
+    shared: Arc<Shared>,
+    ready: impl FnOnce(SocketAddr),
+    ended: impl Fn() -> bool,
+) -> io::Result<()> {
+    let guard = Guard {
+        names: Vec::new(),
+        token: Some(settings.token.clone()),
+        cookie: "taut-flight",
+        command: "taut flight --live",
+        takes_orders: true,
+    };
+    let script = "text/javascript; charset=utf-8";
+    let router = Router::new()
+        .route(
+            "/",
+            get(|| file("text/html; charset=utf-8", include_str!("live.html"))),
+        )
+        .route(
+            "/live.js",
+            get(move || file(script, include_str!("live.js"))),
+        )
+        .route("/style.css", get(|| file("text/css; charset=utf-8", STYLE)))
+        .route(
+            "/live.css",
+            get(|| file("text/css; charset=utf-8", include_str!("live.css"))),
+        )
+        .route("/facts.json", get(move || async move { as_json(&facts) }))
+        .route("/flight.json", get(flight))
+        .route("/picture", get(picture))
+        .route("/press", post(press))
+        .layer(DefaultBodyLimit::max(PRESS_BYTES_MAX))
+        .with_state(shared);
+    web::serve(listener, guard, router, ready, ended)
+}
+
+async fn flight(State(shared): State<Arc<Shared>>) -> Response {
+    let document = shared.document.lock();
+    as_json(&document.unwrap_or_else(PoisonError::into_inner))
+}
+
+async fn picture(State(shared): State<Arc<Shared>>) -> Response {
+    let picture = shared.picture.lock();
+    let bytes = picture.unwrap_or_else(PoisonError::into_inner).clone();
+    ([(CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
+}
+
+async fn press(State(shared): State<Arc<Shared>>, bytes: Bytes) -> Response {
+    let press = match Press::read(&bytes) {
+        Ok(press) => press,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    let presses = shared.presses.lock();
+    match presses.unwrap_or_else(PoisonError::into_inner).send(press) {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "nothing flies any more\n").into_response(),
+    }
+}
