@@ -30,7 +30,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static python sbom bench bench-vbus experiments fuzz sim task-sets vbus-kills guest-kills guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -74,6 +74,10 @@ static: ## the command as one file for any Linux of this architecture (musl), ta
 	CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked -p taut --target $(STATIC_TARGET)
 	install -D $(TARGET)/$(STATIC_TARGET)/release/taut $(TARGET)/static/taut
 
+gateway: ## the gateway to Zenoh, target/release/taut-gateway, which `taut gateway` starts (some 300 crates)
+	@scripts/setup.sh --for build
+	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET)
+
 python: ## the wheel for Python, in target/wheels
 	@scripts/setup.sh --for build
 	python3 -m pip wheel --no-deps --wheel-dir $(abspath $(TARGET))/wheels ./bindings/python
@@ -105,6 +109,14 @@ fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,000) seeds
 	@scripts/setup.sh --for build
 	@TAUTLINE_SIM_SEEDS=$(SIM_SEEDS) TAUTLINE_STAGE_SECONDS_MAX=$(SIM_SECONDS_MAX) scripts/test.sh sim
+
+test-gateway: ## the gateway to Zenoh: format, lints, licences, tests with a participant from PyPI; root, else few run
+	@scripts/setup.sh --for test
+	@scripts/test.sh gateway
+
+bench-gateway: ## root: the gateway beside plain Zenoh, and what the cell notices of it: round trips, rates
+	@scripts/setup.sh --for build
+	cargo bench --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --bench speed
 
 task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that is admitted may miss a deadline
 	@scripts/setup.sh --for build
@@ -163,4 +175,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target bench/iceoryx2/target taut-demo taut-flight $(EXPERIMENTS_DIR)
+	rm -rf fuzz/target bench/iceoryx2/target gateway/target taut-demo taut-flight $(EXPERIMENTS_DIR)

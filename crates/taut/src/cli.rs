@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, guest, init, key,
-    man, neigh, node, partition, ping, record, recv, replay, send, serve, smooth, status, task,
-    top, types, vbus,
+    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, gateway, guest,
+    init, key, man, neigh, node, partition, ping, record, recv, replay, send, serve, smooth,
+    status, task, top, types, vbus,
 };
 use crate::lab;
 use tautline_testbed::interrupt;
@@ -83,6 +83,8 @@ pub enum Command {
     Task(task::Arguments),
     /// Set CPUs and memory aside for real-time work, and give them back.
     Partition(partition::Arguments),
+    /// Publish ports on Zenoh, and deliver to ports what comes from there.
+    Gateway(gateway::Arguments),
     /// Fly a quadcopter beside loads and faults, in several ways, and compare them.
     Flight(flight::Arguments),
     /// Run programs with a machine of their own beside Linux.
@@ -170,7 +172,7 @@ pub fn main() -> ExitCode {
     let is_for_program = match &cli.command {
         Command::Partition(arguments) => arguments.runs_program(),
         Command::Guest(arguments) => arguments.is_monitor(),
-        Command::Exec(_) => true,
+        Command::Exec(_) | Command::Gateway(_) => true,
         _ => false,
     };
     if !is_for_program && let Err(error) = interrupt::watch() {
@@ -213,6 +215,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
+        Command::Gateway(arguments) => gateway::run(arguments),
         Command::Flight(arguments) => flight::run(arguments),
         Command::Guest(arguments) => guest::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),

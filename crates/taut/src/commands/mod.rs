@@ -9,6 +9,7 @@ pub mod echo;
 pub mod exec;
 pub mod experiment;
 pub mod flight;
+pub mod gateway;
 pub mod guest;
 pub mod init;
 pub mod key;

@@ -1,0 +1,528 @@
+//! The gateway's speed, beside plain Zenoh between the same two hosts, and what the cell notices of it. Prints a table.
+//!
+//! `make bench-gateway` runs it, as root. The measured sides are processes of their own: this program again, with the
+//! name of a role.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tautline::{
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Spin, bus_neighbour, now,
+};
+use tautline_state::TemporaryDirectory;
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::sys;
+use zenoh::Wait;
+use zenoh::qos::CongestionControl;
+
+/// Bytes of each message.
+const MESSAGE_BYTES: usize = 64;
+/// Round trips of a round.
+const TRIPS: usize = 2_000;
+/// Rounds of each measurement; those of the two ways alternate. The table has the median.
+const ROUNDS: usize = 5;
+/// Time between two round trips.
+const PERIOD: Duration = Duration::from_millis(1);
+/// Length of a flood.
+const FLOOD: Duration = Duration::from_secs(3);
+/// Length of a round of the cell's own round trips.
+const CELL_TRIPS: usize = 4_000;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => measure(),
+        ["zenoh-ping", config] => zenoh_ping(config),
+        ["zenoh-echo", config] => zenoh_echo(config),
+        ["zenoh-flood", config] => zenoh_flood(config),
+        ["zenoh-count", config] => zenoh_count(config),
+        ["port-ping", bus] => port_ping(bus),
+        ["port-echo", bus] => port_echo(bus),
+        ["port-flood", bus] => port_flood(bus),
+        ["port-count", bus] => port_count(bus),
+        ["port-sink", bus] => port_sink(bus),
+        ["cell-ping", bus] => cell_ping(bus),
+        ["cell-echo", bus] => cell_echo(bus),
+        _ => Err(format!("unknown role: {words:?}").into()),
+    }
+}
+
+// The table.
+
+struct Bed {
+    hosts: Hosts,
+    files: TemporaryDirectory,
+    gateway: PathBuf,
+}
+
+fn measure() -> Result<(), Failure> {
+    let bed = Bed {
+        hosts: Hosts::create(&HostsOptions::default())?,
+        files: TemporaryDirectory::make("taut-gateway-speed")?,
+        gateway: Path::new(env!("CARGO_BIN_EXE_taut-gateway")).to_owned(),
+    };
+    println!("{}", machine());
+    println!(
+        "two hosts, {MESSAGE_BYTES} bytes, TCP, express; median of {ROUNDS} rounds, the two ways in turn\n"
+    );
+    let mut plain = Vec::new();
+    let mut through = Vec::new();
+    for _ in 0..ROUNDS {
+        plain.push(bed.plain("zenoh-ping", "zenoh-echo")?);
+        through.push(bed.through("port-ping", "port-echo")?);
+    }
+    row(
+        "round trip p50, us",
+        median(&plain, 0) / 1e3,
+        median(&through, 0) / 1e3,
+        "at most 1.2",
+    );
+    row(
+        "round trip p99, us",
+        median(&plain, 1) / 1e3,
+        median(&through, 1) / 1e3,
+        "at most 1.2",
+    );
+    let (mut plain, mut through) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        plain.push(bed.plain("zenoh-count", "zenoh-flood")?);
+        through.push(bed.through("port-count", "port-flood")?);
+    }
+    row(
+        "messages a second",
+        median(&plain, 0),
+        median(&through, 0),
+        "at least 0.8",
+    );
+    let (mut without, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        without.push(bed.cell(false)?);
+        beside.push(bed.cell(true)?);
+    }
+    println!("\nround trips in the cell, SCHED_FIFO on CPU 1; gateways and flood on CPU 0\n");
+    println!("| | without | beside | beside / without | wanted |\n|---|---|---|---|---|");
+    line(
+        "p50, us",
+        median(&without, 0) / 1e3,
+        median(&beside, 0) / 1e3,
+        "–",
+    );
+    line(
+        "p99, us",
+        median(&without, 1) / 1e3,
+        median(&beside, 1) / 1e3,
+        "at most 1.1",
+    );
+    Ok(())
+}
+
+fn row(name: &str, plain: f64, through: f64, wanted: &str) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        println!("| | plain Zenoh | through two gateways | ratio | wanted |\n|---|---|---|---|---|")
+    });
+    line(name, plain, through, wanted);
+}
+
+fn line(name: &str, first: f64, second: f64, wanted: &str) {
+    println!(
+        "| {name} | {first:.1} | {second:.1} | {:.2} | {wanted} |",
+        second / first
+    );
+}
+
+fn median(rounds: &[Vec<f64>], column: usize) -> f64 {
+    let mut all: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let count = thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let model = model.map_or("unknown", |(_, model)| model);
+    format!("{count} CPUs, {model}, Linux {}", kernel.trim())
+}
+
+impl Bed {
+    fn zenoh(&self, host: Host) -> String {
+        let end = |host| format!("\"tcp/{}:7447\"", self.hosts.end(host, 0).address());
+        let (listen, connect) = match host {
+            Host::A => (end(Host::A), String::new()),
+            Host::B => (String::new(), end(Host::A)),
+        };
+        format!(
+            "{{ mode: \"peer\", listen: {{ endpoints: [{listen}] }}, connect: {{ endpoints: [{connect}] }}, \
+             scouting: {{ multicast: {{ enabled: false }} }} }}"
+        )
+    }
+
+    fn role(&self, host: Host, role: &str, argument: &str) -> Result<Command, Failure> {
+        let own = std::env::current_exe()?;
+        let mut command = self
+            .hosts
+            .command(host, own.to_str().ok_or("a path in UTF-8")?);
+        command.args([role, argument]).stdout(Stdio::piped());
+        Ok(command)
+    }
+
+    /// The first role measures, at A.
+    fn plain(&self, measuring: &str, other: &str) -> Result<Vec<f64>, Failure> {
+        let measuring = self
+            .role(Host::A, measuring, &self.zenoh(Host::A))?
+            .spawn()?;
+        let other = self.role(Host::B, other, &self.zenoh(Host::B))?.spawn()?;
+        figures(measuring, vec![other])
+    }
+
+    fn through(&self, measuring: &str, other: &str) -> Result<Vec<f64>, Failure> {
+        let (near, far) = (self.bus()?, self.bus()?);
+        let mut others = vec![
+            self.gateway(Host::A, &near, "a", "b")?.spawn()?,
+            self.gateway(Host::B, &far, "b", "a")?.spawn()?,
+        ];
+        let measuring = self.role(Host::A, measuring, &near)?.spawn()?;
+        others.push(self.role(Host::B, other, &far)?.spawn()?);
+        figures(measuring, others)
+    }
+
+    fn cell(&self, beside: bool) -> Result<Vec<f64>, Failure> {
+        let (near, far, own) = (self.bus()?, self.bus()?, self.bus()?);
+        let mut others = Vec::new();
+        if beside {
+            for mut command in [
+                self.gateway(Host::A, &near, "a", "b")?,
+                self.gateway(Host::B, &far, "b", "a")?,
+                self.role(Host::A, "port-sink", &near)?,
+                self.role(Host::B, "port-flood", &far)?,
+            ] {
+                sys::pin_command(&mut command, 0);
+                others.push(command.spawn()?);
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+        let mut echo = self.role(Host::A, "cell-echo", &own)?;
+        let mut ping = self.role(Host::A, "cell-ping", &own)?;
+        sys::pin_command(&mut echo, 1);
+        sys::pin_command(&mut ping, 1);
+        others.push(echo.spawn()?);
+        figures(ping.spawn()?, others)
+    }
+
+    /// A new bus.
+    fn bus(&self) -> Result<String, Failure> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        Ok(self
+            .files
+            .path()
+            .join(format!("bus-{number}"))
+            .display()
+            .to_string())
+    }
+
+    fn gateway(&self, host: Host, bus: &str, site: &str, other: &str) -> Result<Command, Failure> {
+        let name = Path::new(bus)
+            .file_name()
+            .ok_or("a name")?
+            .display()
+            .to_string();
+        let file = |end: &str| self.files.path().join(format!("{name}.{end}"));
+        fs::write(
+            file("node.toml"),
+            format!(
+                "link = \"vbus\"\nbus = \"{bus}\"\nnode = \"gateway\"\n[[neighbour]]\nname = \"program\"\n\
+                 [[port]]\nname = \"out\"\nnumber = 2\nkind = \"queuing\"\ndepth = 1024\n\
+                 [[port]]\nname = \"in\"\nnumber = 3\nkind = \"queuing\"\n"
+            ),
+        )?;
+        fs::write(file("json5"), self.zenoh(host))?;
+        fs::write(
+            file("toml"),
+            format!(
+                "name = \"{site}\"\nprefix = \"site/{site}\"\nnode = \"{name}.node.toml\"\n\
+                 [zenoh]\nconfig = \"{name}.json5\"\n[[publish]]\nport = \"out\"\nkey = \"messages\"\n\
+                 [[subscribe]]\nkey = \"site/{other}/messages\"\nport = \"in\"\nto = [\"program.8\"]\n\
+                 rate = 10000000\nburst = 1000000\nvalidity_ms = 60000\npriority_max = 7\n"
+            ),
+        )?;
+        let mut command = self
+            .hosts
+            .command(host, self.gateway.to_str().ok_or("a path in UTF-8")?);
+        command
+            .args(["run", "--config"])
+            .arg(file("toml"))
+            .stderr(Stdio::null());
+        Ok(command)
+    }
+}
+
+/// Waits for the one who measures, ends the others.
+fn figures(measuring: Child, others: Vec<Child>) -> Result<Vec<f64>, Failure> {
+    let output = measuring.wait_with_output();
+    for mut other in others {
+        let _gone = other.kill();
+        let _gone = other.wait();
+    }
+    let text = String::from_utf8(output?.stdout)?;
+    let figures = text
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<Vec<f64>, _>>()?;
+    (!figures.is_empty())
+        .then_some(figures)
+        .ok_or_else(|| "a side did not measure".into())
+}
+
+/// Prints p50 and p99.
+fn print_trips(mut trips: Vec<u64>) {
+    trips.sort_unstable();
+    let at = |share: usize| trips[trips.len() * share / 100];
+    println!("{} {}", at(50), at(99));
+}
+
+// Plain Zenoh.
+
+fn session(config: &str) -> Result<zenoh::Session, Failure> {
+    zenoh::open(zenoh::Config::from_json5(config)?).wait()
+}
+
+fn publisher(
+    session: &zenoh::Session,
+    key: &'static str,
+) -> Result<zenoh::pubsub::Publisher<'static>, Failure> {
+    session
+        .declare_publisher(key)
+        .congestion_control(CongestionControl::Drop)
+        .express(true)
+        .wait()
+}
+
+fn stamped() -> [u8; MESSAGE_BYTES] {
+    let mut message = [0; MESSAGE_BYTES];
+    message[..8].copy_from_slice(&now().as_nanos().to_le_bytes());
+    message
+}
+
+fn age_of(message: &[u8]) -> u64 {
+    let sent = message[..8].try_into().map_or(0, u64::from_le_bytes);
+    now().as_nanos().saturating_sub(sent)
+}
+
+fn zenoh_ping(config: &str) -> Result<(), Failure> {
+    let session = session(config)?;
+    let trips = Arc::new(Mutex::new(Vec::with_capacity(TRIPS)));
+    let noted = Arc::clone(&trips);
+    let _pong = session
+        .declare_subscriber("pong")
+        .callback(move |sample| {
+            let mut trips = noted.lock().expect("nobody panics");
+            if trips.len() < TRIPS {
+                trips.push(age_of(&sample.payload().to_bytes()));
+            }
+        })
+        .wait()?;
+    let ping = publisher(&session, "ping")?;
+    while trips.lock().expect("nobody panics").len() < TRIPS {
+        ping.put(stamped()).wait()?;
+        thread::sleep(PERIOD);
+    }
+    print_trips(std::mem::take(&mut trips.lock().expect("nobody panics")));
+    Ok(())
+}
+
+fn zenoh_echo(config: &str) -> Result<(), Failure> {
+    let session = session(config)?;
+    let pong = publisher(&session, "pong")?;
+    let _ping = session
+        .declare_subscriber("ping")
+        .callback(move |sample| {
+            let _dropped = pong.put(sample.payload().clone()).wait();
+        })
+        .wait()?;
+    forever()
+}
+
+fn zenoh_flood(config: &str) -> Result<(), Failure> {
+    let session = session(config)?;
+    let flood = publisher(&session, "flood")?;
+    loop {
+        flood.put([0; MESSAGE_BYTES]).wait()?;
+    }
+}
+
+fn zenoh_count(config: &str) -> Result<(), Failure> {
+    let session = session(config)?;
+    let count = Arc::new(AtomicU64::new(0));
+    let counting = Arc::clone(&count);
+    let _flood = session
+        .declare_subscriber("flood")
+        .callback(move |_| {
+            counting.fetch_add(1, Relaxed);
+        })
+        .wait()?;
+    while count.load(Relaxed) == 0 {
+        thread::sleep(PERIOD);
+    }
+    thread::sleep(Duration::from_millis(500));
+    let (began, before) = (Instant::now(), count.load(Relaxed));
+    thread::sleep(FLOOD);
+    let more = count.load(Relaxed) - before;
+    println!("{}", more as f64 / began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn forever() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
+// Ports: 6 sends, 8 receives.
+
+struct Program {
+    sends: QueuingPort,
+    receives: QueuingPort,
+    _node: Node,
+}
+
+impl Program {
+    fn open(bus: &str, name: &str, peer: &str, spin: Spin) -> Result<Self, Failure> {
+        let config = NodeConfig::vbus(BusConfig::new(bus, name.parse()?));
+        let node = Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?;
+        let options = QueuingOptions {
+            depth: 1024,
+            spin,
+            ..QueuingOptions::default()
+        };
+        Ok(Self {
+            sends: node.queuing_port(6.try_into()?, &options)?,
+            receives: node.queuing_port(8.try_into()?, &options)?,
+            _node: node,
+        })
+    }
+
+    fn destination(&mut self, peer: &str, port: u16) -> Result<tautline::Destination, Failure> {
+        let deadline = tautline::Instant::from_nanos(now().as_nanos() + 20_000_000_000);
+        Ok(self
+            .sends
+            .destination_until(peer, port.try_into()?, deadline)?)
+    }
+
+    fn ping(&mut self, to: tautline::Destination, count: usize) -> Result<(), Failure> {
+        let mut buffer = [0; 1484];
+        let mut trips = Vec::with_capacity(count);
+        while trips.len() < count {
+            let _full = self.sends.send(to, Priority::NORMAL, &stamped());
+            let next = tautline::Instant::from_nanos(now().as_nanos() + 1_000_000);
+            // Until the next is due.
+            while let Some(message) = self.receives.receive_until(next, &mut buffer)? {
+                trips.push(age_of(&buffer[..message.length]));
+            }
+        }
+        print_trips(trips);
+        Ok(())
+    }
+
+    fn echo(&mut self, to: tautline::Destination) -> Result<(), Failure> {
+        let mut buffer = [0; 1484];
+        loop {
+            let message = self
+                .receives
+                .receive_until(tautline::Instant::FAR_FUTURE, &mut buffer)?;
+            if let Some(message) = message {
+                let _full = self
+                    .sends
+                    .send(to, message.priority, &buffer[..message.length]);
+            }
+        }
+    }
+}
+
+fn port_ping(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "program", "gateway", Spin::Adaptive)?;
+    let to = program.destination("gateway", 2)?;
+    program.ping(to, TRIPS)
+}
+
+fn port_echo(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "program", "gateway", Spin::Adaptive)?;
+    let to = program.destination("gateway", 2)?;
+    program.echo(to)
+}
+
+fn port_flood(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "program", "gateway", Spin::Adaptive)?;
+    let to = program.destination("gateway", 2)?;
+    loop {
+        // A full port is no reason to spin: the gateway needs the CPU.
+        if program
+            .sends
+            .send(to, Priority::NORMAL, &[0; MESSAGE_BYTES])
+            .is_err()
+        {
+            thread::yield_now();
+        }
+    }
+}
+
+fn port_count(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "program", "gateway", Spin::Adaptive)?;
+    let mut buffer = [0; 1484];
+    program
+        .receives
+        .receive_until(tautline::Instant::FAR_FUTURE, &mut buffer)?;
+    let warm = Instant::now() + Duration::from_millis(500);
+    let until = |end: Instant, program: &mut Program, buffer: &mut [u8]| -> Result<u64, Failure> {
+        let mut count = 0;
+        while Instant::now() < end {
+            let soon = tautline::Instant::from_nanos(now().as_nanos() + 100_000_000);
+            count += u64::from(program.receives.receive_until(soon, buffer)?.is_some());
+        }
+        Ok(count)
+    };
+    until(warm, &mut program, &mut buffer)?;
+    let began = Instant::now();
+    let count = until(began + FLOOD, &mut program, &mut buffer)?;
+    println!("{}", count as f64 / began.elapsed().as_secs_f64());
+    // Beside the cell's round trips the flood goes on.
+    until(
+        Instant::now() + Duration::from_secs(3_600),
+        &mut program,
+        &mut buffer,
+    )?;
+    Ok(())
+}
+
+// The cell's own round trips: two real-time threads that sleep.
+
+fn cell_ping(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "ping", "echo", Spin::from(Duration::ZERO))?;
+    let to = program.destination("echo", 8)?;
+    sys::lock_memory()?;
+    sys::set_fifo(50)?;
+    program.ping(to, CELL_TRIPS)
+}
+
+fn cell_echo(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "echo", "ping", Spin::from(Duration::ZERO))?;
+    let to = program.destination("ping", 8)?;
+    sys::lock_memory()?;
+    sys::set_fifo(51)?;
+    program.echo(to)
+}

@@ -1,0 +1,565 @@
+//! The configuration file of a gateway. docs/gateway.md lists every key.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tautline::config::{PortConfig, PortOptions};
+use tautline::{NodeConfig, PortNumber, Priority};
+use tautline_shm::police::Bucket;
+use tautline_state::mistake;
+use zenoh::key_expr::OwnedKeyExpr;
+
+use crate::gate::Rules;
+
+/// Publications and subscriptions of one gateway. Lower: a large cell needs a second gateway. Higher: each
+/// publication has a thread, and the machine's other work waits behind them.
+const MAPPINGS_MAX: usize = 64;
+/// Gateways that may stand by for one. Lower: fewer. Higher: heartbeats grow with the square of it.
+const PEERS_MAX: usize = 7;
+/// Longest name of a gateway, in bytes.
+const NAME_BYTES_MAX: usize = 63;
+/// Bytes of the largest message through a gateway. Lower: pictures do not pass. Higher: each mapping takes that much.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// The file is not as it should be.
+    #[error("{}, line {line}, column {column}: {message}", path.display())]
+    Mistake {
+        path: PathBuf,
+        line: usize,
+        column: usize,
+        message: String,
+    },
+    /// An entry does not fit the others or the node.
+    #[error("{}: {message}", path.display())]
+    Entry { path: PathBuf, message: String },
+    /// The node's own file.
+    #[error("{0}")]
+    Node(#[from] tautline::OpenError),
+    /// Zenoh's own file.
+    #[error("Zenoh's configuration {}: {message}", path.display())]
+    Zenoh { path: PathBuf, message: String },
+}
+
+/// A gateway.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) name: String,
+    pub(crate) prefix: String,
+    pub(crate) node: NodeConfig,
+    pub(crate) zenoh: zenoh::Config,
+    pub(crate) standby: Option<Standby>,
+    pub(crate) publications: Vec<Publication>,
+    pub(crate) subscriptions: Vec<Subscription>,
+}
+
+/// Other gateways of the same cell.
+#[derive(Debug)]
+pub(crate) struct Standby {
+    pub(crate) port: String,
+    pub(crate) peers: Vec<PeerPort>,
+    pub(crate) rank: u32,
+}
+
+/// A port of a neighbour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerPort {
+    pub(crate) neighbour: String,
+    pub(crate) port: PortNumber,
+}
+
+/// A port whose values or messages are published.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    pub(crate) port: PortConfig,
+    pub(crate) key: OwnedKeyExpr,
+    pub(crate) rules: Rules,
+    pub(crate) validity: Option<Duration>,
+    pub(crate) express: bool,
+    pub(crate) query: bool,
+}
+
+/// A key whose values are delivered to ports.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) key: OwnedKeyExpr,
+    pub(crate) port: PortConfig,
+    pub(crate) to: Vec<PeerPort>,
+    pub(crate) validity: Duration,
+    pub(crate) bucket: Bucket,
+    pub(crate) rate: u32,
+    pub(crate) priority_max: Priority,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    name: String,
+    prefix: String,
+    node: PathBuf,
+    zenoh: Option<ZenohSection>,
+    standby: Option<StandbySection>,
+    #[serde(default)]
+    publish: Vec<PublishEntry>,
+    #[serde(default)]
+    subscribe: Vec<SubscribeEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ZenohSection {
+    config: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StandbySection {
+    port: String,
+    peers: Vec<String>,
+    #[serde(default)]
+    rank: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PublishEntry {
+    port: String,
+    key: Option<String>,
+    #[serde(default)]
+    on_change: bool,
+    repeat_ms: Option<u64>,
+    #[serde(default = "one")]
+    every: u32,
+    #[serde(default)]
+    period_min_ms: u64,
+    validity_ms: Option<u32>,
+    #[serde(default = "yes")]
+    express: bool,
+    query: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubscribeEntry {
+    key: String,
+    port: String,
+    #[serde(default)]
+    to: Vec<String>,
+    #[serde(default = "second_ms")]
+    validity_ms: u32,
+    #[serde(default = "thousand")]
+    rate: u32,
+    #[serde(default = "sixteen")]
+    burst: u32,
+    #[serde(default)]
+    priority_max: u8,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn second_ms() -> u32 {
+    1_000
+}
+
+fn thousand() -> u32 {
+    1_000
+}
+
+fn sixteen() -> u32 {
+    16
+}
+
+impl Config {
+    /// Reads a gateway's file and the two that it names; their paths are relative to the first one's directory.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let document: Document = toml::from_str(&text).map_err(|error| {
+            let (line, column) = mistake::position(&text, error.span().unwrap_or_default().start);
+            ConfigError::Mistake {
+                path: path.to_owned(),
+                line,
+                column,
+                message: mistake::in_words(error.message()),
+            }
+        })?;
+        let beside = |other: &Path| path.parent().unwrap_or(Path::new("")).join(other);
+        let node = NodeConfig::from_file(beside(&document.node))?;
+        let zenoh = match &document.zenoh {
+            Some(section) => read_zenoh(&beside(&section.config))?,
+            None => zenoh::Config::default(),
+        };
+        check(document, node, zenoh).map_err(|message| ConfigError::Entry {
+            path: path.to_owned(),
+            message,
+        })
+    }
+
+    /// Beginning of this gateway's own keys. Wildcards do not match a part that begins with `@`.
+    pub(crate) fn own_key(&self) -> String {
+        format!("{}/@gateway/{}", self.prefix, self.name)
+    }
+}
+
+fn read_zenoh(path: &Path) -> Result<zenoh::Config, ConfigError> {
+    zenoh::Config::from_file(path).map_err(|error| ConfigError::Zenoh {
+        path: path.to_owned(),
+        message: error.to_string(),
+    })
+}
+
+fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<Config, String> {
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || "-_.".contains(one);
+    let name = document.name;
+    if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.chars().all(is_plain) {
+        return Err(format!(
+            "`{name}` is not a name: 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
+        ));
+    }
+    let prefix = key(&document.prefix)?.to_string();
+    let mappings = document.publish.len() + document.subscribe.len();
+    if !(1..=MAPPINGS_MAX).contains(&mappings) {
+        return Err(format!(
+            "{mappings} entries, expected 1 to {MAPPINGS_MAX} of [[publish]] and [[subscribe]]"
+        ));
+    }
+    let mut ports = Ports {
+        node: &node,
+        taken: Vec::new(),
+    };
+    let standby = document
+        .standby
+        .map(|section| standby(section, &mut ports))
+        .transpose()?;
+    let publications = document
+        .publish
+        .into_iter()
+        .map(|entry| publication(entry, &prefix, &mut ports))
+        .collect::<Result<_, _>>()?;
+    let subscriptions = document
+        .subscribe
+        .into_iter()
+        .map(|entry| subscription(entry, &mut ports))
+        .collect::<Result<_, _>>()?;
+    Ok(Config {
+        name,
+        prefix,
+        standby,
+        publications,
+        subscriptions,
+        node,
+        zenoh,
+    })
+}
+
+/// Ports of the node; each may be used once.
+struct Ports<'n> {
+    node: &'n NodeConfig,
+    taken: Vec<String>,
+}
+
+impl Ports<'_> {
+    fn take(&mut self, name: &str) -> Result<PortConfig, String> {
+        if self.taken.iter().any(|taken| taken == name) {
+            return Err(format!(
+                "port `{name}` is used twice; give each entry its own"
+            ));
+        }
+        let port = self.node.ports.iter().find(|port| port.name == name);
+        let port =
+            port.ok_or_else(|| format!("the node has no [[port]] with name = \"{name}\""))?;
+        self.taken.push(name.to_owned());
+        if message_bytes(port) > MESSAGE_BYTES_MAX {
+            return Err(format!(
+                "port `{name}` takes messages of {} bytes, and a gateway passes {MESSAGE_BYTES_MAX} at most",
+                message_bytes(port)
+            ));
+        }
+        Ok(port.clone())
+    }
+
+    fn peer(&self, text: &str) -> Result<PeerPort, String> {
+        let parts = text.rsplit_once('.').and_then(|(neighbour, port)| {
+            let port = PortNumber::new(port.parse().ok()?)?;
+            (!neighbour.is_empty()).then(|| (neighbour.to_owned(), port))
+        });
+        let (neighbour, port) = parts.ok_or_else(|| {
+            format!("`{text}` is not a neighbour, a dot and a port's number, such as \"motor.7\"")
+        })?;
+        if !self
+            .node
+            .neighbours
+            .iter()
+            .any(|(_, known)| known.name == neighbour)
+        {
+            return Err(format!(
+                "the node has no [[neighbour]] with name = \"{neighbour}\""
+            ));
+        }
+        Ok(PeerPort { neighbour, port })
+    }
+
+    fn peers(&self, texts: &[String]) -> Result<Vec<PeerPort>, String> {
+        texts.iter().map(|text| self.peer(text)).collect()
+    }
+}
+
+/// Bytes of the largest message or value of a port.
+pub(crate) fn message_bytes(port: &PortConfig) -> usize {
+    match &port.kind {
+        PortOptions::Queuing(options) => options.message_bytes_max,
+        PortOptions::Sampling(options) => options.value_bytes_max,
+    }
+}
+
+fn key(text: &str) -> Result<OwnedKeyExpr, String> {
+    let refused = |why: String| format!("`{text}` is not a key: {why}");
+    if text.contains('*') || text.contains('$') {
+        return Err(refused(
+            "one key is expected, without `*` and `$`".to_owned(),
+        ));
+    }
+    if text.contains('@') {
+        return Err(refused("`@` is for the gateway's own keys".to_owned()));
+    }
+    OwnedKeyExpr::try_from(text.to_owned()).map_err(|error| refused(error.to_string()))
+}
+
+fn standby(section: StandbySection, ports: &mut Ports<'_>) -> Result<Standby, String> {
+    let peers = ports.peers(&section.peers)?;
+    if !(1..=PEERS_MAX).contains(&peers.len()) {
+        return Err(format!(
+            "[standby] has {} peers, expected 1 to {PEERS_MAX}",
+            peers.len()
+        ));
+    }
+    let port = ports.take(&section.port)?;
+    match &port.kind {
+        PortOptions::Sampling(options) if options.sources >= peers.len() => {}
+        PortOptions::Sampling(_) => {
+            return Err(format!(
+                "port `{}` of [standby] keeps too few values; set sources = {} there",
+                port.name,
+                peers.len()
+            ));
+        }
+        PortOptions::Queuing(_) => {
+            return Err(format!(
+                "port `{}` of [standby] must be a sampling port",
+                port.name
+            ));
+        }
+    }
+    Ok(Standby {
+        port: port.name,
+        peers,
+        rank: section.rank,
+    })
+}
+
+fn publication(
+    entry: PublishEntry,
+    prefix: &str,
+    ports: &mut Ports<'_>,
+) -> Result<Publication, String> {
+    let port = ports.take(&entry.port)?;
+    let below = entry.key.as_deref().unwrap_or(&entry.port);
+    let wrong = |what: &str| Err(format!("[[publish]] of port `{}`: {what}", port.name));
+    let validity = entry.validity_ms.map(|ms| Duration::from_millis(ms.into()));
+    let (validity, query) = match &port.kind {
+        PortOptions::Sampling(options) => (
+            Some(validity.unwrap_or(options.refresh_period)),
+            entry.query.unwrap_or(true),
+        ),
+        PortOptions::Queuing(_) => {
+            let thins = entry.on_change || entry.every != 1 || entry.period_min_ms != 0;
+            if thins || entry.repeat_ms.is_some() {
+                return wrong(
+                    "`on_change`, `repeat_ms`, `every` and `period_min_ms` are for sampling ports; a queuing port keeps \
+                     every message",
+                );
+            }
+            if entry.query == Some(true) {
+                return wrong("`query` is for sampling ports: a queuing port has no last value");
+            }
+            (validity, false)
+        }
+    };
+    if entry.every == 0 {
+        return wrong("`every` is 1 or more");
+    }
+    if entry.repeat_ms.is_some() && !entry.on_change {
+        return wrong("`repeat_ms` needs `on_change`");
+    }
+    Ok(Publication {
+        key: key(&format!("{prefix}/{below}"))?,
+        rules: Rules {
+            on_change: entry.on_change,
+            repeat: entry.repeat_ms.map(Duration::from_millis),
+            every: entry.every,
+            period_min: Duration::from_millis(entry.period_min_ms),
+        },
+        validity,
+        express: entry.express,
+        query,
+        port,
+    })
+}
+
+fn subscription(entry: SubscribeEntry, ports: &mut Ports<'_>) -> Result<Subscription, String> {
+    let port = ports.take(&entry.port)?;
+    let wrong = |what: String| Err(format!("[[subscribe]] to `{}`: {what}", entry.key));
+    let to = ports.peers(&entry.to)?;
+    if to.is_empty() && !port.readers {
+        return wrong(format!(
+            "nobody would receive it: name ports in `to`, or give port `{}` readers = true",
+            port.name
+        ));
+    }
+    let Some(priority_max) = Priority::new(entry.priority_max) else {
+        return wrong(format!(
+            "priority_max is 0 to 7, not {}",
+            entry.priority_max
+        ));
+    };
+    let interval_ns = 1_000_000_000_u64
+        .checked_div(entry.rate.into())
+        .unwrap_or(0);
+    let Some(bucket) = Bucket::new(interval_ns, entry.burst) else {
+        return wrong(
+            "expected a rate of 1 to 10000000 messages a second and a burst of 1 to 1000000"
+                .to_owned(),
+        );
+    };
+    if entry.validity_ms == 0 {
+        return wrong("validity_ms is 1 or more".to_owned());
+    }
+    Ok(Subscription {
+        key: key(&entry.key)?,
+        port,
+        to,
+        validity: Duration::from_millis(entry.validity_ms.into()),
+        bucket,
+        rate: entry.rate,
+        priority_max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: &str = "link = \"vbus\"\nbus = \"cell\"\nnode = \"gateway\"\n[[neighbour]]\nname = \"motor\"\n\
+        [[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\nrefresh_period_us = 50000\n\
+        [[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\n\
+        [[port]]\nname = \"set\"\nnumber = 3\nkind = \"sampling\"\n";
+    const HEAD: &str = "name = \"a\"\nprefix = \"plant/cell\"\nnode = \"node.toml\"\n";
+
+    fn read(entries: &str) -> Result<Config, String> {
+        let document =
+            toml::from_str(&format!("{HEAD}{entries}")).map_err(|error| error.to_string())?;
+        check(
+            document,
+            NODE.parse().expect("a node"),
+            zenoh::Config::default(),
+        )
+    }
+
+    #[test]
+    fn entries_have_the_defaults_of_their_ports() {
+        let config = read(
+            "[[publish]]\nport = \"state\"\n[[publish]]\nport = \"events\"\nkey = \"log/events\"\n\
+             [[subscribe]]\nkey = \"plant/other/set\"\nport = \"set\"\nto = [\"motor.7\"]\n",
+        )
+        .unwrap();
+        let [state, events] = &config.publications[..] else {
+            panic!("two publications");
+        };
+        assert_eq!(state.key.as_str(), "plant/cell/state");
+        assert_eq!(state.validity, Some(Duration::from_millis(50)));
+        assert!(state.query && !events.query);
+        assert_eq!(events.key.as_str(), "plant/cell/log/events");
+        assert_eq!(config.subscriptions[0].priority_max, Priority::LOWEST);
+        assert_eq!(config.own_key(), "plant/cell/@gateway/a");
+    }
+
+    #[test]
+    fn mistakes_say_what_to_do() {
+        let publish = "[[publish]]\nport = \"events\"\n";
+        for (entries, expected) in [
+            ("", "0 entries"),
+            (
+                "[[publish]]\nport = \"speed\"\n",
+                "no [[port]] with name = \"speed\"",
+            ),
+            (&format!("{publish}{publish}"), "used twice"),
+            (&format!("{publish}every = 3\n"), "are for sampling ports"),
+            (&format!("{publish}query = true\n"), "no last value"),
+            (
+                "[[publish]]\nport = \"state\"\nkey = \"a/**\"\n",
+                "without `*`",
+            ),
+            (
+                "[[publish]]\nport = \"state\"\nkey = \"a//b\"\n",
+                "is not a key",
+            ),
+            (
+                "[[publish]]\nport = \"state\"\nkey = \"@a\"\n",
+                "`@` is for",
+            ),
+            ("[[publish]]\nport = \"state\"\nevery = 0\n", "1 or more"),
+            (
+                "[[publish]]\nport = \"state\"\nrepeat_ms = 5\n",
+                "needs `on_change`",
+            ),
+            (
+                "[[subscribe]]\nkey = \"a\"\nport = \"set\"\n",
+                "nobody would receive it",
+            ),
+            (
+                "[[subscribe]]\nkey = \"a\"\nport = \"set\"\nto = [\"motor\"]\n",
+                "such as \"motor.7\"",
+            ),
+            (
+                "[[subscribe]]\nkey = \"a\"\nport = \"set\"\nto = [\"arm.7\"]\n",
+                "no [[neighbour]]",
+            ),
+            (
+                "[[subscribe]]\nkey = \"a\"\nport = \"set\"\nto = [\"motor.7\"]\npriority_max = 8\n",
+                "0 to 7",
+            ),
+            (
+                "[[subscribe]]\nkey = \"a\"\nport = \"set\"\nto = [\"motor.7\"]\nrate = 0\n",
+                "expected a rate",
+            ),
+            (
+                "[standby]\nport = \"events\"\npeers = [\"motor.1\"]\n[[publish]]\nport = \"state\"\n",
+                "must be a sampling port",
+            ),
+        ] {
+            let error = read(entries).unwrap_err();
+            assert!(error.contains(expected), "{entries}: {error}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The gateway between the ports of a cell and Zenoh, which `taut gateway` starts.
+//!
+//! It has ports as any program has, and a session of Zenoh. Nobody in the cell waits for it: ports are memory, and
+//! whoever sends to a port never waits for its reader. docs/gateway.md describes what it does.
+//!
+//! From the top; a module uses those below it and none above.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `run` | ports, session, threads |
+//! | `publication`, `subscription` | from a port to Zenoh; from Zenoh to ports |
+//! | `status` | counters, and who may ask for them |
+//! | `activity` | right of the active gateway |
+//! | `config` | the file |
+//! | `election`, `gate`, `origin`, `words` | who is active; what is published; age of a value; priorities, types |
+
+mod activity;
+#[path = "../../crates/taut/src/commands/gateway/arguments.rs"]
+#[allow(unreachable_pub)] // `taut` offers them to its tests
+mod arguments;
+mod config;
+mod election;
+mod gate;
+mod origin;
+mod publication;
+mod run;
+mod status;
+mod subscription;
+mod words;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use config::Config;
+
+/// Publish the ports of a cell on Zenoh, and deliver what comes from there.
+#[derive(Debug, Parser)]
+#[command(name = "taut-gateway", version)]
+struct Cli {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+fn main() -> ExitCode {
+    zenoh::init_log_from_env_or("error");
+    let ended = match Cli::parse().arguments.command {
+        Command::Run { config } => run(&config),
+        Command::Check { config, json } => check(&config, json.as_deref()),
+        Command::Status { json } => show(json.as_deref()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((what, remedy)) => {
+            eprintln!("taut gateway: {what}\n  what to do: {remedy}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A failure and its remedy, for a person.
+type Failed = (String, &'static str);
+
+fn read(file: &Path) -> Result<Config, Failed> {
+    Config::from_file(file).map_err(|error| {
+        (
+            error.to_string(),
+            "correct the file; docs/gateway.md lists every key",
+        )
+    })
+}
+
+fn run(file: &Path) -> Result<(), Failed> {
+    let config = read(file)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+    ] {
+        // The second one ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| {
+                (
+                    format!("cannot watch for signals: {error}"),
+                    "raise the limit of open files (ulimit -n)",
+                )
+            })?;
+    }
+    run::run(config, &stop).map_err(|error| {
+        (
+            error.to_string(),
+            "correct the node's or Zenoh's configuration, and see `taut status`",
+        )
+    })
+}
+
+fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
+    let config = read(file)?;
+    let published = config
+        .publications
+        .iter()
+        .map(|one| (one.port.name.clone(), one.key.to_string()));
+    let subscribed = config
+        .subscriptions
+        .iter()
+        .map(|one| (one.key.to_string(), one.port.name.clone()));
+    let mappings: Vec<(String, String)> = published.chain(subscribed).collect();
+    let lines = mappings
+        .iter()
+        .map(|(from, to)| format!("  {from} -> {to}\n"));
+    let text = format!("gateway {}\n{}", config.name, lines.collect::<String>());
+    let mappings = mappings
+        .iter()
+        .map(|(from, to)| serde_json::json!({ "from": from, "to": to }));
+    let told = serde_json::json!({ "name": config.name, "mappings": mappings.collect::<Vec<_>>() });
+    output(json, &told, &text)
+}
+
+fn show(json: Option<&Path>) -> Result<(), Failed> {
+    let all = status::all();
+    let text = match all.is_empty() {
+        true => "no gateway runs in this network namespace\n".to_owned(),
+        false => all.iter().map(status::GatewayStatus::text).collect(),
+    };
+    output(json, &serde_json::json!(all), &text)
+}
+
+/// Writes JSON where it was asked for, and the text unless standard output is for JSON.
+fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Result<(), Failed> {
+    let Some(path) = json else {
+        print(text);
+        return Ok(());
+    };
+    if path == Path::new("-") {
+        print(&format!("{told:#}\n"));
+        return Ok(());
+    }
+    let bytes = format!("{told:#}\n");
+    tautline_state::write_whole(path, bytes.as_bytes()).map_err(|error| {
+        (
+            error.to_string(),
+            "name a file in a directory that you may write to",
+        )
+    })?;
+    print(text);
+    Ok(())
+}
+
+/// Writes to standard output; a reader that has gone away is no error.
+fn print(text: &str) {
+    let _gone = std::io::stdout().lock().write_all(text.as_bytes());
+}

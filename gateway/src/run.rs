@@ -1,0 +1,389 @@
+//! A running gateway: its ports, its session, its threads.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tautline::{Destination, Instant, Node, Priority, SamplingPort, now};
+use zenoh::sample::SampleKind;
+use zenoh::{Session, Wait};
+
+use crate::activity::Activity;
+use crate::config::{Config, Standby};
+use crate::election::{self, Election, Heartbeat, State};
+use crate::publication::{Declared, Outbound, Port};
+use crate::status::{self, GatewayStatus};
+use crate::subscription::Inbound;
+
+/// Time between two decisions about who is active. Lower: more wake-ups. Higher: a takeover takes longer.
+const TICK: Duration = Duration::from_millis(50);
+/// Time between two looks at connections, declarations and ports that were not there.
+const HOUSEKEEPING: Duration = Duration::from_millis(100);
+/// Pause before another attempt to open the session.
+const SESSION_PAUSE: Duration = Duration::from_secs(1);
+/// Gateways below the same prefix that are remembered. Lower: fewer are shown. Higher: a hostile participant takes more
+/// memory.
+const NEIGHBOURS_MAX: usize = 64;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// State that the threads share.
+struct Shared {
+    name: String,
+    prefix: String,
+    activity: Arc<Activity>,
+    state: Mutex<(String, usize)>,
+    connections: AtomicUsize,
+    /// Cell and process of each gateway below the prefix.
+    neighbours: Mutex<Vec<(u64, u64)>>,
+    outbound: Vec<Arc<Outbound>>,
+    inbound: Vec<Arc<Inbound>>,
+}
+
+impl Shared {
+    fn set_state(&self, state: &str, others: usize) {
+        let mut shown = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.0 != state {
+            eprintln!("gateway {}: {state}", self.name);
+            state.clone_into(&mut shown.0);
+        }
+        shown.1 = others;
+    }
+
+    fn status(&self) -> GatewayStatus {
+        let (state, others) = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let neighbours = self
+            .neighbours
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let cell = self.activity.cell();
+        GatewayStatus {
+            name: self.name.clone(),
+            prefix: self.prefix.clone(),
+            process: std::process::id(),
+            state,
+            term: self.activity.term(),
+            gateways_standing_by: others,
+            foreign_gateways: neighbours
+                .iter()
+                .filter(|(other, _)| *other != cell)
+                .count(),
+            connections: self.connections.load(Relaxed),
+            publications: self.outbound.iter().map(|one| one.status()).collect(),
+            subscriptions: self.inbound.iter().map(|one| one.status()).collect(),
+        }
+    }
+}
+
+/// Runs a gateway until `stop` is set.
+///
+/// # Errors
+/// Its node or one of its ports cannot be opened, or Zenoh refuses a declaration.
+pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    // A real-time thread may start a gateway; a gateway never is one.
+    let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let gateway = u64::from_le_bytes(random);
+    let own_key = config.own_key();
+    let node = Node::open(config.node)?;
+    eprintln!("gateway {}: {}", config.name, node.report());
+    let activity = Arc::new(Activity::new(gateway));
+    let mut ports = Vec::new();
+    let mut outbound = Vec::new();
+    for publication in config.publications {
+        ports.push(Port::open(&node, &publication.port)?);
+        outbound.push(Outbound::new(publication, Arc::clone(&activity)));
+    }
+    let mut inbound = Vec::new();
+    for subscription in config.subscriptions {
+        let port = Port::open(&node, &subscription.port)?;
+        inbound.push(Inbound::new(subscription, port, Arc::clone(&activity)));
+    }
+    let shared = Arc::new(Shared {
+        name: config.name,
+        prefix: config.prefix,
+        activity,
+        state: Mutex::new((String::new(), 0)),
+        connections: AtomicUsize::new(0),
+        neighbours: Mutex::new(Vec::new()),
+        outbound,
+        inbound,
+    });
+    let telling = Arc::clone(&shared);
+    let status = status::serve(Arc::clone(stop), move || telling.status())?;
+    shared.set_state("connecting", 0);
+    let Some(session) = open_session(&config.zenoh, &shared.name, stop) else {
+        return Ok(());
+    };
+    let votes = match &config.standby {
+        Some(standby) => Some(Votes::open(&node, standby, gateway)?),
+        None => None,
+    };
+    let election = start("election", stop, {
+        let (shared, stop) = (Arc::clone(&shared), Arc::clone(stop));
+        move || decide(votes, &shared, &stop)
+    })?;
+    let mut threads = vec![election];
+    for (port, outbound) in ports.into_iter().zip(&shared.outbound) {
+        let (outbound, session) = (Arc::clone(outbound), session.clone());
+        let ending = Arc::clone(stop);
+        threads.push(start("publication", stop, move || {
+            outbound.run(port, &session, &ending)
+        })?);
+    }
+    let kept = keep_house(&session, &shared, &own_key, stop);
+    stop.store(true, Relaxed);
+    let ended = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("no thread panics"));
+    let ended = ended.fold(kept, |before, ended| before.and(ended));
+    status.join().expect("no thread panics");
+    session.close().wait()?;
+    ended
+}
+
+/// Starts a thread whose failure ends the gateway.
+fn start(
+    name: &str,
+    stop: &Arc<AtomicBool>,
+    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<JoinHandle<Result<(), Failure>>, Failure> {
+    let stop = Arc::clone(stop);
+    let thread = thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let ended = work();
+            stop.store(true, Relaxed);
+            ended
+        })?;
+    Ok(thread)
+}
+
+/// Opens the session, as often as it takes: a router may start later.
+fn open_session(config: &zenoh::Config, name: &str, stop: &AtomicBool) -> Option<Session> {
+    let mut said = false;
+    while !stop.load(Relaxed) {
+        match zenoh::open(config.clone()).wait() {
+            Ok(session) => return Some(session),
+            Err(error) if !said => {
+                eprintln!("gateway {name}: no session yet, will try again: {error}");
+                said = true;
+            }
+            Err(_) => {}
+        }
+        thread::sleep(SESSION_PAUSE);
+    }
+    None
+}
+
+/// The election's port and destinations.
+struct Votes {
+    port: SamplingPort,
+    standby: Vec<(crate::config::PeerPort, Option<Destination>)>,
+    election: Election,
+    buffer: Vec<u8>,
+    sent: Option<(Instant, Heartbeat)>,
+    looked: Option<Instant>,
+}
+
+impl Votes {
+    fn open(node: &Node, standby: &Standby, gateway: u64) -> Result<Self, Failure> {
+        let port = node.sampling_port_named(&standby.port)?;
+        Ok(Self {
+            buffer: vec![0; port.value_bytes_max()],
+            port,
+            standby: standby
+                .peers
+                .iter()
+                .map(|peer| (peer.clone(), None))
+                .collect(),
+            election: Election::new(gateway, standby.rank, now()),
+            sent: None,
+            looked: None,
+        })
+    }
+
+    fn listen(&mut self) -> Result<(), Failure> {
+        let election = &mut self.election;
+        self.port.read_newer(&mut self.buffer, |sample, bytes| {
+            if let Some(heartbeat) = Heartbeat::parse(bytes) {
+                election.hear(sample.arrival, heartbeat);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Sends the heartbeat when it is due or says something new.
+    fn tell(&mut self, now: Instant, heartbeat: Heartbeat) {
+        let is_due = self.sent.is_none_or(|(at, told)| {
+            told != heartbeat || now.saturating_duration_since(at) >= election::BEAT
+        });
+        if !is_due {
+            return;
+        }
+        self.sent = Some((now, heartbeat));
+        // A peer that is not there takes a moment to be looked for.
+        let looks = self
+            .looked
+            .is_none_or(|at| now.saturating_duration_since(at) >= election::BEAT * 5);
+        if looks {
+            self.looked = Some(now);
+        }
+        for (peer, known) in &mut self.standby {
+            if known.is_none() && looks {
+                *known = self.port.destination(&peer.neighbour, peer.port).ok();
+            }
+            let Some(to) = *known else { continue };
+            if self
+                .port
+                .send(to, Priority::NORMAL, &heartbeat.bytes())
+                .is_err()
+            {
+                *known = None;
+            }
+        }
+    }
+}
+
+/// Decides again and again whether this gateway is active.
+fn decide(votes: Option<Votes>, shared: &Shared, stop: &AtomicBool) -> Result<(), Failure> {
+    let activity = &shared.activity;
+    let Some(mut votes) = votes else {
+        activity.grant(activity.cell(), 1, now(), Instant::FAR_FUTURE);
+        shared.set_state("active", 0);
+        return hold(stop);
+    };
+    while !stop.load(Relaxed) {
+        votes.listen()?;
+        let now = now();
+        let state = votes
+            .election
+            .tick(now, shared.connections.load(Relaxed) > 0);
+        let heartbeat = votes.election.heartbeat();
+        let shown = match state {
+            State::Active(since) => {
+                let until = now.checked_add(election::LEASE).unwrap_or(now);
+                activity.grant(heartbeat.cell, heartbeat.term, since, until);
+                "active"
+            }
+            State::StandingBy => {
+                activity.end(heartbeat.cell);
+                "standing by"
+            }
+            State::Listening(_) => {
+                activity.end(heartbeat.cell);
+                "listening"
+            }
+        };
+        shared.set_state(shown, votes.election.others());
+        votes.tell(now, heartbeat);
+        thread::sleep(TICK);
+    }
+    activity.end(activity.cell());
+    let resigned = Heartbeat {
+        active: false,
+        connected: false,
+        ..votes.election.heartbeat()
+    };
+    votes.tell(now(), resigned);
+    Ok(())
+}
+
+fn hold(stop: &AtomicBool) -> Result<(), Failure> {
+    while !stop.load(Relaxed) {
+        thread::sleep(TICK);
+    }
+    Ok(())
+}
+
+/// Declares, connects and counts until `stop` is set.
+fn keep_house(
+    session: &Session,
+    shared: &Arc<Shared>,
+    own_key: &str,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    // Until dropped, these stand.
+    let mut subscribers = Vec::new();
+    for inbound in &shared.inbound {
+        let taking = Arc::clone(inbound);
+        let subscriber = session.declare_subscriber(inbound.key());
+        subscribers.push(
+            subscriber
+                .callback(move |sample| taking.take(&sample))
+                .wait()?,
+        );
+    }
+    let told = Arc::clone(shared);
+    let status_key = format!("{own_key}/status");
+    let replied = status_key.clone();
+    let _status = session
+        .declare_queryable(&status_key)
+        .callback(move |query| {
+            let text = serde_json::to_string(&told.status()).unwrap_or_default();
+            let reply = query
+                .reply(&replied, text)
+                .encoding(zenoh::bytes::Encoding::APPLICATION_JSON);
+            let _gone = reply.wait();
+        })
+        .wait()?;
+    let seen = Arc::clone(shared);
+    let _neighbours = session
+        .liveliness()
+        .declare_subscriber(format!("{}/@gateway/*/cell/*/*", shared.prefix))
+        .history(true)
+        .callback(move |sample| note_neighbour(&seen, sample.key_expr().as_str(), sample.kind()))
+        .wait()?;
+    let mut declared: Vec<Declared> = shared
+        .outbound
+        .iter()
+        .map(|_| Declared::default())
+        .collect();
+    let mut token = None;
+    while !stop.load(Relaxed) {
+        let info = session.info();
+        let connections = info.routers_zid().wait().count() + info.peers_zid().wait().count();
+        shared.connections.store(connections, Relaxed);
+        let key = format!(
+            "{own_key}/cell/{:016x}/{:016x}",
+            shared.activity.cell(),
+            shared.activity.gateway()
+        );
+        if token.as_ref().is_none_or(|(known, _)| *known != key) {
+            token = Some((key.clone(), session.liveliness().declare_token(key).wait()?));
+        }
+        for (outbound, declared) in shared.outbound.iter().zip(&mut declared) {
+            outbound.declare(session, declared)?;
+        }
+        for inbound in &shared.inbound {
+            inbound.connect();
+        }
+        thread::sleep(HOUSEKEEPING);
+    }
+    Ok(())
+}
+
+fn note_neighbour(shared: &Shared, key: &str, kind: SampleKind) {
+    let mut parts = key.rsplit('/').map(|part| u64::from_str_radix(part, 16));
+    let (Some(Ok(gateway)), Some(Ok(cell))) = (parts.next(), parts.next()) else {
+        return;
+    };
+    let mut neighbours = shared
+        .neighbours
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    neighbours.retain(|known| *known != (cell, gateway));
+    if kind == SampleKind::Put
+        && gateway != shared.activity.gateway()
+        && neighbours.len() < NEIGHBOURS_MAX
+    {
+        neighbours.push((cell, gateway));
+    }
+}

@@ -1,0 +1,270 @@
+//! Counters of a gateway, and its state for whoever asks: `taut gateway status`, or a query to its own key.
+//!
+//! A gateway listens on an abstract Unix socket with a name that nobody can foresee, so nothing of it remains when it
+//! is killed. Who asks finds the names in /proc/net/unix, and believes processes of root and of its own user only.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Beginning of the sockets' names.
+const SOCKET_PREFIX: &str = "tautline-gateway/";
+/// Bytes of an answer that are read at most. Lower: a gateway with all its mappings is cut off. Higher: a hostile one
+/// takes more memory.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// Time that a gateway has to answer, and that one who asks has to read.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Pause between two looks for who asks. Lower: more wake-ups. Higher: an answer comes later.
+const LOOK: Duration = Duration::from_millis(50);
+
+macro_rules! counters {
+    ($(#[$about:meta])* $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $name { $($(#[$doc])* pub(crate) $field: AtomicU64,)* }
+
+        #[doc = concat!("Values of [`", stringify!($name), "`].")]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub(crate) struct $told { $(pub(crate) $field: u64,)* }
+
+        impl $name {
+            pub(crate) fn told(&self) -> $told {
+                $told { $($field: self.$field.load(Relaxed),)* }
+            }
+        }
+
+        impl $told {
+            /// Counters above 0, in their order.
+            fn counted(&self) -> Vec<(&'static str, u64)> {
+                let all = [$((stringify!($field), self.$field),)*];
+                all.into_iter().filter(|(_, count)| *count > 0).collect()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counters of a publication. Each value or message that the port hands out is in one of them.
+    Published, PublishedTold {
+        /// Given to Zenoh.
+        published,
+        /// Not the one in so many (`every`).
+        decimated,
+        /// As the last published one (`on_change`).
+        unchanged,
+        /// Replaced by a newer one before its time came (`period_min_ms`).
+        thinned,
+        /// Older than its validity.
+        stale,
+        /// Come while another gateway was active, or before this one took over.
+        standby,
+        /// Of another size than the port's type.
+        other_size,
+        /// Refused by Zenoh.
+        refused,
+        /// Replaced in the port before the gateway read them.
+        overwritten,
+        /// Queries for the last value that were answered.
+        answered,
+        /// Queries that found no valid value.
+        unanswered,
+    }
+}
+
+counters! {
+    /// Counters of a subscription. Each sample is in one of them but `lost`, `unknown_origin`.
+    Received, ReceivedTold {
+        /// Sent to all ports of `to`.
+        delivered,
+        /// Above the rate.
+        policed,
+        /// Older than their validity.
+        stale,
+        /// Received by a gateway that is not the active one.
+        standby,
+        /// Of another type than the port's.
+        other_type,
+        /// Of another size than the port's type, or larger than the port's messages.
+        other_size,
+        /// From another cell than the one whose values are taken.
+        other_source,
+        /// From a gateway that another one of its cell has replaced.
+        superseded,
+        /// Seen before, or older than the last one.
+        repeated,
+        /// Deletions, which ports have no word for.
+        deletions,
+        /// A port of `to` did not take them.
+        undelivered,
+        /// Missing in the numbers of a source: dropped on the way.
+        lost,
+        /// Without an origin that a gateway wrote: their age is not known.
+        unknown_origin,
+    }
+}
+
+/// State of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GatewayStatus {
+    pub(crate) name: String,
+    pub(crate) prefix: String,
+    pub(crate) process: u32,
+    /// `active`, `standing by` or `listening`.
+    pub(crate) state: String,
+    pub(crate) term: u32,
+    /// Others of the same cell that were heard of late.
+    pub(crate) gateways_standing_by: usize,
+    /// Gateways of another cell below the same prefix.
+    pub(crate) foreign_gateways: usize,
+    /// Routers and peers of Zenoh that the session is connected to.
+    pub(crate) connections: usize,
+    pub(crate) publications: Vec<PublicationStatus>,
+    pub(crate) subscriptions: Vec<SubscriptionStatus>,
+}
+
+/// State of a publication.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PublicationStatus {
+    pub(crate) port: String,
+    pub(crate) key: String,
+    pub(crate) alive: bool,
+    #[serde(flatten)]
+    pub(crate) counters: PublishedTold,
+}
+
+/// State of a subscription.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SubscriptionStatus {
+    pub(crate) key: String,
+    pub(crate) port: String,
+    pub(crate) rate: u32,
+    #[serde(flatten)]
+    pub(crate) counters: ReceivedTold,
+}
+
+impl GatewayStatus {
+    /// Lines for a terminal.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "gateway {}: {}, term {}, {} connections, prefix {}, process {}\n",
+            self.name, self.state, self.term, self.connections, self.prefix, self.process
+        );
+        if self.gateways_standing_by > 0 {
+            let _ = writeln!(text, "  {} more of this cell", self.gateways_standing_by);
+        }
+        if self.foreign_gateways > 0 {
+            let _ = writeln!(
+                text,
+                "  {} gateways of another cell have the same prefix: give each cell its own",
+                self.foreign_gateways
+            );
+        }
+        for one in &self.publications {
+            let alive = if one.alive { "alive" } else { "silent" };
+            let _ = writeln!(
+                text,
+                "  {} -> {} ({alive}){}",
+                one.port,
+                one.key,
+                list(&one.counters.counted())
+            );
+        }
+        for one in &self.subscriptions {
+            let _ = writeln!(
+                text,
+                "  {} -> {}{}",
+                one.key,
+                one.port,
+                list(&one.counters.counted())
+            );
+        }
+        text
+    }
+}
+
+fn list(counted: &[(&str, u64)]) -> String {
+    let mut text = String::new();
+    for (place, (name, count)) in counted.iter().enumerate() {
+        let before = if place == 0 { ": " } else { ", " };
+        let _ = write!(text, "{before}{count} {}", name.replace('_', " "));
+    }
+    text
+}
+
+/// Answers until `stop` is set.
+///
+/// # Errors
+/// There is no socket.
+pub(crate) fn serve(
+    stop: Arc<AtomicBool>,
+    status: impl Fn() -> GatewayStatus + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let name = format!(
+        "{SOCKET_PREFIX}{}-{:016x}",
+        std::process::id(),
+        u64::from_le_bytes(random)
+    );
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    listener.set_nonblocking(true)?;
+    std::thread::Builder::new()
+        .name("status".to_owned())
+        .spawn(move || {
+            while !stop.load(Relaxed) {
+                match listener.accept() {
+                    Ok((asker, _)) => answer(asker, &status),
+                    Err(_) => std::thread::sleep(LOOK),
+                }
+            }
+        })
+}
+
+fn answer(mut asker: UnixStream, status: &impl Fn() -> GatewayStatus) {
+    // An asker that reads nothing holds up the next one for that long, and nothing else.
+    let limited = asker
+        .set_nonblocking(false)
+        .and_then(|()| asker.set_write_timeout(Some(ANSWER_TIME)));
+    if limited.is_ok() && is_believed(&asker) {
+        let text = serde_json::to_vec(&status()).unwrap_or_default();
+        let _gone = asker.write_all(&text);
+    }
+}
+
+/// Whether the process on the other end runs as root or as this process's user.
+fn is_believed(socket: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    rustix::net::sockopt::socket_peercred(socket)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == own || own.is_root())
+}
+
+/// States of all gateways of this user and of root in this network namespace; root sees everybody's.
+pub(crate) fn all() -> Vec<GatewayStatus> {
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let marker = format!("@{SOCKET_PREFIX}");
+    let names = sockets.lines().filter_map(|line| {
+        let path = line.split_whitespace().last()?;
+        path.starts_with(&marker).then(|| path[1..].to_owned())
+    });
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    names.iter().filter_map(|name| ask(name).ok()).collect()
+}
+
+fn ask(name: &str) -> io::Result<GatewayStatus> {
+    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    if !is_believed(&socket) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    socket.set_read_timeout(Some(ANSWER_TIME))?;
+    let mut text = Vec::new();
+    socket.take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}

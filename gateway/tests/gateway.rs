@@ -1,0 +1,443 @@
+//! Gateways between cells: real processes, in network namespaces of their own, and participants of Zenoh that nobody
+//! here wrote (`peer.py`). Cells are buses, so that what is tested is the gateway and not a link.
+
+mod common;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Cell, Network, Peer, Program, eventually, origin};
+use serde_json::json;
+use tautline::Priority;
+use tautline_testbed::hosts::Host::{A, B};
+
+const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64\", \"mode: u32\"]\n";
+/// Bytes of a `State`.
+const STATE_BYTES: usize = 12;
+
+#[test]
+fn two_cells_meet() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (a, b) = (Cell::new(), Cell::new());
+    let publish = "[[publish]]\nport = \"state\"\non_change = true\nrepeat_ms = 400\n[[publish]]\nport = \"events\"\n";
+    let ports = format!(
+        "{STATE}[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\ntype = \"State\"\nrefresh_period_us = 500000\n\
+         [[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\n"
+    );
+    let first = network.gateway(&a, "one", A, "site/a", &ports, publish, "");
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\n\
+        [[subscribe]]\nkey = \"site/a/events\"\nport = \"events\"\nto = [\"motor.8\"]\npriority_max = 5\n";
+    let second = network.gateway(&b, "two", B, "site/b", &ports, subscribe, "");
+    let mut near = a.program("motor");
+    let mut far = b.program("motor");
+    eventually("the gateways are active and connected", || {
+        [&first, &second]
+            .iter()
+            .all(|one| one.is_connected() && one.is_active())
+    });
+    // The same value again and again: published when it changes, and every 400 ms.
+    let value = [7; STATE_BYTES];
+    eventually("the value arrives", || {
+        near.publish(1, &value);
+        far.value() == Some(value.to_vec()) && first.count("state", "unchanged") > 0
+    });
+    // Priorities: within a class in order, and the most urgent no higher than the gateway may send.
+    for (priority, text) in [(2, "slow"), (7, "stop"), (2, "slower")] {
+        near.say(2, Priority::new(priority).unwrap(), text.as_bytes());
+    }
+    let mut heard = Vec::new();
+    eventually("the messages arrive", || {
+        heard.extend(far.message());
+        heard.len() == 3
+    });
+    heard.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
+    let heard: Vec<(u8, String)> = heard
+        .into_iter()
+        .map(|(priority, text)| (priority, String::from_utf8(text).unwrap()))
+        .collect();
+    assert_eq!(
+        heard,
+        [
+            (5, "stop".to_owned()),
+            (2, "slow".to_owned()),
+            (2, "slower".to_owned())
+        ]
+    );
+    near.publish(1, &[1; STATE_BYTES + 1]);
+    eventually("a value of another size is counted", || {
+        first.count("state", "other_size") == 1
+    });
+    assert_eq!(second.count("site/a/state", "lost"), 0);
+    let shown = first.show();
+    assert!(
+        shown.contains("gateway one: active") && shown.contains("state -> site/a/state (alive)"),
+        "{shown}"
+    );
+    // Killed, nothing of it remains: no socket, no port on the bus.
+    first.kill();
+    eventually("nothing answers for the dead gateway", || {
+        network.status(A).is_empty()
+    });
+    assert!(near.try_publish(1, &value).is_err(), "its port is gone");
+    assert!(second.is_active());
+}
+
+#[test]
+fn a_participant_that_nobody_here_wrote() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let ports = format!(
+        "{STATE}[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\ntype = \"State\"\nrefresh_period_us = 500000\n\
+         [[port]]\nname = \"set\"\nnumber = 3\nkind = \"sampling\"\ntype = \"State\"\n"
+    );
+    let entries = "[[publish]]\nport = \"state\"\nperiod_min_ms = 50\n\
+        [[subscribe]]\nkey = \"desk/set\"\nport = \"set\"\nto = [\"motor.7\"]\nrate = 100\nburst = 10\n";
+    let gateway = network.gateway(&cell, "one", A, "site/a", &ports, entries, "");
+    let mut motor = cell.program("motor");
+    eventually("active", || gateway.is_active());
+    let Some(mut peer) = Peer::start(&network, B, "client-of-a") else {
+        return;
+    };
+
+    // Publication, type, origin; the port lives while its value is valid.
+    peer.tell(json!(["watch", "site/a/**"]));
+    peer.tell(json!(["subscribe", "site/a/*"]));
+    peer.wait_for("the subscription", |what| what["done"] == "subscribe");
+    let value = [3; STATE_BYTES];
+    eventually("the port is alive", || {
+        motor.publish(1, &value);
+        peer.has(|what| what["live"] == "site/a/state" && what["alive"] == true)
+    });
+    let sample = peer.wait_for("a sample", |what| what["sample"].is_object());
+    let sample = &sample["sample"];
+    assert_eq!(sample["payload"], "03".repeat(STATE_BYTES));
+    let encoding = sample["encoding"].as_str().unwrap();
+    assert!(
+        encoding.starts_with("application/octet-stream;tautline/State/"),
+        "{encoding}"
+    );
+    assert_eq!(sample["attachment"].as_str().unwrap().len(), 128);
+    eventually("more than one in 50 ms are left out", || {
+        for _ in 0..5 {
+            motor.publish(1, &value);
+            thread::sleep(Duration::from_millis(2));
+        }
+        gateway.count("state", "thinned") > 0
+    });
+    motor.publish(1, &value);
+    thread::sleep(Duration::from_millis(60));
+    peer.tell(json!(["get", "site/a/state"]));
+    let replies = peer.wait_for("a reply", |what| what["replies"].is_array());
+    assert_eq!(replies["replies"][0]["payload"], "03".repeat(STATE_BYTES));
+    // It falls silent: the token goes, and a query is told so.
+    peer.wait_for("the port is silent", |what| {
+        what["live"] == "site/a/state" && what["alive"] == false
+    });
+    peer.tell(json!(["get", "site/a/state"]));
+    let replies = peer.wait_for("a reply", |what| what["replies"].is_array());
+    assert_eq!(replies["replies"][0]["error"], "no valid value");
+    peer.tell(json!(["get", "site/a/@gateway/one/status"]));
+    let replies = peer.wait_for("a reply", |what| what["replies"].is_array());
+    let status = common::text_of(replies["replies"][0]["payload"].as_str().unwrap());
+    assert!(status.contains("\"state\":\"active\""), "{status}");
+
+    // Into the cell: plain bytes of the right size, and everything that is wrong.
+    let good = "05".repeat(STATE_BYTES);
+    peer.tell(json!(["put", "desk/set", good]));
+    eventually("the value arrives", || {
+        motor.value() == Some(vec![5; STATE_BYTES])
+    });
+    let key = "desk/set";
+    peer.tell(json!(["put", key, "06".repeat(STATE_BYTES - 1)]));
+    peer.tell(json!(["put", key, "06".repeat(100_000)]));
+    peer.tell(json!([
+        "put",
+        key,
+        "06".repeat(STATE_BYTES),
+        "application/octet-stream;tautline/State/0000000000000001"
+    ]));
+    peer.tell(json!(["delete", key]));
+    eventually("all of them are counted", || {
+        let count = |name| gateway.count(key, name);
+        (count("other_size"), count("other_type"), count("deletions")) == (2, 1, 1)
+    });
+    assert_eq!(motor.value(), Some(vec![5; STATE_BYTES]));
+
+    // A hundred times the rate, for half a second.
+    let (before, began) = (gateway.count(key, "delivered"), Instant::now());
+    peer.tell(json!(["flood", key, "07".repeat(STATE_BYTES), 5000, 10000]));
+    peer.wait_for("the flood is over", |what| what["flooded"] == 5000);
+    eventually("all of the flood is counted", || {
+        gateway.count(key, "delivered") - before + gateway.count(key, "policed") == 5000
+    });
+    let delivered = gateway.count(key, "delivered") - before;
+    // 100 a second and 10 at once, in however long it took.
+    let most = 10 + 100 * (began.elapsed().as_secs() + 1);
+    assert!(
+        (10..=most).contains(&delivered),
+        "{delivered} of 5000 delivered, at most {most}"
+    );
+
+    // The clocks of two sites differ by hours: it is not the difference that makes a value old, but the wait.
+    thread::sleep(Duration::from_millis(1_100));
+    let (hours_ns, ms) = (3 * 3_600_000_000_000_u64, 1_000_000_u64);
+    let now_ns = tautline::now().as_nanos() + hours_ns;
+    for (sequence, published_ns) in [(1, now_ns), (2, now_ns - 20_000 * ms), (2, now_ns)] {
+        let attachment = origin(9, 1, sequence, published_ns);
+        peer.tell(json!([
+            "put",
+            key,
+            "08".repeat(STATE_BYTES),
+            null,
+            attachment
+        ]));
+    }
+    eventually("one old, one seen before", || {
+        (gateway.count(key, "stale"), gateway.count(key, "repeated")) == (1, 1)
+    });
+    assert_eq!(motor.value(), Some(vec![8; STATE_BYTES]));
+}
+
+#[test]
+fn another_gateway_takes_over() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let Some(_router) = Peer::start(&network, B, "router") else {
+        return;
+    };
+    let (cell, far) = (Cell::new(), Cell::new());
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\nrefresh_period_us = 500000\n\
+        follow = [\"motor.5\"]\n\
+        [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n";
+    let entries = |other: &str| {
+        format!(
+            "[standby]\nport = \"votes\"\npeers = [\"{other}.9\"]\n[[publish]]\nport = \"state\"\n"
+        )
+    };
+    let mut motor = cell.program("motor");
+    let one = network.gateway(&cell, "one", A, "site/a", ports, &entries("two"), "client");
+    let two = network.gateway(&cell, "two", A, "site/a", ports, &entries("one"), "client");
+    let watching = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n";
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\nrate = 10000\n";
+    let reader = network.gateway(&far, "far", B, "site/far", watching, subscribe, "client");
+    let mut display = far.program("motor");
+    eventually("one of the two is active", || {
+        reader.is_connected()
+            && one.is_active() != two.is_active()
+            && one.knows_others()
+            && two.knows_others()
+    });
+    // Counts up, so that a value from the past shows.
+    let mut number = 0_u64;
+    let mut highest = 0_u64;
+    let mut step = |until: &mut dyn FnMut(u64) -> bool| {
+        let began = Instant::now();
+        loop {
+            number += 1;
+            motor.broadcast(&number.to_le_bytes());
+            thread::sleep(Duration::from_millis(2));
+            if let Some(value) = display.value() {
+                let value = u64::from_le_bytes(value.try_into().unwrap());
+                assert!(value >= highest, "{value} after {highest}");
+                highest = value;
+            }
+            if until(highest) {
+                return number;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(120),
+                "{}",
+                [A, B].map(|host| network.show(host)).concat()
+            );
+        }
+    };
+    let sent = step(&mut |highest| highest > 100);
+    let (active, other) = if one.is_active() {
+        (&one, &two)
+    } else {
+        (&two, &one)
+    };
+    assert_eq!(other.count("state", "published"), 0);
+    active.kill();
+    let killed_at = Instant::now();
+    step(&mut |highest| highest > sent + 1);
+    println!(
+        "the other gateway's first value came {:?} after the kill",
+        killed_at.elapsed()
+    );
+    assert!(other.is_active());
+    assert!(other.count("state", "standby") > 0);
+    // Stopped for longer than the others wait, it finds itself replaced and publishes nothing of what lay in its port.
+    let three = network.gateway(
+        &cell,
+        if other.is("one") { "two" } else { "one" },
+        A,
+        "site/a",
+        ports,
+        &entries(if other.is("one") { "one" } else { "two" }),
+        "client",
+    );
+    eventually("it stands by", || {
+        three.state() == "standing by" && other.knows_others()
+    });
+    let published = other.count("state", "published");
+    other.stop();
+    eventually("the third takes over", || three.is_active());
+    let sent = step(&mut |_| true);
+    step(&mut |highest| highest > sent + 50);
+    other.go_on();
+    eventually("the stopped one stands by", || {
+        other.state() == "standing by"
+    });
+    let sent = step(&mut |_| true);
+    step(&mut |highest| highest > sent + 50);
+    assert!(three.is_active());
+    // Nothing of what lay in its port.
+    assert_eq!(other.count("state", "published"), published);
+    assert_eq!(reader.count("site/a/state", "repeated"), 0);
+}
+
+#[test]
+fn a_router_dies_hangs_and_comes_back() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let Some(router) = Peer::start(&network, B, "router") else {
+        return;
+    };
+    let (cell, far) = (Cell::new(), Cell::new());
+    let ports =
+        "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\nrefresh_period_us = 300000\n";
+    let one = network.gateway(
+        &cell,
+        "one",
+        A,
+        "site/a",
+        ports,
+        "[[publish]]\nport = \"state\"\n",
+        "client",
+    );
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\nrate = 100000\nburst = 1000\n";
+    let reader = network.gateway(&far, "far", A, "site/far", ports, subscribe, "client");
+    let (mut motor, mut display) = (cell.program("motor"), far.program("motor"));
+    let mut number = 0_u64;
+    eventually("values pass", || {
+        number += 1;
+        motor.publish(1, &number.to_le_bytes());
+        last(&mut display) > 0
+    });
+    // It hangs: what queues up before it is old when it goes on, and is not delivered.
+    router.stop();
+    let mut old = 0;
+    let hung = Instant::now();
+    while hung.elapsed() < Duration::from_millis(1_500) {
+        number += 1;
+        motor.publish(1, &number.to_le_bytes());
+        if hung.elapsed() < Duration::from_millis(1_000) {
+            old = number;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let before = last(&mut display);
+    router.go_on();
+    eventually("the old values are counted, and new ones pass", || {
+        number += 1;
+        motor.publish(1, &number.to_le_bytes());
+        let seen = last(&mut display);
+        assert!(
+            seen <= before || seen > old,
+            "{seen} is from the time when the router hung: {old}"
+        );
+        seen > old && reader.count("site/a/state", "stale") > 10
+    });
+    drop(router);
+    eventually("nobody is connected", || !one.is_connected());
+    let Some(_router) = Peer::start(&network, B, "router") else {
+        return;
+    };
+    let from = number;
+    eventually("values pass after the router's restart", || {
+        number += 1;
+        motor.publish(1, &number.to_le_bytes());
+        last(&mut display) > from
+    });
+    assert!(reader.is_active() && one.is_active());
+}
+
+/// The number that came last.
+fn last(display: &mut Program) -> u64 {
+    let value = display.value();
+    value.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()))
+}
+
+#[test]
+fn two_cells_with_the_same_names_are_not_mixed() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (first, second, far) = (Cell::new(), Cell::new(), Cell::new());
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n";
+    let publish = "[[publish]]\nport = \"state\"\n";
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\nrate = 100000\nburst = 1000\n";
+    // The gateway at a distance is the router of all.
+    let reader = network.gateway(&far, "far", A, "site/far", ports, subscribe, "router");
+    let one = network.gateway(&first, "one", B, "site/a", ports, publish, "client-of-a");
+    let two = network.gateway(&second, "one", B, "site/a", ports, publish, "client-of-a");
+    let (mut left, mut right, mut display) = (
+        first.program("motor"),
+        second.program("motor"),
+        far.program("motor"),
+    );
+    eventually("both are connected", || {
+        [&one, &two].iter().all(|one| one.is_connected())
+    });
+    let mut seen = Vec::new();
+    eventually("both have published, and one is heard", || {
+        left.publish(1, b"left");
+        right.publish(1, b"right");
+        seen.extend(display.value());
+        reader.count("site/a/state", "other_source") > 20 && seen.len() > 20
+    });
+    seen.dedup();
+    assert_eq!(seen.len(), 1, "two sources were mixed: {seen:?}");
+    eventually("each sees the other", || {
+        [&one, &two]
+            .iter()
+            .all(|one| one.status()["foreign_gateways"] == 1)
+    });
+    assert!(
+        one.show()
+            .contains("gateways of another cell have the same prefix")
+    );
+}
+
+#[test]
+fn an_expired_certificate_connects_nobody_and_disturbs_nobody() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let Some(()) = network.certify() else { return };
+    let (cell, far) = (Cell::new(), Cell::new());
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n";
+    let publish = "[[publish]]\nport = \"state\"\n";
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\n";
+    let (mut motor, mut display) = (cell.program("motor"), far.program("motor"));
+    let reader = network.gateway(&far, "far", B, "site/far", ports, subscribe, "tls-valid");
+    let expired = network.gateway(&cell, "one", A, "site/a", ports, publish, "tls-expired");
+    eventually("the cell goes on", || {
+        motor.publish(1, b"before");
+        expired.is_active() && reader.is_active() && expired.count("state", "published") > 50
+    });
+    assert!(!reader.is_connected() && !expired.is_connected());
+    drop(expired);
+    let _valid = network.gateway(&cell, "one", A, "site/a", ports, publish, "tls-valid");
+    eventually("a new certificate connects both", || {
+        motor.publish(1, b"after");
+        display.value() == Some(b"after".to_vec())
+    });
+}
