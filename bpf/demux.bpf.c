@@ -649,7 +649,8 @@ static __always_inline int accept_udp(struct tl_context *ctx, void *data, void *
 	return accept(ctx, data, data_end, &frame, udp_bytes - sizeof(*udp), port);
 }
 
-static __always_inline int demux(struct tl_context *ctx)
+/* `vlan` is that of a tag that is no longer in the frame. */
+static __always_inline int demux(struct tl_context *ctx, __be16 vlan)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -663,11 +664,15 @@ static __always_inline int demux(struct tl_context *ctx)
 	if (type == bpf_htons(TPID_8021Q)) {
 		__be16 *tag = data + offset;
 
-		/* VLAN 0 is a priority tag on untagged traffic; any other VLAN is not this node's. */
-		if ((void *)(tag + 2) > data_end || tag[0] & bpf_htons(0x0fff))
+		/* VLAN 0 is a priority tag on untagged traffic. */
+		if ((void *)(tag + 2) > data_end)
 			return TL_PASS;
 		type = tag[1];
+		if (is_elsewhere(type, tag[0] & bpf_htons(VLAN_IDENTIFIER)))
+			return TL_PASS;
 		offset += 4;
+	} else if (is_elsewhere(type, vlan)) {
+		return TL_PASS;
 	}
 	if (type != config.ethertype && (type != bpf_htons(ETH_P_IP) || !config.ip))
 		return TL_PASS;
@@ -679,9 +684,9 @@ static __always_inline int demux(struct tl_context *ctx)
 }
 
 /* Frames that go on to Linux are seen there by whoever captures. */
-static __always_inline int demux_and_copy(struct tl_context *ctx)
+static __always_inline int demux_and_copy(struct tl_context *ctx, __be16 vlan)
 {
-	int verdict = demux(ctx);
+	int verdict = demux(ctx, vlan);
 
 	if (verdict != TL_PASS)
 		copy_if_wanted(ctx, TL_TAP_RECEIVED);
@@ -720,16 +725,19 @@ static __always_inline void join_headers(struct tl_context *ctx)
 	bpf_skb_pull_data(ctx, wanted);
 }
 
-/* Whether the tag that the kernel has taken out of the frame makes it somebody else's: as in demux(), one priority tag
- * is all that a frame of ours may have.
+/* Whether the tag that the kernel has taken out of the frame makes it somebody else's: one of 802.1Q is all that a
+ * frame of ours may have.
  */
 static __always_inline bool has_foreign_tag(const struct tl_context *ctx)
 {
 	const __be16 tag = bpf_htons(TPID_8021Q);
 
-	if (!ctx->vlan_present)
-		return false;
-	return ctx->vlan_proto != tag || ctx->vlan_tci & 0x0fff || ctx->protocol == tag;
+	return ctx->vlan_present && (ctx->vlan_proto != tag || ctx->protocol == tag);
+}
+
+static __always_inline __be16 vlan_taken_out(const struct tl_context *ctx)
+{
+	return ctx->vlan_present ? bpf_htons(ctx->vlan_tci & VLAN_IDENTIFIER) : 0;
 }
 
 /* For traffic control, where virtual interfaces have a packet buffer anyway. Several frames in one buffer are passed
@@ -741,7 +749,7 @@ int tautline_tc(struct tl_context *ctx)
 	if (ctx->gso_size || has_foreign_tag(ctx))
 		return TL_PASS;
 	join_headers(ctx);
-	return demux_and_copy(ctx);
+	return demux_and_copy(ctx, vlan_taken_out(ctx));
 }
 
 #else
@@ -750,7 +758,7 @@ int tautline_tc(struct tl_context *ctx)
 SEC("xdp.frags")
 int tautline_demux(struct tl_context *ctx)
 {
-	return demux_and_copy(ctx);
+	return demux_and_copy(ctx, 0);
 }
 
 /* For generic mode, where the kernel makes the frame one piece for a program that asks for that, and
@@ -759,7 +767,7 @@ int tautline_demux(struct tl_context *ctx)
 SEC("xdp")
 int tautline_linear(struct tl_context *ctx)
 {
-	return demux_and_copy(ctx);
+	return demux_and_copy(ctx, 0);
 }
 
 #endif

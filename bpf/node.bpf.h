@@ -9,6 +9,7 @@
 #include "load.bpf.h"
 
 #define TPID_8021Q 0x8100
+#define VLAN_IDENTIFIER 0x0fff
 
 const volatile struct tl_config config = {};
 
@@ -42,6 +43,16 @@ static __always_inline __u64 source_word(const __u8 address[6], __u16 form)
 	__builtin_memcpy(source.part.address, address, 6);
 	source.part.form = form;
 	return source.word;
+}
+
+/* Whether a frame of this type is in another VLAN than the node's: the Ethernet form is in the node's, IPv4 in none.
+ * The first line is all that the verifier follows where there is none.
+ */
+static __always_inline bool is_elsewhere(__be16 type, __be16 vlan)
+{
+	if (!config.vlan && !vlan)
+		return false;
+	return vlan != (type == config.ethertype ? config.vlan : 0);
 }
 
 /* A promiscuous interface, or a bridge, sees frames that are for others. */

@@ -23,7 +23,7 @@
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define TPID_8021Q 0x8100
-#define VLAN_WITHOUT_PRIORITY 0x1fff
+#define VLAN_WITHOUT_PRIORITY 0x1fff /* identifier, and eligible to be dropped */
 #define VLAN_PRIORITY_SHIFT 13
 #define TIME_TO_LIVE_MAX 64 /* what tautline_proto::ip sends with */
 
@@ -118,7 +118,7 @@ static __always_inline bool is_packet_allowed(struct tl_sender *sender, const st
 	return is_udp_allowed(sender, (const void *)(ip + 1), data_end);
 }
 
-/* Our form with a priority tag: no VLAN, not eligible to be dropped, and a priority that the port may use. */
+/* Our form with a tag: the node's VLAN, not eligible to be dropped, and a priority that the port may use. */
 static __always_inline bool is_tagged_allowed(const struct tl_sender *sender,
 					      const struct ethhdr *ethernet, const void *data_end)
 {
@@ -128,7 +128,8 @@ static __always_inline bool is_tagged_allowed(const struct tl_sender *sender,
 	if ((const void *)(tag + 2) > data_end || sender->form != TL_SEND_PORT)
 		return false;
 	control = bpf_ntohs(tag[0]);
-	return !(control & VLAN_WITHOUT_PRIORITY) && may_use(sender, control >> VLAN_PRIORITY_SHIFT) &&
+	return (control & VLAN_WITHOUT_PRIORITY) == bpf_ntohs(config.vlan) &&
+	       may_use(sender, control >> VLAN_PRIORITY_SHIFT) &&
 	       tag[1] == config.ethertype && is_header_allowed(sender, tag + 2, data_end);
 }
 
@@ -142,7 +143,7 @@ static __always_inline bool is_frame_allowed(struct tl_sender *sender, void *dat
 		return is_packet_allowed(sender, (void *)(ethernet + 1), data_end);
 	if (ethernet->h_proto == bpf_htons(TPID_8021Q))
 		return is_tagged_allowed(sender, ethernet, data_end);
-	return ethernet->h_proto == config.ethertype && sender->form == TL_SEND_PORT &&
+	return ethernet->h_proto == config.ethertype && !config.vlan && sender->form == TL_SEND_PORT &&
 	       is_header_allowed(sender, ethernet + 1, data_end);
 }
 

@@ -227,6 +227,8 @@ struct tl_config {
 	 * what a doorbell costs either, because a thread of the kernel's rings it.
 	 */
 	__u32 timers;
+	__be16 vlan; /* identifier of the VLAN of the Ethernet form; 0: none. The UDP form is in none. */
+	__u16 reserved;
 };
 
 /* Permit of one tap of a control process, in the place of its port (bpf/send.bpf.c). All zero: nothing may be sent.

@@ -181,11 +181,15 @@ int tautline_xsk(struct xdp_md *ctx)
 	if (type == bpf_htons(TPID_8021Q)) {
 		__be16 *tag = data + offset;
 
-		/* VLAN 0 is a priority tag on untagged traffic; any other VLAN is not this node's. */
-		if ((void *)(tag + 2) > data_end || tag[0] & bpf_htons(0x0fff))
+		/* VLAN 0 is a priority tag on untagged traffic. */
+		if ((void *)(tag + 2) > data_end)
 			return XDP_PASS;
 		type = tag[1];
+		if (is_elsewhere(type, tag[0] & bpf_htons(VLAN_IDENTIFIER)))
+			return XDP_PASS;
 		offset += 4;
+	} else if (is_elsewhere(type, 0)) {
+		return XDP_PASS;
 	}
 	if (!is_for_us(ethernet->h_dest))
 		return XDP_PASS;

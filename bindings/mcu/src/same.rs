@@ -98,7 +98,7 @@ fn same_ethernet(data: &[u8], ethertype: u16) {
     let (to, from) = (frame.destination, frame.source);
     ethernet::emit_header(&mut headers, to, from, ethertype, &frame.header);
     assert_eq!(c::write_ethernet(&answer, ethertype, false), headers);
-    let mut tagged = ethernet::with_tag(&headers);
+    let mut tagged = ethernet::with_tag(&headers, ethernet::Vlan::NONE);
     ethernet::set_tag_priority(&mut tagged, frame.header.priority);
     assert_eq!(c::write_ethernet(&answer, ethertype, true), tagged);
 }

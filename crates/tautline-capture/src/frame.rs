@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tautline_proto::ip::receive::datagram_of;
+use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{Header, MacAddress, ParseError, Rejected, ethernet, udp};
 
 /// Sender or receiver of a frame, by the form that it has.
@@ -55,12 +56,16 @@ pub fn plain_datagram(bytes: &[u8]) -> Option<PlainDatagram<'_>> {
     Some(PlainDatagram { from, to, payload })
 }
 
-/// Reads a frame. Nothing if it is not ours, as plain UDP is not.
+/// Reads a frame, whatever VLAN it is in. Nothing if it is not ours, as plain UDP is not.
 ///
 /// # Errors
 /// It is ours and against the format.
 pub fn frame(bytes: &[u8], ethertype: u16) -> Result<Option<Frame<'_>>, ParseError> {
-    match ethernet::parse(bytes, ethertype) {
+    let form = EthernetForm {
+        ethertype,
+        vlan: ethernet::vlan_of(bytes),
+    };
+    match ethernet::parse_as(bytes, form) {
         Ok(frame) => {
             return Ok(Some(Frame {
                 from: End::Mac(frame.source),

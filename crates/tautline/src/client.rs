@@ -125,7 +125,8 @@ impl Connection {
         let hello = Hello {
             names: names(&setup.name, setup.interface.index),
             request: Request::Hello {
-                ethertype: setup.ethertype,
+                ethertype: setup.ethernet.ethertype,
+                vlan: setup.ethernet.vlan.identifier(),
                 ip: wanted.ip,
                 mode: wanted.mode,
             },
@@ -233,6 +234,7 @@ impl Hello {
             names: names(interface, index),
             request: Request::Hello {
                 ethertype: 0,
+                vlan: 0,
                 ip: None,
                 mode: None,
             },

@@ -8,6 +8,7 @@
 //! busy_poll_us = 20           # on link xsk, how long a look polls the driver itself; left out: not at all
 //! zero_copy = true            # on link xsk, refuse to work with copies (false: without); left out: as the driver can
 //! ethertype = 0x88b5          # of the Ethernet form
+//! vlan = 5                    # links xdp and xsk: VLAN of the Ethernet form; left out: none
 //! address = "10.0.0.1"        # this node's IPv4 address; left out: the interface's first
 //! bus = "cell"                # link vbus: the bus, a name or a directory
 //! node = "controller"         # link vbus: this node's name on the bus; peers are neighbours by name
@@ -122,7 +123,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::wire::{MacAddress, ethernet::is_usable_ethertype};
+use tautline_proto::wire::MacAddress;
+use tautline_proto::wire::ethernet::{Vlan, is_usable_ethertype};
 use tautline_state::mistake;
 use toml::Spanned;
 
@@ -246,6 +248,7 @@ struct Document {
     busy_poll_us: Option<u64>,
     zero_copy: Option<bool>,
     ethertype: Option<Spanned<u16>>,
+    vlan: Option<Spanned<u16>>,
     pcp: Option<bool>,
     dscp: Option<bool>,
     address: Option<Spanned<String>>,
@@ -295,6 +298,12 @@ impl Document {
         config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
         config.busy_poll = self.busy_poll_us.map(Duration::from_micros);
         config.zero_copy = self.zero_copy;
+        if let Some(vlan) = self.vlan {
+            config.vlan = Vlan::new(*vlan.get_ref()).ok_or_else(|| {
+                let max = Vlan::IDENTIFIER_MAX;
+                (vlan.span(), format!("expected a VLAN from 1 to {max}"))
+            })?;
+        }
         config.pcp = self.pcp.unwrap_or(false);
         config.dscp = self.dscp.unwrap_or(false);
         config.publish_status = self.publish_status.unwrap_or(true);

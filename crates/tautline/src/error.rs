@@ -129,6 +129,14 @@ pub enum OpenError {
     /// The kernel has no busy polling, which the configuration asks for.
     #[error("this kernel has no busy polling")]
     NoBusyPolling,
+    /// The configuration names a VLAN, and the link has no frames in it.
+    #[error("link `{link}` is outside VLAN {vlan}")]
+    OutsideVlan {
+        /// The link.
+        link: &'static str,
+        /// The VLAN.
+        vlan: u16,
+    },
     /// The library was built without the feature `bpf`: links `xdp` and `xsk` have no programs.
     #[error("this build has no BPF programs")]
     WithoutBpf,
@@ -231,6 +239,9 @@ impl OpenError {
             }
             Self::NoBusyPolling => {
                 "leave `busy_poll_us` out: kernels with PREEMPT_RT mostly have none, others since Linux 5.11"
+            }
+            Self::OutsideVlan { .. } => {
+                "use link `xdp` or `xsk`, or leave `vlan` out and name the VLAN's own interface (ip link add link eth0 name eth0.5 type vlan id 5)"
             }
             Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
             Self::WithoutBpf => {

@@ -113,6 +113,7 @@ pub use tautline_proto::authentication::Protection;
 pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 pub use tautline_proto::time::Instant;
+pub use tautline_proto::wire::ethernet::Vlan;
 pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
 pub use tautline_types::Typed;

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tautline_proto::time::Instant;
+use tautline_proto::wire::ethernet::Vlan;
 use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
 use crate::client::{Connection, DemuxWanted};
@@ -162,6 +163,11 @@ impl Node {
     ) -> Self {
         let mut limits = limits(&attachment);
         limits.extend(no_claims(link.as_ref()));
+        limits.extend(hidden_tags(
+            link.capabilities().xdp_mode,
+            &attachment,
+            config.vlan,
+        ));
         let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);
         let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
@@ -172,6 +178,7 @@ impl Node {
                 .interface
                 .as_ref()
                 .map(|interface| interface.mac.to_string()),
+            vlan: config.vlan.known(),
             ip: link.address().or(attachment.ip),
             bus: config.bus.as_ref().filter(|_| on_bus).map(place_of_bus),
             node: config
@@ -677,11 +684,17 @@ fn open_link(
             name: name.to_owned(),
             interface,
             ip: attachment.ip,
-            ethertype: config.ethertype,
+            ethernet: config.ethernet_form(),
             mode,
             shared: false,
         })
     };
+    if config.vlan != Vlan::NONE && !matches!(kind, LinkKind::Xdp | LinkKind::Xsk) {
+        return Err(OpenError::OutsideVlan {
+            link: kind.name(),
+            vlan: config.vlan.identifier(),
+        });
+    }
     match kind {
         LinkKind::Xsk => {
             let (busy_poll, zero_copy) = (config.busy_poll, config.zero_copy);
@@ -756,6 +769,24 @@ fn no_claims(link: &dyn Link) -> Option<String> {
 }
 
 /// Settings that were wanted and cannot be had.
+/// Why frames of the node's VLAN may not be seen.
+pub(crate) fn hidden_tags(
+    mode: Option<XdpMode>,
+    attachment: &Attachment,
+    vlan: Vlan,
+) -> Option<String> {
+    let vlan = vlan.known()?;
+    let (name, interface) = attachment
+        .name
+        .as_deref()
+        .zip(attachment.interface.as_ref())?;
+    let looks_into_frames = mode.is_some_and(|mode| mode != XdpMode::Tc);
+    let hides = looks_into_frames && interface::hides_tags(name, interface);
+    hides.then(|| {
+        format!("the card takes out tags, so VLAN {vlan} is not seen; ethtool -K {name} rxvlan off")
+    })
+}
+
 pub(crate) fn limits(attachment: &Attachment) -> Vec<String> {
     let mut limits = Vec::new();
     if let Some(interface) = &attachment.interface {

@@ -37,24 +37,27 @@ fn built_in() -> [(&'static str, &'static [u8]); 4] {
 /// `struct tl_config` of `bpf/tautline.h`, and its name.
 struct Setting {
     name: &'static str,
-    config: [u8; 24],
+    config: [u8; 28],
 }
 
 /// The verifier follows only the branches that the constants leave: with and without an address, with an EtherType
 /// that is ours and with that of IPv4, which some networks let through alone.
-fn settings() -> [Setting; 4] {
+fn settings() -> [Setting; 5] {
     let timers = u32::from(!tautline::kernel::is_preempt_rt());
     let setting = |name, ethertype: u16, ip: [u8; 4], shared: u32| {
-        let mut config = [0; 24];
+        let mut config = [0; 28];
         config[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
         config[6..8].copy_from_slice(&ethertype.to_be_bytes());
         config[8..12].copy_from_slice(&ip);
         config[12..16].copy_from_slice(&shared.to_ne_bytes());
         config[16..20].copy_from_slice(&[ip[0], ip[1], ip[2], 255]);
-        config[20..].copy_from_slice(&timers.to_ne_bytes());
+        config[20..24].copy_from_slice(&timers.to_ne_bytes());
         Setting { name, config }
     };
+    let mut in_vlan = setting("IP, VLAN", 0x88b5, [10, 0, 0, 1], 0);
+    in_vlan.config[24..26].copy_from_slice(&5u16.to_be_bytes());
     [
+        in_vlan,
         setting("no IP", 0x88b5, [0; 4], 0),
         setting("IP", 0x88b5, [10, 0, 0, 1], 0),
         setting("IP, shared", 0x88b5, [10, 0, 0, 1], 1),
@@ -70,7 +73,7 @@ struct Load {
     took: Duration,
 }
 
-fn load(object: &[u8], config: &[u8; 24]) -> Result<Vec<Load>, Box<dyn std::error::Error>> {
+fn load(object: &[u8], config: &[u8; 28]) -> Result<Vec<Load>, Box<dyn std::error::Error>> {
     let mut loader = EbpfLoader::new();
     // The floor, which may be among the objects of a directory, has no settings.
     let mut ebpf = loader

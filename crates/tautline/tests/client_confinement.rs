@@ -8,12 +8,12 @@ use std::os::fd::RawFd;
 
 use common::child::{self, Helper};
 use common::control::{
-    NOBODY, allow, answers, client_node, control_status, echo_for_ever, eventually, ports_given,
-    served, start_client, start_control,
+    NOBODY, allow, answers, client_node, client_node_in, control_status, echo_for_ever, eventually,
+    ports_given, served, start_client, start_control,
 };
 use common::wire::{Wire, frame};
 use common::{XDP, open, port};
-use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
+use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort, Vlan};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
 use tautline_proto::wire::{Header, PortNumber};
@@ -55,8 +55,8 @@ struct Attacker {
 }
 
 impl Attacker {
-    fn new() -> Self {
-        let node = client_node(NOBODY).unwrap();
+    fn new(vlan: Vlan) -> Self {
+        let node = client_node_in(vlan, NOBODY).unwrap();
         let port = node
             .queuing_port(port(OWN), &QueuingOptions::default())
             .unwrap();
@@ -103,10 +103,6 @@ impl Attacker {
             ethernet(0x88cc, "another protocol", own),
             ethernet(0x8100, "a tagged frame", own),
         ];
-        let tagged = |frame: Vec<u8>, control: u16| {
-            let [high, low] = control.to_be_bytes();
-            [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
-        };
         frames.extend([
             tagged(ours("a forbidden priority in a tag", own, OWN, 3), 7 << 13),
             tagged(ours("a frame in a VLAN", own, OWN, 3), 3 << 13 | 5),
@@ -348,6 +344,12 @@ fn ethernet(ethertype: u16, name: &str, from: MacAddress) -> Vec<u8> {
     [&STATION.0[..], &from.0, &ethertype, payload.as_bytes()].concat()
 }
 
+/// A frame with a tag of 802.1Q.
+fn tagged(frame: Vec<u8>, control: u16) -> Vec<u8> {
+    let [high, low] = control.to_be_bytes();
+    [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
+}
+
 /// Names of the attacker's frames that passed, up to the fence.
 fn passed(hosts: &Hosts, watch: &common::wire::Watch) -> Vec<String> {
     let wire = Wire::on(hosts, Host::B);
@@ -381,7 +383,11 @@ fn attack(hosts: &Hosts, test: &str) -> (Helper, Vec<String>) {
 
 /// The attacker's life: says what it could unlock, and that it has sent everything.
 fn be_attacker(attack: impl FnOnce(&mut Attacker) -> Vec<String>) {
-    let mut attacker = Attacker::new();
+    be_attacker_in(Vlan::NONE, attack);
+}
+
+fn be_attacker_in(vlan: Vlan, attack: impl FnOnce(&mut Attacker) -> Vec<String>) {
+    let mut attacker = Attacker::new(vlan);
     println!("{}", child::READY);
     println!("unlocked:{}", attack(&mut attacker).join(";"));
     println!("attacked");
@@ -432,6 +438,42 @@ fn a_client_sends_what_its_entry_gives_and_nothing_else() {
     assert!((1..=3).contains(&passed.len()), "{passed:?}");
     assert_eq!(passed, vec![HONEST; passed.len()]);
     eventually("what was refused is counted", || refused(&hosts) > 0);
+}
+
+#[test]
+fn a_client_of_a_node_in_a_vlan_sends_nothing_outside_it() {
+    const TEST: &str = "a_client_of_a_node_in_a_vlan_sends_nothing_outside_it";
+    const VLAN: u16 = 6;
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker_in(Vlan::new(VLAN).unwrap(), |attacker| {
+                for frame in attacker.hostile_frames() {
+                    attacker.send_everywhere(&tagged(frame.clone(), 3 << 13 | VLAN));
+                    attacker.send_everywhere(&frame);
+                }
+                let honest = attacker.honest_frame();
+                let named = |name: &str| {
+                    let mut frame = honest.clone();
+                    let at = frame.len() - HONEST.len() - 1;
+                    frame[at..at + HONEST.len()].copy_from_slice(name.as_bytes());
+                    frame
+                };
+                attacker.send_everywhere(&named("no tag"));
+                attacker.send_everywhere(&tagged(named("no one"), 3 << 13));
+                attacker.send_everywhere(&tagged(named("other5"), 3 << 13 | 5));
+                attacker.send_everywhere(&tagged(named("urgent"), 7 << 13 | VLAN));
+                attacker.send_everywhere(&tagged(named("drops!"), 1 << 12 | VLAN));
+                attacker.send_everywhere(&tagged(honest.clone(), 3 << 13 | VLAN));
+                Vec::new()
+            });
+        }
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &format!("vlan = {VLAN}\n{}", rule()));
+    let watch = Wire::watch(&hosts, Host::A);
+    let (_attacker, _) = attack(&hosts, TEST);
+    assert_eq!(passed(&hosts, &watch), [HONEST]);
 }
 
 #[test]

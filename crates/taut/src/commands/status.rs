@@ -86,6 +86,7 @@ fn node_text(node: &Value) -> String {
     let places = [
         (" on ", "interface"),
         (", ", "mac"),
+        (", VLAN ", "vlan"),
         (", ", "ip"),
         (" at ", "bus"),
         (", node ", "node"),

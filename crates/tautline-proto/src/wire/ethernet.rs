@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A single 802.1Q tag with VLAN identifier 0 (a priority tag) between source and EtherType is
-//! skipped. Frames in a VLAN, or with more than one tag, are not ours.
+//! skipped. Frames in a VLAN, or with more than one tag, are not ours, unless the node is in that
+//! VLAN ([`EthernetForm`]): then frames outside it are not.
 
 use super::{
     ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Priority, Rejected, read_mac,
@@ -36,6 +37,70 @@ const TAG_OFFSET: usize = 12;
 /// The VLAN identifier's bits in the tag; the others are priority and drop eligibility.
 const VLAN_IDENTIFIER_MASK: u16 = 0x0FFF;
 
+/// VLAN of a node's Ethernet form: an identifier of 802.1Q from 1 to 4094, or none.
+///
+/// ```
+/// use tautline_proto::wire::ethernet::Vlan;
+///
+/// assert_eq!(Vlan::new(5).map(Vlan::identifier), Some(5));
+/// assert_eq!((Vlan::new(0), Vlan::new(4095)), (None, None));
+/// assert_eq!(Vlan::NONE.identifier(), 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vlan(u16);
+
+impl Vlan {
+    /// In no VLAN: frames have no tag, or a priority tag.
+    pub const NONE: Self = Self(0);
+
+    /// Highest identifier; 4095 is reserved.
+    pub const IDENTIFIER_MAX: u16 = 4094;
+
+    /// The VLAN with this identifier.
+    #[must_use]
+    pub const fn new(identifier: u16) -> Option<Self> {
+        match identifier {
+            1..=Self::IDENTIFIER_MAX => Some(Self(identifier)),
+            _ => None,
+        }
+    }
+
+    /// Its identifier, if it is one.
+    #[must_use]
+    pub const fn known(self) -> Option<u16> {
+        match self {
+            Self::NONE => None,
+            vlan => Some(vlan.0),
+        }
+    }
+
+    /// Its identifier; 0 for none.
+    #[must_use]
+    pub const fn identifier(self) -> u16 {
+        self.0
+    }
+}
+
+/// By which frames of the Ethernet form a node knows its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EthernetForm {
+    /// Their EtherType.
+    pub ethertype: u16,
+    /// Their VLAN.
+    pub vlan: Vlan,
+}
+
+impl EthernetForm {
+    /// Frames of an EtherType in no VLAN.
+    #[must_use]
+    pub const fn of(ethertype: u16) -> Self {
+        Self {
+            ethertype,
+            vlan: Vlan::NONE,
+        }
+    }
+}
+
 /// A frame of the Ethernet form, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
@@ -49,7 +114,7 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-/// Takes a whole frame apart, from the destination address on, without the check sequence.
+/// Takes a whole frame in no VLAN apart, from the destination address on, without the check sequence.
 ///
 /// # Errors
 ///
@@ -64,8 +129,18 @@ pub struct Frame<'a> {
 /// ```
 #[inline]
 pub fn parse(frame: &[u8], ethertype: u16) -> Result<Frame<'_>, Rejected> {
-    let ethernet = Ethernet::parse(frame).ok_or(Rejected::NotOurs)?;
-    if ethernet.ethertype != ethertype {
+    parse_as(frame, EthernetForm::of(ethertype))
+}
+
+/// The same for a node that may be in a VLAN.
+///
+/// # Errors
+///
+/// As [`parse`]. A frame outside the node's VLAN is [`Rejected::NotOurs`].
+#[inline]
+pub fn parse_as(frame: &[u8], form: EthernetForm) -> Result<Frame<'_>, Rejected> {
+    let ethernet = Ethernet::parse_in(frame, form.vlan).ok_or(Rejected::NotOurs)?;
+    if ethernet.ethertype != form.ethertype {
         return Err(Rejected::NotOurs);
     }
     ethernet.check_source()?;
@@ -76,6 +151,23 @@ pub fn parse(frame: &[u8], ethertype: u16) -> Result<Frame<'_>, Rejected> {
         header,
         payload,
     })
+}
+
+/// The VLAN that a frame is in, whoever's it is; none for one that is too short to say.
+///
+/// ```
+/// use tautline_proto::wire::ethernet::{Vlan, vlan_of};
+///
+/// let tagged = [&[0xFF; 12][..], &[0x81, 0, 0xE0, 5, 0x88, 0xB5]].concat();
+/// assert_eq!(vlan_of(&tagged), Vlan::new(5).unwrap());
+/// assert_eq!(vlan_of(&tagged[..14]), Vlan::NONE);
+/// ```
+#[must_use]
+pub fn vlan_of(frame: &[u8]) -> Vlan {
+    match (read_u16(frame, TAG_OFFSET), read_u16(frame, TAG_OFFSET + 2)) {
+        (Some(ETHERTYPE_VLAN), Some(control)) => Vlan(control & VLAN_IDENTIFIER_MASK),
+        _ => Vlan::NONE,
+    }
 }
 
 /// Writes everything that comes before the payload: both addresses, the EtherType and our header.
@@ -108,17 +200,18 @@ pub fn emit_header(
     }
 }
 
-/// Bytes before the payload in a frame with a priority tag.
+/// Bytes before the payload in a frame with a tag.
 pub const TAGGED_HEADERS_BYTES: usize = HEADERS_BYTES + VLAN_TAG_BYTES;
 
-/// Puts an 802.1Q tag with VLAN identifier 0 between source and EtherType. It carries no priority yet:
+/// Puts an 802.1Q tag between source and EtherType; in no VLAN, a priority tag. It carries no priority yet:
 /// [`set_tag_priority`].
 #[must_use]
-pub fn with_tag(headers: &[u8; HEADERS_BYTES]) -> [u8; TAGGED_HEADERS_BYTES] {
+pub fn with_tag(headers: &[u8; HEADERS_BYTES], vlan: Vlan) -> [u8; TAGGED_HEADERS_BYTES] {
     let mut tagged = [0; TAGGED_HEADERS_BYTES];
     let (addresses, rest) = headers.split_at(TAG_OFFSET);
     tagged[..TAG_OFFSET].copy_from_slice(addresses);
     tagged[TAG_OFFSET..TAG_OFFSET + 2].copy_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+    tagged[TAG_OFFSET + 2..TAG_OFFSET + 4].copy_from_slice(&vlan.0.to_be_bytes());
     tagged[TAG_OFFSET + VLAN_TAG_BYTES..].copy_from_slice(rest);
     tagged
 }
@@ -126,15 +219,17 @@ pub fn with_tag(headers: &[u8; HEADERS_BYTES]) -> [u8; TAGGED_HEADERS_BYTES] {
 /// Writes the priority into the tag of headers of [`with_tag`].
 ///
 /// ```
-/// use tautline_proto::wire::{Priority, ethernet};
+/// use tautline_proto::wire::{Priority, ethernet, ethernet::Vlan};
 ///
-/// let mut tagged = ethernet::with_tag(&[0xAA; ethernet::HEADERS_BYTES]);
+/// let vlan = Vlan::new(0x123).unwrap();
+/// let mut tagged = ethernet::with_tag(&[0xAA; ethernet::HEADERS_BYTES], vlan);
 /// ethernet::set_tag_priority(&mut tagged, Priority::HIGHEST);
-/// assert_eq!(tagged[11..17], [0xAA, 0x81, 0, 0xE0, 0, 0xAA]);
+/// assert_eq!(tagged[11..17], [0xAA, 0x81, 0, 0xE1, 0x23, 0xAA]);
 /// ```
 #[inline]
 pub fn set_tag_priority(headers: &mut [u8; TAGGED_HEADERS_BYTES], priority: Priority) {
-    headers[TAG_OFFSET + 2] = priority.get() << 5;
+    let control = &mut headers[TAG_OFFSET + 2];
+    *control = priority.get() << 5 | *control & (VLAN_IDENTIFIER_MASK >> 8) as u8;
 }
 
 /// Whether an EtherType can be configured for the Ethernet form: a type and not a length, and none
@@ -168,7 +263,7 @@ pub(crate) fn emit_ethernet(
     bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
 }
 
-/// An Ethernet frame with its priority tag, if any, out of the way.
+/// An Ethernet frame with its tag, if any, out of the way.
 pub(crate) struct Ethernet<'a> {
     pub(crate) destination: MacAddress,
     pub(crate) source: MacAddress,
@@ -180,12 +275,18 @@ impl<'a> Ethernet<'a> {
     /// `None` for a frame that is too short to say what it is, or in a VLAN.
     #[inline]
     pub(crate) fn parse(frame: &'a [u8]) -> Option<Self> {
+        Self::parse_in(frame, Vlan::NONE)
+    }
+
+    /// `None` for a frame that is too short to say what it is, or outside the VLAN.
+    #[inline]
+    fn parse_in(frame: &'a [u8], vlan: Vlan) -> Option<Self> {
         let mut header_bytes = ETHERNET_HEADER_BYTES;
-        if read_u16(frame, 12)? == ETHERTYPE_VLAN {
-            if read_u16(frame, 14)? & VLAN_IDENTIFIER_MASK != 0 {
-                return None;
-            }
+        if read_u16(frame, TAG_OFFSET)? == ETHERTYPE_VLAN {
             header_bytes += VLAN_TAG_BYTES;
+        }
+        if vlan_of(frame) != vlan {
+            return None;
         }
         Some(Self {
             destination: read_mac(frame, 0)?,
@@ -268,6 +369,35 @@ mod tests {
             assert_eq!(parse(&frame, 0x88B5), Err(Rejected::NotOurs));
         }
         assert_eq!(parse(&FRAME, 0x88B6), Err(Rejected::NotOurs));
+    }
+
+    #[test]
+    fn a_node_in_a_vlan_takes_frames_of_it_alone() {
+        let form = EthernetForm {
+            ethertype: 0x88B5,
+            vlan: Vlan::new(0x105).unwrap(),
+        };
+        for tag in [[0x81, 0, 1, 5], [0x81, 0, 0xF1, 5]] {
+            let frame = tagged(&tag);
+            assert_eq!(
+                parse_as(&frame, form).map(|frame| frame.payload),
+                Ok(&b"hi"[..])
+            );
+            assert_eq!(parse(&frame, 0x88B5), Err(Rejected::NotOurs));
+        }
+        let mut mine = with_tag(FRAME.first_chunk().unwrap(), form.vlan);
+        set_tag_priority(&mut mine, Priority::HIGHEST);
+        assert_eq!(mine[12..16], [0x81, 0, 0xE1, 5]);
+        let priority_tag = tagged(&[0x81, 0, 0xE0, 0]);
+        let others = [
+            tagged(&[0x81, 0, 0, 5]),
+            tagged(&[0x81, 0, 1, 4]),
+            priority_tag,
+            FRAME.into(),
+        ];
+        for frame in others {
+            assert_eq!(parse_as(&frame, form), Err(Rejected::NotOurs));
+        }
     }
 
     #[test]

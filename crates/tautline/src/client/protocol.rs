@@ -30,7 +30,7 @@ use crate::table_state::{Origin, TableState};
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
@@ -54,10 +54,11 @@ pub(crate) enum Malformed {
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// To be a client, if the demux is the one that it can use. What is `None`, or an EtherType of 0, may be as
-    /// it is.
+    /// To be a client, if the demux is the one that it can use. What is `None`, or with an EtherType of 0 it and the
+    /// VLAN, may be as it is.
     Hello {
         ethertype: u16,
+        vlan: u16,
         ip: Option<Ipv4Addr>,
         mode: Option<XdpMode>,
     },
@@ -358,11 +359,13 @@ mod tests {
         vec![
             Request::Hello {
                 ethertype: 0x88b5,
+                vlan: 0,
                 ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 mode: Some(XdpMode::Generic),
             },
             Request::Hello {
                 ethertype: 0x88b5,
+                vlan: 0,
                 ip: None,
                 mode: None,
             },
@@ -469,7 +472,7 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(5u16.to_ne_bytes());
+        expected.extend(6u16.to_ne_bytes());
         // Number of the request, open, port 258, queuing, depth.
         expected.extend([5, 1, 0x82, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);

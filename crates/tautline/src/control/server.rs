@@ -35,6 +35,7 @@ use crate::sys::activation;
 use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
+use tautline_proto::wire::ethernet::Vlan;
 
 /// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and a client has to
 /// try again. Higher: more kernel memory while this process is stopped.
@@ -164,6 +165,7 @@ impl Server {
         else {
             return Err(OpenError::InterfaceMissing { link: "xdp" });
         };
+        let ethernet = config.ethernet_form();
         let policy = Policy::new(&allow)?;
         let neighbours =
             Neighbours::new(config.neighbours, Own::of(Some(&interface), attachment.ip));
@@ -180,7 +182,7 @@ impl Server {
             name,
             interface,
             ip: attachment.ip,
-            ethertype: config.ethertype,
+            ethernet,
             mode: config.xdp_mode.unwrap_or(XdpMode::Native),
             shared: true,
         };
@@ -444,9 +446,10 @@ impl Server {
         match request {
             Request::Hello {
                 ethertype,
+                vlan,
                 ip,
                 mode,
-            } => self.welcome(number, ethertype, ip, mode),
+            } => self.welcome(number, (ethertype, vlan), ip, mode),
             Request::Open { port, shape } => self.open_port(number, AnyPort::Port(port), shape),
             Request::OpenUdp { port, shape } => self.open_port(number, AnyPort::Udp(port), shape),
             Request::Declarations { port } => self.relay_declarations(number, port),
@@ -468,7 +471,7 @@ impl Server {
     fn welcome(
         &mut self,
         number: u64,
-        ethertype: u16,
+        (ethertype, vlan): (u16, u16),
         ip: Option<std::net::Ipv4Addr>,
         mode: Option<XdpMode>,
     ) -> Result<Granted, Refusal> {
@@ -477,8 +480,16 @@ impl Server {
             let why = format!("its demux has {what} {has}, this node asks for another");
             Err(no(Reason::OtherSettings, why))
         };
-        if ethertype != 0 && ethertype != setup.ethertype {
-            return other("EtherType", format!("{:#06x}", setup.ethertype));
+        let own = setup.ethernet;
+        if ethertype != 0 && ethertype != own.ethertype {
+            return other("EtherType", format!("{:#06x}", own.ethertype));
+        }
+        if ethertype != 0 && vlan != own.vlan.identifier() {
+            let has = match own.vlan {
+                Vlan::NONE => "none".to_owned(),
+                vlan => vlan.identifier().to_string(),
+            };
+            return other("VLAN", has);
         }
         if ip.is_some() && ip != setup.ip {
             let has = setup.ip.map_or("none".to_owned(), |ip| ip.to_string());

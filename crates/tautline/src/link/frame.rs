@@ -7,6 +7,7 @@ use tautline_proto::authentication::Station;
 use tautline_proto::ip::type_of_service;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::time::Instant;
+use tautline_proto::wire::ethernet::{EthernetForm, Vlan};
 use tautline_proto::wire::{
     HEADER_BYTES, Header, MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP,
     ethernet, udp,
@@ -38,7 +39,7 @@ pub(crate) enum Route {
         /// Ethernet header, and room for ours.
         headers: [u8; ethernet::HEADERS_BYTES],
     },
-    /// The Ethernet form with a priority tag.
+    /// The Ethernet form with a tag.
     Tagged {
         /// Ethernet header with the tag, and room for ours.
         headers: [u8; ethernet::TAGGED_HEADERS_BYTES],
@@ -110,7 +111,7 @@ impl Route {
     pub(crate) fn marked(self, marking: Marking) -> Self {
         match self {
             Self::Ethernet { headers } if marking.pcp => Self::Tagged {
-                headers: ethernet::with_tag(&headers),
+                headers: ethernet::with_tag(&headers, Vlan::NONE),
             },
             Self::UdpRaw { template, .. } => Self::UdpRaw {
                 template,
@@ -129,7 +130,7 @@ impl Route {
     }
 
     /// The Ethernet form from `source` to a neighbour.
-    pub(crate) fn ethernet(source: MacAddress, neighbour: &Neighbour, ethertype: u16) -> Self {
+    pub(crate) fn ethernet(source: MacAddress, neighbour: &Neighbour, form: EthernetForm) -> Self {
         let mut headers = [0; ethernet::HEADERS_BYTES];
         // The header's own fields are written frame by frame.
         let header = Header::whole(
@@ -139,8 +140,13 @@ impl Route {
             0,
             0,
         );
-        ethernet::emit_header(&mut headers, neighbour.mac, source, ethertype, &header);
-        Self::Ethernet { headers }
+        ethernet::emit_header(&mut headers, neighbour.mac, source, form.ethertype, &header);
+        match form.vlan {
+            Vlan::NONE => Self::Ethernet { headers },
+            vlan => Self::Tagged {
+                headers: ethernet::with_tag(&headers, vlan),
+            },
+        }
     }
 
     /// Either form on a raw link, as the neighbour's entry says.
@@ -153,7 +159,7 @@ impl Route {
     ) -> Result<Self, PortError> {
         let RawAddress { interface, ip, .. } = own;
         if !is_udp_form(neighbour) {
-            return Ok(Self::ethernet(interface.mac, neighbour, own.ethertype));
+            return Ok(Self::ethernet(interface.mac, neighbour, own.ethernet));
         }
         let lacks = |lacks| PortError::NeighbourIncomplete {
             name: neighbour.name.clone(),
@@ -223,7 +229,7 @@ fn set_header(template: &mut udp::UdpTemplate, marks: bool, header: &Header) {
 pub(crate) struct RawAddress<'a> {
     pub(crate) interface: &'a Interface,
     pub(crate) ip: Option<std::net::Ipv4Addr>,
-    pub(crate) ethertype: u16,
+    pub(crate) ethernet: EthernetForm,
 }
 
 /// The neighbour's IPv4 address, or an error that says that it is missing.
@@ -426,7 +432,7 @@ mod tests {
     #[test]
     fn a_marked_frame_carries_its_priority_in_a_tag_and_is_otherwise_the_same() {
         let own = MacAddress([2, 0, 0, 0, 0, 1]);
-        let mut plain = Route::ethernet(own, &neighbour(Form::Ethernet), 0x88B5);
+        let mut plain = Route::ethernet(own, &neighbour(Form::Ethernet), EthernetForm::of(0x88B5));
         let marking = Marking {
             pcp: true,
             dscp: false,

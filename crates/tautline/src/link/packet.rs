@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
@@ -194,7 +195,7 @@ impl Link for PacketLink {
             return Ok(Route::ethernet(
                 self.interface.mac,
                 neighbour,
-                self.ethertype,
+                EthernetForm::of(self.ethertype),
             ));
         }
         if self.ip.is_none() {

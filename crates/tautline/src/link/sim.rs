@@ -12,6 +12,7 @@ use std::time::Duration;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::sim::{Faults, SimConfig, SimError, SimNetwork, SimNode};
 use tautline_proto::time::Instant;
+use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{
     Header, MacAddress, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet,
 };
@@ -54,14 +55,14 @@ impl Network {
     pub(crate) fn attach(
         &self,
         mac: MacAddress,
-        ethertype: u16,
+        form: EthernetForm,
     ) -> Result<Box<dyn Link>, SimError> {
         let node = self.lock().network.attach(mac)?;
         Ok(Box::new(SimLink {
             network: self.clone(),
             node,
             mac,
-            ethertype,
+            form,
             ports: Arc::default(),
             counters: Arc::default(),
         }))
@@ -102,7 +103,7 @@ struct SimLink {
     network: Network,
     node: SimNode,
     mac: MacAddress,
-    ethertype: u16,
+    form: EthernetForm,
     ports: OpenPorts,
     counters: Arc<SimCounters>,
 }
@@ -158,7 +159,7 @@ impl Link for SimLink {
             memory,
             network: self.network.clone(),
             node: self.node,
-            ethertype: self.ethertype,
+            form: self.form,
             mac: self.mac,
             ports: Arc::clone(&self.ports),
             counters: Arc::clone(&self.counters),
@@ -180,7 +181,7 @@ impl Link for SimLink {
                 link: "sim",
             });
         }
-        Ok(Route::ethernet(self.mac, neighbour, self.ethertype))
+        Ok(Route::ethernet(self.mac, neighbour, self.form))
     }
 
     fn counters(&self) -> NodeCounters {
@@ -204,7 +205,7 @@ struct SimPort {
     memory: Arc<MappedPort>,
     network: Network,
     node: SimNode,
-    ethertype: u16,
+    form: EthernetForm,
     mac: MacAddress,
     ports: OpenPorts,
     counters: Arc<SimCounters>,
@@ -224,7 +225,7 @@ impl SimPort {
     }
 
     fn demux(&self, arrival: Instant, frame: &[u8]) {
-        let frame = match ethernet::parse(frame, self.ethertype) {
+        let frame = match ethernet::parse_as(frame, self.form) {
             Ok(frame) if frame.destination == self.mac || frame.destination.is_group() => frame,
             Err(Rejected::Malformed(error)) => return self.counters.malformed.count(error),
             Ok(_) | Err(Rejected::NotOurs) => return,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
+use tautline_proto::wire::ethernet::{EthernetForm, Vlan};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
 
 use crate::address::PortName;
@@ -32,6 +33,9 @@ pub struct NodeConfig {
     pub zero_copy: Option<bool>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,
+    /// VLAN of the Ethernet form, on links `xdp` and `xsk`: its frames are sent with this 802.1Q tag, which carries
+    /// their priority too, and no others are taken. The UDP form stays outside it.
+    pub vlan: Vlan,
     /// Whether frames of the Ethernet form carry their priority in an 802.1Q tag with VLAN identifier 0, for switches
     /// that honour it.
     pub pcp: bool,
@@ -119,6 +123,7 @@ impl NodeConfig {
             busy_poll: None,
             zero_copy: None,
             ethertype: ETHERTYPE_DEFAULT,
+            vlan: Vlan::NONE,
             pcp: false,
             dscp: false,
             address: None,
@@ -154,6 +159,14 @@ impl NodeConfig {
             link: Some(LinkKind::Vbus),
             bus: Some(bus),
             ..Self::on("")
+        }
+    }
+
+    /// By which frames the node knows its own in the Ethernet form.
+    pub(crate) fn ethernet_form(&self) -> EthernetForm {
+        EthernetForm {
+            ethertype: self.ethertype,
+            vlan: self.vlan,
         }
     }
 

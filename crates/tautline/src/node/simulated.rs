@@ -7,12 +7,12 @@ use super::{Node, NodeConfig};
 use crate::link::sim::Network;
 
 impl Network {
-    /// Opens a node on this network. Of the configuration, EtherType, neighbours and ports count.
+    /// Opens a node on this network. Of the configuration, EtherType, VLAN, neighbours and ports count.
     ///
     /// # Errors
     /// [`SimError`] if the address is taken or the network is full.
     pub fn open(&self, mac: MacAddress, config: NodeConfig) -> Result<Node, SimError> {
-        let link = self.attach(mac, config.ethertype)?;
+        let link = self.attach(mac, config.ethernet_form())?;
         Ok(Node::on_link(link, mac, config))
     }
 }

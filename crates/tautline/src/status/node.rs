@@ -22,6 +22,8 @@ pub struct OpenReport {
     pub interface: Option<String>,
     /// Its MAC address, which peers send the Ethernet form to.
     pub mac: Option<String>,
+    /// VLAN of the Ethernet form, from 1.
+    pub vlan: Option<u16>,
     /// This node's IPv4 address, which peers send the UDP form to.
     pub ip: Option<Ipv4Addr>,
     /// The directory of the bus, on link `vbus`.
@@ -62,6 +64,9 @@ impl std::fmt::Display for OpenReport {
         }
         if let Some(mac) = &self.mac {
             write!(formatter, ", {mac}")?;
+        }
+        if let Some(vlan) = self.vlan {
+            write!(formatter, ", VLAN {vlan}")?;
         }
         if let Some(ip) = self.ip {
             write!(formatter, ", {ip}")?;

@@ -87,6 +87,16 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
     })
 }
 
+/// Whether a card's XDP programs see frames without their VLAN tag. Virtual interfaces leave it in the frame, whatever
+/// they say.
+pub(crate) fn hides_tags(name: &str, interface: &Interface) -> bool {
+    let asked = || {
+        let socket = super::socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        io::Result::Ok(Request::new(&socket, name)?.strips_tags())
+    };
+    !interface.is_virtual && asked().unwrap_or(false)
+}
+
 /// The names of all interfaces in this network namespace.
 pub(crate) fn names() -> io::Result<Vec<String>> {
     // SAFETY: returns a list that we free below, or null.
@@ -151,6 +161,32 @@ impl<'s> Request<'s> {
         Ok(self)
     }
 
+    /// Asks the driver, by a structure of linux/ethtool.h that the answer is written to.
+    ///
+    /// # Safety
+    /// `T` begins with a command, which writes a structure of at most this size and of which any bits are valid.
+    unsafe fn ask_driver<T>(&mut self, about: &mut T) -> io::Result<()> {
+        const SIOCETHTOOL: libc::Ioctl = 0x8946;
+        self.answer.ifr_name = self.name;
+        self.answer.ifr_ifru.ifru_data = std::ptr::from_mut(about).cast();
+        // SAFETY: the request reads a name from the ifreq, and the command from and the answer into the structure that
+        // it points to, which has the size that the caller promised, and lives.
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut self.answer) };
+        super::check(result).map(|_| ())
+    }
+
+    /// Whether the card takes VLAN tags out of frames and puts them where XDP does not see them.
+    fn strips_tags(&mut self) -> bool {
+        const ETHTOOL_GFLAGS: u32 = 0x25;
+        const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+        // `struct ethtool_value`: the command, and the answer.
+        let mut flags = [ETHTOOL_GFLAGS, 0];
+        // SAFETY: the command writes an `ethtool_value`.
+        let asked = unsafe { self.ask_driver(&mut flags) };
+        asked.is_ok() && flags[1] & ETH_FLAG_RXVLAN != 0
+    }
+
     /// The name of the driver, if it has one.
     fn driver(&mut self) -> Option<String> {
         /// `struct ethtool_drvinfo` of linux/ethtool.h.
@@ -161,19 +197,13 @@ impl<'s> Request<'s> {
             rest: [u8; 160],
         }
         const ETHTOOL_GDRVINFO: u32 = 3;
-        const SIOCETHTOOL: libc::Ioctl = 0x8946;
         let mut info = DriverInfo {
             command: ETHTOOL_GDRVINFO,
             driver: [0; 32],
             rest: [0; 160],
         };
-        self.answer.ifr_name = self.name;
-        self.answer.ifr_ifru.ifru_data = (&raw mut info).cast();
-        // SAFETY: the request reads a name from the ifreq, and the command from and the answer into the
-        // structure that it points to, which is of the size that the kernel knows, and lives.
-        let result =
-            unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut self.answer) };
-        super::check(result).ok()?;
+        // SAFETY: the command writes a `ethtool_drvinfo`.
+        unsafe { self.ask_driver(&mut info) }.ok()?;
         let name = info.driver.split(|byte| *byte == 0).next()?;
         String::from_utf8(name.to_vec()).ok()
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline::control::Server;
-use tautline::{Node, NodeConfig, Priority, QueuingOptions, ServiceConfig, status};
+use tautline::{Node, NodeConfig, Priority, QueuingOptions, ServiceConfig, Vlan, status};
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
@@ -102,8 +102,21 @@ pub fn client_node(user: u32) -> Result<Node, tautline::OpenError> {
     forbid_and_open(user, &mut false)
 }
 
+/// The same in a VLAN.
+pub fn client_node_in(vlan: Vlan, user: u32) -> Result<Node, tautline::OpenError> {
+    forbid_and_open_in(vlan, user, &mut false)
+}
+
 /// The same for one that tries again, which has become that user already.
 pub fn forbid_and_open(user: u32, forbidden: &mut bool) -> Result<Node, tautline::OpenError> {
+    forbid_and_open_in(Vlan::NONE, user, forbidden)
+}
+
+fn forbid_and_open_in(
+    vlan: Vlan,
+    user: u32,
+    forbidden: &mut bool,
+) -> Result<Node, tautline::OpenError> {
     if !*forbidden {
         super::unprivileged::become_user(user);
         super::unprivileged::forbid_bpf();
@@ -111,6 +124,7 @@ pub fn forbid_and_open(user: u32, forbidden: &mut bool) -> Result<Node, tautline
     }
     let mut config = NodeConfig::on("taut0");
     config.link = Some(tautline::LinkKind::Xdp);
+    config.vlan = vlan;
     Node::open(config)
 }
 

@@ -18,7 +18,7 @@ use tautline::link::XdpMode;
 use tautline::link::sim::Network;
 use tautline::{
     BusConfig, Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber,
-    QueuingOptions, QueuingPort, bus_neighbour,
+    QueuingOptions, QueuingPort, Vlan, bus_neighbour,
 };
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
@@ -121,6 +121,8 @@ pub struct Side {
     pub form: Form,
     /// Whether frames carry their priority for switches.
     pub is_marked: bool,
+    /// VLAN of the Ethernet form.
+    pub vlan: Vlan,
 }
 
 pub const XDP: Side = Side {
@@ -128,6 +130,7 @@ pub const XDP: Side = Side {
     mode: Some(XdpMode::Native),
     form: Form::Ethernet,
     is_marked: false,
+    vlan: Vlan::NONE,
 };
 pub const XDP_GENERIC: Side = Side {
     mode: Some(XdpMode::Generic),
@@ -150,12 +153,14 @@ pub const PACKET: Side = Side {
     mode: None,
     form: Form::Ethernet,
     is_marked: false,
+    vlan: Vlan::NONE,
 };
 pub const UDP: Side = Side {
     link: LinkKind::Udp,
     mode: None,
     form: Form::Udp,
     is_marked: false,
+    vlan: Vlan::NONE,
 };
 
 /// Those of the sides whose hook this kernel has; says which one it has not.
@@ -184,6 +189,11 @@ impl Side {
         }
     }
 
+    /// The same in a VLAN.
+    pub const fn in_vlan(self, vlan: Vlan) -> Self {
+        Self { vlan, ..self }
+    }
+
     pub const fn speaking_udp(self) -> Self {
         Self {
             form: Form::Udp,
@@ -203,6 +213,7 @@ pub fn config(hosts: &Hosts, host: Host, side: Side) -> NodeConfig {
     };
     let mut config = NodeConfig::on(&hosts.end(host, 0).interface()).with_link(side.link);
     config.xdp_mode = side.mode;
+    config.vlan = side.vlan;
     config.pcp = side.is_marked;
     config.dscp = side.is_marked;
     // On borrowed interfaces: what their driver is to be held to.

@@ -52,7 +52,7 @@ pub(super) struct Declared {
 
 impl Declared {
     pub(super) fn open(setup: &Setup) -> Self {
-        let ethertype = ethertype_of_declarations(setup.ethertype);
+        let ethertype = ethertype_of_declarations(setup.ethernet.ethertype);
         Self {
             network: packet::of_ethertype(setup.interface.index, ethertype),
             own: setup.interface.mac,

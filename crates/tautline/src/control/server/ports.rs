@@ -157,7 +157,7 @@ impl Server {
         Number {
             interface_index: setup.interface.index,
             ethertype: match port {
-                AnyPort::Port(_) => setup.ethertype,
+                AnyPort::Port(_) => setup.ethernet.ethertype,
                 AnyPort::Udp(_) => CLAIM_OF_UDP,
             },
             port: port.number(),

@@ -11,7 +11,7 @@ use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
 use crate::link::xdp::capabilities;
 use crate::link::{LinkKind, XdpMode};
-use crate::node::{Attachment, candidate_name, limits, neighbours_status};
+use crate::node::{Attachment, candidate_name, hidden_tags, limits, neighbours_status};
 use crate::status::{
     ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
@@ -27,12 +27,19 @@ pub(super) fn opened(
     not_better: Vec<(XdpMode, OpenError)>,
 ) -> OpenReport {
     let setup = demux.setup();
+    let mut limits = limits(&attachment);
+    limits.extend(hidden_tags(
+        Some(setup.mode),
+        &attachment,
+        setup.ethernet.vlan,
+    ));
     OpenReport {
         link: LinkKind::Xdp,
         control_process: None,
-        limits: limits(&attachment),
+        limits,
         interface: attachment.name,
         mac: Some(setup.interface.mac.to_string()),
+        vlan: setup.ethernet.vlan.known(),
         ip: setup.ip,
         bus: None,
         node: None,

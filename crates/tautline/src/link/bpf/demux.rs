@@ -14,6 +14,7 @@ use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachT
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
+use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
@@ -53,7 +54,7 @@ pub(crate) struct Setup {
     pub(crate) interface: Interface,
     /// With an address, it takes the UDP form too.
     pub(crate) ip: Option<Ipv4Addr>,
-    pub(crate) ethertype: u16,
+    pub(crate) ethernet: EthernetForm,
     pub(crate) mode: XdpMode,
     /// Whether a control process owns it, for several processes.
     pub(crate) shared: bool,
@@ -61,11 +62,11 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// `struct tl_config` of `bpf/tautline.h`.
-    fn config_bytes(&self) -> [u8; 24] {
+    fn config_bytes(&self) -> [u8; 28] {
         let ip = self.ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let mut config = [0; 24];
+        let mut config = [0; 28];
         config[..6].copy_from_slice(&self.interface.mac.0);
-        config[6..8].copy_from_slice(&self.ethertype.to_be_bytes());
+        config[6..8].copy_from_slice(&self.ethernet.ethertype.to_be_bytes());
         config[8..12].copy_from_slice(&ip.octets());
         // Not zero for a control process's; of another user, another number.
         let shared = match self.shared {
@@ -74,7 +75,8 @@ impl Setup {
         };
         config[12..16].copy_from_slice(&shared.to_ne_bytes());
         config[16..20].copy_from_slice(&self.interface.broadcast(ip).octets());
-        config[20..].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
+        config[20..24].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
+        config[24..26].copy_from_slice(&self.ethernet.vlan.identifier().to_be_bytes());
         config
     }
 
@@ -336,7 +338,7 @@ impl Demux {
 
 impl DemuxOwner for Demux {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
-        let claim = claim(&self.setup.interface, self.setup.ethertype, port)?;
+        let claim = claim(&self.setup.interface, self.setup.ethernet.ethertype, port)?;
         let made = self.make_port(port, shape)?;
         Ok(PortParts {
             memory: Arc::new(made.memory),
@@ -459,7 +461,7 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
             is_virtual: true,
         },
         ip: Some(Ipv4Addr::LOCALHOST),
-        ethertype: ETHERTYPE_DEFAULT,
+        ethernet: EthernetForm::of(ETHERTYPE_DEFAULT),
         mode,
         shared: false,
     };

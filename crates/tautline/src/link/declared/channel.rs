@@ -10,6 +10,7 @@ use tautline_proto::authentication::Station;
 use tautline_proto::wire::declaration::{
     PAYLOAD_BYTES_MAX, UDP_DECLARATION_BASE, ethertype as ethertype_of_declarations,
 };
+use tautline_proto::wire::ethernet::{EthernetForm, Vlan};
 use tautline_proto::wire::{HEADER_BYTES, Header, MacAddress, PortNumber};
 
 use crate::claim::with_retries;
@@ -27,6 +28,17 @@ const SOCKET_BUFFER_BYTES: i32 = 64 << 10;
 
 /// Maker of a socket to a control process, which sends and receives the frames of its clients.
 pub(crate) type Relay = Box<dyn Fn() -> io::Result<OwnedFd> + Send + Sync>;
+
+/// EtherType of the messages that a node's ports of the Ethernet form declare.
+///
+/// # Errors
+/// In a VLAN: the kernel takes the tag out before a packet socket can tell whose frame it is.
+pub(crate) fn messages_of(form: EthernetForm) -> io::Result<u16> {
+    match form.vlan {
+        Vlan::NONE => Ok(form.ethertype),
+        _ => Err(io::Error::other("nodes in a VLAN tell each other no types")),
+    }
+}
 
 /// A socket of one form.
 pub(crate) struct Channel {

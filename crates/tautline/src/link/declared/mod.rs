@@ -32,7 +32,7 @@ use crate::sys::{clock, wait};
 use crate::types::{PortTypes, TypeDifference};
 
 pub(crate) use self::agreement::Figures;
-pub(crate) use self::channel::{Channel, FRAME_BYTES_MAX};
+pub(crate) use self::channel::{Channel, FRAME_BYTES_MAX, messages_of};
 
 /// Frames that a round takes from one socket. Lower: a fleet is heard more slowly. Higher: a flood takes more time.
 const FRAMES_AT_ONCE: usize = 16;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
@@ -26,6 +27,7 @@ use super::{
     PortRequest, Route, UdpPortLink, XdpMode,
 };
 use crate::error::{NeighbourTableError, OpenError, PortError};
+use crate::link::declared::messages_of;
 use crate::sys::interface::Interface;
 
 /// The node's half.
@@ -33,7 +35,7 @@ use crate::sys::interface::Interface;
 pub(crate) struct XdpLink {
     interface: Interface,
     ip: Option<Ipv4Addr>,
-    ethertype: u16,
+    ethernet: EthernetForm,
     mode: XdpMode,
     control_process: Option<i32>,
     owner: Arc<dyn DemuxOwner>,
@@ -60,7 +62,7 @@ impl XdpLink {
         Self {
             interface: setup.interface,
             ip,
-            ethertype: setup.ethertype,
+            ethernet: setup.ethernet,
             mode,
             control_process,
             owner,
@@ -154,11 +156,12 @@ impl Link for XdpLink {
 
     fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
         let owner = Arc::clone(&self.owner);
+        let messages = messages_of(self.ethernet)?;
         let ethernet = match self.control_process {
-            None => Channel::ethernet(&self.interface, self.ethertype, port),
+            None => Channel::ethernet(&self.interface, messages, port),
             Some(_) => {
                 let relay = Box::new(move || owner.relay_declarations(port));
-                Channel::relayed(&self.interface, self.ethertype, relay)
+                Channel::relayed(&self.interface, messages, relay)
             }
         };
         let udp = self.ip.map(|ip| Channel::udp(ip, port));
@@ -174,7 +177,7 @@ impl Link for XdpLink {
         let own = RawAddress {
             interface: &self.interface,
             ip: self.ip,
-            ethertype: self.ethertype,
+            ethernet: self.ethernet,
         };
         Route::raw(self.kind(), own, neighbour, to, from)
     }

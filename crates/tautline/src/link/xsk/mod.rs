@@ -42,6 +42,7 @@ use super::{
     PortRequest, Route, UdpPortLink,
 };
 use crate::error::{OpenError, PortError};
+use crate::link::declared::messages_of;
 use crate::sys::memory::Mapping;
 use crate::sys::xsk::{BusyPoll, Copies, XskSocket, try_busy_poll};
 
@@ -96,7 +97,7 @@ impl XskLink {
             broadcast: setup.interface.broadcast(ip),
         });
         let zero_copy = queues.iter().all(|queue| queue.copies() == Copies::Zero);
-        let shared = Shared::new(queues, maps, setup.ethertype, own, (attached, ebpf))
+        let shared = Shared::new(queues, maps, setup.ethernet, own, (attached, ebpf))
             .map_err(|error| refused("waiting for AF_XDP sockets", error.into()))?;
         Ok(Self {
             zero_copy,
@@ -182,7 +183,7 @@ impl Link for XskLink {
             shape,
             ..
         } = request;
-        let claim = claim(&self.setup.interface, self.setup.ethertype, port)?;
+        let claim = claim(&self.setup.interface, self.setup.ethernet.ethertype, port)?;
         let reserved = self.setup.ip.map(|ip| udp_socket(ip, port)).transpose()?;
         let receiver = PortReceiver::take(&self.shared, shape, port.get(), |shared, place| {
             Ok(shared.open(port, place))
@@ -207,7 +208,8 @@ impl Link for XskLink {
     }
 
     fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
-        let ethernet = Channel::ethernet(&self.setup.interface, self.setup.ethertype, port);
+        let messages = messages_of(self.setup.ethernet)?;
+        let ethernet = Channel::ethernet(&self.setup.interface, messages, port);
         let udp = self.setup.ip.map(|ip| Channel::udp(ip, port));
         [Some(ethernet), udp].into_iter().flatten().collect()
     }
@@ -221,7 +223,7 @@ impl Link for XskLink {
         let own = RawAddress {
             interface: &self.setup.interface,
             ip: self.setup.ip,
-            ethertype: self.setup.ethertype,
+            ethernet: self.setup.ethernet,
         };
         Route::raw(self.kind(), own, neighbour, to, from)
     }

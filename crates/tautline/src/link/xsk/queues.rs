@@ -170,7 +170,7 @@ mod tests {
                 interface: interface::query(&name).unwrap(),
                 name: name.clone(),
                 ip: None,
-                ethertype: 0x88B5,
+                ethernet: tautline_proto::wire::ethernet::EthernetForm::of(0x88B5),
                 mode: XdpMode::Native,
                 shared: false,
             });

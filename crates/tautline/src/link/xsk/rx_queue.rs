@@ -12,6 +12,7 @@ use aya::programs::links::FdLink;
 use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::receive::{self, Arrival, Own};
 use tautline_proto::time::Instant;
+use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{Header, PORT_MAX, PortNumber, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
 use tautline_shm::layout::source_form;
@@ -63,7 +64,7 @@ pub(super) struct Shared {
     udp_ports: UdpTable,
     out_of_order: OutOfOrderFragments,
     tap: TapRing,
-    ethertype: u16,
+    ethernet: EthernetForm,
     own: Option<Own>,
     /// Detaches the program when dropped, and then lets go of its maps.
     _attached: Attached,
@@ -121,7 +122,7 @@ impl Shared {
     pub(super) fn new(
         queues: Vec<XskSocket>,
         maps: Maps,
-        ethertype: u16,
+        ethernet: EthernetForm,
         own: Option<Own>,
         (link, ebpf): (FdLink, Ebpf),
     ) -> std::io::Result<Self> {
@@ -140,7 +141,7 @@ impl Shared {
             udp_ports: maps.udp_ports,
             out_of_order: maps.out_of_order,
             tap: maps.tap,
-            ethertype,
+            ethernet,
             own,
             _attached: Attached(link, Mutex::new(ebpf)),
         })
@@ -290,7 +291,7 @@ impl Shared {
     }
 
     fn parse<'f>(&self, frame: &'f [u8], note: Note) -> Result<Parsed<'f>, Rejected> {
-        match ethernet::parse(frame, self.ethertype) {
+        match ethernet::parse_as(frame, self.ethernet) {
             Ok(frame) => {
                 return Ok(Parsed::Ours {
                     source: Address::Ethernet(frame.source),
