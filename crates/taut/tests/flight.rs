@@ -93,6 +93,23 @@ fn the_executive_flies_in_a_partition_and_tells() {
         recording.messages()
     });
     assert_eq!(messages.sum::<u64>(), soft["recorded"].as_u64().unwrap());
+    // The second node, where this machine can make one.
+    let remote = &record["remote"];
+    if remote.is_null() {
+        assert!(said.contains("no second node: "), "{said}");
+        println!("SKIPPED: {}", record["limits"]);
+    } else {
+        let frames = remote["frames"].as_array().unwrap();
+        let came = frames.iter().filter(|frame| frame[1].is_u64()).count();
+        assert!(frames.len() > 300 && 2 * came > frames.len(), "{came} came");
+        assert!(remote["stream_bytes"].as_u64().unwrap() > 1 << 20, "{said}");
+        assert!(remote["control_killed"].is_array(), "{said}");
+        assert!(said.contains("control process killed: "), "{said}");
+        assert!(
+            said.contains("remote control beside a cable full of TCP, by link xdp"),
+            "{said}"
+        );
+    }
     let page = out.join("report.html");
     if let Some(text) = browse(&page, &scratch.0.join("profile")) {
         assert!(text.contains("A flight beside a busy Linux"));

@@ -7,11 +7,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tautline_testbed::child::tie;
 use tautline_testbed::interrupt::interrupted;
 
 use crate::part::Part;
 
+/// Distance of looks for a child's end.
+const END_LOOK: Duration = Duration::from_millis(10);
 /// Distance of looks for ^C.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -36,8 +39,13 @@ impl Started {
         let word = serde_json::to_string(part)?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(word);
+        Self::command(tie(&mut command, None))
+    }
+
+    /// Starts a command that is tied already.
+    pub(crate) fn command(command: &mut Command) -> io::Result<Started> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = tie(&mut command, None).spawn()?;
+        let mut child = command.spawn()?;
         let output = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
         let (tell, lines) = channel();
         thread::spawn(move || {
@@ -89,6 +97,16 @@ impl Started {
                 .and_then(|()| input.flush())
                 .is_ok()
         })
+    }
+
+    /// Tells it to end as ^C does, and waits for that; ^C in this process does not shorten the wait.
+    pub(crate) fn end(&mut self, patience: Duration) {
+        // It may have ended.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+        let end = Instant::now() + patience;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            thread::sleep(END_LOOK);
+        }
     }
 
     /// Kills it, as a fault.

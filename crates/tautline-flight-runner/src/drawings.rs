@@ -139,6 +139,42 @@ pub(crate) fn faults(records: &[FlightRecord]) -> Table {
     table
 }
 
+/// The remote control's way over a network, under load and before the first fault.
+pub(crate) fn remotes(records: &[FlightRecord]) -> Table {
+    let mut table = Table::new([
+        "flight",
+        "link",
+        "smoother",
+        "frames",
+        "lost",
+        "late",
+        "oldest",
+        "TCP beside them",
+    ]);
+    for record in records {
+        let Some(remote) = &record.remote else {
+            continue;
+        };
+        let counts = remote.counts(record.load_at(), record.fault_at());
+        table.row([
+            record.variant.text().to_owned(),
+            remote.link.clone(),
+            if remote.is_smoothed {
+                "on"
+            } else {
+                NOT_APPLICABLE
+            }
+            .to_owned(),
+            counts.sent.to_string(),
+            counts.lost.to_string(),
+            counts.late.to_string(),
+            format!("{:.1} ms", counts.age_ns_max as f64 / 1e6),
+            format!("{} MiB", remote.stream_bytes >> 20),
+        ]);
+    }
+    table
+}
+
 /// The soft half in numbers.
 pub(crate) fn soft(records: &[FlightRecord]) -> Table {
     let mut table = Table::new([

@@ -11,6 +11,8 @@
 //! | `threads`, `tasks` | jobs as threads with a timer; jobs as tasks of the executive |
 //! | `keeper` | the loops in a guest, which has them as an image of its own |
 //! | `wire` | values between processes and loops: datagrams of the kernel, or ports on a V-Bus |
+//! | `cable` | the second node of a network: pilot, control process, smoother, TCP |
+//! | `radio` | the pilot's frames and their receiver |
 //! | `course` | the day on which all variants fly |
 //! | `soft` | video, mapping and recorder: ordinary processes under supervision |
 //! | `trials` | faults that a craft is to survive, and how it went |
@@ -20,6 +22,7 @@
 //! | [`ground`] | the craft for ground stations, by MAVLink |
 //! | [`report`] | table, verdict, page |
 
+mod cable;
 mod child;
 mod course;
 mod drawings;
@@ -29,6 +32,7 @@ mod keeper;
 pub mod live;
 mod loops;
 pub mod part;
+mod radio;
 mod record;
 mod reference;
 pub mod report;
@@ -40,6 +44,7 @@ mod trials;
 mod wire;
 mod world;
 
+pub use cable::{RemoteCounts, RemoteRecord};
 pub use record::{
     Fault, FlightRecord, Loop, LoopRecord, Phase, Restart, Sample, SoftRecord, Variant, WorldRecord,
 };

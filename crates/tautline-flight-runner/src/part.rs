@@ -13,6 +13,7 @@ use tautline_state::cpus::CpuList;
 use crate::course::Course;
 use crate::keeper::{self, KeeperSettings};
 use crate::loops::{Job, Log, jobs};
+use crate::radio::{self, End, PilotSettings, ReceiverSettings};
 use crate::record::{LoopRecord, Variant, WorldRecord};
 use crate::soft::{self, RecorderSettings, VideoSettings};
 use crate::wire::{Means, Role};
@@ -35,6 +36,12 @@ pub(crate) enum Part {
     Video(VideoSettings),
     /// Door in the pictures.
     Mapping(Means),
+    /// Remote control at the far end of a cable.
+    Pilot(PilotSettings),
+    /// Its receiver beside the craft.
+    Receiver(ReceiverSettings),
+    /// TCP that fills the cable.
+    Flood(End),
     /// Messages of the bus in files.
     Recorder(RecorderSettings),
     /// A task of the highest priority that never sleeps, for so many seconds.
@@ -82,6 +89,9 @@ pub fn run(word: &str) -> io::Result<()> {
         Part::Keeper(settings) => keeper::run(&settings),
         Part::Video(settings) => soft::show_video(&settings),
         Part::Mapping(means) => soft::map(&means),
+        Part::Pilot(settings) => radio::fly(&settings),
+        Part::Receiver(settings) => radio::receive(&settings),
+        Part::Flood(end) => radio::flood(&end),
         Part::Recorder(settings) => soft::record(&settings),
         Part::Runaway(length) => faults::run_away(seconds(length)?),
         Part::Storm(length) => faults::storm(seconds(length)?),

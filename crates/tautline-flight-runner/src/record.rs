@@ -9,6 +9,7 @@ use tautline_flight::message::{Motors, Phase as FlightPhase, Status};
 use tautline_flight::vector::Vector;
 use tautline_flight::world::World;
 
+use crate::cable::RemoteRecord;
 use crate::soft::SoftPart;
 
 /// Way of running the controller.
@@ -247,6 +248,8 @@ pub struct FlightRecord {
     pub soft: SoftRecord,
     /// Faults that the craft is to survive, by time.
     pub faults: Vec<Fault>,
+    /// The remote control's way over a network, if there was one.
+    pub remote: Option<RemoteRecord>,
 }
 
 /// Errors of a stretch of a flight.
@@ -361,6 +364,7 @@ mod tests {
             achieved: vec![],
             soft: SoftRecord::default(),
             faults: vec![],
+            remote: None,
         }
     }
 

@@ -8,7 +8,7 @@ use tautline_lab::machine::Machine;
 use tautline_report::page::{self, Level, Page, Picture, Table};
 use tautline_report::table;
 
-use crate::drawings::{faults, loops, phases, soft, space, strips};
+use crate::drawings::{faults, loops, phases, remotes, soft, space, strips};
 use crate::record::{CALM_FROM, Errors, FlightRecord, Loop, Sample, Variant};
 use crate::reference;
 use crate::soft::{Shot, pictures};
@@ -135,6 +135,9 @@ impl Report {
             page.section("The camera's pictures", [source, page::pictures(&shots)]);
         }
         page.section("Faults", [faults(records).html()]);
+        if records.iter().any(|record| record.remote.is_some()) {
+            page.section("Remote control on a network", [remotes(records).html()]);
+        }
         page.section("Soft half", [soft(records).html()]);
         page.section("Loops", records.iter().map(|record| loops(record).html()));
         page.section("Loads and faults", [phases(records).html()]);
@@ -201,6 +204,7 @@ impl Report {
                     fault.from, fault.name, fault.outcome
                 ));
             }
+            notes.extend(remote(record).filter(|_| with_faults));
             let monitor = record.monitor.iter();
             notes.extend(monitor.map(|monitor| format!("{name}: by {monitor}")));
             notes.extend(
@@ -216,6 +220,26 @@ impl Report {
         );
         notes
     }
+}
+
+/// The remote control's way over the network under load, in a sentence.
+fn remote(record: &FlightRecord) -> Option<String> {
+    let remote = record.remote.as_ref()?;
+    let counts = remote.counts(record.load_at(), record.fault_at());
+    Some(format!(
+        "{}: remote control beside a cable full of TCP, by {}{}: {} of {} frames lost, {} late, the oldest {:.1} ms",
+        record.variant.text(),
+        remote.link,
+        if remote.is_smoothed {
+            " with control process and smoother"
+        } else {
+            ""
+        },
+        counts.lost,
+        counts.sent,
+        counts.late,
+        counts.age_ns_max as f64 / 1e6
+    ))
 }
 
 /// Pictures from the take-off to a moment after the door, at equal distances.
@@ -528,6 +552,7 @@ mod tests {
                 until: 5.0,
                 outcome: "noticed after a blink".to_owned(),
             }],
+            remote: None,
         }
     }
 

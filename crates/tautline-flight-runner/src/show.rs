@@ -18,6 +18,7 @@ use tautline_testbed::child::allowed_cpus;
 use tautline_testbed::interrupt::CleanUp;
 use tautline_testbed::sys::monotonic_ns;
 
+use crate::cable::Cable;
 use crate::child::{Said, Started};
 use crate::course::Course;
 use crate::keeper::{KeeperLine, KeeperSettings};
@@ -39,6 +40,8 @@ const RUNAWAY_SECONDS: f64 = 2.0;
 const SECONDS_MAX: f64 = 17.5;
 /// Time that a child may take beyond what it should.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Distance of looks at what is due beside a flight.
+const LOOK: Duration = Duration::from_millis(20);
 /// Period of the signs of life of Linux.
 const COMPANION_PERIOD: Duration = Duration::from_millis(50);
 /// Signs of life from one upload of the way-points to the next.
@@ -308,10 +311,17 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         recordings: recordings(settings, variant)?,
         kills: &VIDEO_KILLED_AT,
     });
+    // Without one, the world has the pilot of its own that it always had.
+    let cable = Cable::lay(settings, variant, &means, &home.path);
+    let (mut cable, no_cable) = match cable {
+        Ok(cable) => (Some(cable), None),
+        Err(reason) => (None, Some(format!("no second node: {reason}"))),
+    };
     let world = Part::World(WorldSettings {
         means: means.clone(),
         seed: settings.seed,
         course: Course::Schedule,
+        has_pilot: cable.is_some(),
         seconds_max: SECONDS_MAX,
     });
     let world = Started::part(&settings.part_command, &world)?;
@@ -326,16 +336,18 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         parts: Vec::new(),
         phases: Vec::new(),
     };
-    let world = watch(settings, &world, &mut beside, &soft)?;
+    let world = watch(settings, &world, &mut beside, &soft, cable.as_mut())?;
     let report = report(&controller.process, to_controller)?;
     drop(heart);
     beside.parts.clear();
+    let remote = cable.as_mut().map(Cable::report);
     let soft = soft.stop()?;
     let achieved = beside
         .load
         .take()
         .map(load::Running::stop)
         .unwrap_or_default();
+    drop(cable);
     // The process of a guest is not to stay in the partition.
     drop(controller.process);
     if let Some(partition) = partition {
@@ -349,13 +361,14 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         .for_each(|phase| phase.until = phase.until.min(end));
     Ok(FlightRecord {
         variant,
-        faults: faults(&world, &soft),
+        faults: faults(&world, &soft, remote.as_ref()),
+        remote,
         soft,
         world,
         loops: report.loops,
         stale_inputs: report.stale_inputs,
         monitor: controller.monitor,
-        limits: report.limits,
+        limits: report.limits.into_iter().chain(no_cable).collect(),
         phases,
         achieved: achieved
             .iter()
@@ -431,21 +444,36 @@ fn watch(
     world: &Started,
     beside: &mut Beside,
     soft: &Soft,
+    mut cable: Option<&mut Cable>,
 ) -> Result<WorldRecord, ShowError> {
     let nothing = || ShowError::NoReport { part: "world" };
     let start = line(world, PATIENCE)?.and_then(|line| line.parse::<u64>().ok());
     let start = start.ok_or_else(nothing)?;
     soft.begin(start);
+    if let Some(cable) = &mut cable {
+        cable.begin(start);
+    }
     let now = || monotonic_ns().saturating_sub(start) as f64 * 1e-9;
     loop {
-        let next = beside.next().map(|at| at - now());
-        let left = next.map_or(Ok(PATIENCE), Duration::try_from_secs_f64);
-        match world.line(left.unwrap_or(Duration::ZERO)) {
+        let left = beside.next().map_or(LOOK.as_secs_f64(), |at| at - now());
+        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::ZERO);
+        match world.line(left.min(LOOK)) {
             Said::Line(record) => return serde_json::from_str(&record).map_err(|_| nothing()),
             Said::Interrupted(signal) => return Err(ShowError::Interrupted(signal)),
-            Said::Nothing if next.is_some() => beside.advance(settings, now())?,
-            Said::Nothing => return Err(ShowError::Silent { part: "world" }),
             Said::Ended => return Err(nothing()),
+            Said::Nothing if now() > SECONDS_MAX + PATIENCE.as_secs_f64() => {
+                return Err(ShowError::Silent { part: "world" });
+            }
+            Said::Nothing => {}
+        }
+        if beside.next().is_some_and(|at| now() >= at) {
+            if let (Some(cable), true) = (&mut cable, beside.phases.is_empty()) {
+                cable.fill()?;
+            }
+            beside.advance(settings, now())?;
+        }
+        if let Some(cable) = &mut cable {
+            cable.advance(now())?;
         }
     }
 }

@@ -81,6 +81,7 @@ mod tests {
             means: means.clone(),
             seed: 1,
             course: Course::Schedule,
+            has_pilot: false,
             seconds_max: SECONDS,
         };
         let world = thread::spawn(move || {

@@ -1,5 +1,6 @@
 //! Faults that a craft is to survive: when they were, and what the records of world and soft half say about them.
 
+use crate::cable::RemoteRecord;
 use crate::course::{GPS_SILENT, REMOTE_SILENT, SONAR_SILENT};
 use crate::record::{Fault, SoftRecord, WorldRecord};
 use crate::soft::SoftPart;
@@ -8,11 +9,18 @@ use crate::soft::SoftPart;
 /// lives while the door is needed.
 pub(crate) const VIDEO_KILLED_AT: [f64; 2] = [2.6, 10.35];
 
+/// Time after the start of a control process's successor in which frames are counted, seconds.
+const CONTROL_LOOK: f64 = 1.0;
+
 /// Alarms that are part of a fault's course.
 pub(crate) const TOLD: [&str; 3] = ["remote control silent", "sonar silent", "GPS silent"];
 
 /// All faults that began before the flight's end, by time.
-pub(crate) fn faults(world: &WorldRecord, soft: &SoftRecord) -> Vec<Fault> {
+pub(crate) fn faults(
+    world: &WorldRecord,
+    soft: &SoftRecord,
+    remote: Option<&RemoteRecord>,
+) -> Vec<Fault> {
     let ends = [world.crash.map(|(at, ..)| at), world.landed_at];
     let end = ends.into_iter().flatten().fold(f64::MAX, f64::min);
     let silent = |name: &str, alarm: &str, (from, until): (f64, f64), more: &str| Fault {
@@ -44,6 +52,7 @@ pub(crate) fn faults(world: &WorldRecord, soft: &SoftRecord) -> Vec<Fault> {
     ];
     faults.extend((0..VIDEO_KILLED_AT.len()).filter_map(|kill| video_killed(soft, kill)));
     faults.extend(soft.disk_full.map(disk_full));
+    faults.extend(remote.and_then(control_killed));
     faults.retain(|fault| fault.from < end);
     for fault in &mut faults {
         fault.until = fault.until.min(end);
@@ -91,6 +100,21 @@ fn disk_full((at, messages): (f64, u64)) -> Fault {
     }
 }
 
+/// The control process of the craft's interface: its ports live on without it.
+fn control_killed(remote: &RemoteRecord) -> Option<Fault> {
+    let (from, until) = remote.control_killed?;
+    let counts = remote.counts(from, until + CONTROL_LOOK);
+    Some(Fault {
+        name: "control process killed".to_owned(),
+        from,
+        until,
+        outcome: format!(
+            "{} of {} frames of the remote control lost until {CONTROL_LOOK} s after its successor began",
+            counts.lost, counts.sent
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,7 +138,7 @@ mod tests {
             ..SoftRecord::default()
         };
         let told = |world: &WorldRecord| -> Vec<(String, String)> {
-            let all = faults(world, &soft).into_iter();
+            let all = faults(world, &soft, None).into_iter();
             all.map(|one| (one.name, one.outcome)).collect()
         };
         let all = told(&world);
@@ -135,8 +159,33 @@ mod tests {
         assert_eq!(all[2].1, "not noticed");
         assert!(all[4].1.contains("0.12 m right"), "{}", all[4].1);
         assert!(all[5].1.contains("had not ended"), "{}", all[5].1);
+        let remote = RemoteRecord {
+            link: "xdp".to_owned(),
+            is_smoothed: true,
+            // One of those between 2 and 4 s never came, one was late.
+            frames: vec![
+                (1.9, None),
+                (2.1, Some(1_000)),
+                (2.5, None),
+                (3.9, Some(21_000_000)),
+                (4.1, None),
+            ],
+            stream_bytes: 0,
+            control_killed: Some((2.0, 3.0)),
+        };
+        let counts = remote.counts(2.0, 4.0);
+        assert_eq!((counts.sent, counts.lost, counts.late), (3, 1, 1));
+        let with_remote = faults(&world, &soft, Some(&remote));
+        let killed = with_remote
+            .iter()
+            .find(|one| one.name.starts_with("control"));
+        assert!(killed.unwrap().outcome.starts_with("1 of 3 frames"));
         world.crash = Some((5.0, 3.0, 10.0));
         assert_eq!(told(&world).len(), 4);
-        assert!(faults(&world, &soft).iter().all(|one| one.until <= 5.0));
+        assert!(
+            faults(&world, &soft, None)
+                .iter()
+                .all(|one| one.until <= 5.0)
+        );
     }
 }

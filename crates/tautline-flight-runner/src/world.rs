@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use tautline_flight::message::{Imu, Motors, Order, Phase, Sensors, Status};
+use tautline_flight::message::{Imu, Motors, Order, Phase, Remote, Sensors, Status};
 use tautline_flight::world::{IMU_STEPS, SENSORS_STEPS, STEP_SECONDS, World};
 use tautline_state::policy::set_deadline;
 use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
@@ -38,6 +38,8 @@ pub(crate) struct WorldSettings {
     pub(crate) means: Means,
     pub(crate) seed: u64,
     pub(crate) course: Course,
+    /// Whether the pilot is a process of its own.
+    pub(crate) has_pilot: bool,
     /// Longest flight.
     pub(crate) seconds_max: f64,
 }
@@ -128,6 +130,7 @@ struct Nature {
     world: World,
     motors: Inbox<Motors>,
     status: Inbox<Status>,
+    remote: Option<Inbox<Remote>>,
     imu: Outbox<Imu>,
     sensors: Outbox<Sensors>,
     view: Outbox<View>,
@@ -152,6 +155,7 @@ pub(crate) fn run(
     // The reading ends first: the controller waits for them.
     let motors = wires.inbox(Stream::Motors)?;
     let status = wires.inbox(Stream::Status)?;
+    let remote = settings.has_pilot.then(|| wires.inbox(Stream::Remote));
     let (wishes, samples_max) = match settings.course {
         Course::Schedule => (None, (settings.seconds_max * 100.0) as usize + 1),
         Course::Laps => (Some(Wishes::listen()), 0),
@@ -160,6 +164,7 @@ pub(crate) fn run(
         world: World::new(settings.course.scene(settings.seed)),
         motors,
         status,
+        remote: remote.transpose()?,
         imu: wires.outbox(Stream::Imu)?,
         sensors: wires.outbox(Stream::Sensors)?,
         view: wires.soft_outbox(Stream::View)?,
@@ -221,6 +226,11 @@ impl Nature {
 
     fn step(&mut self) {
         let motors = *self.motors.newest();
+        if let Some(remote) = &mut self.remote
+            && self.world.steps().is_multiple_of(SENSORS_STEPS)
+        {
+            self.world.hear(*remote.newest());
+        }
         self.world.step(&motors);
         let steps = self.world.steps();
         let (count, at) = self.last;

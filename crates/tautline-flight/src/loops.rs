@@ -134,6 +134,8 @@ pub enum Stream {
     Mission,
     /// Deadlines of a controller in a guest, to its keeper on Linux.
     Deadlines,
+    /// Frames of the remote control, to the world's antenna.
+    Remote,
 }
 
 /// Distance of the numbers of a stream's two ports. Lower: the last stream's reader and the first one's writer have one
@@ -142,7 +144,7 @@ const WRITERS: u16 = 100;
 
 impl Stream {
     /// All, by number.
-    pub const ALL: [Stream; 15] = [
+    pub const ALL: [Stream; 16] = [
         Stream::Imu,
         Stream::Sensors,
         Stream::Motors,
@@ -158,6 +160,7 @@ impl Stream {
         Stream::Sighting,
         Stream::Mission,
         Stream::Deadlines,
+        Stream::Remote,
     ];
 
     /// Place in [`Stream::ALL`].
@@ -178,7 +181,7 @@ impl Stream {
     /// Node that reads it.
     pub fn reader(self) -> Role {
         match self {
-            Stream::Motors | Stream::Status => Role::World,
+            Stream::Motors | Stream::Status | Stream::Remote => Role::World,
             Stream::View | Stream::Telemetry => Role::Video,
             Stream::Picture => Role::Mapping,
             Stream::Deadlines => Role::Keeper,
@@ -202,6 +205,8 @@ pub enum Role {
     Mapping,
     /// Process that keeps a controller in a guest.
     Keeper,
+    /// Receiver of the remote control, on a network.
+    Receiver,
 }
 
 impl Role {
@@ -223,6 +228,7 @@ impl Role {
             Role::Video => "video",
             Role::Mapping => "mapping",
             Role::Keeper => "keeper",
+            Role::Receiver => "receiver",
         }
     }
 }

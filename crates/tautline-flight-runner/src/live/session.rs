@@ -142,6 +142,7 @@ impl Session {
             means: means.clone(),
             seed,
             course: Course::Laps,
+            has_pilot: false,
             seconds_max: SECONDS_MAX,
         });
         let mut world = Started::part(&settings.part_command, &world)?;

@@ -127,6 +127,8 @@ pub struct World {
     command: (u32, u64),
     crash: Option<Crash>,
     remote: Remote,
+    /// Newest frame of a pilot outside; without one, the script of the scene is the pilot.
+    heard: Option<Remote>,
     has_flown: bool,
     passage: Option<Passage>,
 }
@@ -167,6 +169,7 @@ impl World {
             command: (0, 0),
             crash: None,
             remote: Remote::default(),
+            heard: None,
             has_flown: false,
             passage: None,
             scene,
@@ -206,7 +209,11 @@ impl World {
         };
         self.sensors
             .step(self.steps, &self.body, force, hover_share, is_silent);
-        if self.steps.is_multiple_of(REMOTE_STEPS) && !is_silent(Sensor::Remote) {
+        if let Some(heard) = self.heard {
+            if !is_silent(Sensor::Remote) {
+                self.remote = heard;
+            }
+        } else if self.steps.is_multiple_of(REMOTE_STEPS) && !is_silent(Sensor::Remote) {
             let due = self.scene.orders.iter().filter(|(at, _)| *at <= now);
             let (order_count, order) = due.fold((0, Order::None), |(count, _), (_, order)| {
                 (count + 1, *order)
@@ -300,6 +307,11 @@ impl World {
             is_wall,
         });
         (body.velocity, body.rates, body.rotors) = (Vector::ZERO, Vector::ZERO, [0.0; 4]);
+    }
+
+    /// Takes a frame of a pilot outside, who replaces that of the scene from now on.
+    pub fn hear(&mut self, remote: Remote) {
+        self.heard = Some(remote);
     }
 
     /// Has the pilot give an order now.
