@@ -252,16 +252,17 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         .standby
         .map(|section| standby(section, &mut ports))
         .transpose()?;
-    let publications = document
+    let publications: Vec<Publication> = document
         .publish
         .into_iter()
         .map(|entry| publication(entry, &prefix, &mut ports))
         .collect::<Result<_, _>>()?;
-    let subscriptions = document
+    let subscriptions: Vec<Subscription> = document
         .subscribe
         .into_iter()
         .map(|entry| subscription(entry, &mut ports))
         .collect::<Result<_, _>>()?;
+    check_keys(&publications, &subscriptions)?;
     Ok(Config {
         name,
         prefix,
@@ -271,6 +272,22 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         node,
         zenoh,
     })
+}
+
+/// Refuses keys that are published twice, and those that would bring back to the cell what it publishes.
+fn check_keys(publications: &[Publication], subscriptions: &[Subscription]) -> Result<(), String> {
+    for (place, one) in publications.iter().enumerate() {
+        let key = &one.key;
+        if publications[..place].iter().any(|other| other.key == *key) {
+            return Err(format!("two [[publish]] entries have the key `{key}`"));
+        }
+        if subscriptions.iter().any(|other| other.key == *key) {
+            return Err(format!(
+                "`{key}` is published and subscribed to: what the cell sends would come back to it"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Ports of the node; each may be used once.
@@ -529,6 +546,15 @@ mod tests {
                 "`@` is for",
             ),
             ("[[publish]]\nport = \"state\"\nevery = 0\n", "1 or more"),
+            (
+                "[[publish]]\nport = \"state\"\n[[subscribe]]\nkey = \"plant/cell/state\"\nport = \"set\"\n\
+                 to = [\"motor.7\"]\n",
+                "would come back",
+            ),
+            (
+                "[[publish]]\nport = \"state\"\nkey = \"a\"\n[[publish]]\nport = \"events\"\nkey = \"a\"\n",
+                "have the key",
+            ),
             (
                 "[[publish]]\nport = \"state\"\nrepeat_ms = 5\n",
                 "needs `on_change`",

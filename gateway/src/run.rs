@@ -130,7 +130,11 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         let (shared, stop) = (Arc::clone(&shared), Arc::clone(stop));
         move || decide(votes, &shared, &stop)
     })?;
-    let mut threads = vec![election];
+    let destinations = start("destinations", stop, {
+        let (shared, stop) = (Arc::clone(&shared), Arc::clone(stop));
+        move || connect(&shared, &stop)
+    })?;
+    let mut threads = vec![election, destinations];
     for (port, outbound) in ports.into_iter().zip(&shared.outbound) {
         let (outbound, session) = (Arc::clone(outbound), session.clone());
         let ending = Arc::clone(stop);
@@ -303,7 +307,7 @@ fn hold(stop: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Declares, connects and counts until `stop` is set.
+/// Declares, and counts connections, until `stop` is set.
 fn keep_house(
     session: &Session,
     shared: &Arc<Shared>,
@@ -362,9 +366,15 @@ fn keep_house(
         for (outbound, declared) in shared.outbound.iter().zip(&mut declared) {
             outbound.declare(session, declared)?;
         }
-        for inbound in &shared.inbound {
-            inbound.connect();
-        }
+        thread::sleep(HOUSEKEEPING);
+    }
+    Ok(())
+}
+
+/// Looks for ports of the cell that were not there.
+fn connect(shared: &Shared, stop: &AtomicBool) -> Result<(), Failure> {
+    while !stop.load(Relaxed) {
+        shared.inbound.iter().for_each(|one| one.connect());
         thread::sleep(HOUSEKEEPING);
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! From Zenoh to ports. Zenoh's own threads call [`Inbound::take`]; a send into the cell never waits.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tautline::{Destination, Instant, PortError, Priority, SendError, now};
@@ -26,6 +26,8 @@ pub(crate) struct Inbound {
     type_bytes: Option<usize>,
     activity: Arc<Activity>,
     counters: Received,
+    /// Whether a port of `to` is being looked for.
+    connecting: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -70,6 +72,7 @@ impl Inbound {
             type_bytes: sends.map(|declared| declared.bytes()),
             activity,
             counters: Received::default(),
+            connecting: AtomicBool::new(false),
             state: Mutex::new(State {
                 port,
                 destinations: vec![None; config.to.len().max(1)],
@@ -100,17 +103,31 @@ impl Inbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves ports of `to` that were not there. By the housekeeping thread, since it may take a moment.
+    /// The same for Zenoh's threads, which do not wait until a peer of the cell that hangs has been asked.
+    fn state_unless_connecting(&self) -> Result<MutexGuard<'_, State>, Dropped> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if self.connecting.load(Relaxed) => {
+                Err(Dropped::Undelivered)
+            }
+            Err(TryLockError::WouldBlock) => Ok(self.state()),
+        }
+    }
+
+    /// Resolves ports of `to` that were not there. By a thread of its own: a peer that hangs holds it up.
     pub(crate) fn connect(&self) {
         let mut state = self.state();
         let State {
             port, destinations, ..
         } = &mut *state;
+        self.connecting.store(true, Relaxed);
         for (place, known) in destinations.iter_mut().enumerate() {
             if known.is_none() {
                 *known = destination(port, self.config.to.get(place)).ok();
             }
         }
+        self.connecting.store(false, Relaxed);
     }
 
     /// Takes a sample.
@@ -138,7 +155,7 @@ impl Inbound {
         }
         let attached = sample.attachment().map(|bytes| bytes.to_bytes());
         let origin = attached.and_then(|bytes| Origin::parse(&bytes));
-        let mut state = self.state();
+        let mut state = self.state_unless_connecting()?;
         // The source is followed by a gateway that stands by, too: it knows it when it takes over.
         let age = match &origin {
             Some(origin) => Some(self.follow(&mut state, origin, now)?),

@@ -441,3 +441,68 @@ fn an_expired_certificate_connects_nobody_and_disturbs_nobody() {
         display.value() == Some(b"after".to_vec())
     });
 }
+
+/// Bus on which this test, started again by itself, is a receiving program.
+const RECEIVER_BUS: &str = "TAUT_GATEWAY_TEST_BUS";
+
+#[test]
+fn a_receiver_that_hangs_or_dies_holds_up_no_other() {
+    const NAME: &str = "a_receiver_that_hangs_or_dies_holds_up_no_other";
+    if let Ok(bus) = std::env::var(RECEIVER_BUS) {
+        let _program = common::program(&bus, "two");
+        loop {
+            thread::park();
+        }
+    }
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (cell, far) = (Cell::new(), Cell::new());
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n\
+        [[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\n";
+    let publish = "[[publish]]\nport = \"state\"\n[[publish]]\nport = \"events\"\n";
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"two.7\"]\n\
+        [[subscribe]]\nkey = \"site/a/events\"\nport = \"events\"\nto = [\"motor.8\"]\nburst = 1000\n";
+    let receiver = far.program_apart("two", NAME, RECEIVER_BUS);
+    receiver.stop();
+    let one = network.gateway(&cell, "one", A, "site/a", ports, publish, "");
+    let reader = network.gateway(&far, "far", B, "site/far", ports, subscribe, "");
+    let (mut motor, mut display) = (cell.program("motor"), far.program("motor"));
+    let (state, events) = ("site/a/state", "site/a/events");
+    eventually("an event arrives, and a value finds nobody", || {
+        motor.publish(1, b"state");
+        let _absent = motor.try_say(2, Priority::NORMAL, b"event");
+        display.message().is_some() && reader.count(state, "undelivered") > 0
+    });
+    let (before, missed) = (
+        reader.count(events, "delivered"),
+        reader.count(events, "undelivered"),
+    );
+    for _ in 0..50 {
+        motor.publish(1, b"state");
+        motor.say(2, Priority::NORMAL, b"event");
+        thread::sleep(Duration::from_millis(10));
+    }
+    eventually("all events arrive beside it", || {
+        reader.count(events, "delivered") >= before + 50
+    });
+    assert_eq!(reader.count(events, "undelivered"), missed);
+    receiver.go_on();
+    let arrives = |motor: &mut Program, what: &str| {
+        let before = reader.count(state, "delivered");
+        eventually(what, || {
+            motor.publish(1, b"state");
+            reader.count(state, "delivered") > before + 5
+        });
+    };
+    arrives(&mut motor, "values arrive when it goes on");
+    drop(receiver);
+    let before = reader.count(state, "undelivered");
+    eventually("values find nobody when it is dead", || {
+        motor.publish(1, b"state");
+        reader.count(state, "undelivered") > before
+    });
+    let _again = far.program_apart("two", NAME, RECEIVER_BUS);
+    arrives(&mut motor, "values arrive when it has been started again");
+    assert!(one.is_active());
+}

@@ -312,32 +312,70 @@ impl Cell {
         }
     }
 
-    /// A program of the cell.
+    /// A program of the cell, in this process.
     pub(crate) fn program(&self, name: &str) -> Program {
-        let config = NodeConfig::vbus(BusConfig::new(
-            &self.bus.display().to_string(),
-            name.parse().unwrap(),
-        ));
-        let others = ["one", "two", "far"].map(|other| bus_neighbour(other.parse().unwrap()));
-        let config = others.into_iter().fold(config, |config, other| {
-            config.with_neighbour(other).unwrap()
-        });
-        let node = Node::open(config).expect("a node");
-        let sampling = |number: u16| {
-            node.sampling_port(number.try_into().unwrap(), &SamplingOptions::default())
-        };
-        let queuing =
-            |number: u16| node.queuing_port(number.try_into().unwrap(), &QueuingOptions::default());
-        let mut state = sampling(5).unwrap();
-        let readers = state.readers().unwrap();
-        Program {
-            readers,
-            state,
-            said: queuing(6).unwrap(),
-            value: sampling(7).unwrap(),
-            messages: queuing(8).unwrap(),
-            _node: node,
-        }
+        program(&self.bus.display().to_string(), name)
+    }
+
+    /// A program of the cell in a process of its own: a test that knows by a variable that it is that.
+    pub(crate) fn program_apart(&self, name: &str, test: &str, variable: &str) -> Apart {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        tautline_testbed::child::tie(&mut command, None);
+        let child = command
+            .args([test, "--exact"])
+            .env(variable, &self.bus)
+            .stdout(Stdio::null());
+        let apart = Apart(child.spawn().expect("a program"));
+        let port = self.bus.join(name).join("8");
+        eventually("its ports are open", || port.exists());
+        apart
+    }
+}
+
+/// A program in a process of its own.
+pub(crate) struct Apart(Child);
+
+impl Apart {
+    pub(crate) fn stop(&self) {
+        signal(self.0.id(), rustix::process::Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        signal(self.0.id(), rustix::process::Signal::CONT);
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+/// A program on a bus.
+pub(crate) fn program(bus: &str, name: &str) -> Program {
+    let config = NodeConfig::vbus(BusConfig::new(bus, name.parse().unwrap()));
+    let others = ["one", "two", "far"]
+        .into_iter()
+        .filter(|other| *other != name);
+    let others = others.map(|other| bus_neighbour(other.parse().unwrap()));
+    let config = others.fold(config, |config, other| {
+        config.with_neighbour(other).unwrap()
+    });
+    let node = Node::open(config).expect("a node");
+    let sampling =
+        |number: u16| node.sampling_port(number.try_into().unwrap(), &SamplingOptions::default());
+    let queuing =
+        |number: u16| node.queuing_port(number.try_into().unwrap(), &QueuingOptions::default());
+    let mut state = sampling(5).unwrap();
+    let readers = state.readers().unwrap();
+    Program {
+        readers,
+        state,
+        said: queuing(6).unwrap(),
+        value: sampling(7).unwrap(),
+        messages: queuing(8).unwrap(),
+        _node: node,
     }
 }
 
@@ -373,12 +411,22 @@ impl Program {
             .expect("a send");
     }
 
+    /// Sends a message to a port of the gateway `one`.
     pub(crate) fn say(&mut self, port: u16, priority: Priority, message: &[u8]) {
-        let to = self
-            .said
-            .destination("one", port.try_into().unwrap())
-            .expect("a gateway");
-        self.said.send(to, priority, message).expect("a send");
+        self.try_say(port, priority, message)
+            .expect("a gateway that takes it");
+    }
+
+    /// The same; the gateway may not be there.
+    pub(crate) fn try_say(
+        &mut self,
+        port: u16,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let to = self.said.destination("one", port.try_into().unwrap());
+        self.said
+            .send(to.map_err(|_| SendError::PeerGone)?, priority, message)
     }
 
     /// The last value of port 7.
