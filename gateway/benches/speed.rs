@@ -26,6 +26,8 @@ const MESSAGE_BYTES: usize = 64;
 const TRIPS: usize = 2_000;
 /// Rounds of each measurement; those of the two ways alternate. The table has the median.
 const ROUNDS: usize = 5;
+/// Round trips before those that count: sides start, lock their memory and connect.
+const WARM_UP: usize = 1_000;
 /// Time between two round trips.
 const PERIOD: Duration = Duration::from_millis(1);
 /// Length of a flood.
@@ -41,7 +43,8 @@ fn main() -> Result<(), Failure> {
         .filter(|word| word != "--bench")
         .collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => measure(),
+        [] => measure(true),
+        ["cell"] => measure(false),
         ["zenoh-ping", config] => zenoh_ping(config),
         ["zenoh-echo", config] => zenoh_echo(config),
         ["zenoh-flood", config] => zenoh_flood(config),
@@ -65,32 +68,54 @@ struct Bed {
     gateway: PathBuf,
 }
 
-fn measure() -> Result<(), Failure> {
+/// Measures both ways, unless only the cell is asked for, and the cell.
+fn measure(ways: bool) -> Result<(), Failure> {
     let bed = Bed {
         hosts: Hosts::create(&HostsOptions::default())?,
         files: TemporaryDirectory::make("taut-gateway-speed")?,
         gateway: Path::new(env!("CARGO_BIN_EXE_taut-gateway")).to_owned(),
     };
     println!("{}", machine());
+    if ways {
+        both_ways(&bed)?;
+    }
+    let (mut without, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        without.push(bed.cell(false)?);
+        beside.push(bed.cell(true)?);
+    }
+    println!("\nround trips in the cell, SCHED_FIFO on CPU 1; gateways and flood on CPU 0\n");
+    println!("| | without | beside | ratio | wanted |\n|---|---|---|---|---|");
+    line("p50, us", &without, &beside, 0, 1e3, "–");
+    line("p99, us", &without, &beside, 1, 1e3, "at most 1.1");
+    Ok(())
+}
+
+/// Plain Zenoh beside the way through two gateways.
+fn both_ways(bed: &Bed) -> Result<(), Failure> {
     println!(
-        "two hosts, {MESSAGE_BYTES} bytes, TCP, express; median of {ROUNDS} rounds, the two ways in turn\n"
+        "two hosts, {MESSAGE_BYTES} bytes, TCP, express; median (range) of {ROUNDS} rounds, the two ways in turn\n"
     );
-    let mut plain = Vec::new();
-    let mut through = Vec::new();
+    println!("| | plain Zenoh | through two gateways | ratio | wanted |\n|---|---|---|---|---|");
+    let (mut plain, mut through) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         plain.push(bed.plain("zenoh-ping", "zenoh-echo")?);
         through.push(bed.through("port-ping", "port-echo")?);
     }
-    row(
+    line(
         "round trip p50, us",
-        median(&plain, 0) / 1e3,
-        median(&through, 0) / 1e3,
+        &plain,
+        &through,
+        0,
+        1e3,
         "at most 1.2",
     );
-    row(
+    line(
         "round trip p99, us",
-        median(&plain, 1) / 1e3,
-        median(&through, 1) / 1e3,
+        &plain,
+        &through,
+        1,
+        1e3,
         "at most 1.2",
     );
     let (mut plain, mut through) = (Vec::new(), Vec::new());
@@ -98,53 +123,38 @@ fn measure() -> Result<(), Failure> {
         plain.push(bed.plain("zenoh-count", "zenoh-flood")?);
         through.push(bed.through("port-count", "port-flood")?);
     }
-    row(
+    line(
         "messages a second",
-        median(&plain, 0),
-        median(&through, 0),
+        &plain,
+        &through,
+        0,
+        1.0,
         "at least 0.8",
-    );
-    let (mut without, mut beside) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        without.push(bed.cell(false)?);
-        beside.push(bed.cell(true)?);
-    }
-    println!("\nround trips in the cell, SCHED_FIFO on CPU 1; gateways and flood on CPU 0\n");
-    println!("| | without | beside | beside / without | wanted |\n|---|---|---|---|---|");
-    line(
-        "p50, us",
-        median(&without, 0) / 1e3,
-        median(&beside, 0) / 1e3,
-        "–",
-    );
-    line(
-        "p99, us",
-        median(&without, 1) / 1e3,
-        median(&beside, 1) / 1e3,
-        "at most 1.1",
     );
     Ok(())
 }
 
-fn row(name: &str, plain: f64, through: f64, wanted: &str) {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        println!("| | plain Zenoh | through two gateways | ratio | wanted |\n|---|---|---|---|---|")
+/// Medians and ranges of one figure of the rounds, and the ratio of the medians.
+fn line(
+    name: &str,
+    first: &[Vec<f64>],
+    second: &[Vec<f64>],
+    figure: usize,
+    unit: f64,
+    wanted: &str,
+) {
+    let [first, second] = [first, second].map(|rounds| {
+        let mut all: Vec<f64> = rounds.iter().map(|round| round[figure] / unit).collect();
+        all.sort_by(f64::total_cmp);
+        [all[all.len() / 2], all[0], all[all.len() - 1]]
     });
-    line(name, plain, through, wanted);
-}
-
-fn line(name: &str, first: f64, second: f64, wanted: &str) {
+    let text = |[median, least, most]: [f64; 3]| format!("{median:.1} ({least:.1}–{most:.1})");
     println!(
-        "| {name} | {first:.1} | {second:.1} | {:.2} | {wanted} |",
-        second / first
+        "| {name} | {} | {} | {:.2} | {wanted} |",
+        text(first),
+        text(second),
+        second[0] / first[0]
     );
-}
-
-fn median(rounds: &[Vec<f64>], column: usize) -> f64 {
-    let mut all: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 fn machine() -> String {
@@ -289,8 +299,9 @@ fn figures(measuring: Child, others: Vec<Child>) -> Result<Vec<f64>, Failure> {
         .ok_or_else(|| "a side did not measure".into())
 }
 
-/// Prints p50 and p99.
+/// Prints p50 and p99 of all but the first trips.
 fn print_trips(mut trips: Vec<u64>) {
+    trips.drain(..WARM_UP);
     trips.sort_unstable();
     let at = |share: usize| trips[trips.len() * share / 100];
     println!("{} {}", at(50), at(99));
@@ -326,19 +337,19 @@ fn age_of(message: &[u8]) -> u64 {
 
 fn zenoh_ping(config: &str) -> Result<(), Failure> {
     let session = session(config)?;
-    let trips = Arc::new(Mutex::new(Vec::with_capacity(TRIPS)));
+    let trips = Arc::new(Mutex::new(Vec::with_capacity(WARM_UP + TRIPS)));
     let noted = Arc::clone(&trips);
     let _pong = session
         .declare_subscriber("pong")
         .callback(move |sample| {
             let mut trips = noted.lock().expect("nobody panics");
-            if trips.len() < TRIPS {
+            if trips.len() < WARM_UP + TRIPS {
                 trips.push(age_of(&sample.payload().to_bytes()));
             }
         })
         .wait()?;
     let ping = publisher(&session, "ping")?;
-    while trips.lock().expect("nobody panics").len() < TRIPS {
+    while trips.lock().expect("nobody panics").len() < WARM_UP + TRIPS {
         ping.put(stamped()).wait()?;
         thread::sleep(PERIOD);
     }
@@ -426,8 +437,8 @@ impl Program {
 
     fn ping(&mut self, to: tautline::Destination, count: usize) -> Result<(), Failure> {
         let mut buffer = [0; 1484];
-        let mut trips = Vec::with_capacity(count);
-        while trips.len() < count {
+        let mut trips = Vec::with_capacity(WARM_UP + count);
+        while trips.len() < WARM_UP + count {
             let _full = self.sends.send(to, Priority::NORMAL, &stamped());
             let next = tautline::Instant::from_nanos(now().as_nanos() + 1_000_000);
             // Until the next is due.
@@ -500,13 +511,18 @@ fn port_count(bus: &str) -> Result<(), Failure> {
     let began = Instant::now();
     let count = until(began + FLOOD, &mut program, &mut buffer)?;
     println!("{}", count as f64 / began.elapsed().as_secs_f64());
-    // Beside the cell's round trips the flood goes on.
-    until(
-        Instant::now() + Duration::from_secs(3_600),
-        &mut program,
-        &mut buffer,
-    )?;
     Ok(())
+}
+
+/// Takes what comes, for as long as others measure.
+fn port_sink(bus: &str) -> Result<(), Failure> {
+    let mut program = Program::open(bus, "program", "gateway", Spin::Adaptive)?;
+    let mut buffer = [0; 1484];
+    loop {
+        program
+            .receives
+            .receive_until(tautline::Instant::FAR_FUTURE, &mut buffer)?;
+    }
 }
 
 // The cell's own round trips: two real-time threads that sleep.
