@@ -424,6 +424,21 @@ impl Executive {
         Action::Stopped
     }
 
+    /// Notes that something has ended that a task works with and that is not in the set. Asks for the safe mode if
+    /// `is_grave`, there is one, and the set is in another. The task goes on.
+    pub fn partner_ended(&mut self, task: usize, now: Duration, is_grave: bool) -> Action {
+        let safe_mode = self.safe_mode.filter(|mode| *mode != self.mode);
+        let action = match safe_mode.filter(|_| is_grave) {
+            Some(mode) => {
+                self.requested = Some((mode, now));
+                Action::SafeMode
+            }
+            None => Action::Recorded,
+        };
+        self.note(now, task, Event::PartnerEnded, action);
+        action
+    }
+
     /// Whether a task was stopped.
     #[must_use]
     pub fn is_stopped(&self, task: usize) -> bool {
@@ -817,6 +832,19 @@ mod tests {
             Some(Action::Skipped { releases: 1 })
         );
         assert_eq!(executive.next_release(0, ms(113)), Some(ms(116)));
+    }
+
+    #[test]
+    fn a_partner_that_ends_is_recorded_and_brings_the_safe_mode_once() {
+        let mut executive = with_policy(OverrunPolicy::SafeMode);
+        assert_eq!(executive.partner_ended(0, ms(1), false), Action::Recorded);
+        assert!(executive.switch(ms(1)).is_none());
+        assert_eq!(executive.partner_ended(0, ms(2), true), Action::SafeMode);
+        assert_eq!(executive.switch(ms(2)).map(|switch| switch.to), Some(1));
+        assert_eq!(executive.partner_ended(0, ms(3), true), Action::Recorded);
+        assert!(executive.switch(ms(3)).is_none() && !executive.is_stopped(0));
+        let last = executive.monitor().records().last().unwrap();
+        assert_eq!((last.task, last.event), (0, Event::PartnerEnded));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub enum Event {
     },
     /// The task panicked, or its process ended.
     Failed,
+    /// Something that the task works with, outside the set, has ended: a guest, for one.
+    PartnerEnded,
 }
 
 /// Reaction of the executive.

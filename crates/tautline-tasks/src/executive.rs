@@ -11,7 +11,7 @@ use tautline_exec::{Activation, Analysis, Job, TaskResponse, TaskSet};
 use tautline_partition::PartitionConfig;
 
 use crate::error::RunError;
-use crate::file::{self, TaskFile, TaskPorts};
+use crate::file::{self, TaskFile, TaskGuest, TaskPorts};
 use crate::labour::Body;
 use crate::logical::{self, Exchanged, First, Home, Logical};
 use crate::message::MessageSource;
@@ -34,6 +34,8 @@ pub struct Executive {
     node: Option<PathBuf>,
     /// By task; none without a file.
     ports: Vec<TaskPorts>,
+    /// Guests that tasks work with.
+    guests: Vec<TaskGuest>,
     /// Tasks with logical execution time.
     logical: Vec<(usize, Arc<dyn Exchanged>)>,
     home: Home,
@@ -63,6 +65,7 @@ impl Executive {
             sources: set.tasks().iter().map(|_| None).collect(),
             node: None,
             ports: Vec::new(),
+            guests: Vec::new(),
             logical: Vec::new(),
             home: Home::default(),
             partition: None,
@@ -81,6 +84,7 @@ impl Executive {
             ports,
             partition,
             node,
+            guests,
         } = file::read(path.as_ref())?;
         let mut executive = Executive::new(set)?;
         executive.partition = partition;
@@ -91,6 +95,7 @@ impl Executive {
             *body = program.map(|program| Body::Program(program, None));
         }
         executive.ports = ports;
+        executive.guests = guests;
         Ok(executive)
     }
 
@@ -108,6 +113,12 @@ impl Executive {
     #[must_use]
     pub fn partition(&self) -> Option<&PartitionConfig> {
         self.partition.as_ref()
+    }
+
+    /// Guests that tasks of the file work with. Whoever sees one end says so: [`crate::Running::guest_ended`].
+    #[must_use]
+    pub fn guests(&self) -> &[TaskGuest] {
+        &self.guests
     }
 
     /// The set.

@@ -63,6 +63,20 @@ pub struct TaskFile {
     pub ports: Vec<TaskPorts>,
     /// File of the node whose ports activate tasks or hold their values, if the file names one.
     pub node: Option<PathBuf>,
+    /// Guests that tasks work with.
+    pub guests: Vec<TaskGuest>,
+}
+
+/// Guest that a task works with (`taut guest run`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskGuest {
+    /// Index of the task in the set.
+    pub task: usize,
+    /// Name of the guest.
+    pub name: String,
+    /// Whether the set goes to its safe mode when the guest ends; otherwise that is recorded.
+    pub is_grave: bool,
 }
 
 /// Ports of a task with logical execution time: its inputs and its outputs.
@@ -275,6 +289,13 @@ enum Overrun {
     SafeMode,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum GuestEnd {
+    Record,
+    SafeMode,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -378,6 +399,8 @@ struct TaskEntry {
     overrun: Option<Overrun>,
     catch_up_max: Option<u32>,
     accept: Option<String>,
+    guest: Option<String>,
+    on_guest_end: Option<GuestEnd>,
     exec: Option<String>,
     safe_exec: Option<String>,
     #[serde(default)]
@@ -440,6 +463,8 @@ impl Document {
             writes: task.writes.clone(),
         });
         let ports = ports.collect();
+        let guests = self.task.iter().enumerate().filter_map(guest);
+        let guests = guests.collect::<Result<_, _>>()?;
         let tasks = self.task.into_iter().enumerate();
         let tasks: Vec<Task> = tasks.map(task).collect::<Result<_, _>>()?;
         let set = TaskSet::declare(scheduling, machine, receive.collect(), self.modes, tasks)
@@ -460,6 +485,7 @@ impl Document {
             ports,
             partition: self.partition.map(PartitionSection::config),
             node: self.node,
+            guests,
         })
     }
 
@@ -521,11 +547,16 @@ impl Document {
 
     /// A task may go to the safe mode only if there is one, and there is one only for such a task.
     fn check_safe_mode(&self) -> Result<(), Mistake> {
-        let goes = |task: &TaskEntry| task.overrun == Some(Overrun::SafeMode);
-        let first = self.task.iter().position(goes);
+        let key = |task: &TaskEntry| match (task.overrun, task.on_guest_end) {
+            (Some(Overrun::SafeMode), _) => Some("overrun"),
+            (_, Some(GuestEnd::SafeMode)) => Some("on_guest_end"),
+            _ => None,
+        };
+        let mut tasks = self.task.iter().enumerate();
+        let first = tasks.find_map(|(index, task)| Some((index, key(task)?)));
         let (location, message, remedy) = match (first, &self.safe_mode) {
-            (Some(index), None) => (
-                Location::Task(index, "overrun"),
+            (Some((index, key)), None) => (
+                Location::Task(index, key),
                 "the set has no safe mode",
                 "name one of the modes with `safe_mode` at the top of the file",
             ),
@@ -655,6 +686,45 @@ fn overrun(
         Some(Overrun::Stop) => OverrunPolicy::Stop,
         Some(Overrun::SafeMode) => OverrunPolicy::SafeMode,
     })
+}
+
+/// Most bytes in the name of a guest, which is that of its node.
+const GUEST_NAME_BYTES_MAX: usize = 31;
+
+/// The guest that a task works with, if it names one.
+fn guest((index, task): (usize, &TaskEntry)) -> Option<Result<TaskGuest, Mistake>> {
+    let wrong = |key, message: &str, remedy: &str| {
+        Some(Err(Mistake {
+            location: Location::Task(index, key),
+            subject: format!("task `{}`, ", task.name.escape_debug()),
+            message: message.to_owned(),
+            remedy: remedy.to_owned(),
+        }))
+    };
+    let Some(name) = &task.guest else {
+        task.on_guest_end?;
+        return wrong(
+            "on_guest_end",
+            "has no effect without a guest",
+            "remove it, or name the guest: guest = \"NAME\"",
+        );
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = (1..=GUEST_NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(is_plain);
+    if !is_name {
+        return wrong(
+            "guest",
+            "is no name of a guest",
+            "write the name that `taut guest list` shows: 1 to 31 letters, digits, `-`, `_` and `.`",
+        );
+    }
+    Some(Ok(TaskGuest {
+        task: index,
+        name: name.clone(),
+        is_grave: task.on_guest_end == Some(GuestEnd::SafeMode),
+    }))
 }
 
 fn windows(entries: Vec<WindowEntry>, names: &[String]) -> Result<Vec<Window>, Mistake> {

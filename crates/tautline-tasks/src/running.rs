@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tautline_exec::HealthRecord;
+use tautline_exec::{Action, HealthRecord};
 use tautline_partition::Partition;
 
 use crate::error::RunError;
 use crate::executive::{by_message, index_of};
+use crate::file::TaskGuest;
 use crate::lint::Lint;
 use crate::segment::{self, TaskView};
 use crate::shared::Shared;
@@ -92,6 +93,21 @@ impl Running {
         }
         self.shared.wake_all();
         Ok(())
+    }
+
+    /// Tells the health monitor that a guest has ended that a task works with. The set goes to its safe mode if the
+    /// file says so.
+    pub fn guest_ended(&self, guest: &TaskGuest) -> Action {
+        let now = sys::monotonic();
+        let action = {
+            let mut decisions = self.shared.decisions.lock();
+            let executive = &mut decisions.executive;
+            let action = executive.partner_ended(guest.task, now, guest.is_grave);
+            self.shared.switch(&mut decisions, now);
+            action
+        };
+        self.shared.wake_all();
+        action
     }
 
     /// Trigger of a task that messages activate.

@@ -2,11 +2,11 @@
 //! when a guest, or the process that runs it, misbehaves.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -47,6 +47,7 @@ for_each_monitor!(
     values_go_both_ways,
     ends_are_told_apart_and_followed_as_the_policy_says,
     a_guest_that_fails_is_started_again_and_programs_go_on,
+    a_task_set_is_told_of_the_ends_of_its_guest,
     hostile_guests_harm_nobody,
     nothing_is_left_when_its_process_is_killed,
     guests_are_killed_and_restarted_at_random,
@@ -226,14 +227,7 @@ fn ends_are_told_apart_and_followed_as_the_policy_says(monitor: Monitor) {
         };
         let (_node, mut port) = running.peer("boss", 2);
         if order.is_empty() {
-            let process = running.monitors()[0].to_string();
-            assert!(
-                Command::new("kill")
-                    .args(["-9", &process])
-                    .status()
-                    .unwrap()
-                    .success()
-            );
+            signal("KILL", running.monitors()[0]);
         } else {
             running.order(&mut port, order);
         }
@@ -272,6 +266,83 @@ fn a_guest_that_fails_is_started_again_and_programs_go_on(monitor: Monitor) {
     // A life that the guest begins by itself, without its machine: the ports open again.
     assert_eq!(running.ask(&mut port, b"j").as_deref(), Some(&b"done"[..]));
     assert_eq!(running.ask(&mut port, b"x").as_deref(), Some(&b"done"[..]));
+    drop(running.stop());
+}
+
+fn signal(name: &str, process: u32) {
+    let mut kill = Command::new("kill");
+    kill.args(["-s", name, &process.to_string()]);
+    assert!(kill.status().unwrap().success());
+}
+
+fn a_task_set_is_told_of_the_ends_of_its_guest(monitor: Monitor) {
+    /// Longer than the time between two looks of the set.
+    const LOOKED: Duration = Duration::from_secs(1);
+    let Some(running) = Running::start(monitor, "set", "echo", None, &["--restart", "always"])
+    else {
+        return;
+    };
+    let scratch = Scratch::new("guest-of-a-set");
+    let file = scratch.0.join("set.toml");
+    let name = &running.name;
+    let task = |task: &str, rest: &str| {
+        format!("[[task]]\nname = \"{task}\"\nperiod = \"20ms\"\nworst_case = \"100us\"\n{rest}\n")
+    };
+    let grave = task(
+        "control",
+        &format!("guest = \"{name}\"\non_guest_end = \"safe-mode\""),
+    );
+    let light = task("log", &format!("guest = \"{name}\""));
+    let absent = task("idle", "guest = \"nobody-runs-this\"");
+    let top = "modes = [\"run\", \"safe\"]\nsafe_mode = \"safe\"\n";
+    fs::write(&file, format!("{top}{grave}{light}{absent}")).unwrap();
+    let mut set = taut();
+    set.args([
+        "task",
+        "run",
+        file.to_str().unwrap(),
+        "--for",
+        "0",
+        "--json",
+    ]);
+    set.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut set = set.spawn().unwrap();
+    let mut said = BufReader::new(set.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert!(
+        first.contains("guest `nobody-runs-this` does not run"),
+        "{first}"
+    );
+    assert!(said.next().unwrap().unwrap().contains("on CPU"));
+
+    // One end by a signal to the machine, one by request: both lives have ended.
+    signal("KILL", running.monitors()[0]);
+    wait_until("it was started again", || {
+        show(name).is_some_and(|found| found["restarts"] == 1)
+    });
+    running.wait_open();
+    std::thread::sleep(LOOKED);
+    let asked = guest(&["restart", name]);
+    assert!(asked.status.success(), "{}", text(&asked));
+    running.wait_open();
+    std::thread::sleep(LOOKED);
+    signal("INT", set.id());
+    let output = set.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |task: &str| -> Vec<&str> {
+        let records = report["records"].as_array().unwrap().iter();
+        let lost = format!("`{task}` lost its guest");
+        records
+            .filter_map(Value::as_str)
+            .filter_map(|record| record.split_once(&lost).map(|(_, action)| action))
+            .collect()
+    };
+    assert_eq!(
+        of("control"),
+        [": the set went to its safe mode", ""],
+        "{report}"
+    );
+    assert_eq!((of("log"), of("idle")), (vec!["", ""], vec![]), "{report}");
     drop(running.stop());
 }
 

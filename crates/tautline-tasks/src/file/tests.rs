@@ -166,6 +166,35 @@ fn times_are_exact() {
 }
 
 #[test]
+fn guests_of_tasks_are_declared_with_what_they_need() {
+    let with = |top: &str, rest: &str| parse(&format!("{top}{TASK}{rest}"), "f.toml");
+    let modes = "modes = [\"run\", \"safe\"]\nsafe_mode = \"safe\"\n";
+    let guest = |is_grave| TaskGuest {
+        task: 0,
+        name: "firmware".to_owned(),
+        is_grave,
+    };
+    let file = with("", "guest = \"firmware\"").unwrap();
+    assert_eq!(file.guests, [guest(false)]);
+    let grave = "guest = \"firmware\"\non_guest_end = \"safe-mode\"";
+    assert_eq!(with(modes, grave).unwrap().guests, [guest(true)]);
+    assert_eq!(with("", "").unwrap().guests, []);
+    let wrong = |top: &str, rest: &str| with(top, rest).unwrap_err().message;
+    assert_eq!(
+        wrong("", grave),
+        "f.toml:6:16: `on_guest_end`: the set has no safe mode"
+    );
+    assert_eq!(
+        wrong("", "on_guest_end = \"record\""),
+        "f.toml:5:16: task `a`, `on_guest_end`: has no effect without a guest"
+    );
+    for name in ["", ".x", "a/b", &"x".repeat(32)] {
+        let expected = "f.toml:5:9: task `a`, `guest`: is no name of a guest";
+        assert_eq!(wrong("", &format!("guest = \"{name}\"")), expected);
+    }
+}
+
+#[test]
 fn overruns_are_declared_with_what_they_need() {
     let with = |top: &str, rest: &str| parse(&format!("{top}{TASK}{rest}"), "f.toml");
     let policy = |top: &str, rest: &str| with(top, rest).unwrap().set.tasks()[0].overrun;

@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod guests;
 mod list;
 mod ports;
 mod run;

@@ -19,11 +19,12 @@ use crate::task::measured::TracedTask;
 use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
+use super::guests::Guests;
 use super::list::times_json;
 use super::{PictureFiles, picture_columns, ports, slack, task_count, time, time_cell};
 
-/// Distance of looks whether all tasks have stopped. Lower: more wake-ups beside the tasks. Higher: a set that has
-/// nothing more to do ends later.
+/// Distance of looks whether all tasks have stopped, and at guests. Lower: more wake-ups beside the tasks. Higher: a
+/// set that has nothing more to do ends later, and the end of a guest is known later.
 const LOOK: Duration = Duration::from_millis(200);
 /// Time for the jobs to end. Lower: one with a long period is left behind. Higher: ^C seems to do nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -75,12 +76,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let _guard = partition.map(|_| Guard::start()).transpose()?;
     // The only code is that of rehearsals.
     let options = Options::default().with_cpu(cpu).with_lint(false);
+    let guests = Guests::find(executive.guests());
     let running = executive.start(&options).map_err(failed)?;
     eprintln!(
         "{} on CPU {cpu}; `taut task top` and `taut task trace` watch it",
         arguments.file.display()
     );
-    wait(&running, arguments.length);
+    wait(&running, guests, arguments.length);
     let summary = running.stop(PATIENCE);
     drop(node);
     let report = Report {
@@ -137,11 +139,12 @@ pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
 }
 
 /// Waits for the end of the time, for ^C, or until every task was stopped.
-fn wait(running: &Running, length: Duration) {
+fn wait(running: &Running, mut guests: Guests, length: Duration) {
     // By the clock: on a busy machine a look takes longer than it should.
     let end = Some(length).filter(|length| !length.is_zero());
     let end = end.and_then(|length| Instant::now().checked_add(length));
     while !running.is_idle() {
+        guests.look(running);
         let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
         if left.is_zero() || pause(left.min(LOOK)).is_some() {
             return;
@@ -338,6 +341,7 @@ impl Report<'_> {
             Event::Overrun { releases: 1 } => "still ran at the next release".to_owned(),
             Event::Overrun { releases } => format!("still ran at the next {releases} releases"),
             Event::Failed => "failed".to_owned(),
+            Event::PartnerEnded => "lost its guest".to_owned(),
             _ => format!("{:?}", record.event),
         };
         let action = match record.action {
