@@ -1,7 +1,7 @@
 //! A craft that flies laps until it is told to stop, and a page that shows it: `taut flight --live`.
 //!
-//! [`session`](self::session) has the flights one after the other, [`page`](self::page) answers browsers. They share
-//! [`Shared`]: the newest document and picture one way, presses of buttons the other.
+//! `session` has the flights one after the other, `page` answers browsers. They share
+//! `Shared`: the newest document and picture one way, presses of buttons the other.
 
 mod loads;
 mod page;
