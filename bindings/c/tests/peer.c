@@ -106,8 +106,10 @@ static void sleep_until_kicked(const struct tlb_producer_head *producer, uint32_
 		fail("nobody kicks");
 }
 
+/* Sends them; after each thousand the receiver has the time to take all, and to sleep. */
 static void send_messages(struct tlb_producer *producer, uint32_t count)
 {
+	const struct timespec pause = {0, 2000000};
 	uint8_t *copy = malloc(producer->shape.message_bytes_max + 1);
 	uint32_t number;
 
@@ -131,6 +133,8 @@ static void send_messages(struct tlb_producer *producer, uint32_t count)
 				;
 		}
 		kick(producer, tlb_wanted(producer));
+		if (number % 1000 == 0)
+			nanosleep(&pause, NULL);
 	}
 	free(copy);
 }

@@ -528,11 +528,14 @@ impl Asker<'_> {
         let start = Instant::now();
         let bytes = self.pass(cable, direction, STREAM)?;
         let seconds = start.elapsed().as_secs_f64();
-        self.end()?;
         if direction == Direction::FromB {
+            // The other side cannot end a write for which there is no room.
+            let own = &mut self.sockets[cable];
+            self.handover.end_while(|| own.receive().map(drop))?;
             // The last bytes on their way are not the next turn's.
-            while self.sockets[cable].receive()? > 0 {}
+            while own.receive()? > 0 {}
         }
+        self.end()?;
         Ok(bytes as f64 * 8.0 / seconds)
     }
 

@@ -214,9 +214,24 @@ impl<Slice: Copy> Handover<Slice> {
 
     /// Tells the server to end the slice, and returns when it has.
     pub fn end(&self) -> Result<(), ServerGone> {
+        self.end_while(|| {
+            thread::yield_now();
+            Ok(())
+        })
+    }
+
+    /// As [`end`](Self::end), doing something again and again until the server has ended: a server that sends may need
+    /// the room that only this side makes.
+    pub fn end_while<Failure: From<ServerGone>>(
+        &self,
+        mut meanwhile: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let number = self.request().number;
         self.stop.store(true, Ordering::Relaxed);
-        self.wait(&self.finished, number)
+        while !self.is_reached(&self.finished, number)? {
+            meanwhile()?;
+        }
+        Ok(())
     }
 
     /// Whether the server's thread has ended.
@@ -225,13 +240,20 @@ impl<Slice: Copy> Handover<Slice> {
     }
 
     fn wait(&self, counter: &AtomicU64, number: u64) -> Result<(), ServerGone> {
-        while counter.load(Ordering::Acquire) != number {
-            if self.is_gone() {
-                return Err(ServerGone);
-            }
+        while !self.is_reached(counter, number)? {
             thread::yield_now();
         }
         Ok(())
+    }
+
+    fn is_reached(&self, counter: &AtomicU64, number: u64) -> Result<bool, ServerGone> {
+        if counter.load(Ordering::Acquire) == number {
+            return Ok(true);
+        }
+        if self.is_gone() {
+            return Err(ServerGone);
+        }
+        Ok(false)
     }
 }
 

@@ -103,6 +103,14 @@ fn is_closed(socket: &OwnedFd) {
     panic!("it goes on talking");
 }
 
+fn is_answered(socket: &OwnedFd) -> bool {
+    let mut buffer = [0u8; 400];
+    matches!(
+        rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()),
+        Ok((_, 1..))
+    )
+}
+
 #[test]
 fn rubbish_silence_and_deaf_ears_cost_nothing() {
     const TEST: &str = "rubbish_silence_and_deaf_ears_cost_nothing";
@@ -137,6 +145,13 @@ fn rubbish_silence_and_deaf_ears_cost_nothing() {
             is_closed(&socket);
         }
     }
+    // The greeting that these are made of is a good one: its connection goes on.
+    let greeted = connect(&hosts);
+    for _ in 0..2 {
+        assert!(send(&greeted, &hello(), 0));
+        assert!(is_answered(&greeted), "is it of the present version?");
+    }
+    drop(greeted);
     // Half a request, another version, a port before the greeting.
     let mut other_version = hello();
     other_version[4] = 9;

@@ -91,13 +91,13 @@ pub fn send(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) ->
 
 /// A hello for any demux of the usual EtherType, as docs/control.md describes it.
 pub fn hello() -> Vec<u8> {
-    request(&[0, 0xb5, 0x91, 0x02, 0, 0])
+    request(&[0, 0xb5, 0x91, 0x02, 0, 0, 0])
 }
 
 /// The first request of a connection, whose kind and fields are `rest`.
 pub fn request(rest: &[u8]) -> Vec<u8> {
     let mut bytes = 0x544c_4331u32.to_ne_bytes().to_vec();
-    bytes.extend(5u16.to_ne_bytes());
+    bytes.extend(6u16.to_ne_bytes());
     bytes.push(1);
     bytes.extend(rest);
     bytes
