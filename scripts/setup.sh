@@ -132,6 +132,7 @@ find_missing() {
     need "bind9-dnsutils" "dig" has_commands dig
     need "dnsmasq-base" "dnsmasq" has_commands dnsmasq
     need "sockperf" "sockperf" has_commands sockperf
+    need "cyclonedds-tools" "ddsperf" has_commands ddsperf
     # C programs are compiled as their authors would, and run under valgrind.
     need "pkgconf" "pkg-config" has_commands pkg-config
     # So are C++ programs, by cmake.

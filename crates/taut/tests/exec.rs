@@ -287,6 +287,35 @@ fn sockperf_loses_nothing() {
     }
 }
 
+/// Cyclone DDS: found by multicast through the kernel's sockets, data between ports.
+#[test]
+fn ddsperf_pings_past_the_kernel() {
+    if lacks("ddsperf") {
+        return;
+    }
+    let Some(bench) = Bench::new("exec-ddsperf") else {
+        return;
+    };
+    let config = format!(
+        "CYCLONEDDS_URI=<CycloneDDS><Domain><General><Interfaces><NetworkInterface name=\"{}\"/></Interfaces>\
+         <AllowMulticast>spdp</AllowMulticast></General>\
+         <Discovery><ParticipantIndex>auto</ParticipantIndex></Discovery></Domain></CycloneDDS>",
+        bench.hosts.end(Host::A, 0).interface()
+    );
+    let server = ["env", &config, "ddsperf", "pong"];
+    let client = ["env", &config, "ddsperf", "-D", "3", "ping", "1000Hz"];
+    for [of_client, of_server] in [[false, false], [true, true]] {
+        let _server = bench.server(of_server, &server);
+        let said = bench.client(of_client, &client, "", " cnt ");
+        assert!(said.contains(": new\n"), "nobody was found: {said}");
+        let explained = bench.explained(Host::A);
+        assert!(
+            !of_client || past_the_kernel(&explained) >= 1000,
+            "{explained}"
+        );
+    }
+}
+
 #[test]
 fn python_talks_by_socket_and_asyncio() {
     let Some(bench) = Bench::new("exec-python") else {
