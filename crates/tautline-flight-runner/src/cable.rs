@@ -1,22 +1,27 @@
 //! The second node of a flight: a network namespace with the pilot, a switch's port of 100 Mbit/s, and the craft's
 //! namespace. TCP fills the port while the loads run. With ports come the control process of the craft's interface,
-//! which is killed in flight, and the smoother on both nodes.
+//! which is killed in flight, and the smoother on both nodes. Nodes, control process and smoothers last for several
+//! flights, each of which has a pilot and a receiver of its own.
 
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use tautline_testbed::child::tie;
+use tautline_flight::message::Order;
+use tautline_testbed::child::{start_at_nice, tie_by};
 use tautline_testbed::hosts::cell::{Cell, INTERFACE, Port};
 
 use crate::child::{Said, Started};
 use crate::course::Course;
 use crate::part::Part;
-use crate::radio::{End, FRAME_NS, Heard, PilotSettings, ReceiverSettings, Sent};
+use crate::radio::{
+    End, FRAME_NS, Heard, PRIORITY, PilotLine, PilotSettings, ReceiverSettings, Reception, Sent,
+};
 use crate::record::Variant;
 use crate::show::Settings;
 use crate::wire::Means;
@@ -26,9 +31,15 @@ const PORT_BPS: u64 = 100_000_000;
 const PORT_FRAMES: u32 = 64;
 /// Node of the pilot in the cell.
 const PILOT: usize = 0;
-/// Moment at which the control process is killed, and that of its successor, seconds from the world's start.
-pub(crate) const CONTROL_KILLED_AT: f64 = 6.3;
-pub(crate) const CONTROL_AGAIN_AT: f64 = 7.3;
+/// Moment at which the control process is killed, seconds from the world's start.
+const CONTROL_KILLED_AT: f64 = 6.3;
+/// Time from the kill of a control process to the start of its successor.
+const SUCCESSOR_AFTER: Duration = Duration::from_secs(1);
+/// Nice value of control process and smoothers, that of the systemd unit too. Ordinary: beside a fork storm, a
+/// successor needs 15 s to start, and not 1.5, because it waits for its turn behind every process of the load.
+const CONTROL_NICE: i32 = -20;
+/// Time between two looks for a control process that begins.
+const LOOK: Duration = Duration::from_millis(20);
 /// Time that a part has to begin, and to report.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -79,6 +90,24 @@ impl RemoteRecord {
     }
 }
 
+/// Life of the control process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// It serves clients.
+    Serves,
+    /// It was killed, and nobody is in its place.
+    Dead,
+    /// Its successor has been started.
+    Begins,
+}
+
+/// Both ends of the remote control in one flight.
+struct Ends {
+    receiver: Started,
+    pilot: Started,
+    reception: Reception,
+}
+
 /// The nodes and their processes.
 pub(crate) struct Cable {
     settings: Settings,
@@ -86,9 +115,11 @@ pub(crate) struct Cable {
     home: PathBuf,
     is_ours: bool,
     control: Option<Started>,
+    life: Control,
+    /// Moment of the control process's last end.
+    ended: Instant,
     smoothers: Vec<Started>,
-    receiver: Started,
-    pilot: Started,
+    ends: Option<Ends>,
     flood: Option<Started>,
     start_ns: u64,
     killed_at: Option<f64>,
@@ -96,98 +127,172 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Makes the nodes and starts their processes; the reason if this machine cannot.
-    pub(crate) fn lay(
-        settings: &Settings,
-        variant: Variant,
-        means: &Means,
-        home: &Path,
-    ) -> Result<Cable, String> {
+    /// Makes the nodes and starts their processes, with files in a directory; the reason if this machine cannot.
+    pub(crate) fn lay(settings: &Settings, variant: Variant, home: &Path) -> Result<Cable, String> {
         let port = Port {
             rate_bps: PORT_BPS,
             queue_frames: PORT_FRAMES,
             priorities: false,
         };
         let cell = Cell::create(1, &port).map_err(|error| error.to_string())?;
-        Self::with(settings, variant, means, home, cell).map_err(|error| error.to_string())
+        Self::with(settings, variant, home, cell).map_err(|error| error.to_string())
     }
 
-    fn with(
-        settings: &Settings,
-        variant: Variant,
-        means: &Means,
-        home: &Path,
-        cell: Cell,
-    ) -> io::Result<Cable> {
+    fn with(settings: &Settings, variant: Variant, home: &Path, cell: Cell) -> io::Result<Cable> {
         let is_ours = variant.is_ours();
         let craft = cell.receiver();
-        let (mut control, mut smoothers) = (None, Vec::new());
-        if is_ours {
-            for (name, peer) in [("craft", PILOT), ("pilot", craft)] {
-                fs::write(
-                    home.join(format!("{name}.toml")),
-                    configuration(&cell, peer),
-                )?;
-            }
-            control = Some(command(
-                settings,
-                &cell,
-                craft,
-                &["node", "run"],
-                &home.join("craft.toml"),
-            )?);
-            for (node, file) in [(craft, "craft.toml"), (PILOT, "pilot.toml")] {
-                smoothers.push(command(
-                    settings,
-                    &cell,
-                    node,
-                    &["smooth", "on"],
-                    &home.join(file),
-                )?);
-            }
-            for one in control.iter().chain(&smoothers) {
-                begun(one)?;
-            }
-        }
-        let part = |part: Part| Started::part(&settings.part_command, &part);
-        let receiver = part(Part::Receiver(ReceiverSettings {
-            end: end(&cell, craft, PILOT, is_ours),
-            means: means.clone(),
-        }))?;
-        let pilot = part(Part::Pilot(PilotSettings {
-            end: end(&cell, PILOT, craft, is_ours),
-            course: Course::Schedule,
-            seed: settings.seed,
-        }))?;
-        Ok(Cable {
+        let mut cable = Cable {
             settings: settings.clone(),
             cell,
             home: home.to_owned(),
             is_ours,
-            control,
-            smoothers,
-            receiver,
-            pilot,
+            control: None,
+            life: Control::Serves,
+            ended: Instant::now(),
+            smoothers: Vec::new(),
+            ends: None,
             flood: None,
             start_ns: 0,
             killed_at: None,
             again_at: None,
-        })
+        };
+        if is_ours {
+            for (name, peer) in [("craft", PILOT), ("pilot", craft)] {
+                let text = configuration(&cable.cell, peer);
+                fs::write(cable.home.join(format!("{name}.toml")), text)?;
+            }
+            cable.control = Some(cable.command(craft, &["node", "run"], "craft.toml")?);
+            for (node, file) in [(craft, "craft.toml"), (PILOT, "pilot.toml")] {
+                let smoother = cable.command(node, &["smooth", "on"], file)?;
+                cable.smoothers.push(smoother);
+            }
+            for one in cable.control.iter().chain(&cable.smoothers) {
+                begun(one)?;
+            }
+        }
+        Ok(cable)
+    }
+
+    /// Starts a flight's pilot and receiver. `is_told` has the receiver tell of its frames meanwhile.
+    pub(crate) fn fly(
+        &mut self,
+        means: &Means,
+        course: Course,
+        seed: u64,
+        is_told: bool,
+    ) -> io::Result<()> {
+        let craft = self.cell.receiver();
+        let receiver = Part::Receiver(ReceiverSettings {
+            end: end(&self.cell, craft, PILOT, self.is_ours),
+            means: means.clone(),
+            is_told,
+        });
+        let pilot = Part::Pilot(PilotSettings {
+            end: end(&self.cell, PILOT, craft, self.is_ours),
+            course,
+            seed,
+        });
+        let start = |part: Part| match self.is_ours {
+            true => Started::urgent_part(&self.settings.part_command, &part, PRIORITY),
+            // As ordinary programs start.
+            false => Started::part(&self.settings.part_command, &part),
+        };
+        self.ends = Some(Ends {
+            receiver: start(receiver)?,
+            pilot: start(pilot)?,
+            reception: Reception::default(),
+        });
+        Ok(())
     }
 
     /// Tells the pilot the start of the world's time.
     pub(crate) fn begin(&mut self, start_ns: u64) {
         self.start_ns = start_ns;
-        self.pilot.tell(&start_ns.to_string());
+        self.tell(PilotLine::Start(start_ns));
     }
 
-    /// Fills the cable.
-    pub(crate) fn fill(&mut self) -> io::Result<()> {
+    /// Has the pilot give an order.
+    pub(crate) fn order(&mut self, order: Order) {
+        self.tell(PilotLine::Order(order));
+    }
+
+    fn tell(&mut self, line: PilotLine) {
+        if let (Some(ends), Ok(text)) = (&mut self.ends, serde_json::to_string(&line)) {
+            // A pilot that has ended sends nothing, which the craft notices.
+            ends.pilot.tell(&text);
+        }
+    }
+
+    /// Frames of this flight so far, as the receiver tells them.
+    pub(crate) fn reception(&mut self) -> Reception {
+        let Some(ends) = &mut self.ends else {
+            return Reception::default();
+        };
+        while let Said::Line(line) = ends.receiver.said() {
+            ends.reception = serde_json::from_str(&line).unwrap_or(ends.reception);
+        }
+        ends.reception
+    }
+
+    /// Ends a flight's pilot and receiver.
+    pub(crate) fn land(&mut self) {
+        self.ends = None;
+    }
+
+    /// Fills the cable, or ends that.
+    pub(crate) fn fill(&mut self, is_full: bool) -> io::Result<()> {
+        if is_full == self.flood.is_some() {
+            return Ok(());
+        }
         let end = end(&self.cell, PILOT, self.cell.receiver(), self.is_ours);
-        self.flood = Some(Started::part(
-            &self.settings.part_command,
-            &Part::Flood(end),
-        )?);
+        let part = Part::Flood(end);
+        let start = || Started::part(&self.settings.part_command, &part);
+        self.flood = is_full.then(start).transpose()?;
+        Ok(())
+    }
+
+    /// Life of the control process.
+    pub(crate) fn control(&self) -> Control {
+        self.life
+    }
+
+    /// Kills the control process; its successor starts after a second.
+    pub(crate) fn kill_control(&mut self) {
+        if let Some(mut control) = self.control.take() {
+            control.kill();
+            (self.life, self.ended) = (Control::Dead, Instant::now());
+        }
+    }
+
+    /// Starts a successor when it is time, and returns what has changed.
+    pub(crate) fn tend(&mut self) -> io::Result<Option<Control>> {
+        let before = self.life;
+        match self.life {
+            Control::Dead if self.ended.elapsed() >= SUCCESSOR_AFTER => {
+                let craft = self.cell.receiver();
+                self.control = Some(self.command(craft, &["node", "run"], "craft.toml")?);
+                self.life = Control::Begins;
+            }
+            Control::Begins => match self.control.as_ref().map(Started::said) {
+                Some(Said::Line(_)) => self.life = Control::Serves,
+                Some(Said::Ended) => {
+                    self.control = None;
+                    (self.life, self.ended) = (Control::Dead, Instant::now());
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        Ok((self.life != before).then_some(self.life))
+    }
+
+    /// Waits for a control process that serves, as a receiver that starts needs one.
+    pub(crate) fn wait_for_control(&mut self) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.life != Control::Serves && Instant::now() < end {
+            self.tend()?;
+            std::thread::sleep(LOOK);
+        }
         Ok(())
     }
 
@@ -197,22 +302,11 @@ impl Cable {
             return Ok(());
         }
         if self.killed_at.is_none() && at >= CONTROL_KILLED_AT {
-            if let Some(mut control) = self.control.take() {
-                control.kill();
-            }
+            self.kill_control();
             self.killed_at = Some(at);
         }
-        if self.killed_at.is_some() && self.again_at.is_none() && at >= CONTROL_AGAIN_AT {
-            let file = self.home.join("craft.toml");
-            let craft = self.cell.receiver();
-            self.control = Some(command(
-                &self.settings,
-                &self.cell,
-                craft,
-                &["node", "run"],
-                &file,
-            )?);
-            self.again_at = Some(at);
+        if self.tend()? == Some(Control::Begins) {
+            self.again_at.get_or_insert(at);
         }
         Ok(())
     }
@@ -222,10 +316,13 @@ impl Cable {
     pub(crate) fn report(&mut self) -> RemoteRecord {
         // First: the last frames are to come beside nothing.
         self.flood = None;
-        drop(self.pilot.input());
-        let sent: Sent = report(&self.pilot);
-        drop(self.receiver.input());
-        let heard: Heard = report(&self.receiver);
+        let (mut sent, mut heard) = (Sent::default(), Heard::default());
+        if let Some(mut ends) = self.ends.take() {
+            drop(ends.pilot.input());
+            sent = report(&ends.pilot);
+            drop(ends.receiver.input());
+            heard = report(&ends.receiver);
+        }
         let ages: std::collections::HashMap<u32, u64> = heard.frames.iter().copied().collect();
         let start = self.start_ns;
         let frames = sent.at_ns.iter().zip(1u32..);
@@ -239,6 +336,18 @@ impl Cable {
             stream_bytes: heard.stream_bytes,
             control_killed: self.killed_at.zip(self.again_at),
         }
+    }
+
+    /// A command of this program at a node, with a configuration.
+    fn command(&self, node: usize, words: &[&str], file: &str) -> io::Result<Started> {
+        let mut command = Command::new(&self.settings.part_command[0]);
+        command
+            .args(words)
+            .arg("--config")
+            .arg(self.home.join(file));
+        // They put back what they changed should this process be killed.
+        tie_by(&mut command, Some(self.cell.namespace(node)), Signal::TERM);
+        Started::command(start_at_nice(&mut command, CONTROL_NICE))
     }
 }
 
@@ -268,20 +377,6 @@ fn configuration(cell: &Cell, peer: usize) -> String {
         "interface = \"{INTERFACE}\"\n[[neighbour]]\nname = \"peer\"\nmac = \"{mac}\"\n\
          [smoother]\ncapacity_bps = {PORT_BPS}\n"
     )
-}
-
-/// A command of this program at a node, with a configuration.
-fn command(
-    settings: &Settings,
-    cell: &Cell,
-    node: usize,
-    words: &[&str],
-    file: &Path,
-) -> io::Result<Started> {
-    let mut command = Command::new(&settings.part_command[0]);
-    command.args(words).arg("--config").arg(file);
-    tie(&mut command, Some(cell.namespace(node)));
-    Started::command(&mut command)
 }
 
 /// Waits until a command says that it has begun.

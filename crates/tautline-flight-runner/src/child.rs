@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tautline_testbed::child::tie;
+use tautline_testbed::child::{start_at_fifo, tie};
 use tautline_testbed::interrupt::interrupted;
 
 use crate::part::Part;
@@ -40,6 +40,14 @@ impl Started {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(word);
         Self::command(tie(&mut command, None))
+    }
+
+    /// The same at SCHED_FIFO from the start, where this process may have it.
+    pub(crate) fn urgent_part(words: &[PathBuf], part: &Part, priority: u8) -> io::Result<Started> {
+        let word = serde_json::to_string(part)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(word);
+        Self::command(start_at_fifo(tie(&mut command, None), priority))
     }
 
     /// Starts a command that is tied already.

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use tautline::{
 use tautline_flight::message::{MESSAGE_BYTES_MAX, Order, Remote, decode, encode};
 use tautline_testbed::child::enter;
 use tautline_testbed::hosts::cell::INTERFACE;
-use tautline_testbed::sys::{monotonic_ns, set_fifo, sleep_until};
+use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, set_other, sleep_until};
 
 use crate::course::Course;
 use crate::part::{end_of_input, say};
@@ -35,7 +36,9 @@ const TCP_PORT: u16 = 5_071;
 /// Longest wait for a frame, after which the receiver looks whether it is to end.
 const CALL_TIME_MAX: Duration = Duration::from_millis(50);
 /// Priority of pilot and receiver: above the smoother's, below the executive's tasks.
-const PRIORITY: u8 = 20;
+pub(crate) const PRIORITY: u8 = 20;
+/// Time between two lines of a receiver that tells of its frames.
+const TOLD_NS: u64 = 200_000_000;
 /// Bytes that are sent and taken at once.
 const BLOCK_BYTES: usize = 1 << 16;
 
@@ -87,11 +90,51 @@ pub(crate) struct PilotSettings {
     pub(crate) seed: u64,
 }
 
+/// Line for the pilot.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum PilotLine {
+    /// Start of the world's time on CLOCK_MONOTONIC, from which the orders of the course count.
+    Start(u64),
+    /// An order to be given now.
+    Order(Order),
+}
+
 /// Settings of the receiver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReceiverSettings {
     pub(crate) end: End,
     pub(crate) means: Means,
+    /// Whether it tells of its frames while they come, and keeps none for the end.
+    pub(crate) is_told: bool,
+}
+
+/// Frames of a flight so far, as the receiver tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reception {
+    pub(crate) received: u64,
+    /// Frames between the first and the newest that have not come.
+    pub(crate) lost: u64,
+    /// Age of the newest one, and that of the oldest since the line before, at their arrival.
+    pub(crate) age_ns: u64,
+    pub(crate) age_ns_max: u64,
+    /// Arrival of the newest one on CLOCK_MONOTONIC.
+    pub(crate) at_ns: u64,
+    first: u32,
+    newest: u32,
+}
+
+impl Reception {
+    fn note(&mut self, count: u32, age_ns: u64, at_ns: u64) {
+        if self.received == 0 {
+            self.first = count;
+        }
+        self.received += 1;
+        self.newest = self.newest.max(count);
+        let sent = u64::from(self.newest.saturating_sub(self.first)) + 1;
+        self.lost = sent.saturating_sub(self.received);
+        (self.age_ns, self.at_ns) = (age_ns, at_ns);
+        self.age_ns_max = self.age_ns_max.max(age_ns);
+    }
 }
 
 /// Report of the pilot: the moment of each frame, from the first on.
@@ -166,13 +209,41 @@ impl Way {
     }
 }
 
-/// Sends frames until standard input ends. Its first line is the start of the world's time, from which orders count.
+/// Orders of a course, and those that are given meanwhile.
+struct Orders {
+    told: Receiver<PilotLine>,
+    start_ns: u64,
+    all: Vec<(f64, Order)>,
+}
+
+impl Orders {
+    /// Those that are due: their number, and the newest. `None` when standard input has ended.
+    fn due(&mut self, now_ns: u64) -> Option<(u32, Order)> {
+        let at = |start: u64| match start {
+            0 => 0.0,
+            start => now_ns.saturating_sub(start) as f64 * 1e-9,
+        };
+        loop {
+            match self.told.try_recv() {
+                Ok(PilotLine::Start(start_ns)) => self.start_ns = start_ns,
+                Ok(PilotLine::Order(order)) => self.all.push((at(self.start_ns), order)),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return None,
+            }
+        }
+        let at = at(self.start_ns);
+        let given = self.all.iter().filter(|(due, _)| *due <= at);
+        let given = given.map(|(_, order)| *order);
+        Some(given.fold((0, Order::None), |(count, _), order| (count + 1, order)))
+    }
+}
+
+/// Sends frames until standard input ends, whose lines are a [`PilotLine`] each.
 pub(crate) fn fly(settings: &PilotSettings) -> io::Result<()> {
     let end = &settings.end;
     end.enter()?;
     let mut way = if end.has_ports {
-        // Real time is ordered by hand where people use it; the ordinary program has no such priority.
-        let _ = set_fifo(PRIORITY);
+        become_urgent();
         let (node, mut port) = end.port(PILOTS_PORT)?;
         let number = PortNumber::try_from(RECEIVERS_PORT).map_err(io::Error::other)?;
         let to = port.destination("peer", number).map_err(io::Error::other)?;
@@ -183,42 +254,43 @@ pub(crate) fn fly(settings: &PilotSettings) -> io::Result<()> {
         socket.set_nonblocking(true)?;
         Way::Socket(socket)
     };
-    let start_ns = Arc::new(AtomicU64::new(0));
-    let (heard, ended) = (Arc::clone(&start_ns), Arc::new(AtomicU64::new(0)));
-    let over = Arc::clone(&ended);
+    let (tell, told) = channel();
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            heard.store(line.parse().unwrap_or(0), Ordering::Relaxed);
+            // A line of nobody's is no order.
+            let line = serde_json::from_str::<PilotLine>(&line);
+            if line.is_ok_and(|line| tell.send(line).is_err()) {
+                return;
+            }
         }
-        over.store(1, Ordering::Relaxed);
     });
-    let orders = settings.course.scene(settings.seed).orders;
+    let mut orders = Orders {
+        told,
+        start_ns: 0,
+        all: settings.course.scene(settings.seed).orders,
+    };
     let mut sent = Sent {
         link: way.link(),
         at_ns: Vec::new(),
     };
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let mut due = monotonic_ns();
-    while ended.load(Ordering::Relaxed) == 0 {
+    let mut count = 0;
+    let keeps_times = settings.course == Course::Schedule;
+    loop {
         due += FRAME_NS;
         sleep_until(due);
         let now = monotonic_ns();
-        let start = start_ns.load(Ordering::Relaxed);
-        let at = if start == 0 {
-            0.0
-        } else {
-            now.saturating_sub(start) as f64 * 1e-9
+        let Some((order_count, order)) = orders.due(now) else {
+            break;
         };
-        let given = orders
-            .iter()
-            .filter(|(due, _)| *due <= at)
-            .map(|(_, order)| *order);
-        let (order_count, order) =
-            given.fold((0, Order::None), |(count, _), order| (count + 1, order));
-        sent.at_ns.push(now);
+        count += 1;
+        if keeps_times {
+            sent.at_ns.push(now);
+        }
         let frame = Frame {
             remote: Remote {
-                count: sent.at_ns.len() as u32,
+                count,
                 order_count,
                 order,
                 ..Remote::default()
@@ -244,7 +316,7 @@ pub(crate) fn receive(settings: &ReceiverSettings) -> io::Result<()> {
     let stream_bytes = Arc::new(AtomicU64::new(0));
     take_streams(Arc::clone(&stream_bytes))?;
     let mut way = if end.has_ports {
-        let _ = set_fifo(PRIORITY);
+        become_urgent();
         let (node, port) = end.port(RECEIVERS_PORT)?;
         Way::Port(node, Box::new(port), None)
     } else {
@@ -257,26 +329,41 @@ pub(crate) fn receive(settings: &ReceiverSettings) -> io::Result<()> {
         ..Heard::default()
     };
     let mut buffer = vec![0; way.bytes_max()];
+    let (mut reception, mut told_ns) = (Reception::default(), 0);
     while !ended() {
-        let Some(length) = way.receive(&mut buffer) else {
-            continue;
-        };
-        let Some(frame) = decode::<Frame>(&buffer[..length]) else {
-            continue;
-        };
-        let age = monotonic_ns().saturating_sub(frame.sent_ns);
-        to_world.send(&frame.remote);
-        heard.frames.push((frame.remote.count, age));
+        let length = way.receive(&mut buffer);
+        let now = monotonic_ns();
+        if let Some(frame) = length.and_then(|length| decode::<Frame>(&buffer[..length])) {
+            let age = now.saturating_sub(frame.sent_ns);
+            to_world.send(&frame.remote);
+            reception.note(frame.remote.count, age, now);
+            if !settings.is_told {
+                heard.frames.push((frame.remote.count, age));
+            }
+        }
+        if settings.is_told && now >= told_ns + TOLD_NS {
+            say(&serde_json::to_string(&reception)?);
+            (told_ns, reception.age_ns_max) = (now, 0);
+        }
     }
     heard.stream_bytes = stream_bytes.load(Ordering::Relaxed);
     say(&serde_json::to_string(&heard)?);
     Ok(())
 }
 
+/// Real time is ordered by hand where people use it; the ordinary program has no such priority.
+fn become_urgent() {
+    let _ = set_fifo(PRIORITY);
+    // A frame is not to wait for a page that was taken away.
+    let _ = lock_memory();
+}
+
 /// Accepts streams of others and throws them away, at ordinary priority.
 fn take_streams(bytes: Arc<AtomicU64>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, TCP_PORT))?;
     thread::spawn(move || {
+        // Its process may have begun with another.
+        let _ = set_other();
         for mut stream in listener.incoming().map_while(Result::ok) {
             let bytes = Arc::clone(&bytes);
             thread::spawn(move || {
@@ -297,5 +384,42 @@ pub(crate) fn flood(end: &End) -> io::Result<()> {
     let block = vec![0; BLOCK_BYTES];
     loop {
         stream.write_all(&block)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_have_not_come_are_counted() {
+        let mut reception = Reception::default();
+        for (count, age) in [(5, 10), (6, 30), (9, 20)] {
+            reception.note(count, age, u64::from(count));
+        }
+        assert_eq!((reception.received, reception.lost), (3, 2));
+        let ages = (reception.age_ns, reception.age_ns_max, reception.at_ns);
+        assert_eq!(ages, (20, 30, 9));
+        // One that was late after all.
+        reception.note(7, 90, 10);
+        assert_eq!(reception.lost, 1);
+    }
+
+    #[test]
+    fn orders_of_the_course_and_of_the_pilot_are_given_in_their_time() {
+        let (tell, told) = channel();
+        let mut orders = Orders {
+            told,
+            start_ns: 0,
+            all: vec![(0.5, Order::Arm), (1.0, Order::TakeOff)],
+        };
+        assert_eq!(orders.due(9_000_000_000), Some((0, Order::None)));
+        tell.send(PilotLine::Start(1_000_000_000)).unwrap();
+        assert_eq!(orders.due(1_600_000_000), Some((1, Order::Arm)));
+        assert_eq!(orders.due(2_000_000_000), Some((2, Order::TakeOff)));
+        tell.send(PilotLine::Order(Order::Land)).unwrap();
+        assert_eq!(orders.due(3_000_000_000), Some((3, Order::Land)));
+        drop(tell);
+        assert_eq!(orders.due(3_000_000_000), None);
     }
 }

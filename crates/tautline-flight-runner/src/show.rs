@@ -312,8 +312,11 @@ fn fly(settings: &Settings, variant: Variant) -> Result<FlightRecord, ShowError>
         kills: &VIDEO_KILLED_AT,
     });
     // Without one, the world has the pilot of its own that it always had.
-    let cable = Cable::lay(settings, variant, &means, &home.path);
-    let (mut cable, no_cable) = match cable {
+    let laid = Cable::lay(settings, variant, &home.path).and_then(|mut cable| {
+        let flown = cable.fly(&means, Course::Schedule, settings.seed, false);
+        flown.map(|()| cable).map_err(|error| error.to_string())
+    });
+    let (mut cable, no_cable) = match laid {
         Ok(cable) => (Some(cable), None),
         Err(reason) => (None, Some(format!("no second node: {reason}"))),
     };
@@ -468,7 +471,7 @@ fn watch(
         }
         if beside.next().is_some_and(|at| now() >= at) {
             if let (Some(cable), true) = (&mut cable, beside.phases.is_empty()) {
-                cable.fill()?;
+                cable.fill(true)?;
             }
             beside.advance(settings, now())?;
         }

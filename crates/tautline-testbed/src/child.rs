@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, setpriority_process};
 use rustix::thread::{
     CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
 };
@@ -19,13 +19,43 @@ use tautline_state::child::end_with_thread;
 /// Makes `command` run in `namespace` (if one is given) and die with the thread that starts it,
 /// however that ends: start it from a thread that lives as long as the child is wanted.
 pub fn tie(command: &mut Command, namespace: Option<Arc<File>>) -> &mut Command {
-    end_with_thread(command, Signal::KILL);
+    tie_by(command, namespace, Signal::KILL)
+}
+
+/// The same with a signal of the caller's choice: SIGTERM lets the process put back what it changed.
+pub fn tie_by(command: &mut Command, namespace: Option<Arc<File>>, signal: Signal) -> &mut Command {
+    end_with_thread(command, signal);
     let Some(namespace) = namespace else {
         return command;
     };
     // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system call setns and neither
     // allocates nor locks: rustix passes arguments straight through, and an `io::Error` from an errno is not boxed.
     unsafe { command.pre_exec(move || enter(&namespace)) }
+}
+
+/// Gives `command` the policy SCHED_FIFO with this priority from its first instruction on, where this process may give
+/// it: beside loads, a program of ordinary priority can take many seconds to start.
+pub fn start_at_fifo(command: &mut Command, priority: u8) -> &mut Command {
+    let between_fork_and_exec = move || {
+        // Without the right it starts as it is.
+        let _ = schedule_fifo(priority);
+        Ok(())
+    };
+    // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system call
+    // sched_setscheduler and neither allocates nor locks: an `io::Error` from an errno is not boxed.
+    unsafe { command.pre_exec(between_fork_and_exec) }
+}
+
+/// Gives `command` this nice value from its first instruction on, where this process may give it.
+pub fn start_at_nice(command: &mut Command, nice: i32) -> &mut Command {
+    let between_fork_and_exec = move || {
+        // Without the right it starts as it is.
+        let _ = setpriority_process(None, nice);
+        Ok(())
+    };
+    // SAFETY: after fork only async-signal-safe calls are allowed. The closure makes the system call setpriority and
+    // neither allocates nor locks: rustix passes arguments straight through.
+    unsafe { command.pre_exec(between_fork_and_exec) }
 }
 
 /// Moves the calling thread, and no other, into a network namespace.

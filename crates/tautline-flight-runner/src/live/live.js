@@ -167,6 +167,18 @@ const drawLoops = () => {
   $("deadlines").replaceChildren(table);
 };
 
+// Frames of the remote control, which are no more than 20 ms apart.
+const showRemote = () => {
+  const remote = flight.remote;
+  $("network").hidden = $("kill-control").hidden = !remote;
+  if (!remote) return;
+  const ms = us => (us / 1000).toFixed(1) + " ms";
+  const silent = remote.silent_ms > 500 ? `, none for ${(remote.silent_ms / 1000).toFixed(1)} s` : "";
+  $("remote").textContent = `${remote.received} frames received, ${remote.lost} lost${silent}; age ${ms(remote.age_us)}`
+    + ` (oldest lately ${ms(remote.age_us_max)}). The control process of the craft's interface ${remote.control}.`;
+  $("remote").className = silent ? "bad" : "";
+};
+
 const show = () => {
   const alarms = flight.alarms.length ? "; " + flight.alarms.join(", ") : "";
   const by = flight.is_by_door ? "; finds its place by the door" : "";
@@ -183,6 +195,7 @@ const show = () => {
   drawHorizon();
   drawSpace();
   drawLoops();
+  showRemote();
 };
 
 const follow = async () => {

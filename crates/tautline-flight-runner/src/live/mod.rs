@@ -41,6 +41,8 @@ enum Target {
     Mapping,
     /// The flight controller, or its guest.
     Controller,
+    /// The control process of the craft's network interface; its successor starts after a second.
+    ControlProcess,
 }
 
 /// Press of a button, or move of a slider.
@@ -142,6 +144,8 @@ mod tests {
     fn presses_are_read_and_checked() {
         let read = |text: &str| Press::read(text.as_bytes());
         assert_eq!(read(r#"{"kill":"video"}"#), Ok(Press::Kill(Target::Video)));
+        let control = Press::Kill(Target::ControlProcess);
+        assert_eq!(read(r#"{"kill":"control-process"}"#), Ok(control));
         assert_eq!(read(r#""land""#), Ok(Press::Land));
         assert_eq!(read(r#"{"load":3}"#), Ok(Press::Load(3)));
         assert_eq!(read(r#"{"gusts":2.5}"#), Ok(Press::Gusts(2.5)));

@@ -13,6 +13,7 @@ use tautline_testbed::sys::monotonic_ns;
 use super::loads::{LEVELS, Loads};
 use super::view::Watcher;
 use super::{Press, Shared, Target};
+use crate::cable::{Cable, Control};
 use crate::child::{Said, Started};
 use crate::course::Course;
 use crate::part::Part;
@@ -45,6 +46,8 @@ pub(super) struct Session {
     presses: Receiver<Press>,
     // Before the partition: it waits until nobody is in it.
     loads: Loads,
+    /// The second node, or the reason why there is none.
+    cable: Result<Cable, String>,
     _home: Home,
     partition: Option<Partition>,
     runaway: Option<Started>,
@@ -80,8 +83,11 @@ impl Session {
         let home = Home::make()?;
         // First: the world and the loads are to be outside.
         let partition = partition(settings, variant)?;
-        Ok(Session {
+        // Before any load: its processes last for all flights. Without it, the world has a pilot of its own.
+        let cable = Cable::lay(settings, variant, &home.path);
+        let mut session = Session {
             loads: Loads::new(settings, &home.path),
+            cable,
             settings: settings.clone(),
             variant,
             shared: shared.clone(),
@@ -93,13 +99,18 @@ impl Session {
             flight: 0,
             laps: 0,
             events: VecDeque::new(),
-        })
+        };
+        if let Err(reason) = &session.cable {
+            session.note(0.0, &format!("no second node: {reason}"));
+        }
+        Ok(session)
     }
 
     /// Flies until a signal comes.
     pub(super) fn run(mut self) -> Result<(), ShowError> {
         let flown = self.fly_on();
         drop(self.loads);
+        drop(self.cable);
         drop(self.runaway);
         if let Some(partition) = self.partition {
             partition.put_back()?;
@@ -121,6 +132,9 @@ impl Session {
             document["ended"] = end.into();
             self.shared.show(document);
             flying.end()?;
+            if let Ok(cable) = &mut self.cable {
+                cable.land();
+            }
             self.pause()?;
         }
     }
@@ -142,10 +156,14 @@ impl Session {
             means: means.clone(),
             seed,
             course: Course::Laps,
-            has_pilot: false,
+            has_pilot: self.cable.is_ok(),
             seconds_max: SECONDS_MAX,
         });
         let mut world = Started::part(&settings.part_command, &world)?;
+        if let Ok(cable) = &mut self.cable {
+            cable.wait_for_control()?;
+            cable.fly(&means, Course::Laps, seed, true)?;
+        }
         let (variant, partition) = (self.variant, self.partition.as_ref());
         let controller = Controller::start(settings, variant, Course::Laps, &means, partition)?;
         let watcher = Watcher::new(&bus(&home.path));
@@ -154,6 +172,9 @@ impl Session {
         let start = line(&world, PATIENCE)?.and_then(|line| line.parse().ok());
         let start_ns = start.ok_or(ShowError::NoReport { part: "world" })?;
         soft.begin(start_ns);
+        if let Ok(cable) = &mut self.cable {
+            cable.begin(start_ns);
+        }
         wish(&mut world, Wish::Gusts(self.gusts));
         Ok(Flying {
             world,
@@ -196,9 +217,33 @@ impl Session {
             if let Some(picture) = flying.watcher.look() {
                 self.shared.show_picture(picture);
             }
+            self.tend_cable(flying.at())?;
             self.take_note(flying);
             let document = self.document(flying);
             self.shared.show(document);
+        }
+    }
+
+    /// Starts a successor of the control process when it is time, and fills the cable beside any load.
+    fn tend_cable(&mut self, at: f64) -> Result<(), ShowError> {
+        let is_loaded = self.loads.level() > 0;
+        let Ok(cable) = &mut self.cable else {
+            return Ok(());
+        };
+        cable.fill(is_loaded)?;
+        match cable.tend()? {
+            Some(Control::Serves) => self.note(at, "the control process's successor serves"),
+            Some(Control::Dead) => self.note(at, "the control process has ended"),
+            Some(Control::Begins) | None => {}
+        }
+        Ok(())
+    }
+
+    /// The pilot's order.
+    fn order(&mut self, flying: &mut Flying, order: Order) {
+        match &mut self.cable {
+            Ok(cable) => cable.order(order),
+            Err(_) => wish(&mut flying.world, Wish::Order(order)),
         }
     }
 
@@ -228,7 +273,7 @@ impl Session {
             flying.next_lap = Instant::now() + LAP_PAUSE;
             self.laps += 1;
             self.note(at, &format!("lap {} flown", self.laps));
-            wish(&mut flying.world, Wish::Order(Order::Mission));
+            self.order(flying, Order::Mission);
         }
     }
 
@@ -256,9 +301,16 @@ impl Session {
                 self.note(at, "a task at SCHED_FIFO 99 runs away for 2 s");
             }
             (Press::Land, Some(flying)) => {
-                wish(&mut flying.world, Wish::Order(Order::Land));
+                self.order(flying, Order::Land);
                 self.note(at, "the pilot has it land");
             }
+            (Press::Kill(Target::ControlProcess), _) => match &mut self.cable {
+                Ok(cable) => {
+                    cable.kill_control();
+                    self.note(at, "the control process of the network killed");
+                }
+                Err(_) => self.note(at, "there is no second node, and no control process"),
+            },
             (Press::Kill(target), Some(flying)) => {
                 let name = flying.kill(target, self.variant);
                 self.note(at, &format!("{name} killed"));
@@ -277,6 +329,7 @@ impl Session {
             if let Ok(press) = self.presses.recv_timeout(LOOK) {
                 self.obey(press, None);
             }
+            self.tend_cable(0.0)?;
         }
         Ok(())
     }
@@ -286,7 +339,7 @@ impl Session {
         self.events.truncate(EVENTS_MAX);
     }
 
-    fn document(&self, flying: &Flying) -> Value {
+    fn document(&mut self, flying: &Flying) -> Value {
         let mut document = flying.watcher.document();
         document["flight"] = self.flight.into();
         document["laps"] = self.laps.into();
@@ -295,6 +348,7 @@ impl Session {
         document["level"] = self.loads.level().into();
         document["gusts"] = self.gusts.into();
         document["events"] = self.events.iter().cloned().collect();
+        document["remote"] = self.cable.as_mut().map_or(Value::Null, remote);
         document
     }
 }
@@ -316,6 +370,8 @@ impl Flying {
                 self.soft.kill(SoftPart::Mapping);
                 "the mapping"
             }
+            // Not of this flight alone.
+            (Target::ControlProcess, _) => "nobody",
             (Target::Controller, _) => {
                 self.controller.process.kill();
                 self.killed.get_or_insert_with(Instant::now);
@@ -340,6 +396,28 @@ impl Flying {
         self.soft.stop()?;
         Ok(())
     }
+}
+
+/// Frames of the remote control as the page shows them.
+fn remote(cable: &mut Cable) -> Value {
+    let reception = cable.reception();
+    let control = match cable.control() {
+        Control::Serves => "serves",
+        Control::Dead => "is dead",
+        Control::Begins => "starts",
+    };
+    let silent_ns = match reception.received {
+        0 => 0,
+        _ => monotonic_ns().saturating_sub(reception.at_ns),
+    };
+    json!({
+        "received": reception.received,
+        "lost": reception.lost,
+        "age_us": reception.age_ns / 1_000,
+        "age_us_max": reception.age_ns_max / 1_000,
+        "silent_ms": silent_ns / 1_000_000,
+        "control": control,
+    })
 }
 
 /// Tells the world a wish. A world that has ended tells so itself.
