@@ -6,6 +6,7 @@ pub mod cli;
 pub mod commands;
 pub mod doctor;
 pub mod lab;
+pub mod leftovers;
 pub mod task;
 pub mod tune;
 pub mod units;

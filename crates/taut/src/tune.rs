@@ -270,7 +270,7 @@ pub fn tuned_interfaces() -> Vec<String> {
 }
 
 /// One journal for each interface of each network namespace.
-fn journal_name(interface: &str) -> String {
+pub(crate) fn journal_name(interface: &str) -> String {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.st_ino());
     format!("tune-{namespace}-{interface}.json")
 }

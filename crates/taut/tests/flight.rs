@@ -1,9 +1,11 @@
 //! `taut flight` as a user runs it.
 
 use std::fs;
+use std::io::Read;
 use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use tautline_testbed::child::allowed_cpus;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::python;
-use tautline_testbed::sys::is_root;
+use tautline_testbed::sys::{is_root, mount};
 
 mod common;
 use common::browser::Browser;
@@ -25,6 +27,9 @@ fn flight(arguments: &[&str]) -> Output {
     command.arg("flight").args(arguments).stdin(Stdio::null());
     command.output().unwrap()
 }
+
+/// User and group without any rights.
+const NOBODY: u32 = 65_534;
 
 /// Longest response beside which a craft is certainly not lost: a host that takes the CPU for longer is no fault of the
 /// controller's.
@@ -168,7 +173,7 @@ fn the_executive_flies_in_a_guest_and_leaves_nothing() {
     }
     assert!(!is_emulating() && partitions().is_empty());
 
-    // Killed in flight, nothing of it stays but its directory among the temporary files.
+    // Killed in flight, the guest ends, too.
     let mut show = Command::new(env!("CARGO_BIN_EXE_taut"))
         .arg("flight")
         .args(arguments)
@@ -184,6 +189,50 @@ fn the_executive_flies_in_a_guest_and_leaves_nothing() {
     });
 }
 
+/// A show in flight, beside its loads, with temporary files in a directory.
+fn show_beside_loads(temporary: &Path, out: &Path) -> Child {
+    let before = names(temporary);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command
+        .args(["flight", "--variants", "partition", "--out"])
+        .arg(out)
+        .env("TMPDIR", temporary)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    let show = command.spawn().unwrap();
+    wait_until("the loads run", || {
+        let mut homes = names(temporary);
+        homes.retain(|home| !before.contains(home));
+        let mut files = homes.iter().flat_map(|home| names(&temporary.join(home)));
+        files.any(|name| name.starts_with("taut-lab-load"))
+    });
+    show
+}
+
+/// Kills a show, and its guard first if that is wanted, and waits for the end of all processes of this namespace.
+fn kill_show(show: &mut Child, with_guard: bool) {
+    if with_guard {
+        let words = format!("partition\0guard\0{}\0", show.id());
+        let guard = processes()
+            .find(|(_, line)| line.contains(&words))
+            .unwrap()
+            .0;
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(guard as i32).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+    }
+    show.kill().unwrap();
+    show.wait().unwrap();
+    wait_until("all its processes have ended", || {
+        let others: Vec<_> = processes().collect();
+        others
+            .iter()
+            .all(|(number, _)| *number == std::process::id())
+    });
+}
+
 /// Processes of this namespace that run, with their words.
 fn processes() -> impl Iterator<Item = (u32, String)> {
     let all = fs::read_dir("/proc").unwrap().flatten();
@@ -194,6 +243,117 @@ fn processes() -> impl Iterator<Item = (u32, String)> {
         (!words.is_empty()).then_some((number, words))
     };
     numbers.filter_map(words)
+}
+
+/// Entries of a directory; none if it is missing.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The line of `taut doctor` about killed processes: what it found, and the remedy.
+fn left_behind() -> (String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args(["doctor", "--json"])
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lines = json["lines"].as_array().unwrap();
+    let line = lines
+        .iter()
+        .find(|line| line["name"] == "killed processes")
+        .unwrap();
+    let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    (text("found"), text("remedy"))
+}
+
+/// Nothing of a flight is left if its process is killed; with its guard, the doctor or the next flight puts it back.
+#[test]
+fn a_flight_that_is_killed_leaves_nothing() {
+    let name = "a_flight_that_is_killed_leaves_nothing";
+    let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
+    if !is_root() || !may_create() || cpus < 2 {
+        println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if !is_inside(name) {
+        return;
+    }
+    // The journals and namespaces of other processes are none of this test's: from here they seem dead.
+    for place in ["/run/tautline", "/run/netns"] {
+        fs::create_dir_all(place).unwrap();
+        mount("tmpfs", place, "mode=755").unwrap();
+    }
+    let scratch = Scratch::new("flight-killed");
+    let (temporary, out) = (scratch.0.join("tmp"), scratch.0.join("out"));
+    fs::create_dir(&temporary).unwrap();
+    let is_clean = || {
+        let has_namespaces = names(Path::new("/run/netns"))
+            .iter()
+            .any(|name| name.starts_with("taut-"));
+        let of_flight =
+            |name: &String| name.starts_with("smoother-") || name.starts_with("flight-");
+        names(&temporary).is_empty()
+            && !has_namespaces
+            && !names(Path::new("/run/tautline")).iter().any(of_flight)
+    };
+    let nothing = ("nothing is left of any".to_owned(), String::new());
+    assert_eq!(left_behind(), nothing);
+
+    // With its guard: the doctor says what is left, and the command that it names gives it back.
+    let mut show = show_beside_loads(&temporary, &out);
+    kill_show(&mut show, true);
+    let home = names(&temporary).remove(0);
+    let (found, remedy) = left_behind();
+    println!("{found}");
+    assert!(
+        found.contains(&home) && found.contains("partition-flight"),
+        "{found}"
+    );
+    assert_eq!(remedy, "taut doctor --put-back");
+    let words: Vec<&str> = remedy.split(' ').skip(1).collect();
+    // A stranger puts nothing of it back.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    let stranger = command.args(&words).uid(NOBODY).gid(NOBODY).output();
+    println!("{stranger:?}");
+    assert_eq!(left_behind().0, found);
+    assert_eq!(names(&temporary), [home]);
+    let output = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args(&words)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(
+        output.status.success() && said.ends_with("nothing is left\n"),
+        "{said}"
+    );
+    assert_eq!(left_behind(), nothing);
+    assert!(is_clean() && partitions().is_empty());
+
+    // Again; the next flight gives it back.
+    let mut show = show_beside_loads(&temporary, &out);
+    kill_show(&mut show, true);
+    let left = names(&temporary);
+    let mut show = show_beside_loads(&temporary, &out);
+    assert!(names(&temporary).iter().all(|name| !left.contains(name)));
+    // This one's guard lives, and does it by itself.
+    kill_show(&mut show, false);
+    let mut said = String::new();
+    show.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(
+        said.contains("left by a process that was killed: "),
+        "{said}"
+    );
+    assert!(is_clean(), "{:?}", left_behind());
+    assert_eq!(left_behind(), nothing);
+    assert!(partitions().is_empty());
 }
 
 /// Number of the process of a live flight's part, by a word of its description.

@@ -14,6 +14,7 @@
 //! | `cable` | the second node of a network: pilot, control process, smoother, TCP |
 //! | `radio` | the pilot's frames and their receiver |
 //! | `course` | the day on which all variants fly |
+//! | `home` | the directory of a flight, and what a killed one left |
 //! | `soft` | video, mapping and recorder: ordinary processes under supervision |
 //! | `trials` | faults that a craft is to survive, and how it went |
 //! | [`part`] | entry of the child processes |
@@ -28,6 +29,7 @@ mod course;
 mod drawings;
 mod faults;
 pub mod ground;
+mod home;
 mod keeper;
 pub mod live;
 mod loops;
@@ -45,6 +47,7 @@ mod wire;
 mod world;
 
 pub use cable::{RemoteCounts, RemoteRecord};
+pub use home::recover;
 pub use record::{
     Fault, FlightRecord, Loop, LoopRecord, Phase, Restart, Sample, SoftRecord, Variant, WorldRecord,
 };

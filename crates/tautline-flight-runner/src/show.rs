@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ChildStdin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use tautline_flight::message::{Companion, Mission};
 use tautline_lab::load::{self, Load, LoadError};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 use tautline_state::cpus::CpuList;
-use tautline_state::{StateError, TemporaryDirectory};
+use tautline_state::journal::JournalError;
 use tautline_testbed::child::allowed_cpus;
-use tautline_testbed::interrupt::CleanUp;
 use tautline_testbed::sys::monotonic_ns;
 
 use crate::cable::Cable;
 use crate::child::{Said, Started};
 use crate::course::Course;
+use crate::home::Home;
 use crate::keeper::{KeeperLine, KeeperSettings};
 use crate::part::{ControllerReport, ControllerSettings, Part};
 use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
@@ -88,7 +88,7 @@ pub enum ShowError {
     Load(#[from] LoadError),
     /// No directory for the bus.
     #[error("{0}")]
-    State(#[from] StateError),
+    Home(#[from] JournalError),
     /// A child could not be started or spoken with.
     #[error("cannot start or hear a part of the flight: {0}")]
     Io(#[from] io::Error),
@@ -188,29 +188,6 @@ impl Drop for Heart {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Directory of a flight, for its bus and the loads' files. Removed when a signal ends the process too: stopping a
-/// load's disk may take longer than a signal gives.
-pub(crate) struct Home {
-    pub(crate) path: PathBuf,
-    _clean_up: CleanUp,
-    _directory: Arc<Mutex<Option<TemporaryDirectory>>>,
-}
-
-impl Home {
-    pub(crate) fn make() -> Result<Home, StateError> {
-        let directory = TemporaryDirectory::make("taut-flight")?;
-        let path = directory.path().to_owned();
-        let directory = Arc::new(Mutex::new(Some(directory)));
-        let shared = directory.clone();
-        let remove = move || drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
-        Ok(Home {
-            path,
-            _clean_up: CleanUp::new(remove),
-            _directory: directory,
-        })
     }
 }
 

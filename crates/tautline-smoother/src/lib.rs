@@ -38,5 +38,5 @@ mod status;
 mod sys;
 
 pub use error::SmootherError;
-pub use smoother::{Node, Setup, Smoother, end, holder};
+pub use smoother::{Node, Setup, Smoother, end, holder, left};
 pub use status::{NodeStatus, Status, read_status};

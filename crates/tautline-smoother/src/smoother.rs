@@ -86,9 +86,12 @@ impl Setup {
     }
 }
 
+/// End of the names of journals.
+const JOURNAL_SUFFIX: &str = ".json";
+
 /// Name of the journal of an interface in the calling thread's network namespace.
 fn journal_name(interface: &str) -> String {
-    format!("{}.json", file_name(interface))
+    format!("{}{JOURNAL_SUFFIX}", file_name(interface))
 }
 
 /// A smoother that is set up. Dropped, it lets everything go and puts back what it changed.
@@ -250,6 +253,31 @@ fn raise_priority(priority: i32, shared: &Shared) {
 pub fn holder(directory: &Directory, interface: &str) -> Result<Option<u32>, SmootherError> {
     let look = Look::at(directory, &journal_name(interface))?;
     Ok(look.and_then(|look| look.holder))
+}
+
+/// Interfaces of the calling thread's network namespace of which a killed smoother left a journal or a status;
+/// [`end`] puts them back.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn left(directory: &Directory) -> Result<Vec<String>, SmootherError> {
+    let prefix = file_name("");
+    let mut interfaces = Vec::new();
+    for entry in directory.entries()? {
+        let interface = entry.name.to_str().and_then(|name| {
+            let name = name.strip_prefix(&prefix)?;
+            let interface = name.strip_suffix(JOURNAL_SUFFIX);
+            interface.or_else(|| name.strip_suffix(STATUS_SUFFIX))
+        });
+        if let Some(interface) = interface
+            && holder(directory, interface)?.is_none()
+        {
+            interfaces.push(interface.to_owned());
+        }
+    }
+    interfaces.sort();
+    interfaces.dedup();
+    Ok(interfaces)
 }
 
 impl Status {

@@ -25,8 +25,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::file::Look;
-use self::file::{Entries, KEPT, Layer, read, take_out};
+use self::file::{Entries, KEPT, Layer, SUFFIX, read, take_out};
+pub use self::file::{Left, Look};
 use crate::group::Group;
 use crate::network::NetworkObject;
 use crate::process::start_ticks;
@@ -37,9 +37,6 @@ use crate::{Directory, Lock, StateError, TemporaryDirectory, runtime_directory};
 /// Longest wait for another process that changes settings, which takes it milliseconds, for a partition up to a second.
 /// Lower, and a busy machine refuses a second start; higher, and a stuck process delays ours by that much.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// End of the names of journals.
-const SUFFIX: &str = ".json";
 
 /// Reason why settings cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -771,13 +768,19 @@ mod tests {
         assert_eq!(comm.value(), "after");
         let look = Look::at(scratch.directory(), NAME).unwrap().unwrap();
         assert!(look.is_kept && look.holder.is_none() && look.settings.len() == 1);
+        assert_eq!(Left::all(scratch.directory()).unwrap(), []);
         drop(open(&scratch).unwrap());
         assert_eq!(comm.value(), "before");
         // The process of this one is gone, so it is put back by whoever looks for such.
         let (mut journal, _) = open_new().unwrap();
         journal.set(&comm.path, "after").unwrap();
+        assert_eq!(Left::all(scratch.directory()).unwrap(), []);
         journal.entries.pid = u32::MAX;
         journal.save().unwrap();
+        let left = Left::all(scratch.directory()).unwrap();
+        assert_eq!((left.len(), left[0].name.as_str()), (1, NAME));
+        let change = format!("{} (was before)", comm.path.display());
+        assert_eq!(left[0].changes, [change]);
         std::mem::forget(journal);
         let recovered = Journal::recover_in(scratch.directory(), NAME).unwrap();
         assert_eq!((recovered.len(), comm.value().as_str()), (1, "before"));

@@ -44,4 +44,4 @@ pub use runtime::{
     find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
     runtime_directory, service_directory,
 };
-pub use temporary::TemporaryDirectory;
+pub use temporary::{TemporaryDirectory, unforeseeable};

@@ -138,8 +138,8 @@ pub(crate) fn temporary_name(prefix: &str) -> OsString {
     OsString::from(format!("{prefix}-{}", unforeseeable()))
 }
 
-/// 16 random hexadecimal digits.
-pub(crate) fn unforeseeable() -> String {
+/// 16 random hexadecimal digits, for a name that nobody has or could foresee.
+pub fn unforeseeable() -> String {
     let mut bytes = [0; 8];
     // Cannot fail or block once the machine has started (getrandom(2)); were it cut short by a signal, the name
     // would be easier to foresee, and making it still fails if it is taken.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
+use tautline_state::process::Stat;
 use thiserror::Error;
 
 use crate::child;
@@ -474,20 +475,41 @@ pub fn may_create() -> bool {
 /// Removes the hosts of processes that no longer live and returns their names. Those of living
 /// processes stay.
 pub fn clear_stale() -> Result<Vec<String>, HostsError> {
+    let removed = stale(None)?;
+    clear_named(&removed);
+    Ok(removed)
+}
+
+/// Removes hosts that [`stale`] has named.
+pub fn clear_named(names: &[String]) {
+    names.iter().for_each(|name| remove(name));
+}
+
+/// Names of the hosts of processes that no longer live, or of one of these.
+pub fn stale(process: Option<u32>) -> Result<Vec<String>, HostsError> {
     let entries = match fs::read_dir(NAMESPACES) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(HostsError::io(format!("list {NAMESPACES}"))(error)),
     };
-    let mut removed = Vec::new();
-    for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
-        if owner(&name).is_some_and(|pid| !lives(pid)) {
-            remove(&name);
-            removed.push(name);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_meant = |pid: i32| process.is_none_or(|process| u32::try_from(pid) == Ok(process));
+    let is_stale = |name: &String| owner(name).is_some_and(|pid| is_meant(pid) && !lives(pid));
+    let mut stale: Vec<String> = names.filter(is_stale).collect();
+    stale.sort();
+    Ok(stale)
+}
+
+/// Runs `work` on a thread in a host of this name, which may be another process's, and waits for it.
+pub fn inside_named<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let namespace = File::open(path_of(name))?;
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| child::enter(&namespace).map(|()| work()));
+        match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
         }
-    }
-    removed.sort();
-    Ok(removed)
+    })
 }
 
 /// The process that a namespace is named after, if it is one of ours.
@@ -504,8 +526,12 @@ fn owner(name: &str) -> Option<i32> {
 }
 
 fn lives(pid: i32) -> bool {
-    // No such process is the only proof of death: EPERM means that it is somebody else's.
-    u32::try_from(pid).is_ok_and(crate::sys::process_exists)
+    // No such process is the only proof of death, or that nobody has taken note of it yet: EPERM means that it is
+    // somebody else's.
+    u32::try_from(pid).is_ok_and(|pid| {
+        let has_ended = Stat::of(pid).is_some_and(|stat| stat.is_zombie);
+        crate::sys::process_exists(pid) && !has_ended
+    })
 }
 
 /// Names for a new pair: those of the process, with a number after the first pair.

@@ -12,6 +12,7 @@ use tautline_flight_runner::{Variant, ground, live, part};
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
+use crate::leftovers;
 use crate::units;
 
 /// CPUs that the partition and the rest need together.
@@ -200,6 +201,7 @@ fn fly_live(arguments: &ShowArguments) -> Result<(), CommandError> {
             "name it: --variants partition, or --variants guest with --guest-image",
         ));
     };
+    recover_first();
     let variant = chosen.variant();
     if let Some(reason) = obstacle(variant, arguments.guest_image.is_some()) {
         return Err(CommandError::failed(
@@ -212,7 +214,7 @@ fn fly_live(arguments: &ShowArguments) -> Result<(), CommandError> {
         listen: arguments.listen,
         token: super::serve::new_token()?,
     };
-    // Puts the partition back should this process be killed.
+    // Puts everything back should this process be killed.
     let guard = Guard::start()?;
     let ready = |address: SocketAddr| {
         // A reader that has gone away is no reason to end.
@@ -234,6 +236,7 @@ fn fly_live(arguments: &ShowArguments) -> Result<(), CommandError> {
 fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
     // Before anything flies, so that nothing is flown in vain.
     cli::make_directory(&arguments.out)?;
+    recover_first();
     let mut variants: Vec<Variant> = arguments
         .variants
         .iter()
@@ -250,7 +253,7 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
         }
     });
     let settings = settings(arguments, variants)?;
-    // Puts the partition back should this process be killed.
+    // Puts everything back should this process be killed.
     let guard = Guard::start()?;
     let flights = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
     drop(guard);
@@ -265,6 +268,14 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
     match report.holds() {
         true => Ok(()),
         false => Err(CommandError::answer_is_no()),
+    }
+}
+
+/// Puts back what earlier flights left whose guards were killed, too; CPUs among it, so it comes before all else.
+fn recover_first() {
+    let left = leftovers::of_flights(None).unwrap_or_else(|error| vec![format!("stays: {error}")]);
+    for line in left {
+        eprintln!("taut: left by a process that was killed: {line}");
     }
 }
 

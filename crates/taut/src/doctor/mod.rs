@@ -21,6 +21,8 @@ use tautline_report::table;
 use tautline_testbed::capability;
 use tautline_testbed::{hosts, interface};
 
+use crate::leftovers;
+
 /// Memory that a node with a few ports of default depth locks (2 MiB a port) with room to spare.
 const MEMLOCK_BYTES_WANTED: u64 = 64 << 20;
 
@@ -153,6 +155,7 @@ impl Examination {
         lines.extend(interfaces::lines());
         lines.extend(timing_lines(&machine));
         lines.extend(tool_lines());
+        lines.push(leftovers_line());
         Examination {
             machine,
             links,
@@ -301,6 +304,22 @@ fn feature_line(area: &'static str, feature: &Feature) -> Line {
             &name,
             format!("could not be tried: {error}"),
             "run `taut doctor` as root to know",
+        ),
+    }
+}
+
+/// Changes and files of processes that were killed.
+fn leftovers_line() -> Line {
+    const AREA: &str = "Left behind";
+    const NAME: &str = "killed processes";
+    match leftovers::found() {
+        Ok(found) if found.is_empty() => Line::good(AREA, NAME, "nothing is left of any"),
+        Ok(found) => Line::limited(AREA, NAME, found.join("; "), "taut doctor --put-back"),
+        Err(error) => Line::limited(
+            AREA,
+            NAME,
+            format!("could not be told: {error}"),
+            "run `taut doctor` as the user whose processes these were",
         ),
     }
 }

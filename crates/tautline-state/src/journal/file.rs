@@ -47,6 +47,45 @@ impl Look {
     }
 }
 
+/// Journal that a killed process left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its name in the directory.
+    pub name: String,
+    /// Number of the process.
+    pub process: u32,
+    /// Changes that it would undo, each as text.
+    pub changes: Vec<String>,
+}
+
+impl Left {
+    /// Journals in a directory whose processes have died, by name. Kept ones are not among them, nor are those of
+    /// processes that live.
+    pub fn all(directory: &Directory) -> Result<Vec<Left>, StateError> {
+        let mut all = Vec::new();
+        for entry in directory.entries()? {
+            let Ok(name) = entry.name.into_string() else {
+                continue;
+            };
+            if !name.ends_with(SUFFIX) || name.starts_with('.') {
+                continue;
+            }
+            // One that cannot be read is nobody's that could be told.
+            let entries = read(directory, &name).ok().flatten();
+            let is_dead = |entries: &Entries| entries.pid != KEPT && entries.holder().is_none();
+            if let Some(entries) = entries.filter(is_dead) {
+                all.push(Left {
+                    name,
+                    process: entries.pid,
+                    changes: entries.texts(),
+                });
+            }
+        }
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(all)
+    }
+}
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entries {
     pub(super) pid: u32,
@@ -80,6 +119,9 @@ pub(super) struct Layer {
     pub(super) order: u64,
 }
 
+/// End of the names of journals.
+pub(super) const SUFFIX: &str = ".json";
+
 /// Process number in a journal that is held by none: no process has it.
 pub(super) const KEPT: u32 = 0;
 
@@ -98,6 +140,17 @@ impl Entries {
         layers
             .map(|layer| (layer.setting.clone(), layer.before.clone()))
             .collect()
+    }
+
+    /// Everything that would be undone, as text.
+    fn texts(&self) -> Vec<String> {
+        let settings = self.settings.iter();
+        let settings = settings.map(|layer| format!("{} (was {})", layer.setting, layer.before));
+        let groups = self.groups.iter().map(|group| &group.path);
+        let paths = groups.chain(&self.directories).chain(&self.trace_instances);
+        let paths = paths.map(|path| path.display().to_string());
+        let network = self.network.iter().map(ToString::to_string);
+        settings.chain(paths).chain(network).collect()
     }
 
     /// Process that lives and holds the journal.

@@ -16,12 +16,13 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tautline_partition::{Partition, find, recover};
+use tautline_partition::{Partition, find};
 use tautline_state::cpus::CpuList;
 use tautline_state::policy::set_policy;
 
 use super::{MemoryArguments, cpus, error};
 use crate::cli::CommandError;
+use crate::leftovers;
 
 /// Highest priority that a program may take for itself (RLIMIT_RTPRIO): all but that of the kernel's own threads.
 const PRIORITY_MAX: u64 = 98;
@@ -208,7 +209,7 @@ fn wait(mut child: Child, mut signals: Signals) -> io::Result<u8> {
     Ok(code.unwrap_or(CommandError::FAILED))
 }
 
-/// Waits for the owner's end, and puts back the partition that it left, if it was killed.
+/// Waits for the owner's end, and puts back what it left, if it was killed: its partition, and what else a flight has.
 pub(super) fn guard(arguments: &GuardArguments) -> Result<(), CommandError> {
     // Registered, they no longer end this process; it has no other use for them.
     let _ignored = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
@@ -217,5 +218,7 @@ pub(super) fn guard(arguments: &GuardArguments) -> Result<(), CommandError> {
         let mut ended = [PollFd::new(&owner, PollFlags::IN)];
         while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}
     }
-    recover().map_err(error).map(|_| ())
+    let number = u32::try_from(arguments.owner).unwrap_or_default();
+    leftovers::of_ended(number)
+        .map_err(|failed| CommandError::failed(failed.to_string(), "see `taut doctor --put-back`"))
 }
