@@ -40,10 +40,10 @@ struct doorbell {
 	__uint(max_entries, 4096);
 };
 
-/* Port number to the memory of that port; after the last, the places of ports of plain UDP. */
+/* Place of a port to its memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
+	__uint(max_entries, TL_PLACES);
 	__type(key, __u32);
 	__array(values, struct port_memory);
 } ports SEC(".maps");
@@ -51,7 +51,7 @@ struct {
 /* The same to the doorbell of that port: a ring buffer, because epoll understands it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
+	__uint(max_entries, TL_PLACES);
 	__type(key, __u32);
 	__array(values, struct doorbell);
 } doorbells SEC(".maps");
@@ -59,10 +59,16 @@ struct {
 /* The same to what its doorbell has cost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
+	__uint(max_entries, TL_PLACES);
 	__type(key, __u32);
 	__type(value, struct tl_ring_debt);
 } ring_debts SEC(".maps");
+
+/* Head of a frame without a header of ours: the fields that both have lie in the same places. */
+union tl_plain_head {
+	struct tl_udp_head udp;
+	struct tl_raw_head raw;
+};
 
 /* A frame of ours, found and checked. */
 struct frame {
@@ -70,8 +76,9 @@ struct frame {
 	__u64 source;
 	/* Of the header; of the payload where there is no header of ours. */
 	__u32 header_offset;
-	/* Head that is stored in the header's place then. */
-	const struct tl_udp_head *plain;
+	/* Head that is stored in the header's place then, and its bytes: the payload begins behind them. */
+	const union tl_plain_head *plain;
+	__u32 plain_bytes;
 };
 
 /* Checks a header against the wire format, docs/wire.md. Returns a counter, or -1 for a good one. */
@@ -331,6 +338,12 @@ static __always_inline bool is_policed(struct tl_control *control, __u64 now)
 	return control->identity.police_interval_ns != 0 && is_beyond(control, now);
 }
 
+/* Bytes of a slot that are left behind the head of a frame without a header of ours. */
+static __always_inline __u32 plain_payload_max(const struct frame *frame)
+{
+	return TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES - frame->plain_bytes;
+}
+
 /* Copies header and payload into the slot: the one copy of a receive. */
 static __always_inline void fill(struct tl_context *ctx, struct tl_slot *slot, const struct frame *frame,
 				 __u32 length, __u64 now)
@@ -339,8 +352,8 @@ static __always_inline void fill(struct tl_context *ctx, struct tl_slot *slot, c
 	slot->source = frame->source;
 	if (frame->plain) {
 		__builtin_memcpy(&slot->header, frame->plain, sizeof(*frame->plain));
-		if (length && !load_bytes(ctx, frame->header_offset, slot->payload, length,
-					  TL_SLOT_PAYLOAD_BYTES))
+		if (length && !load_bytes(ctx, frame->header_offset, (void *)&slot->header + frame->plain_bytes,
+					  length, plain_payload_max(frame)))
 			slot->source = TL_SOURCE_VOID;
 		return;
 	}
@@ -595,6 +608,7 @@ static __always_inline int accept_ethernet(struct tl_context *ctx, void *data, v
 
 #include "ip.bpf.h"
 #include "udp.bpf.h"
+#include "raw.bpf.h"
 
 /* The UDP checksum is not verified: a frame from the other end of a virtual link may carry only the
  * pseudo-header's sum, and summing a full frame here would cost more than all the rest.
@@ -649,8 +663,8 @@ static __always_inline int accept_udp(struct tl_context *ctx, void *data, void *
 	return accept(ctx, data, data_end, &frame, udp_bytes - sizeof(*udp), port);
 }
 
-/* `vlan` is that of a tag that is no longer in the frame. */
-static __always_inline int demux(struct tl_context *ctx, __be16 vlan)
+/* `vlan` and `priority` are those of a tag that is no longer in the frame. */
+static __always_inline int demux(struct tl_context *ctx, __be16 vlan, __u8 priority)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -670,23 +684,24 @@ static __always_inline int demux(struct tl_context *ctx, __be16 vlan)
 		type = tag[1];
 		if (is_elsewhere(type, tag[0] & bpf_htons(VLAN_IDENTIFIER)))
 			return TL_PASS;
+		priority = bpf_ntohs(tag[0]) >> TAG_PRIORITY_SHIFT;
 		offset += 4;
 	} else if (is_elsewhere(type, vlan)) {
 		return TL_PASS;
 	}
-	if (type != config.ethertype && (type != bpf_htons(ETH_P_IP) || !config.ip))
-		return TL_PASS;
 	if (!is_for_us(ethernet->h_dest))
 		return TL_PASS;
 	if (type == config.ethertype)
 		return accept_ethernet(ctx, data, data_end, ethernet, offset);
-	return accept_udp(ctx, data, data_end, ethernet, offset);
+	if (type == bpf_htons(ETH_P_IP))
+		return config.ip ? accept_udp(ctx, data, data_end, ethernet, offset) : TL_PASS;
+	return accept_raw(ctx, ethernet, type, priority, offset);
 }
 
 /* Frames that go on to Linux are seen there by whoever captures. */
-static __always_inline int demux_and_copy(struct tl_context *ctx, __be16 vlan)
+static __always_inline int demux_and_copy(struct tl_context *ctx, __be16 vlan, __u8 priority)
 {
-	int verdict = demux(ctx, vlan);
+	int verdict = demux(ctx, vlan, priority);
 
 	if (verdict != TL_PASS)
 		copy_if_wanted(ctx, TL_TAP_RECEIVED);
@@ -740,6 +755,11 @@ static __always_inline __be16 vlan_taken_out(const struct tl_context *ctx)
 	return ctx->vlan_present ? bpf_htons(ctx->vlan_tci & VLAN_IDENTIFIER) : 0;
 }
 
+static __always_inline __u8 priority_taken_out(const struct tl_context *ctx)
+{
+	return ctx->vlan_present ? (ctx->vlan_tci >> TAG_PRIORITY_SHIFT) & TL_PRIORITY_MAX : 0;
+}
+
 /* For traffic control, where virtual interfaces have a packet buffer anyway. Several frames in one buffer are passed
  * on: they are TCP's, or from a sender who let the kernel cut a datagram into several (UDP_SEGMENT).
  */
@@ -749,7 +769,7 @@ int tautline_tc(struct tl_context *ctx)
 	if (ctx->gso_size || has_foreign_tag(ctx))
 		return TL_PASS;
 	join_headers(ctx);
-	return demux_and_copy(ctx, vlan_taken_out(ctx));
+	return demux_and_copy(ctx, vlan_taken_out(ctx), priority_taken_out(ctx));
 }
 
 #else
@@ -758,7 +778,7 @@ int tautline_tc(struct tl_context *ctx)
 SEC("xdp.frags")
 int tautline_demux(struct tl_context *ctx)
 {
-	return demux_and_copy(ctx, 0);
+	return demux_and_copy(ctx, 0, 0);
 }
 
 /* For generic mode, where the kernel makes the frame one piece for a program that asks for that, and
@@ -767,7 +787,7 @@ int tautline_demux(struct tl_context *ctx)
 SEC("xdp")
 int tautline_linear(struct tl_context *ctx)
 {
-	return demux_and_copy(ctx, 0);
+	return demux_and_copy(ctx, 0, 0);
 }
 
 #endif

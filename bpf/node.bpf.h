@@ -10,6 +10,7 @@
 
 #define TPID_8021Q 0x8100
 #define VLAN_IDENTIFIER 0x0fff
+#define TAG_PRIORITY_SHIFT 13
 
 const volatile struct tl_config config = {};
 

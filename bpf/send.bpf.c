@@ -34,7 +34,7 @@ const volatile struct tl_config config = {};
 /* By the place of the port, as in the demux's map of ports. Place 0 belongs to no port; its `reserved` is the demux. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TL_PORT_MAX + 1 + TL_UDP_PLACES);
+	__uint(max_entries, TL_PLACES);
 	__type(key, __u32);
 	__type(value, struct tl_sender);
 } senders SEC(".maps");

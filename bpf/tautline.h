@@ -56,11 +56,16 @@ struct tl_header {
 #define TL_SOURCE_ETHERNET 1
 #define TL_SOURCE_UDP 2
 #define TL_SOURCE_DATAGRAM 3
+#define TL_SOURCE_RAW 4
 #define TL_CLAIM_ATTEMPTS 8
 #define TL_SAMPLE_FRESH 0x80
 #define TL_SAMPLE_INDEX 0x03
 #define TL_NEWS_COUNT 4
 #define TL_UDP_PLACES 256
+#define TL_RAW_PLACES 8
+/* Places of ports: Tautline ports by their number, then those of plain UDP, then raw ones. */
+#define TL_FIRST_RAW_PLACE (TL_PORT_MAX + 1 + TL_UDP_PLACES)
+#define TL_PLACES (TL_FIRST_RAW_PLACE + TL_RAW_PLACES)
 
 /* Ringing a doorbell walks over all who watch it. Time for which that is free; the most that one time is
  * charged, so that a few interruptions of the CPU are not held against a port; charged time in this multiple
@@ -104,6 +109,20 @@ struct tl_udp_head {
 	__be16 fragment;
 	__be16 identification;
 	__be32 reserved;
+};
+
+/* Head of a raw frame, in the header's place: tautline_proto::wire::raw::RawHead. Its first fields are those of
+ * tl_udp_head. The frame's payload begins behind it, so that 1,500 bytes fit a slot.
+ */
+#define TL_RAW_HEAD_BYTES 12
+#define TL_RAW_PAYLOAD_BYTES 1500
+
+struct tl_raw_head {
+	__be16 type;
+	__be16 length;
+	__u8 priority;
+	__u8 flags;
+	__u8 destination[6];
 };
 
 struct tl_slot {
@@ -181,6 +200,12 @@ struct tl_peer_element {
 
 _Static_assert(sizeof(struct tl_header) == TL_HEADER_BYTES, "wire header");
 _Static_assert(sizeof(struct tl_udp_head) == TL_HEADER_BYTES, "head of a datagram");
+_Static_assert(sizeof(struct tl_raw_head) == TL_RAW_HEAD_BYTES, "head of a raw frame");
+_Static_assert(__builtin_offsetof(struct tl_raw_head, priority) ==
+		       __builtin_offsetof(struct tl_udp_head, priority),
+	       "fields that both heads have");
+_Static_assert(TL_RAW_HEAD_BYTES + TL_RAW_PAYLOAD_BYTES == TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES,
+	       "payload of a raw frame");
 _Static_assert(__builtin_offsetof(struct tl_control, news) == 1472, "news");
 _Static_assert(sizeof(struct tl_slot) == TL_SLOT_BYTES, "slot");
 _Static_assert(sizeof(struct tl_control) == TL_SLOT_BYTES, "control element");
@@ -305,6 +330,11 @@ struct tl_tap_control {
 
 _Static_assert(sizeof(struct tl_tap_slot) == 1552, "slot of a copy");
 _Static_assert(__builtin_offsetof(struct tl_tap_control, head) == 64, "head of the ring of copies");
+
+/* EtherTypes of raw ports, each at its place among them; 0: free. */
+struct tl_raw_table {
+	__be16 type[TL_RAW_PLACES];
+};
 
 /* Which UDP ports are this node's, for plain UDP. */
 struct tl_udp_table {

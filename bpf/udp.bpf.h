@@ -15,9 +15,10 @@
 #define TL_NOT_PLAIN (-2)
 #define TL_DELIVER (-2)
 
+/* A frame without a header of ours, to the port in a place. */
 static __always_inline int deliver_plain(struct tl_context *ctx, __u32 place, const struct frame *frame)
 {
-	__u32 length = bpf_ntohs(frame->plain->length);
+	__u32 length = bpf_ntohs(frame->plain->udp.length);
 	__u32 element = 0;
 	struct tl_control *control;
 	void *memory = bpf_map_lookup_elem(&ports, &place);
@@ -32,10 +33,10 @@ static __always_inline int deliver_plain(struct tl_context *ctx, __u32 place, co
 	now = bpf_ktime_get_ns();
 	if (is_policed(control, now))
 		return TL_TAKEN;
-	if (length > TL_SLOT_PAYLOAD_BYTES)
+	if (length > plain_payload_max(frame))
 		__sync_fetch_and_add(&control->producer.unfit, 1);
 	else
-		push(ctx, memory, control, frame, frame->plain->priority, length, now);
+		push(ctx, memory, control, frame, frame->plain->udp.priority, length, now);
 	ring_if_wanted(control, place);
 	return TL_TAKEN;
 }
@@ -142,8 +143,9 @@ static __always_inline int accept_plain(struct tl_context *ctx, void *data, void
 	const struct iphdr *ip = data + offset;
 	const struct udphdr *udp;
 	__u32 header_bytes, packet_bytes, place = 0;
-	struct tl_udp_head head = {};
-	struct frame frame = { .plain = &head };
+	union tl_plain_head plain = {};
+	struct tl_udp_head *head = &plain.udp;
+	struct frame frame = { .plain = &plain, .plain_bytes = sizeof(plain.udp) };
 	__u16 fragment;
 	int verdict;
 
@@ -169,13 +171,13 @@ static __always_inline int accept_plain(struct tl_context *ctx, void *data, void
 			read_news(table, data_end, (const void *)udp, packet_bytes);
 		return TL_NOT_PLAIN;
 	}
-	head.priority = ip->tos >> 5;
+	head->priority = ip->tos >> 5;
 	frame.header_offset = offset;
 	if (!(fragment & IP_FRAGMENT_OFFSET)) {
 		if (packet_bytes < (fragment ? sizeof(*udp) : 2 * sizeof(udp->dest)) ||
 		    (const void *)&udp->len > data_end)
 			return TL_NOT_PLAIN;
-		head.destination_port = udp->dest;
+		head->destination_port = udp->dest;
 		place = udp_place(table, udp->dest);
 		if (!place && !fragment)
 			return TL_NOT_PLAIN;
@@ -185,11 +187,11 @@ static __always_inline int accept_plain(struct tl_context *ctx, void *data, void
 	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
 		return place ? count(TL_INVALID_SOURCE, TL_TAKEN) : TL_NOT_PLAIN;
 	if (fragment) {
-		place = check_fragment(ctx, ip, packet_bytes, fragment, &head, &frame, place);
+		place = check_fragment(ctx, ip, packet_bytes, fragment, head, &frame, place);
 		if (!place)
 			return TL_NOT_PLAIN;
 	} else {
-		verdict = check_datagram(data_end, ip, udp, packet_bytes, &head, &frame);
+		verdict = check_datagram(data_end, ip, udp, packet_bytes, head, &frame);
 		if (verdict != TL_DELIVER)
 			return verdict;
 	}

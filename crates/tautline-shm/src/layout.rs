@@ -85,6 +85,9 @@ pub mod source_form {
     /// The same, before a datagram of plain UDP: in the header's place stands
     /// `tautline_proto::ip::DatagramHead`.
     pub const DATAGRAM: u16 = 3;
+    /// Six bytes of MAC address, before a raw frame: in the header's place stands
+    /// `tautline_proto::wire::raw::RawHead`, and behind it the frame's payload begins.
+    pub const RAW: u16 = 4;
 }
 
 /// Packs an address and its form into the word that a slot and the peer table hold.

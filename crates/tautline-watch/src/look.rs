@@ -61,6 +61,7 @@ pub struct NodeFigures {
     pub(crate) neighbours: Vec<Neighbour>,
     pub(crate) ports: Vec<Port>,
     pub(crate) udp_ports: Vec<Port>,
+    pub(crate) raw_ports: Vec<Port>,
     pub(crate) control: Option<Value>,
 }
 

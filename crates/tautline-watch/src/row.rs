@@ -22,6 +22,8 @@ pub enum Kind {
     Port,
     /// A port of plain UDP.
     UdpPort,
+    /// A raw port, whose number is its EtherType.
+    RawPort,
     /// A real-time task.
     Task,
     /// A partition.
@@ -42,6 +44,7 @@ impl Kind {
             Kind::Node => "node",
             Kind::Port => "port",
             Kind::UdpPort => "udp",
+            Kind::RawPort => "raw",
             Kind::Task => "task",
             Kind::Partition => "partition",
             Kind::Smoother => "smoother",
@@ -181,10 +184,12 @@ fn ports_of<'a>(nodes: &'a [(String, &'a NodeFigures)]) -> Ports<'a> {
     nodes.iter().flat_map(of_node).collect()
 }
 
-/// Ports of both sorts.
+/// Ports of all sorts.
 pub(crate) fn all_ports(node: &NodeFigures) -> impl Iterator<Item = (Kind, &Port)> {
     let ports = node.ports.iter().map(|port| (Kind::Port, port));
-    ports.chain(node.udp_ports.iter().map(|port| (Kind::UdpPort, port)))
+    let udp = node.udp_ports.iter().map(|port| (Kind::UdpPort, port));
+    let raw = node.raw_ports.iter().map(|port| (Kind::RawPort, port));
+    ports.chain(udp).chain(raw)
 }
 
 fn node_rows(
@@ -257,9 +262,13 @@ fn port_row(
     (before, base): (Option<&Port>, &Port),
     seconds: f64,
 ) -> Row {
+    let number = match kind {
+        Kind::RawPort => format!("{:#06x}", port.number),
+        _ => port.number.to_string(),
+    };
     let name = match &port.name {
-        Some(name) => format!("{} {name}", port.number),
-        None => port.number.to_string(),
+        Some(name) => format!("{number} {name}"),
+        None => number,
     };
     let mut row = Row::new(kind, place.to_owned(), u32::from(port.number), &name);
     if let Some(before) = before {

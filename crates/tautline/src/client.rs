@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
 use self::protocol::{Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::claim::{Claim, Holder};
-use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
+use crate::error::{NeighbourTableError, OpenError, PortError, Priorities, RAW_FRAMES};
 use crate::link::bpf::demux::Setup;
 use crate::link::bpf::sender::Sender;
-use crate::link::bpf::{DemuxOwner, PortParts, UdpPortParts};
-use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
+use crate::link::bpf::{DemuxOwner, PortParts, RawPortParts, UdpPortParts};
+use crate::link::{BESIDE_SOCKET, LinkKind, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
 use crate::sys::foreign::close_elsewhere;
@@ -394,6 +395,16 @@ impl DemuxOwner for Connection {
     fn close_udp_port(&self, port: u16) {
         let _heard = self.ask(&Request::CloseUdp { port });
     }
+
+    fn open_raw_port(&self, _: EtherType, _: Shape) -> Result<RawPortParts, PortError> {
+        Err(PortError::NotOffered {
+            what: RAW_FRAMES,
+            link: LinkKind::Xdp.name(),
+        })
+    }
+
+    /// None was opened.
+    fn close_raw_port(&self, _: EtherType) {}
 
     fn relay_declarations(&self, port: PortNumber) -> io::Result<OwnedFd> {
         let (answer, descriptors) = self

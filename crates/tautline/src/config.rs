@@ -68,6 +68,12 @@
 //! message_bytes_max = 1484    # up to 65507
 //! spin_us = 50
 //!
+//! [[raw_port]]                # frames of another protocol, as they are
+//! name = "fieldbus"
+//! ethertype = 0x88a4
+//! depth = 64
+//! spin_us = 50
+//!
 //! [send_pool]                 # send buffers that the node lends; each may be left out
 //! pages_1 = 16                # of 4,096 bytes, 0 to 64 of them
 //! pages_4 = 8
@@ -141,7 +147,7 @@ use crate::kind::{LinkKind, XdpMode};
 
 pub use crate::error::ConfigError;
 pub use crate::link::vbus::config::{BusConfig, BusRule};
-pub use crate::node::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
+pub use crate::node::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig};
 
 /// Configuration of a control process: its node, and what concerns that process alone.
 #[derive(Clone, Debug)]
@@ -276,6 +282,8 @@ struct Document {
     confine: Option<bool>,
     #[serde(default)]
     udp_port: Vec<port::UdpPortEntry>,
+    #[serde(default)]
+    raw_port: Vec<port::RawPortEntry>,
     send_pool: Option<send_pool::SendPoolSection>,
     publish_status: Option<bool>,
 }
@@ -361,6 +369,10 @@ impl Document {
         for entry in self.udp_port {
             let port = port::udp_port(entry, &config.udp_ports)?;
             config.udp_ports.push(port);
+        }
+        for entry in self.raw_port {
+            let port = port::raw_port(entry, &config)?;
+            config.raw_ports.push(port);
         }
         if let Some(section) = self.send_pool {
             config.send_pool = send_pool::send_pool(section)?;
@@ -455,6 +467,7 @@ fn neighbour(entry: Spanned<NeighbourEntry>, link: Option<LinkKind>) -> Result<N
 #[cfg(test)]
 mod tests {
     use tautline_proto::authentication::Protection;
+    use tautline_proto::wire::raw::EtherType;
 
     use super::*;
     use crate::policing::Policing;
@@ -491,6 +504,7 @@ mod tests {
         assert_eq!(types.sends.as_ref().unwrap().name(), "JointCommand");
         assert_eq!(config.gateway, Some([10, 0, 0, 254].into()));
         assert_eq!(config.udp_ports[0].number, 5000);
+        assert_eq!(config.raw_ports[0].ethertype, EtherType::ETHERCAT);
         assert_eq!(config.send_pool, SendPoolConfig::default());
         let PortOptions::Sampling(options) = &config.ports[0].kind else {
             panic!("port `state` is a sampling port");
@@ -558,6 +572,27 @@ mod tests {
                 "{typed}kind = \"sampling\"\ntype = \"T\"\nvalue_bytes_max = 1999\n"
             )),
             "line 9, column 19: a T has 2000 bytes, and the port takes 1999"
+        );
+        let raw = |rest: &str| error(&format!("[[raw_port]]\nname = \"a\"\nethertype = {rest}\n"));
+        assert_eq!(
+            raw("0x0800"),
+            "line 3, column 13: EtherType 0x0800 is Linux's own (IPv4, ARP, IPv6)"
+        );
+        assert_eq!(
+            raw("70000"),
+            "line 3, column 13: `70000` is not an EtherType, expected 0x0600 to 0xffff"
+        );
+        assert_eq!(
+            raw("0x88b5"),
+            "line 3, column 13: EtherType 0x88b5 is this node's own"
+        );
+        assert_eq!(
+            raw("0x88a4\n[[raw_port]]\nname = \"b\"\nethertype = 0x88a4"),
+            "line 6, column 13: EtherType 0x88a4 is that of `a` already"
+        );
+        assert_eq!(
+            raw("0x88a4\ndepth = 3"),
+            "line 4, column 9: depth 3 is not a power of two from 2 to 4096"
         );
         let udp = |rest: &str| error(&format!("[[udp_port]]\nname = \"a\"\nnumber = {rest}\n"));
         assert_eq!(

@@ -11,6 +11,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX, PortNumber, Priority};
 
 use crate::keys::KeyFileError;
@@ -300,6 +301,9 @@ fn program_name(id: Option<u32>, name: &Option<String>) -> String {
     }
 }
 
+/// Name of raw ports in [`PortError::NotOffered`].
+pub(crate) const RAW_FRAMES: &str = "raw frames";
+
 /// A port could not be opened, or a destination not be resolved.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -502,6 +506,32 @@ pub enum PortError {
         /// How many it can have.
         max: usize,
     },
+    /// The EtherType is the node's own.
+    #[error("EtherType {ethertype} is this node's own")]
+    RawOwn {
+        /// The EtherType.
+        ethertype: EtherType,
+    },
+    /// This node has a raw port for the EtherType already.
+    #[error("the raw port of EtherType {ethertype} is open in this node already")]
+    RawOpenHere {
+        /// The EtherType.
+        ethertype: EtherType,
+    },
+    /// Another process has the EtherType on this interface.
+    #[error("EtherType {ethertype} is taken by {}", holder_name(holder))]
+    RawTaken {
+        /// The EtherType.
+        ethertype: EtherType,
+        /// Process that holds the port, if known.
+        holder: Option<Holder>,
+    },
+    /// The node has as many raw ports open as it can.
+    #[error("the node has {max} raw ports open already")]
+    TooManyRawPorts {
+        /// How many it can have.
+        max: usize,
+    },
     /// The node has no IPv4 address.
     #[error("plain UDP on link `{link}` needs an IPv4 address, and the node has none")]
     NoAddress {
@@ -618,7 +648,14 @@ impl PortError {
             Self::UdpOpenHere { .. } => "use another UDP port, or the one that is open",
             Self::UdpTaken { .. } => "end that process, or use another UDP port",
             Self::TooManyUdpPorts { .. } => "close some, or serve several peers from one port",
+            Self::RawOwn { .. } => "use another EtherType here, or set `ethertype` of the node",
+            Self::RawOpenHere { .. } => "use another EtherType, or the port that is open",
+            Self::RawTaken { .. } => "end that process, or use another interface",
+            Self::TooManyRawPorts { .. } => "close some, or open another node",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
+            Self::NotOffered {
+                what: RAW_FRAMES, ..
+            } => "use link xdp without a control process, or link packet",
             Self::NotOffered { .. } => "use link xdp, packet or udp",
             Self::NoRoute { .. } => {
                 "set `gateway`, and enter it as a neighbour with its MAC address"
@@ -691,6 +728,9 @@ pub enum SendError {
     /// The interface no longer exists.
     #[error("interface is gone")]
     InterfaceGone,
+    /// The frame given to a raw port is of another EtherType than the port's, in a VLAN, or not whole.
+    #[error("frame is not one of the port's EtherType")]
+    ForeignFrame,
     /// The interface carries smaller frames than the link needs.
     #[error("frame is larger than the interface's MTU")]
     FrameTooLarge,
@@ -720,6 +760,9 @@ impl SendError {
             Self::PoolExhausted { .. } => "give buffers back, or raise their number in [send_pool]",
             Self::InterfaceDown | Self::InterfaceGone => {
                 "bring the interface up: ip link set dev INTERFACE up"
+            }
+            Self::ForeignFrame => {
+                "begin it with both addresses and the port's EtherType; a tag must have VLAN identifier 0"
             }
             Self::FrameTooLarge => "raise the interface's MTU to 1500",
             Self::Refused { .. } => {

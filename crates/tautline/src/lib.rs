@@ -82,15 +82,15 @@ pub use node::{Node, now};
 pub use policing::Policing;
 pub use port::{
     AdaptiveSpin, Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan,
-    Message, Outgoing, QueuingOptions, QueuingPort, Sample, SamplingOptions, SamplingPort, Spin,
-    TypedQueuingPort, TypedSamplingPort, UdpPort,
+    Message, Outgoing, QueuingOptions, QueuingPort, RawOptions, RawPort, ReceivedFrame, Sample,
+    SamplingOptions, SamplingPort, Spin, TypedQueuingPort, TypedSamplingPort, UdpPort,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{
     ClientPortStatus, ClientStatus, ControlStatus, DeclarationsStatus, LatencyStatus,
     NeighbourStatus, NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters,
-    PortStatus, ProtectionStatus, ReaderStatus, ReassemblyStatus, RuleStatus, TypeDifferenceStatus,
-    TypeStatus, UdpPortStatus,
+    PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus, ReassemblyStatus, RuleStatus,
+    TypeDifferenceStatus, TypeStatus, UdpPortStatus,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:
 ///
@@ -114,6 +114,7 @@ pub use tautline_proto::ip::Reason;
 pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
 pub use tautline_proto::time::Instant;
 pub use tautline_proto::wire::ethernet::Vlan;
+pub use tautline_proto::wire::raw::{EtherType, EtherTypeError, RAW_FRAME_BYTES_MAX};
 pub use tautline_proto::wire::udp::UdpChecksum;
 pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
 pub use tautline_types::Typed;

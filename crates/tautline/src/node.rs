@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::ethernet::Vlan;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MTU_BYTES, MacAddress, PortNumber};
 
 use crate::client::{Connection, DemuxWanted};
@@ -30,10 +31,11 @@ use crate::message::Destination;
 use crate::neighbours::{Neighbours, Own};
 use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
+use crate::port::raw_list::RawPorts;
 use crate::port::udp_list::UdpPorts;
 use crate::port::{
-    QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, TypedQueuingPort,
-    TypedSamplingPort, UdpPort,
+    QueuingOptions, QueuingPort, RawOptions, RawPort, SamplingOptions, SamplingPort,
+    TypedQueuingPort, TypedSamplingPort, UdpPort,
 };
 use crate::runtime::{self, Room};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolConfig, SendPoolStatus};
@@ -43,7 +45,7 @@ use crate::sys::namespace::{self, Namespace};
 use crate::sys::{clock, memory};
 use crate::types::{PortTypes, Typed};
 
-pub use config::{NodeConfig, PortConfig, PortOptions, UdpPortConfig};
+pub use config::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig};
 pub(crate) use neighbours::neighbours_status;
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
@@ -75,6 +77,7 @@ pub(crate) struct NodeInner {
     neighbours: Mutex<Neighbours>,
     ports: Ports,
     udp_ports: UdpPorts,
+    raw_ports: RawPorts,
     send_pool: Arc<SendPool>,
     keys: Arc<Keys>,
     declarations: Declarations,
@@ -82,6 +85,9 @@ pub(crate) struct NodeInner {
     mac: Option<MacAddress>,
     configured: Vec<PortConfig>,
     configured_udp: Vec<UdpPortConfig>,
+    configured_raw: Vec<RawPortConfig>,
+    /// EtherType of the Ethernet form.
+    ethertype: u16,
     gateway: Option<Ipv4Addr>,
     /// State of the interface when the node was opened.
     interface: Option<Interface>,
@@ -201,12 +207,15 @@ impl Node {
             neighbours: Mutex::new(Neighbours::new(config.neighbours, own)),
             ports: Ports::default(),
             udp_ports: UdpPorts::default(),
+            raw_ports: RawPorts::default(),
             send_pool,
             keys,
             declarations: Declarations::default(),
             mac: attachment.interface.as_ref().map(|found| found.mac),
             configured: config.ports,
             configured_udp: config.udp_ports,
+            configured_raw: config.raw_ports,
+            ethertype: config.ethertype,
             gateway: config.gateway,
             interface: attachment.interface,
             // A simulated network and a bus are in no network namespace.
@@ -502,6 +511,33 @@ impl Node {
         UdpPort::open(&self.owner(), port.number, Some(name), &port.options, None)
     }
 
+    /// Opens a raw port, for the frames of a protocol that is neither Linux's nor this node's. Links `xdp`, without a
+    /// control process, and `packet`.
+    ///
+    /// # Errors
+    /// [`PortError::RawTaken`] names the process that has the EtherType on this interface;
+    /// [`PortError::NotOffered`] on other links; else [`PortError`].
+    pub fn raw_port(
+        &self,
+        ethertype: EtherType,
+        options: &RawOptions,
+    ) -> Result<RawPort, PortError> {
+        RawPort::open(&self.owner(), ethertype, None, options)
+    }
+
+    /// Opens a raw port as the configuration describes it.
+    ///
+    /// # Errors
+    /// [`PortError::UnknownName`], and as [`Node::raw_port`].
+    pub fn raw_port_named(&self, name: &str) -> Result<RawPort, PortError> {
+        let mut configured = self.inner.configured_raw.iter();
+        let port = configured.find(|port| port.name == name);
+        let port = port.ok_or_else(|| PortError::UnknownName {
+            name: name.to_owned(),
+        })?;
+        RawPort::open(&self.owner(), port.ethertype, Some(name), &port.options)
+    }
+
     fn owner(&self) -> Arc<dyn PortOwner> {
         Arc::clone(&self.inner) as Arc<dyn PortOwner>
     }
@@ -555,6 +591,7 @@ impl NodeInner {
     fn measure_latency(&self, is_wanted: bool) {
         self.ports.measure_latency(is_wanted);
         self.udp_ports.measure_latency(is_wanted);
+        self.raw_ports.measure_latency(is_wanted);
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
@@ -586,6 +623,7 @@ impl NodeInner {
             counters: self.link.counters(),
             ports,
             udp_ports: self.udp_ports.status(),
+            raw_ports: self.raw_ports.status(),
             send_pool: Some(self.send_pool.status()),
             control: None,
         }

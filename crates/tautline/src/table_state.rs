@@ -25,6 +25,8 @@ pub enum LockedBy {
     Port(u16),
     /// The first port, of plain UDP, with this number.
     UdpPort(u16),
+    /// The first port, a raw one, of this EtherType.
+    RawPort(u16),
     /// A request.
     Request,
 }
@@ -56,6 +58,12 @@ impl fmt::Display for LockedBy {
         match self {
             Self::Port(number) => write!(formatter, "port {number} was opened"),
             Self::UdpPort(number) => write!(formatter, "UDP port {number} was opened"),
+            Self::RawPort(ethertype) => {
+                write!(
+                    formatter,
+                    "the raw port of EtherType {ethertype:#06x} was opened"
+                )
+            }
             Self::Request => formatter.write_str("somebody asked for it"),
         }
     }

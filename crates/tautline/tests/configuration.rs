@@ -34,6 +34,11 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         "[[udp_port]]",
         &["name = \"a\"", "number = 5000"],
     ),
+    (
+        "## Raw ports",
+        "[[raw_port]]",
+        &["name = \"a\"", "ethertype = 0x88a4"],
+    ),
     ("## Send buffers", "[send_pool]", &[]),
     (
         "## Other users on a bus",

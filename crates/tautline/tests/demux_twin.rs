@@ -14,10 +14,11 @@ use tautline::{
     MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
 };
 use tautline_proto::ip::{FLAG_OUT_OF_ORDER, FLAG_VERIFIED};
+use tautline_proto::wire::raw::RAW_HEAD_BYTES;
 use tautline_proto::wire::{
     FLAG_AUTHENTICATED, FLAG_BUNDLE, FLAGS_KNOWN, FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, HEADER_BYTES,
-    Header, MESSAGE_BYTES_MAX, PORT_MAX, ParseError, TRAILER_BYTES, UDP_PORT_BASE, VERSION,
-    WHOLE_BYTES_MAX_ETHERNET,
+    Header, MESSAGE_BYTES_MAX, MTU_BYTES, PORT_MAX, ParseError, TRAILER_BYTES, UDP_PORT_BASE,
+    VERSION, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_proto::{loss, wire::ETHERTYPE_DEFAULT};
 use tautline_shm::{layout, out_of_order, peer, police, queue, sample, tap};
@@ -326,7 +327,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 52] = [
+    let same: [(&str, u64); 56] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -366,6 +367,10 @@ fn constants_are_the_same() {
         ("TL_SEND_PORT", 1),
         ("TL_SEND_DATAGRAMS", 2),
         ("TL_UDP_PLACES", 256),
+        ("TL_RAW_PLACES", 8),
+        ("TL_RAW_HEAD_BYTES", RAW_HEAD_BYTES as u64),
+        ("TL_RAW_PAYLOAD_BYTES", MTU_BYTES as u64),
+        ("TL_SOURCE_RAW", layout::source_form::RAW.into()),
         ("TL_FLOW_SETS", 256),
         ("TL_FLOW_WAYS", 16),
         ("TL_OUT_OF_ORDER_GROUPS", out_of_order::GROUP_COUNT as u64),

@@ -143,6 +143,7 @@ fn node_text(node: &Value) -> String {
     text += &not_authentic(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
     text += &udp_ports_text(list(&node["udp_ports"]));
+    text += &raw_ports_text(list(&node["raw_ports"]));
     text += &send_pool_text(&node["send_pool"]);
     text
 }
@@ -421,6 +422,34 @@ fn udp_ports_text(ports: &[Value]) -> String {
                 .sum::<u64>()
                 .to_string(),
         );
+        cells
+    };
+    table::figures(&header, ports.iter().map(row))
+}
+
+fn raw_ports_text(ports: &[Value]) -> String {
+    if ports.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "EtherType",
+        "name",
+        "KiB",
+        "sent",
+        "unsent",
+        "frames",
+        "received",
+        "waiting",
+        "full",
+        "too long",
+    ];
+    let row = |port: &Value| {
+        let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
+        let mut cells = ["ethertype", "name"].map(|key| plain(&port[key])).to_vec();
+        cells.push(kib.to_string());
+        cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
+        cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
+        cells.push(plain(&port["unfit"]));
         cells
     };
     table::figures(&header, ports.iter().map(row))

@@ -11,6 +11,7 @@
 //! skipped. Frames in a VLAN, or with more than one tag, are not ours, unless the node is in that
 //! VLAN ([`EthernetForm`]): then frames outside it are not.
 
+use super::raw::EtherType;
 use super::{
     ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Priority, Rejected, read_mac,
     read_u16,
@@ -34,7 +35,7 @@ const ETHERTYPE_VLAN: u16 = 0x8100;
 const VLAN_TAG_BYTES: usize = 4;
 /// Place of a tag: after both addresses.
 const TAG_OFFSET: usize = 12;
-/// The VLAN identifier's bits in the tag; the others are priority and drop eligibility.
+/// The VLAN identifier's bits in an 802.1Q tag; the others are priority and drop eligibility.
 const VLAN_IDENTIFIER_MASK: u16 = 0x0FFF;
 
 /// VLAN of a node's Ethernet form: an identifier of 802.1Q from 1 to 4094, or none.
@@ -242,11 +243,7 @@ pub fn set_tag_priority(headers: &mut [u8; TAGGED_HEADERS_BYTES], priority: Prio
 /// assert!(!is_usable_ethertype(0x0800) && !is_usable_ethertype(0x0100));
 /// ```
 pub const fn is_usable_ethertype(ethertype: u16) -> bool {
-    ethertype >= 0x0600
-        && !matches!(
-            ethertype,
-            ETHERTYPE_VLAN | 0x88A8 | 0x0800 | 0x0806 | 0x86DD
-        )
+    EtherType::new(ethertype).is_ok()
 }
 
 const _: () = assert!(is_usable_ethertype(ETHERTYPE_DEFAULT));

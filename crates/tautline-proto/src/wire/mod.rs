@@ -17,6 +17,7 @@ pub mod declaration;
 mod error;
 pub mod ethernet;
 mod header;
+pub mod raw;
 mod types;
 pub mod udp;
 

@@ -44,10 +44,10 @@ pub(super) fn port(picture: &Picture, kind: Kind, place: &str, number: u16) -> O
     let row = picture.rows.iter().find(is_meant)?;
     let mut nodes = picture.now.nodes.iter();
     let node = nodes.find(|node| node_place(&node.status) == place)?;
-    let list = if kind == Kind::UdpPort {
-        "udp_ports"
-    } else {
-        "ports"
+    let list = match kind {
+        Kind::UdpPort => "udp_ports",
+        Kind::RawPort => "raw_ports",
+        _ => "ports",
     };
     let mut ports = node.said[list].as_array()?.iter();
     let said = ports.find(|port| port["number"] == number)?;

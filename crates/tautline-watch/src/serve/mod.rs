@@ -177,6 +177,7 @@ async fn port(
     server.wants_latency.store(true, Relaxed);
     let kind = match query.kind.as_str() {
         "udp-port" => Kind::UdpPort,
+        "raw-port" => Kind::RawPort,
         _ => Kind::Port,
     };
     let picture = server.picture().await?;

@@ -51,7 +51,7 @@ const table = (columns, rows, kind) => {
 
 const key = row => "#" + new URLSearchParams({ kind: row.key.kind, place: row.key.place, number: row.key.number });
 const name = row => {
-  if (row.key.kind !== "port" && row.key.kind !== "udp-port") return row.name;
+  if (!["port", "udp-port", "raw-port"].includes(row.key.kind)) return row.name;
   return element("a", row.name, { href: key(row) });
 };
 const COLUMNS = [

@@ -39,7 +39,7 @@ pub(super) fn lines(look: &Look, row: &Row) -> Vec<String> {
     ));
     if let Some(node) = node_of(look, row) {
         let said = match row.key.kind {
-            Kind::Port | Kind::UdpPort => {
+            Kind::Port | Kind::UdpPort | Kind::RawPort => {
                 lines.extend(peers(&node.status, row));
                 said_of_port(look, row)
             }
@@ -63,6 +63,7 @@ fn said_of_port<'l>(look: &'l Look, row: &Row) -> Option<&'l Value> {
     let list = match row.key.kind {
         Kind::Port => "ports",
         Kind::UdpPort => "udp_ports",
+        Kind::RawPort => "raw_ports",
         _ => return None,
     };
     let mut ports = node_of(look, row)?.said[list].as_array()?.iter();
@@ -113,6 +114,7 @@ fn counters(said: &Value) -> Vec<String> {
             key.as_str(),
             "ports"
                 | "udp_ports"
+                | "raw_ports"
                 | "peers"
                 | "latency"
                 | "number"

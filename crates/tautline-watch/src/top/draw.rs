@@ -65,7 +65,10 @@ fn headline(app: &App) -> Line<'static> {
     }
     let counts = [
         (app.count(&[Kind::Node]), "node"),
-        (app.count(&[Kind::Port, Kind::UdpPort]), "port"),
+        (
+            app.count(&[Kind::Port, Kind::UdpPort, Kind::RawPort]),
+            "port",
+        ),
         (app.count(&[Kind::Task]), "task"),
         (app.count(&[Kind::Guest]), "guest"),
     ];
@@ -135,7 +138,8 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
 }
 
 fn line_of<'a>(app: &App, columns: &[Column], row: &Row, is_cursor: bool) -> TableRow<'a> {
-    let is_nested = app.sort == Column::Kind && matches!(row.key.kind, Kind::Port | Kind::UdpPort);
+    let is_nested = app.sort == Column::Kind
+        && matches!(row.key.kind, Kind::Port | Kind::UdpPort | Kind::RawPort);
     let cells = columns.iter().map(|column| {
         let mut text = column.cell(row, app.is_recent);
         if is_nested && *column == Column::Name {

@@ -1,21 +1,22 @@
-//! The `[[port]]` and `[[udp_port]]` entries of a configuration.
+//! The `[[port]]`, `[[udp_port]]` and `[[raw_port]]` entries of a configuration.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use serde::Deserialize;
 use tautline_proto::authentication::Protection;
-use tautline_proto::wire::{PORT_MAX, PortNumber};
+use tautline_proto::wire::raw::EtherType;
+use tautline_proto::wire::{PORT_MAX, PortNumber, declaration};
 use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
-use super::{NodeConfig, PortConfig, PortOptions, UdpPortConfig, Wrong, types};
+use super::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig, Wrong, types};
 use crate::address::{BadPortName, PortName};
 use crate::error::PortError;
 use crate::kind::LinkKind;
 use crate::link::vbus::PRODUCERS_MAX;
 use crate::policing::{Policing, RATE_MAX};
-use crate::port::{QueuingOptions, SamplingOptions, UdpPort};
+use crate::port::{QueuingOptions, RawOptions, SamplingOptions, UdpPort};
 use crate::types::PortTypes;
 
 #[derive(Deserialize)]
@@ -46,6 +47,17 @@ pub(super) struct UdpPortEntry {
     number: Spanned<i64>,
     depth: Option<Spanned<u32>>,
     message_bytes_max: Option<Spanned<usize>>,
+    spin_us: Option<u64>,
+    police_rate: Option<Spanned<u32>>,
+    police_burst: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPortEntry {
+    name: Spanned<String>,
+    ethertype: Spanned<i64>,
+    depth: Option<Spanned<u32>>,
     spin_us: Option<u64>,
     police_rate: Option<Spanned<u32>>,
     police_burst: Option<Spanned<u32>>,
@@ -339,6 +351,55 @@ pub(super) fn udp_port(
     Ok(UdpPortConfig {
         name: entry.name.into_inner(),
         number,
+        options,
+    })
+}
+
+/// Raw port of an entry. `config` has what stands before it.
+pub(super) fn raw_port(entry: RawPortEntry, config: &NodeConfig) -> Result<RawPortConfig, Wrong> {
+    let before = &config.raw_ports;
+    let number = *entry.ethertype.get_ref();
+    let wrong = |message: String| (entry.ethertype.span(), message);
+    let ethertype = u16::try_from(number)
+        .map_err(|_| {
+            wrong(format!(
+                "`{number}` is not an EtherType, expected 0x0600 to 0xffff"
+            ))
+        })
+        .and_then(|number| EtherType::new(number).map_err(|error| wrong(error.to_string())))?;
+    let own = config.ethertype;
+    if [own, declaration::ethertype(own)].contains(&ethertype.get()) {
+        let message = format!("EtherType {ethertype} is this node's own");
+        return Err(wrong(message));
+    }
+    if let Some(other) = before.iter().find(|other| other.ethertype == ethertype) {
+        let name = &other.name;
+        return Err(wrong(format!(
+            "EtherType {ethertype} is that of `{name}` already"
+        )));
+    }
+    let name = entry.name.get_ref();
+    if before.iter().any(|other| other.name == *name) {
+        let message = format!("there is a raw port named `{name}` already");
+        return Err((entry.name.span(), message));
+    }
+    let sizes = (&entry.depth, &None);
+    let queue = queue(
+        sizes,
+        entry.spin_us,
+        policing(&entry.police_rate, &entry.police_burst)?,
+    );
+    let options = RawOptions {
+        depth: queue.depth,
+        spin: queue.spin,
+        policing: queue.policing,
+    };
+    options
+        .check()
+        .map_err(|error| (culprit(sizes, entry.ethertype.span()), error.to_string()))?;
+    Ok(RawPortConfig {
+        name: entry.name.into_inner(),
+        ethertype,
         options,
     })
 }

@@ -11,7 +11,9 @@ mod datagram;
 pub(crate) mod declared;
 pub(crate) mod frame;
 pub(crate) mod packet;
+mod packet_raw;
 pub(crate) mod plain_udp;
+pub(crate) mod raw;
 pub mod sim;
 pub(crate) mod socket;
 pub(crate) mod udp;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
@@ -33,12 +36,14 @@ pub(crate) use declared::Channel;
 pub(crate) use frame::{OutFrame, PlacedPayload, Route};
 pub(crate) use plain_udp::UdpPortLink;
 pub use plain_udp::{PlainUdp, Undelivered};
+pub use raw::RawFrames;
+pub(crate) use raw::RawPortLink;
 
 pub use crate::kind::{LinkKind, XdpMode};
 use vbus::BusPort;
 
 use crate::address::Source;
-use crate::error::{NeighbourTableError, PortError, ReceiveError, SendError};
+use crate::error::{NeighbourTableError, PortError, RAW_FRAMES, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
 use crate::types::PortTypes;
@@ -114,6 +119,8 @@ pub struct Capabilities {
     pub zero_copy: Option<bool>,
     /// How plain UDP is carried, for peers that are not ours.
     pub plain_udp: PlainUdp,
+    /// How frames of other protocols are carried.
+    pub raw_frames: RawFrames,
     /// Whether a port has a descriptor for epoll.
     pub descriptor: bool,
     /// Whether messages can be filled in place and looked at where they lie; [`Copies`] says what that saves.
@@ -212,6 +219,22 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     ) -> Result<Box<dyn UdpPortLink>, PortError> {
         Err(PortError::NotOffered {
             what: BESIDE_SOCKET,
+            link: self.kind().name(),
+        })
+    }
+
+    /// Opens a raw port.
+    ///
+    /// # Errors
+    /// [`PortError::NotOffered`] on a link that has none, [`PortError::RawTaken`], [`PortError::TooManyRawPorts`],
+    /// [`PortError::Refused`].
+    fn open_raw_port(
+        &self,
+        _ethertype: EtherType,
+        _shape: Shape,
+    ) -> Result<Box<dyn RawPortLink>, PortError> {
+        Err(PortError::NotOffered {
+            what: RAW_FRAMES,
             link: self.kind().name(),
         })
     }

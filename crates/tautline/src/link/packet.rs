@@ -13,16 +13,19 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, is_udp_form, send_frames};
+use super::packet_raw::PacketRawPort;
 use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::udp::{send_built, send_datagram, send_datagrams};
 use super::{
     ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
-    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
+    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, RawPortLink, Route,
+    UdpPortLink,
 };
 use crate::claim::{Claim, ClaimError, Number};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
@@ -77,6 +80,20 @@ impl PacketLink {
         })
     }
 
+    /// A socket for a port to send through.
+    fn sender(&self) -> Result<Arc<OwnedFd>, PortError> {
+        let refused = |source| PortError::refused("opening the port's packet sockets", source);
+        let sender = Arc::new(packet::sender(self.interface.index).map_err(refused)?);
+        let mut senders = self.senders();
+        senders.open.retain(|sender| sender.strong_count() > 0);
+        senders.open.push(Arc::downgrade(&sender));
+        if senders.are_shown {
+            packet::bypass_queueing(sender.as_fd(), false).map_err(refused)?;
+        }
+        drop(senders);
+        Ok(sender)
+    }
+
     fn senders(&self) -> MutexGuard<'_, Senders> {
         // The list stays whole at every step, so a panic elsewhere does not spoil it.
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,6 +137,7 @@ impl Link for PacketLink {
                 Some(_) => PlainUdp::KernelSocket,
                 None => PlainUdp::None,
             },
+            raw_frames: RawFrames::PacketSocket,
             descriptor: true,
             lends: true,
             answers_sender: false,
@@ -149,15 +167,7 @@ impl Link for PacketLink {
         }
         let members: Vec<_> = sockets.iter().map(ReceiveSocket::socket).collect();
         let descriptor = wait::either(&members).map_err(refused)?;
-        let sender = Arc::new(packet::sender(self.interface.index).map_err(refused)?);
-        {
-            let mut senders = self.senders();
-            senders.open.retain(|sender| sender.strong_count() > 0);
-            senders.open.push(Arc::downgrade(&sender));
-            if senders.are_shown {
-                packet::bypass_queueing(sender.as_fd(), false).map_err(refused)?;
-            }
-        }
+        let sender = self.sender()?;
         let memory = MappedPort::private(shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         Ok(PortHalf::frames(PacketPort {
@@ -177,6 +187,15 @@ impl Link for PacketLink {
         })?;
         let local = SocketAddrV4::new(ip, port);
         Ok(Box::new(SocketUdpPort::open(local, shape)?))
+    }
+
+    fn open_raw_port(
+        &self,
+        ethertype: EtherType,
+        shape: Shape,
+    ) -> Result<Box<dyn RawPortLink>, PortError> {
+        let port = PacketRawPort::open(&self.interface, ethertype, shape, self.sender()?)?;
+        Ok(Box::new(port))
     }
 
     fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {

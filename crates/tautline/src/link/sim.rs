@@ -21,7 +21,7 @@ use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
 use super::{
     ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortLink, PortRequest, Route,
+    PortLink, PortRequest, RawFrames, Route,
 };
 use crate::address::Address;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -135,6 +135,7 @@ impl Link for SimLink {
             udp_copies: None,
             zero_copy: None,
             plain_udp: PlainUdp::None,
+            raw_frames: RawFrames::None,
             descriptor: false,
             lends: true,
             answers_sender: false,

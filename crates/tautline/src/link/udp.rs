@@ -15,7 +15,7 @@ use super::frame::{FrameBuffer, send_frames};
 use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::{
     ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
-    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, Route, UdpPortLink,
+    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, Route, UdpPortLink,
 };
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -55,6 +55,7 @@ impl Link for UdpLink {
             udp_copies: Some(Copies::SOCKET),
             zero_copy: None,
             plain_udp: PlainUdp::KernelSocket,
+            raw_frames: RawFrames::None,
             descriptor: true,
             lends: true,
             answers_sender: false,

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::ethernet::{EthernetForm, Vlan};
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
 
 use crate::address::PortName;
 use crate::keys::{CLOCK_TOLERANCE_DEFAULT, KeySource, NeighbourKeys};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::vbus::config::BusConfig;
-use crate::port::{QueuingOptions, SamplingOptions};
+use crate::port::{QueuingOptions, RawOptions, SamplingOptions};
 use crate::send_pool::SendPoolConfig;
 use crate::types::{Declaration, PortTypes};
 
@@ -59,6 +60,8 @@ pub struct NodeConfig {
     pub ports: Vec<PortConfig>,
     /// Ports of plain UDP that can be opened by name.
     pub udp_ports: Vec<UdpPortConfig>,
+    /// Raw ports that can be opened by name.
+    pub raw_ports: Vec<RawPortConfig>,
     /// Send buffers that the node lends.
     pub send_pool: SendPoolConfig,
     /// Whether `taut status` lists the node; true unless configured. It takes a thread, which sleeps.
@@ -74,6 +77,17 @@ pub struct UdpPortConfig {
     pub number: u16,
     /// Options of the port.
     pub options: QueuingOptions,
+}
+
+/// A raw port that can be opened by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawPortConfig {
+    /// Its name, unique among the node's raw ports.
+    pub name: String,
+    /// EtherType of its frames, unique in the node.
+    pub ethertype: EtherType,
+    /// Options of the port.
+    pub options: RawOptions,
 }
 
 /// A port that can be opened by name.
@@ -135,6 +149,7 @@ impl NodeConfig {
             types: Vec::new(),
             ports: Vec::new(),
             udp_ports: Vec::new(),
+            raw_ports: Vec::new(),
             send_pool: SendPoolConfig::default(),
             publish_status: true,
         }

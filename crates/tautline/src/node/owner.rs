@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::wire::MacAddress;
+use tautline_proto::wire::{MacAddress, declaration};
 
 use super::NodeInner;
 use crate::address::Address;
@@ -15,6 +15,7 @@ use crate::link::frame::Marking;
 use crate::link::{Link, frame};
 use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
+use crate::port::raw_list::RawPorts;
 use crate::port::udp_list::UdpPorts;
 use crate::send_pool::SendPool;
 use crate::sys::{interface, namespace};
@@ -35,6 +36,14 @@ impl PortOwner for NodeInner {
 
     fn udp_ports(&self) -> &UdpPorts {
         &self.udp_ports
+    }
+
+    fn raw_ports(&self) -> &RawPorts {
+        &self.raw_ports
+    }
+
+    fn own_ethertypes(&self) -> [u16; 2] {
+        [self.ethertype, declaration::ethertype(self.ethertype)]
     }
 
     fn send_pool(&self) -> &Arc<SendPool> {

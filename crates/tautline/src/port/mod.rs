@@ -14,6 +14,8 @@ pub(crate) mod list;
 mod open_list;
 pub(crate) mod owner;
 mod queuing;
+mod raw;
+pub(crate) mod raw_list;
 mod sampling;
 mod spin;
 mod typed;
@@ -23,6 +25,7 @@ mod waiting;
 
 pub use lent::{LentMessage, Loan};
 pub use queuing::{QueuingOptions, QueuingPort};
+pub use raw::{RawOptions, RawPort, ReceivedFrame};
 pub use sampling::{SamplingOptions, SamplingPort};
 pub use spin::{AdaptiveSpin, Spin};
 pub use typed::{TypedQueuingPort, TypedSamplingPort};

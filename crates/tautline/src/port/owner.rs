@@ -7,6 +7,7 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
 
 use super::list::Ports;
+use super::raw_list::RawPorts;
 use super::udp_list::UdpPorts;
 use crate::address::Address;
 use crate::error::PortError;
@@ -31,6 +32,12 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
 
     /// Ports of plain UDP that are open.
     fn udp_ports(&self) -> &UdpPorts;
+
+    /// Raw ports that are open.
+    fn raw_ports(&self) -> &RawPorts;
+
+    /// EtherTypes that the node itself speaks: of its messages, and of their declarations.
+    fn own_ethertypes(&self) -> [u16; 2];
 
     /// Send buffers.
     fn send_pool(&self) -> &Arc<SendPool>;

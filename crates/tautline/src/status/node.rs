@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use super::{PortStatus, UdpPortStatus};
+use super::{PortStatus, RawPortStatus, UdpPortStatus};
 use crate::kind::LinkKind;
 use crate::link::{Capabilities, NodeCounters};
 use crate::send_pool::SendPoolStatus;
@@ -113,6 +113,8 @@ pub struct NodeStatus {
     pub ports: Vec<PortStatus>,
     /// Its open ports of plain UDP.
     pub udp_ports: Vec<UdpPortStatus>,
+    /// Its open raw ports.
+    pub raw_ports: Vec<RawPortStatus>,
     /// Its send buffers; a control process has none.
     pub send_pool: Option<SendPoolStatus>,
     /// Of a control process: whom it serves.

@@ -479,6 +479,56 @@ pub struct UdpPortStatus {
     pub doorbells: u64,
 }
 
+/// One open raw port, at the moment of asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RawPortStatus {
+    /// EtherType of its frames, such as `0x88a4`.
+    pub ethertype: String,
+    /// The same as a number.
+    pub number: u16,
+    /// Its name in the configuration.
+    pub name: Option<String>,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
+    pub memory_resident: bool,
+    /// Slots of each class.
+    pub depth: u32,
+    /// Frames sent.
+    pub sent: u64,
+    /// Their bytes, with their headers.
+    pub sent_bytes: u64,
+    /// Sends that failed.
+    pub send_errors: u64,
+    /// Frames that were for this port, delivered or dropped.
+    pub frames: u64,
+    /// Frames handed to the application.
+    pub received: u64,
+    /// Their bytes, with their headers.
+    pub received_bytes: u64,
+    /// Time for which the frame has waited that waits longest, in nanoseconds.
+    pub oldest_wait_ns: Option<u64>,
+    /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
+    pub latency: Option<LatencyStatus>,
+    /// Frames waiting, per priority 0 to 7.
+    pub queued: [u64; CLASS_COUNT],
+    /// Frames dropped because their class was full, per priority.
+    pub dropped_full: [u64; CLASS_COUNT],
+    /// Frames given up because several CPUs delivered at once.
+    pub contended: u64,
+    /// Limits of the port, if it is policed.
+    pub policing: Option<Policing>,
+    /// Frames dropped because more came than that.
+    pub policed: u64,
+    /// Frames of more than 1,500 bytes behind the EtherType.
+    pub unfit: u64,
+    /// Slots without a frame.
+    pub void: u64,
+    /// Times that the reader was woken.
+    pub doorbells: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -114,6 +114,16 @@ pub(crate) fn receiver(interface_index: u32, ethertype: u16, port: u16) -> io::R
     Ok(receiver)
 }
 
+/// A socket that receives the frames of one EtherType that come to this machine on one interface, in no VLAN. The
+/// kernel has taken the tag away, and its priority, before the socket sees a frame.
+pub(crate) fn raw_receiver(interface_index: u32, ethertype: u16) -> io::Result<OwnedFd> {
+    // Protocol 0: nothing is queued before the filter is in place.
+    let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    socket::set_filter(receiver.as_fd(), &arrival_filter())?;
+    socket::bind(receiver.as_fd(), &address(interface_index, ethertype))?;
+    Ok(receiver)
+}
+
 /// A socket that sends whole frames on one interface and receives those of one EtherType there.
 pub(crate) fn of_ethertype(interface_index: u32, ethertype: u16) -> io::Result<OwnedFd> {
     // Protocol 0: nothing is queued before it is bound to the interface.
@@ -134,19 +144,38 @@ fn address(interface_index: u32, ethertype: u16) -> libc::sockaddr_ll {
     }
 }
 
+const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+/// More than any frame has.
+const WHOLE_FRAME: u32 = 0x4_0000;
+
+fn statement(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    }
+}
+
+/// Keeps a frame if it came to us (not: is leaving, passes by on a promiscuous interface, or is in a VLAN that this
+/// machine has no interface for).
+fn arrival_filter() -> [libc::sock_filter; 4] {
+    let load_type = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    let jump_greater = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+    [
+        statement(load_type, 0, 0, PACKET_TYPE),
+        // PACKET_HOST, _BROADCAST and _MULTICAST are 0 to 2.
+        statement(jump_greater, 1, 0, u32::from(libc::PACKET_MULTICAST)),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, WHOLE_FRAME),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ]
+}
+
 /// Keeps a frame if the 16 bits after the Ethernet header, our destination port, are `port`, and
 /// if it came to us (not: is leaving, or passes by on a promiscuous interface). The kernel has
 /// taken any VLAN tag out before.
 fn port_filter(port: u16) -> [libc::sock_filter; 6] {
     const ETHERNET_BYTES: u32 = 14;
-    const WHOLE_FRAME: u32 = 0x4_0000;
-    const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
-    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
     let jump_greater = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
     let jump_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     [

@@ -69,6 +69,7 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
         counters: server.demux.counters(),
         ports: Vec::new(),
         udp_ports: Vec::new(),
+        raw_ports: Vec::new(),
         send_pool: None,
         control: Some(ControlStatus {
             rules: rules(server),

@@ -15,6 +15,7 @@ use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
 use tautline_proto::wire::ethernet::EthernetForm;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
@@ -22,14 +23,16 @@ use tautline_shm::region::Shape;
 use super::counters::Counters;
 use super::entry::ENTRY_BYTES;
 use super::out_of_order::OutOfOrderFragments;
+use super::raw_table::{self, RawTable};
 use super::sender::Sender;
 use super::tap::TapRing;
 use super::udp_table::{PLACES, UdpTable};
-use super::{DemuxOwner, PortParts, UdpPortParts, doorbell, holders, verifier};
+use super::{DemuxOwner, PortParts, RawPortParts, UdpPortParts, doorbell, holders, verifier};
 use crate::error::{OpenError, PortError, Priorities};
 use crate::kernel;
 use crate::link::packet::claim;
 use crate::link::plain_udp::reserve;
+use crate::link::raw;
 use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
@@ -229,6 +232,23 @@ impl Demux {
         Ok(made)
     }
 
+    /// Makes a raw port and shows it to the demux. The caller has taken the EtherType.
+    ///
+    /// # Errors
+    /// [`PortError::TooManyRawPorts`], [`PortError::Refused`].
+    fn make_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<PortObjects, PortError> {
+        let table = &self.maps.raw_types;
+        let max = raw_table::PLACES;
+        let place = table
+            .take(ethertype)
+            .ok_or(PortError::TooManyRawPorts { max })?;
+        let made = self.make(place, ethertype.get(), shape).and_then(|made| {
+            let shown = table.show(ethertype).map(|()| made);
+            shown.map_err(|error| PortError::refused("showing the port to the demux", error))
+        });
+        made.inspect_err(|_| self.close_raw_port(ethertype))
+    }
+
     /// The place of an open port of plain UDP; 0 if it is not open.
     pub(crate) fn udp_place(&self, port: u16) -> u32 {
         self.maps.udp_ports.place(port) as u32
@@ -376,6 +396,24 @@ impl DemuxOwner for Demux {
     fn close_udp_port(&self, port: u16) {
         let maps = &self.maps;
         maps.udp_ports.give_up(port, |place| maps.withdraw(place));
+    }
+
+    fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError> {
+        let claim = raw::claim(&self.setup.interface, ethertype)?;
+        let sender = self.sender()?;
+        let made = self.make_raw_port(ethertype, shape)?;
+        Ok(RawPortParts {
+            memory: Arc::new(made.memory),
+            doorbell: made.doorbell,
+            sender,
+            claim,
+        })
+    }
+
+    fn close_raw_port(&self, ethertype: EtherType) {
+        let maps = &self.maps;
+        let empty = |place| maps.withdraw(place);
+        maps.raw_types.give_up(ethertype, empty);
     }
 
     fn counters(&self) -> NodeCounters {
@@ -659,6 +697,7 @@ struct Maps {
     doorbells: Mutex<Map>,
     ring_debts: OwnedFd,
     udp_ports: UdpTable,
+    raw_types: RawTable,
     out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
     counters_id: u32,
@@ -672,6 +711,9 @@ impl Maps {
         };
         let Map::Array(udp_ports) = map("udp_ports")? else {
             return Err("the table of UDP ports is no array".into());
+        };
+        let Map::Array(raw_types) = map("raw_types")? else {
+            return Err("the table of EtherTypes is no array".into());
         };
         let Map::Array(out_of_order) = map("held_slots")? else {
             return Err("the fragments out of order are no array".into());
@@ -687,6 +729,7 @@ impl Maps {
             ring_debts: ring_debts.fd().as_fd().try_clone_to_owned()?,
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
+            raw_types: RawTable::open(raw_types.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),
             counters: Counters::map(counters.fd().as_fd())?,

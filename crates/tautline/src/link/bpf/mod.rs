@@ -10,6 +10,7 @@ pub(super) mod doorbell;
 pub(crate) mod entry;
 mod holders;
 pub(super) mod out_of_order;
+pub(super) mod raw_table;
 mod running;
 pub(crate) mod sender;
 pub(super) mod tap;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
@@ -52,6 +54,12 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
 
     /// Hides it from the demux again.
     fn close_udp_port(&self, port: u16);
+
+    /// Takes an EtherType, makes a raw port and shows it to the demux.
+    fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError>;
+
+    /// Hides it from the demux again.
+    fn close_raw_port(&self, ethertype: EtherType);
 
     /// As [`super::Link::shared_neighbours`].
     fn neighbours(&self) -> Option<Vec<Neighbour>> {
@@ -94,6 +102,19 @@ pub(crate) struct UdpPortParts {
     pub(crate) reserved: OwnedFd,
     /// By which a control process's successor knows who has the port.
     pub(crate) claim: Option<Claim>,
+}
+
+/// Parts of a raw port on this link.
+#[derive(Debug)]
+pub(crate) struct RawPortParts {
+    /// Its memory, which the demux writes.
+    pub(crate) memory: Arc<MappedPort>,
+    /// The ring buffer that wakes its reader.
+    pub(crate) doorbell: OwnedFd,
+    /// Descriptor that it sends through.
+    pub(crate) sender: Sender,
+    /// Its EtherType.
+    pub(crate) claim: Claim,
 }
 
 /// Parts of a port on this link.

@@ -54,7 +54,7 @@ pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, Route,
+    PortRequest, RawFrames, Route,
 };
 use crate::address::NodeName;
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
@@ -132,6 +132,7 @@ impl Link for BusLink {
             udp_copies: None,
             zero_copy: None,
             plain_udp: PlainUdp::None,
+            raw_frames: RawFrames::None,
             descriptor: true,
             lends: true,
             answers_sender: true,

@@ -3,6 +3,7 @@
 //! The demux belongs to this process, or to a control process that hands ports to several (`control`).
 
 mod port;
+mod raw;
 mod udp;
 
 pub use super::bpf::demux::{Verified, try_demux};
@@ -14,17 +15,19 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::port::XdpPort;
+use self::raw::XdpRawPort;
 use self::udp::XdpUdpPort;
 use super::bpf::DemuxOwner;
 use super::bpf::demux::{Demux, Setup};
 use super::frame::RawAddress;
 use super::{
     ArrivalClock, Capabilities, Channel, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, Route, UdpPortLink, XdpMode,
+    PortRequest, RawFrames, RawPortLink, Route, UdpPortLink, XdpMode,
 };
 use crate::error::{NeighbourTableError, OpenError, PortError};
 use crate::link::declared::messages_of;
@@ -94,6 +97,7 @@ pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities 
             Some(_) => PlainUdp::PastTheStack,
             None => PlainUdp::None,
         },
+        raw_frames: RawFrames::PastTheStack,
         descriptor: true,
         lends: true,
         answers_sender: false,
@@ -151,6 +155,15 @@ impl Link for XdpLink {
         })?;
         let local = SocketAddrV4::new(ip, port);
         let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner, Some(socket))?;
+        Ok(Box::new(port))
+    }
+
+    fn open_raw_port(
+        &self,
+        ethertype: EtherType,
+        shape: Shape,
+    ) -> Result<Box<dyn RawPortLink>, PortError> {
+        let port = XdpRawPort::open(ethertype, shape, &self.owner)?;
         Ok(Box::new(port))
     }
 

@@ -39,7 +39,7 @@ use super::plain_udp::reserve;
 use super::socket::udp_socket;
 use super::{
     ArrivalClock, Capabilities, Channel, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, Route, UdpPortLink,
+    PortRequest, RawFrames, Route, UdpPortLink,
 };
 use crate::error::{OpenError, PortError};
 use crate::link::declared::messages_of;
@@ -168,6 +168,7 @@ impl Link for XskLink {
                 Some(_) => PlainUdp::PastTheStack,
                 None => PlainUdp::None,
             },
+            raw_frames: RawFrames::None,
             descriptor: true,
             lends: true,
             answers_sender: false,

@@ -1,0 +1,90 @@
+//! Raw frames on a link: whole Ethernet frames of one EtherType, of protocols that are not ours.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::Serialize;
+use tautline_proto::time::Instant;
+use tautline_proto::wire::raw::{EtherType, RAW_HEAD_BYTES, RawFrame, RawHead};
+use tautline_shm::layout::{RecordHead, source_form, source_word};
+use tautline_shm::region::PortMemory;
+use tautline_shm::{police, queue};
+
+use super::Inbox;
+use crate::claim::{Claim, ClaimError, Number};
+use crate::error::{PortError, SendError};
+use crate::memory::MappedPort;
+use crate::sys::interface::Interface;
+
+/// How a link carries raw frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RawFrames {
+    /// Past the kernel's protocol stack, both ways.
+    PastTheStack,
+    /// Through a packet socket.
+    PacketSocket,
+    /// Not at all.
+    None,
+}
+
+/// The half of a link that belongs to one raw port.
+pub(crate) trait RawPortLink: Inbox {
+    /// Sends a frame as it is. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    fn send(&mut self, frame: &[u8]) -> Result<(), SendError>;
+}
+
+/// Claims an EtherType on an interface: port 0 of it, which no Tautline port has.
+pub(super) fn claim(interface: &Interface, ethertype: EtherType) -> Result<Claim, PortError> {
+    let number = Number {
+        interface_index: interface.index,
+        ethertype: ethertype.get(),
+        port: 0,
+    };
+    Claim::new(number).map_err(|error| match error {
+        ClaimError::Taken(holder) => PortError::RawTaken { ethertype, holder },
+        ClaimError::Io(error) => PortError::refused("claiming the EtherType", error),
+    })
+}
+
+/// Puts a frame that reached the process into its port's memory, as the demux would.
+pub(super) fn deliver_raw(memory: &MappedPort, arrival: Instant, frame: &RawFrame<'_>) {
+    let port = memory.port();
+    if police::policed(port.control, arrival.as_nanos()) {
+        return;
+    }
+    let head = RawHead {
+        ethertype: frame.ethertype,
+        length: frame.payload.len() as u16,
+        priority: frame.priority,
+        destination: frame.destination,
+    };
+    // The slot has four bytes more behind this head than behind a header of ours: the payload begins in the header.
+    let mut header = [0; 16];
+    let (first, rest) = frame
+        .payload
+        .split_at(frame.payload.len().min(16 - RAW_HEAD_BYTES));
+    header[..RAW_HEAD_BYTES].copy_from_slice(&head.to_bytes());
+    header[RAW_HEAD_BYTES..][..first.len()].copy_from_slice(first);
+    let record = RecordHead {
+        arrival_ns: arrival.as_nanos(),
+        source: source_word(frame.source.0, source_form::RAW),
+        header,
+    };
+    // The queue has counted a record that it dropped.
+    let _counted = queue::push(
+        port.control,
+        port.slots,
+        head.priority.index(),
+        &record,
+        rest,
+    );
+}
+
+/// Counts a frame that is longer than a slot.
+pub(super) fn count_unfit(memory: &MappedPort) {
+    memory.port().control.producer.unfit.fetch_add(1, Relaxed);
+}
