@@ -256,19 +256,22 @@ static __always_inline struct tl_peer *peer_at(void *memory, __u32 place)
 {
 	__u32 element = TL_FIRST_PEER;
 	struct tl_peer_element *peers;
+	struct tl_peer *peer;
 
 	if (place >= TL_PEERS_PER_ELEMENT) {
 		place -= TL_PEERS_PER_ELEMENT;
 		element++;
 	}
 	peers = bpf_map_lookup_elem(memory, &element);
-	/* The verifier does not know the bound any more, and clang must not compute the address before
-	 * it has been checked again.
+	/* The verifier does not know the bound any more. The asm lines keep the number in the register that is tested,
+	 * and clang from computing the address elsewhere.
 	 */
+	asm volatile("" : "+r"(place));
 	if (!peers || place >= TL_PEERS_PER_ELEMENT)
 		return NULL;
-	asm volatile("" : "+r"(peers));
-	return &peers->peer[place];
+	peer = &peers->peer[place];
+	asm volatile("" : "+r"(peer));
+	return peer;
 }
 
 /* The number of a source of a port that keeps a value of each, or -1: one too many. */

@@ -152,21 +152,30 @@ static __always_inline void count(struct __sk_buff *skb, __u32 kind, __u64 wire_
 	__u32 first = 0;
 	struct counts *all = bpf_map_lookup_elem(&counts, &first);
 	__u64 bin = wait / bin_ns;
+	const volatile __u64 *late_after_ns;
+	struct kind *of_kind;
+	__u64 *waits;
 	__u8 source;
 
+	/* The addresses at once: the verifier of Linux 6.1 may have forgotten the bound later. */
+	asm volatile("" : "+r"(kind));
 	if (!all || kind >= KINDS)
 		return;
-	__sync_fetch_and_add(&all->kind[kind].frames, 1);
+	of_kind = &all->kind[kind];
+	waits = all->waits[kind];
+	late_after_ns = &late_ns[kind];
+	asm volatile("" : "+r"(of_kind), "+r"(waits), "+r"(late_after_ns));
+	__sync_fetch_and_add(&of_kind->frames, 1);
 	if (wait < 0) {
-		__sync_fetch_and_add(&all->kind[kind].dropped, 1);
+		__sync_fetch_and_add(&of_kind->dropped, 1);
 		return;
 	}
-	__sync_fetch_and_add(&all->kind[kind].wire_bytes, wire_bytes);
-	if ((__u64)wait > late_ns[kind])
-		__sync_fetch_and_add(&all->kind[kind].late, 1);
+	__sync_fetch_and_add(&of_kind->wire_bytes, wire_bytes);
+	if ((__u64)wait > *late_after_ns)
+		__sync_fetch_and_add(&of_kind->late, 1);
 	if (bin >= WAIT_BINS)
 		bin = WAIT_BINS - 1;
-	__sync_fetch_and_add(&all->waits[kind][bin], 1);
+	__sync_fetch_and_add(&waits[bin], 1);
 	if (kind == OTHER && !bpf_skb_load_bytes(skb, ETH_ALEN + 5, &source, sizeof(source)) &&
 	    source < SOURCES)
 		__sync_fetch_and_add(&all->source[source], wire_bytes);
