@@ -22,9 +22,12 @@ void *tlg_window(uint64_t *bytes);
 void tlg_set_timer(uint64_t until_ns);
 
 /* Ends all interrupts that are being served. True: the doorbell was one. For handlers of a program's own, which take
- * the place of tlg_interrupt (x86-64) or of tlg_vectors (aarch64).
+ * the place of tlg_interrupt or, on aarch64, of tlg_vectors.
  */
 bool tlg_acknowledge(void);
+
+/* True if the program shall do its work: once; but beside Linux it waits for Linux's next order each time. */
+bool tlg_next_order(void);
 
 void tlg_print_failure(const char *why);
 

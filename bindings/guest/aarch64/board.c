@@ -3,6 +3,9 @@
  * The virtual machine that `taut guest run` gives to a guest on aarch64: QEMU's "virt" with a GICv2, its memory from
  * 0x40000000, a serial line, and on the PCI bus the window (ivshmem) and a device by which a guest says that it has
  * failed (pvpanic).
+ *
+ * Or one processor of such a machine whose others are Linux's (`taut lab kernels --beside`): serial line and PCI bus
+ * are Linux's too, and a mailbox in memory takes their place. There is no window.
  */
 #include "kit.h"
 
@@ -21,10 +24,37 @@
 #define WINDOW_MEMORY 0x20000000UL
 #define WINDOW_MEMORY_MAX 0x10000000UL
 
+/* Functions of the firmware (PSCI). */
+#define CPU_OFF 0x84000002
+#define SYSTEM_OFF 0x84000008
+#define SYSTEM_RESET 0x84000009
+/* How often a processor beside Linux looks for an order. More often: nothing is gained. Less often: Linux waits. */
+#define ORDER_LOOK_NS 1000000U
+
 #define REGISTER(address) (*(volatile uint32_t *)(uintptr_t)(address))
 #define REGISTER8(address) (*(volatile uint8_t *)(uintptr_t)(address))
 
-void tlg_start(void);
+/* Between Linux and a processor beside it. crates/tautline-lab/src/kernels/beside.rs has the same. */
+struct mailbox {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t orders;  /* of Linux: how many it has given */
+	uint32_t state;   /* of this processor, as all that follows */
+	uint32_t done;    /* the last order that is done */
+	uint32_t printed; /* bytes of text since that order came */
+	char text[0x10000 - 24];
+};
+
+#define MAILBOX_MAGIC 0x42474c54 /* "TLGB" */
+#define MAILBOX_VERSION 1
+#define MAILBOX_RUNS 1
+#define MAILBOX_OFF 2
+#define MAILBOX_FAILED 3
+
+/* NULL: this is no processor beside Linux. */
+static volatile struct mailbox *mailbox;
+
+void tlg_start(volatile struct mailbox *description);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
@@ -61,8 +91,23 @@ static void map_memory(void)
 
 /* ---- Console and clock ------------------------------------------------------------------------------------------- */
 
+/* Text that does not fit is left out. */
+static void print_into_mailbox(const char *text)
+{
+	uint32_t at = mailbox->printed;
+
+	while (*text != 0 && at < sizeof(mailbox->text))
+		mailbox->text[at++] = *text++;
+	__asm volatile("dmb ish" ::: "memory"); /* Linux reads the text after its length */
+	mailbox->printed = at;
+}
+
 void tlg_print(const char *text)
 {
+	if (mailbox != NULL) {
+		print_into_mailbox(text);
+		return;
+	}
 	while (*text != 0)
 		REGISTER(UART) = (uint8_t)*text++;
 }
@@ -137,7 +182,7 @@ static uint64_t find_device(uint32_t identity)
 
 void *tlg_window(uint64_t *bytes)
 {
-	uint64_t device = find_device(PCI_WINDOW);
+	uint64_t device = mailbox != NULL ? 0 : find_device(PCI_WINDOW);
 	volatile uint32_t *message = (volatile uint32_t *)WINDOW_MESSAGES;
 	uint32_t capability;
 
@@ -173,6 +218,25 @@ void tlg_ring(void)
 	REGISTER(WINDOW_REGISTERS + 12) = 0; /* peer 0, vector 0 */
 }
 
+/* ---- Orders ------------------------------------------------------------------------------------------------------ */
+
+bool tlg_next_order(void)
+{
+	static uint32_t count;
+
+	if (mailbox == NULL)
+		return count++ == 0;
+	__asm volatile("dmb ish" ::: "memory"); /* the order is done after its text was written */
+	mailbox->done = count;
+	mailbox->state = MAILBOX_RUNS;
+	/* No interrupt tells of an order: those are Linux's to send. */
+	while (mailbox->orders == count)
+		tlg_wait(tlg_now_ns() + ORDER_LOOK_NS);
+	count++;
+	mailbox->printed = 0;
+	return true;
+}
+
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 static void __attribute__((noreturn)) firmware(uint64_t function)
@@ -184,21 +248,36 @@ static void __attribute__((noreturn)) firmware(uint64_t function)
 		__asm volatile("wfi");
 }
 
+/* Beside Linux the processor alone goes off. */
+static void __attribute__((noreturn)) leave_linux(uint32_t state)
+{
+	__asm volatile("dmb ish" ::: "memory"); /* after the text */
+	mailbox->state = state;
+	firmware(CPU_OFF);
+}
+
 void tlg_off(void)
 {
-	firmware(0x84000008);
+	if (mailbox != NULL)
+		leave_linux(MAILBOX_OFF);
+	firmware(SYSTEM_OFF);
 }
 
 void tlg_reset(void)
 {
-	firmware(0x84000009);
+	if (mailbox != NULL)
+		leave_linux(MAILBOX_OFF); /* nobody would start it again */
+	firmware(SYSTEM_RESET);
 }
 
 void tlg_fail(const char *why)
 {
-	uint64_t device = find_device(PCI_PANIC);
+	uint64_t device;
 
 	tlg_print_failure(why);
+	if (mailbox != NULL)
+		leave_linux(MAILBOX_FAILED);
+	device = find_device(PCI_PANIC);
 	if (device != 0) {
 		REGISTER(device + 0x10) = PANIC_REGISTER;
 		REGISTER(device + 0x04) |= 2;
@@ -209,9 +288,11 @@ void tlg_fail(const char *why)
 	tlg_off();
 }
 
-void tlg_start(void)
+void tlg_start(volatile struct mailbox *description)
 {
 	map_memory();
+	if (description != NULL && description->magic == MAILBOX_MAGIC && description->version == MAILBOX_VERSION)
+		mailbox = description;
 	REGISTER(GIC_DISTRIBUTOR) = 1;
 	REGISTER(GIC_CPU + 0x4) = 0xff;
 	REGISTER(GIC_CPU) = 1;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * First instructions of a guest on aarch64: one processor, at EL1 or EL2, everything off.
+ * First instructions of a guest on aarch64: one processor, at EL1 or EL2, everything off. Others, if there are any, are
+ * off as well, or Linux's.
  */
 	.section .text.start, "ax"
 	.global _start
 _start:
-	/* Other processors have nothing to do here. */
-	mrs x0, mpidr_el1
-	and x0, x0, #0xff
-	cbnz x0, 4f
+	mov x19, x0 /* of whoever started the processor: 0, or a description of the place beside Linux */
 	mrs x0, CurrentEL
 	cmp x0, #(2 << 2)
 	b.lo 1f
@@ -37,18 +35,30 @@ _start:
 	b.hs 3f
 	str xzr, [x0], #8
 	b 2b
-3:	bl tlg_start
+3:	mov x0, x19
+	bl tlg_start
 4:	wfi
 	b 4b
 
-	/* Interrupts are masked, so whatever comes here is a fault. */
+	/* Whatever comes here is a fault, but for interrupts of a program that lets them through. */
 	.balign 2048
 	.weak tlg_vectors
 tlg_vectors:
-	.rept 16
+	.rept 5
 	.balign 128
 	b tlg_fault
 	.endr
+	.balign 128
+	b tlg_interrupt
+	.rept 10
+	.balign 128
+	b tlg_fault
+	.endr
+
+	/* Interrupts stay masked, unless a program has a handler of its own. */
+	.weak tlg_interrupt
+tlg_interrupt:
+	b tlg_fault
 
 	.global tlg_fault
 tlg_fault:

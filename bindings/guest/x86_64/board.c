@@ -135,6 +135,15 @@ void tlg_ring(void)
 	output(PORT_DOORBELL, 1);
 }
 
+bool tlg_next_order(void)
+{
+	static bool has_worked;
+	bool is_first = !has_worked;
+
+	has_worked = true;
+	return is_first;
+}
+
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 static void __attribute__((noreturn)) end(uint8_t how)

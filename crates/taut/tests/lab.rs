@@ -739,6 +739,25 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     assert_eq!(output.status.code(), Some(1));
     let words = "no package of this kernel has a module 'kvm-amd'";
     assert!(text(&output).contains(words), "{}", text(&output));
+    let needs = "a program beside Linux needs arm64, virtual time and two CPUs or more";
+    let no_program = "notakernel cannot run beside Linux: ";
+    let beside = ["--beside", &path, "--arch"];
+    for (arguments, status, words) in [
+        (["x86_64", "--cpus", "2"], 1, needs),
+        (["arm64", "--cpus", "1"], 1, needs),
+        (["arm64", "--cpus", "2"], 1, no_program),
+        (
+            ["arm64", "--guest-command", "true"],
+            2,
+            "cannot be used with",
+        ),
+        (["arm64", "--turn", "500ns"], 2, "whole microseconds"),
+        (["arm64", "--turn", "2ms"], 2, "whole microseconds"),
+    ] {
+        let output = kernels(&[&beside[..], &arguments].concat());
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
+        assert!(text(&output).contains(words), "{}", text(&output));
+    }
 }
 
 /// The page as a browser shows it: laid out, without complaints, with the right figures.

@@ -11,7 +11,7 @@ use tautline_lab::kernels::cards::{DRIVERS, Driver};
 use tautline_lab::kernels::emulator::Emulator;
 use tautline_lab::kernels::guest::find_reports;
 use tautline_lab::kernels::initramfs::Initramfs;
-use tautline_lab::kernels::qemu::{Accelerator, Guest, LAB_CPU_COUNT, tail};
+use tautline_lab::kernels::qemu::{Accelerator, Guest, LAB_CPU_COUNT, TURN, tail};
 use tautline_lab::kernels::{
     Arch, KernelSource, KernelsError, archive, modules::modules, modules::place,
 };
@@ -100,6 +100,8 @@ impl Bench<'_> {
             // Its time is that of its instructions, so that a busy host makes no test late, and waiting takes none.
             accelerator: Accelerator::InstructionCount,
             cpu_count: LAB_CPU_COUNT,
+            turn: TURN,
+            beside: None,
             memory_mib: MEMORY_MIB,
             has_pci_express: true,
             devices: &devices,

@@ -6,9 +6,13 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, Signal, set_parent_process_death_signal};
 use rustix::system::finit_module;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -196,6 +200,75 @@ pub fn input_has_ended() -> bool {
     ready > 0
         && (events.intersects(PollFlags::HUP | PollFlags::ERR)
             || rustix::io::read(input, &mut [0; 16]).is_ok_and(|count| count == 0))
+}
+
+/// Memory of the machine that is not Linux's, as `/dev/mem` shows it: mapped as a device's, so it is read and written
+/// in aligned words. For a virtual machine of the lab's own.
+#[derive(Debug)]
+pub struct PhysicalMemory {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl PhysicalMemory {
+    /// Maps it.
+    pub fn map(address: u64, bytes: usize) -> io::Result<PhysicalMemory> {
+        let flags = OFlags::RDWR | OFlags::SYNC | OFlags::CLOEXEC;
+        let memory = rustix::fs::open("/dev/mem", flags, Mode::empty())?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing in this process.
+        let base = unsafe { mmap(anywhere, bytes, access, MapFlags::SHARED, memory, address) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(PhysicalMemory { base, bytes })
+    }
+
+    /// The word at an offset, a multiple of four.
+    #[must_use]
+    pub fn word(&self, offset: usize) -> u32 {
+        let word = self.word_at(offset);
+        // SAFETY: `word_at` checks that the word is mapped and aligned; others may write it, so the read is volatile.
+        let value = unsafe { word.read_volatile() };
+        fence(Ordering::Acquire); // before what is read after it
+        value
+    }
+
+    /// Writes the word at an offset, a multiple of four.
+    pub fn set_word(&self, offset: usize, value: u32) {
+        let word = self.word_at(offset);
+        fence(Ordering::Release);
+        // SAFETY: as above.
+        unsafe { word.write_volatile(value) };
+    }
+
+    /// Bytes from an offset on.
+    #[must_use]
+    pub fn bytes(&self, offset: usize, count: usize) -> Vec<u8> {
+        let end = offset.checked_add(count);
+        assert!(
+            end.is_some_and(|end| end <= self.bytes),
+            "outside the memory"
+        );
+        // SAFETY: just checked to be mapped; a byte is always aligned.
+        let byte = |at: usize| unsafe { self.base.add(offset + at).read_volatile() };
+        (0..count).map(byte).collect()
+    }
+
+    fn word_at(&self, offset: usize) -> NonNull<u32> {
+        assert!(
+            offset.is_multiple_of(4) && offset < self.bytes - 3,
+            "outside the memory"
+        );
+        // SAFETY: just checked to be mapped; mappings begin at a page, so a multiple of four is aligned.
+        unsafe { self.base.add(offset).cast() }
+    }
+}
+
+impl Drop for PhysicalMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nothing refers to it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
 }
 
 /// Bytes free for this user on the file system that holds `path`.

@@ -58,9 +58,19 @@ pub struct Arguments {
         conflicts_with = "guest_command"
     )]
     cyclictest_turns: u32,
+    /// Measure this program on a processor of its own beside Linux, the last of --cpus, instead of the probe (arm64)
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        conflicts_with_all = ["guest_command", "cyclictest_turns", "kvm"]
+    )]
+    beside: Option<PathBuf>,
     /// CPUs of each guest; more than one needs QEMU 8.1 or later
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     cpus: u32,
+    /// Longest turn of one of several CPUs in virtual time; shorter takes more of the host's time
+    #[arg(long, value_name = "TIME", default_value = "10us", value_parser = turn)]
+    turn: Duration,
     /// Copy this file into the guests, at its own path
     #[arg(long = "guest-file", value_name = "FILE")]
     guest_files: Vec<PathBuf>,
@@ -137,7 +147,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     if let Some(path) = &arguments.html {
         write_file(path, &report::page("taut lab kernels", &results))?;
     }
-    if arguments.guest_command.is_some() {
+    let has_outputs = arguments.guest_command.is_some() || arguments.beside.is_some();
+    if has_outputs {
         for result in &results {
             for missing in &result.missing {
                 eprintln!("{}: {}: {}", result.label, missing.what, missing.reason);
@@ -156,7 +167,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             output.text.trim_end()
         ))?;
     }
-    if !arguments.json.has_stdout() && arguments.guest_command.is_none() {
+    if !arguments.json.has_stdout() && !has_outputs {
         if arguments.cyclictest_turns > 0 {
             print(&agreement_text(&results))?;
         } else {
@@ -330,7 +341,9 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         },
         command,
         turns: arguments.cyclictest_turns,
+        beside: arguments.beside.clone(),
         cpu_count: arguments.cpus,
+        turn: arguments.turn,
         files: arguments.guest_files.clone(),
         modules: arguments.guest_modules.clone(),
         time_limit: arguments.time_limit,
@@ -338,6 +351,16 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         workspace: workspace(),
         ..defaults
     })
+}
+
+/// Longest turn of a CPU, which QEMU bounds in whole microseconds.
+fn turn(text: &str) -> Result<Duration, String> {
+    let turn = units::some_microseconds(text)?;
+    let is_whole = turn.subsec_nanos() % 1_000 == 0;
+    match is_whole && (1..=1_000).contains(&turn.as_micros()) {
+        true => Ok(turn),
+        false => Err("expected whole microseconds, from 1us to 1ms".to_owned()),
+    }
 }
 
 /// The words of a command as a shell would part them; no shell runs it.

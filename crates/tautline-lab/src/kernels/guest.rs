@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreement, PRIORITY};
+use super::beside::Mailbox;
 use crate::load::{self, Load};
 use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
@@ -48,6 +49,8 @@ pub struct Orders {
     pub modules: Vec<PathBuf>,
     /// Driver of the guest's network cards, which a command uses.
     pub cards: Option<String>,
+    /// Whether a program runs on a processor of its own beside Linux, to be measured under each load instead.
+    pub has_program_beside: bool,
 }
 
 /// Results that a guest sends back.
@@ -59,7 +62,7 @@ pub struct GuestReport {
     pub outputs: Vec<CommandOutput>,
 }
 
-/// Result of one `--guest-command`.
+/// Result of one `--guest-command`, or of the program beside Linux.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandOutput {
     /// The load meanwhile.
@@ -125,6 +128,7 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
         );
     }
     let mut outputs = Vec::new();
+    let beside = orders.has_program_beside.then(Mailbox::open).transpose()?;
     if sys::lock_memory().is_err() {
         result
             .notes
@@ -144,6 +148,9 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
         std::thread::sleep(SETTLE);
         match &orders.command {
             Some(command) => outputs.push(run_command(command, *load)?),
+            None if beside.is_some() => {
+                outputs.extend(beside.iter().map(|program| order(program, *load)));
+            }
             None if orders.turns > 0 => {
                 let (agreement, phase) = take_turns(&orders, *load)?;
                 result.agreements.push(agreement);
@@ -333,6 +340,16 @@ fn take_turns(orders: &Orders, load: Load) -> io::Result<(Agreement, Phase)> {
     let measured_ns = orders.duration_ns * u64::from(orders.turns);
     let phase = Phase::new(State::Untouched, &load, measured_ns, vec![series]);
     Ok((Agreement { load, turns }, phase))
+}
+
+/// Has the program beside Linux work once.
+fn order(program: &Mailbox, load: Load) -> CommandOutput {
+    let (text, is_well) = program.order();
+    CommandOutput {
+        load: load.name().to_owned(),
+        status: Some(i32::from(!is_well)),
+        text,
+    }
 }
 
 fn run_command(command: &[String], load: Load) -> io::Result<CommandOutput> {

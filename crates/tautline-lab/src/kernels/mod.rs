@@ -6,6 +6,7 @@
 
 pub mod agreement;
 pub mod archive;
+mod beside;
 pub mod cards;
 pub mod defaults;
 pub mod emulator;
@@ -27,6 +28,7 @@ use sha2::{Digest, Sha256};
 
 use crate::load::Load;
 use crate::measured::TimeBase;
+use beside::Program;
 use cards::Driver;
 use emulator::Emulator;
 use guest::{GuestReport, ORDERS_PATH, Orders};
@@ -311,6 +313,17 @@ pub enum KernelsError {
         /// The module.
         name: String,
     },
+    /// A program that cannot run beside Linux.
+    #[error("{path} cannot run beside Linux: {reason}")]
+    NotBeside {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Settings of a program beside Linux that cannot be.
+    #[error("a program beside Linux needs arm64, virtual time and two CPUs or more")]
+    NoPlaceBeside,
     /// The command for the guest is not to be found on the host.
     #[error("there is no program '{name}' on this machine to run in the guests")]
     NoGuestCommand {
@@ -381,8 +394,12 @@ pub struct Settings {
     pub command: Option<Vec<String>>,
     /// Turns that the probe takes with cyclictest under each load, instead of measuring alone; 0 for none.
     pub turns: u32,
-    /// CPUs of each guest. The probe is on the first one.
+    /// A program for a processor of its own beside Linux, measured under each load instead of the probe.
+    pub beside: Option<PathBuf>,
+    /// CPUs of each guest. The probe is on the first one, a program beside Linux on the last one.
     pub cpu_count: u32,
+    /// Longest turn of one of several CPUs in virtual time, in whole microseconds.
+    pub turn: Duration,
     /// Network cards of each guest: two, joined by a cable, as the only interfaces.
     pub cards: Option<&'static Driver>,
     /// Further files for the guest, copied at their own paths.
@@ -416,7 +433,9 @@ impl Settings {
             accelerator: Accelerator::InstructionCount,
             command: None,
             turns: 0,
+            beside: None,
             cpu_count: qemu::LAB_CPU_COUNT,
+            turn: qemu::TURN,
             cards: None,
             files: Vec::new(),
             modules: Vec::new(),
@@ -508,7 +527,8 @@ pub fn run(
 struct Prepared {
     job: Job,
     label: String,
-    kernel: PathBuf,
+    kernel: Vec<u8>,
+    beside: Option<Vec<u8>>,
     initramfs: Vec<u8>,
     parameters: String,
     devices: Vec<String>,
@@ -518,8 +538,17 @@ struct Prepared {
 
 fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
     // First, so that nothing is downloaded in vain.
+    let program = program_beside(job.arch, settings)?;
     let emulator = emulator(job.arch, settings)?;
-    let kernel = archive::kernel_image(job, &settings.cache)?;
+    let path = archive::kernel_image(job, &settings.cache)?;
+    let mut kernel = fs::read(&path).map_err(KernelsError::file(&path))?;
+    if let Some(program) = &program {
+        let with_start = program.before(&kernel, settings.cpu_count - 1);
+        kernel = with_start.ok_or(KernelsError::NotAKernel {
+            path,
+            arch: job.arch,
+        })?;
+    }
     let label = match job.arch {
         Arch::X86_64 => job.kernel.to_string(),
         arch => format!("{} ({arch})", job.kernel),
@@ -530,6 +559,7 @@ fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
         job: job.clone(),
         label,
         kernel,
+        beside: program.map(|program| program.bytes),
         initramfs,
         parameters,
         devices: settings
@@ -538,8 +568,20 @@ fn prepare(job: &Job, settings: &Settings) -> Result<Prepared, KernelsError> {
         qemu: emulator.qemu(job.arch),
         key: String::new(),
     };
-    prepared.key = prepared.content_key(settings, &emulator.version(job.arch)?)?;
+    prepared.key = prepared.content_key(settings, &emulator.version(job.arch)?);
     Ok(prepared)
+}
+
+/// The program beside Linux, if there shall be one.
+fn program_beside(arch: Arch, settings: &Settings) -> Result<Option<Program>, KernelsError> {
+    let Some(path) = &settings.beside else {
+        return Ok(None);
+    };
+    let is_virtual = settings.accelerator == Accelerator::InstructionCount;
+    if arch != Arch::Arm64 || !is_virtual || settings.cpu_count < 2 {
+        return Err(KernelsError::NoPlaceBeside);
+    }
+    Program::read(path).map(Some)
 }
 
 /// The system's QEMU, or a newer one if the settings need it.
@@ -583,6 +625,7 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
         turns: settings.turns,
         modules: modules.iter().map(|file| modules::place(file)).collect(),
         cards: settings.cards.map(|driver| driver.name.to_owned()),
+        has_program_beside: settings.beside.is_some(),
     };
     for module in modules {
         let content = fs::read(&module).map_err(KernelsError::file(&module))?;
@@ -663,16 +706,24 @@ fn add_command(
 }
 
 impl Prepared {
-    fn guest<'a>(&'a self, initramfs: &'a Path, settings: &Settings) -> Guest<'a> {
+    fn guest<'a>(&'a self, files: &'a Files, settings: &Settings) -> Guest<'a> {
+        let is_beside = self.beside.is_some();
+        let linux_cpus = settings.cpu_count - u32::from(is_beside);
+        let memory_mib = qemu::LAB_MEMORY_MIB * linux_cpus;
         Guest {
             label: &self.label,
             arch: self.job.arch,
-            kernel: &self.kernel,
-            initramfs,
+            kernel: &files.kernel,
+            initramfs: &files.initramfs,
+            beside: is_beside.then_some(&*files.beside),
             parameters: &self.parameters,
             accelerator: settings.accelerator,
             cpu_count: settings.cpu_count,
-            memory_mib: qemu::LAB_MEMORY_MIB * settings.cpu_count,
+            turn: settings.turn,
+            memory_mib: match is_beside {
+                true => beside::linux_mib(memory_mib),
+                false => memory_mib,
+            },
             has_pci_express: settings.cards.is_some(),
             devices: &self.devices,
             qemu: self.qemu.as_ref(),
@@ -680,28 +731,26 @@ impl Prepared {
         }
     }
 
-    /// A hash over all that decides the result: kernel, initramfs with probe and orders, QEMU and its arguments.
-    fn content_key(&self, settings: &Settings, qemu_version: &str) -> Result<String, KernelsError> {
-        let kernel = fs::read(&self.kernel).map_err(KernelsError::file(&self.kernel))?;
-        let arguments = self
-            .guest(Path::new("initramfs"), settings)
-            .arguments()
-            .join("\0");
+    /// A hash over all that decides the result: kernel, initramfs with probe and orders, the program beside it, QEMU
+    /// and its arguments.
+    fn content_key(&self, settings: &Settings, qemu_version: &str) -> String {
+        let files = Files::below(Path::new(""), "");
+        let arguments = self.guest(&files, settings).arguments().join("\0");
         let mut hash = Sha256::new();
         for part in [
-            &kernel,
+            &self.kernel,
             &self.initramfs,
+            self.beside.as_deref().unwrap_or_default(),
             arguments.as_bytes(),
             qemu_version.as_bytes(),
         ] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        Ok(hash
-            .finalize()
+        hash.finalize()
             .iter()
             .map(|byte| format!("{byte:02x}"))
-            .collect())
+            .collect()
     }
 }
 
@@ -726,13 +775,17 @@ fn run_or_reuse(
         return Ok(report);
     }
     tell(Event::Started(one.label.clone()));
-    let scratch = Scratch(settings.cache.join(format!(
-        "initramfs-{}-{}",
-        std::process::id(),
-        &one.key[..12]
-    )));
-    fs::write(&scratch.0, &one.initramfs).map_err(KernelsError::file(&scratch.0))?;
-    let report = one.guest(&scratch.0, settings).run(host_cpu, stop)?;
+    let unique = format!("{}-{}", std::process::id(), &one.key[..12]);
+    let scratch = Scratch(Files::below(&settings.cache, &unique));
+    let files = &scratch.0;
+    let write =
+        |path: &Path, bytes: &[u8]| fs::write(path, bytes).map_err(KernelsError::file(path));
+    write(&files.kernel, &one.kernel)?;
+    write(&files.initramfs, &one.initramfs)?;
+    if let Some(program) = &one.beside {
+        write(&files.beside, program)?;
+    }
+    let report = one.guest(files, settings).run(host_cpu, stop)?;
     if cacheable {
         let text = serde_json::to_vec(&report).expect("a report has only string keys");
         write_whole(&path, &text)
@@ -743,11 +796,32 @@ fn run_or_reuse(
     Ok(report)
 }
 
-struct Scratch(PathBuf);
+/// Files of a guest.
+struct Files {
+    kernel: PathBuf,
+    initramfs: PathBuf,
+    beside: PathBuf,
+}
+
+impl Files {
+    fn below(directory: &Path, unique: &str) -> Files {
+        let file = |what: &str| directory.join(format!("{what}-{unique}"));
+        Files {
+            kernel: file("kernel"),
+            initramfs: file("initramfs"),
+            beside: file("beside"),
+        }
+    }
+}
+
+/// Files of a guest that runs, which nobody needs afterwards.
+struct Scratch(Files);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // absent if it could not be written
+        for file in [&self.0.kernel, &self.0.initramfs, &self.0.beside] {
+            let _ = fs::remove_file(file); // absent if it could not be written, or there is none
+        }
     }
 }
 

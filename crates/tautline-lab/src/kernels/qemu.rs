@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tautline_state::child::end_with_thread;
 
 use super::guest::{GuestReport, find_report};
-use super::{Arch, KernelsError};
+use super::{Arch, KernelsError, beside};
 use crate::sys;
 
 /// Lines of the console that an error quotes: a kernel's panic with its backtrace has about as many.
@@ -50,14 +50,18 @@ pub const LAB_CPU_COUNT: u32 = 1;
 /// QEMU that shares one virtual time among several CPUs; with an older one all but the first starve.
 const SHARED_TIME_SINCE: (u32, u32) = (8, 1);
 
-/// A device without a use but its timer, each 10 µs of virtual time, which bounds the turn of each of several CPUs.
-/// Without it, one CPU waits for milliseconds while another one computes.
-const SHORT_TURNS: [&str; 4] = [
-    "-netdev",
-    "hubport,id=turns,hubid=0",
-    "-object",
-    "filter-buffer,id=turn,netdev=turns,interval=10",
-];
+/// Longest turn of one of several CPUs, if not said otherwise. Shorter: QEMU spends its time on turns. Longer: what
+/// happens on one CPU waits for the turns of the others.
+pub const TURN: Duration = Duration::from_micros(10);
+
+/// A device without a use but its timer, which bounds the turn of each of several CPUs. Without it, one CPU waits for
+/// milliseconds while another one computes.
+fn short_turns(turn: Duration) -> [String; 4] {
+    let interval = turn.as_micros();
+    let filter = format!("filter-buffer,id=turn,netdev=turns,interval={interval}");
+    let words = ["-netdev", "hubport,id=turns,hubid=0", "-object", &filter];
+    words.map(str::to_owned)
+}
 
 /// Memory of a guest that measures, in MiB. Lower: the loads' files and memory blocks do not fit. Higher: fewer guests
 /// at once.
@@ -80,8 +84,12 @@ pub struct Guest<'a> {
     pub accelerator: Accelerator,
     /// CPUs.
     pub cpu_count: u32,
+    /// Longest turn of one of several CPUs in virtual time, in whole microseconds.
+    pub turn: Duration,
     /// Memory.
     pub memory_mib: u32,
+    /// A program on the last CPU, which Linux does not have; it has memory of its own beside `memory_mib`.
+    pub beside: Option<&'a Path>,
     /// Whether it has PCI Express, without which some network cards do not work.
     pub has_pci_express: bool,
     /// Arguments of QEMU for further devices.
@@ -93,7 +101,7 @@ pub struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// The arguments of QEMU, without the two files: what, with their content, decides the result.
+    /// The arguments of QEMU, without its files: what, with their content, decides the result.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments: Vec<&str> = match self.accelerator {
             Accelerator::InstructionCount => {
@@ -117,7 +125,15 @@ impl Guest<'_> {
         } else {
             cpu
         };
-        let (cpus, memory) = (self.cpu_count.to_string(), self.memory_mib.to_string());
+        let (mut machine, mut cpu) = (machine, cpu);
+        let (mut memory_mib, mut of_linux) = (self.memory_mib, String::new());
+        if self.beside.is_some() {
+            // Interrupts as the program expects them; a clock of nanoseconds, as the counted instructions are.
+            (machine, cpu) = ("virt,gic-version=2", "cortex-a72,cntfrq=1000000000");
+            of_linux = beside::parameters(self.cpu_count - 1, self.memory_mib) + " ";
+            memory_mib = beside::machine_mib();
+        }
+        let (cpus, memory) = (self.cpu_count.to_string(), memory_mib.to_string());
         arguments.extend([
             "-machine", machine, "-cpu", cpu, "-smp", &cpus, "-m", &memory,
         ]);
@@ -131,17 +147,20 @@ impl Guest<'_> {
             "none",
         ]);
         arguments.push("-no-reboot");
-        if self.accelerator == Accelerator::InstructionCount && self.cpu_count > 1 {
-            arguments.extend(SHORT_TURNS);
-        }
         let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        if self.accelerator == Accelerator::InstructionCount && self.cpu_count > 1 {
+            arguments.extend(short_turns(self.turn));
+        }
         arguments.extend_from_slice(self.devices);
         arguments.push("-append".to_owned());
         arguments.push(format!(
-            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {}",
+            "console={} panic=-1 nokaslr norandmaps mitigations=auto quiet loglevel=4 {of_linux}{}",
             self.arch.console(),
             self.parameters
         ));
+        if self.beside.is_some() {
+            arguments.extend(["-device".to_owned(), beside::mailbox_loader()]);
+        }
         arguments
     }
 
@@ -207,6 +226,10 @@ impl Guest<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
+        if let Some(program) = self.beside {
+            let file = format!("loader,file={}", program.display());
+            command.arg("-device").arg(file);
+        }
         end_with_thread(&mut command, rustix::process::Signal::KILL);
         if let Some(cpu) = host_cpu {
             sys::pin_command(&mut command, cpu);
