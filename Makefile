@@ -16,6 +16,7 @@ TASK_SETS := 1000000
 VBUS_KILLS := 10000
 PARTITION_ROUNDS := 1000
 GUEST_KILLS := 10000
+GUEST_EVENTS := 5000
 BENCH_PATHS := sampling,queuing,sampling-tc,queuing-tc,udp-poll,floor
 BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
@@ -30,7 +31,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -137,6 +138,11 @@ partition-thousand: ## long, root: a partition made and removed PARTITION_ROUNDS
 guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUEST_KILLS (10,000) times each; none torn
 	@scripts/setup.sh --for test
 	TAUTLINE_GUEST_KILLS=$(GUEST_KILLS) cargo test --locked -p taut --test guest guests_are_killed -- --show-output
+
+guest-latency: ## long: an RTOS alone, on its own CPU beside Linux, as a guest on KVM, in virtual time: GUEST_EVENTS (5,000)
+	@scripts/setup.sh --for test
+	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
+	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut --test guest_virtual -- --include-ignored --show-output --test-threads 1
 
 guest-round-trips: ## round trips through a guest's window under QEMU, quiet and beside a bulk stream
 	$(MAKE) -C bindings/guest ARCHITECTURES=aarch64
