@@ -116,6 +116,13 @@ fn verdict_of_the_loop(outcome: &Outcome) -> (Level, String, Vec<String>) {
         (false, false) => Level::Bad,
         _ => Level::Limited,
     };
+    if a.count == 0 || b.count == 0 {
+        let answer = format!(
+            "No comparison: of {} cycles each, Tautline closed {} and busy-polled kernel UDP {}.",
+            ours.cycles, a.count, b.count
+        );
+        return (Level::Limited, answer, remarks(outcome));
+    }
     let answer = format!(
         "Tautline closed the loop in {} (p99 {}) and missed {} of {} deadlines, beside TCP at {:.2} Gbit/s; \
          busy-polled kernel UDP took {} (p99 {}) and missed {}.",
@@ -152,7 +159,15 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if outcome.settings.load_shares_cpus {
+    let settings = &outcome.settings;
+    if settings.motor_cpu.is_some() && settings.motor_cpu == settings.controller_cpu {
+        remarks.push(
+            "Both sides of the loop share one CPU: one that spins keeps the other from answering. Ways that poll need \
+             a machine with two CPUs."
+                .to_owned(),
+        );
+    }
+    if settings.load_shares_cpus {
         remarks.push("The TCP load shares the processors with both sides of the loop.".to_owned());
     }
     remarks
@@ -246,9 +261,9 @@ fn beside_row(row: &somebody_else::Row) -> Vec<Cell> {
         row.missed.to_string().into(),
         row.cycles.to_string().into(),
     ];
-    cells.extend(figures(&row.histogram.summary()).map(Cell::Time));
+    cells.extend(figures(&row.histogram.summary()).map(time_cell));
     if row.sent == 0 {
-        cells.extend(["–".into(), "–".into()]);
+        cells.extend([NONE.into(), NONE.into()]);
     } else {
         cells.push(thousands(row.sent_per_s()).into());
         let share = row.received as f64 * 100.0 / row.sent as f64;
@@ -259,18 +274,28 @@ fn beside_row(row: &somebody_else::Row) -> Vec<Cell> {
 
 fn text_row(row: &Row) -> Vec<String> {
     let mut cells = vec![row.way.text().to_owned()];
-    cells.extend(figures(&row.histogram.summary()).map(table::microseconds));
+    let figure = |ns: Option<u64>| ns.map_or_else(|| NONE.to_owned(), table::microseconds);
+    cells.extend(figures(&row.histogram.summary()).map(figure));
     cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string()));
     cells
 }
 
-fn figures(summary: &Summary) -> [u64; 4] {
+/// In the place of a figure that there is not.
+const NONE: &str = "–";
+
+/// Percentiles and maximum; none of a histogram without a value.
+fn figures(summary: &Summary) -> [Option<u64>; 4] {
     [
         summary.p50_ns,
         summary.p99_ns,
         summary.p999_ns,
         summary.max_ns,
     ]
+    .map(|ns| (summary.count > 0).then_some(ns))
+}
+
+fn time_cell(ns: Option<u64>) -> Cell {
+    ns.map_or_else(|| NONE.into(), Cell::Time)
 }
 
 /// The result file.
@@ -411,7 +436,7 @@ fn html_table(outcome: &Outcome) -> page::Table {
     ];
     let cells = |row: &Row| {
         let mut cells: Vec<Cell> = vec![row.way.text().into()];
-        cells.extend(figures(&row.histogram.summary()).map(Cell::Time));
+        cells.extend(figures(&row.histogram.summary()).map(time_cell));
         cells.extend([row.missed, row.cycles, row.lost].map(|count| count.to_string().into()));
         cells
     };
@@ -480,6 +505,16 @@ fn setting_rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_never_answered_has_no_figures() {
+        assert_eq!(figures(&Summary::default()), [None; 4]);
+        let one = Summary {
+            count: 1,
+            ..Summary::default()
+        };
+        assert_eq!(figures(&one), [Some(0); 4]);
+    }
 
     fn row(beside: Beside, missed: u64) -> somebody_else::Row {
         somebody_else::Row {
