@@ -7,5 +7,7 @@ set -euo pipefail
 
 case ${1##*/} in
 conformance-*) export RUST_TEST_THREADS=4 ;;
+# Flights look first for what killed ones left, and one in a process namespace sees no process outside.
+flight-*) export RUST_TEST_THREADS=1 ;;
 esac
 exec "$@"

@@ -61,6 +61,24 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start_ticks)
 }
 
+/// Whether a process lives that has this number in a process namespace inside this one, and began at that tick. From
+/// inside, the processes outside cannot be seen.
+pub(crate) fn lives_within(number: u32, start_ticks: u64) -> bool {
+    let began = |stat: &Stat| stat.start_ticks == start_ticks && !stat.is_zombie;
+    let mut candidates = all().into_iter().filter(|(_, stat)| began(stat));
+    candidates.any(|(seen_as, _)| number_within(seen_as) == Some(number))
+}
+
+/// Number of a process in its own process namespace.
+fn number_within(seen_as: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{seen_as}/status")).ok()?;
+    // From the outermost namespace that is seen to its own.
+    let numbers = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().last()?.parse().ok()
+}
+
 /// Processes that are to be seen, by number.
 #[must_use]
 pub fn all() -> BTreeMap<u32, Stat> {
@@ -102,5 +120,51 @@ mod tests {
         assert!(stat.is_kernel && stat.is_bound && !stat.is_zombie);
         assert!(Stat::from_text("42 (cut").is_none() && Stat::from_text("42 (a) S 7").is_none());
         assert!(!Stat::of(std::process::id()).unwrap().is_kernel);
+    }
+
+    #[test]
+    fn processes_of_namespaces_inside_are_seen_as_living() {
+        let own = std::process::id();
+        let began = start_ticks(own).unwrap();
+        assert!(lives_within(own, began));
+        assert!(!lives_within(own, began + 1) && !lives_within(u32::MAX, began));
+        let mut inside = std::process::Command::new("unshare")
+            .args([
+                "--user",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--",
+                "sleep",
+                "60",
+            ])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("unshare of util-linux");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let sleeps = || {
+            let mut children = all()
+                .into_iter()
+                .filter(|(_, stat)| stat.parent == inside.id());
+            children.find(|(_, stat)| stat.name == "sleep")
+        };
+        let found = loop {
+            if let Some(found) = sleeps() {
+                break Some(found);
+            }
+            if std::time::Instant::now() > deadline {
+                break None;
+            }
+            std::thread::yield_now();
+        };
+        match &found {
+            Some((_, stat)) => {
+                assert!(lives_within(1, stat.start_ticks), "it has number 1 there");
+                assert!(!lives_within(2, stat.start_ticks));
+            }
+            None => println!("SKIPPED: making a process namespace is not permitted here"),
+        }
+        inside.kill().unwrap();
+        inside.wait().unwrap();
     }
 }

@@ -762,7 +762,8 @@ mod tests {
                 "Privileges",
                 "Interfaces",
                 "Timing",
-                "Tools"
+                "Tools",
+                "Left behind"
             ]
         );
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::group::Group;
 use crate::network::NetworkObject;
-use crate::process::Stat;
+use crate::process::{Stat, lives_within};
 use crate::setting::{NewValue, Setting};
 use crate::{Directory, StateError};
 
@@ -156,7 +156,9 @@ impl Entries {
     /// Process that lives and holds the journal.
     pub(super) fn holder(&self) -> Option<u32> {
         let lives = |stat: Stat| stat.start_ticks == self.started_ticks && !stat.is_zombie;
-        (self.pid != KEPT && Stat::of(self.pid).is_some_and(lives)).then_some(self.pid)
+        let is_held =
+            || Stat::of(self.pid).is_some_and(lives) || lives_within(self.pid, self.started_ticks);
+        (self.pid != KEPT && is_held()).then_some(self.pid)
     }
 
     /// Another process that lives and holds the journal.
