@@ -30,7 +30,7 @@ pub const HEADERS_BYTES: usize = ETHERNET_HEADER_BYTES + HEADER_BYTES;
 pub const FRAME_BYTES_MIN: usize = 60;
 
 /// EtherType of an 802.1Q tag.
-const ETHERTYPE_VLAN: u16 = 0x8100;
+pub(super) const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Bytes of an 802.1Q tag.
 const VLAN_TAG_BYTES: usize = 4;
 /// Place of a tag: after both addresses.
@@ -165,9 +165,22 @@ pub fn parse_as(frame: &[u8], form: EthernetForm) -> Result<Frame<'_>, Rejected>
 /// ```
 #[must_use]
 pub fn vlan_of(frame: &[u8]) -> Vlan {
-    match (read_u16(frame, TAG_OFFSET), read_u16(frame, TAG_OFFSET + 2)) {
-        (Some(ETHERTYPE_VLAN), Some(control)) => Vlan(control & VLAN_IDENTIFIER_MASK),
-        _ => Vlan::NONE,
+    tag_of(frame).map_or(Vlan::NONE, |tag| Vlan(tag & VLAN_IDENTIFIER_MASK))
+}
+
+/// Priority of a frame's tag; the lowest without one.
+pub(super) fn priority_of(frame: &[u8]) -> Priority {
+    tag_of(frame).map_or(Priority::LOWEST, |tag| {
+        Priority::ALL[usize::from(tag >> 13)]
+    })
+}
+
+/// Priority, drop eligibility and VLAN of a frame with a tag.
+#[inline]
+fn tag_of(frame: &[u8]) -> Option<u16> {
+    match read_u16(frame, TAG_OFFSET)? {
+        ETHERTYPE_VLAN => read_u16(frame, TAG_OFFSET + 2),
+        _ => None,
     }
 }
 

@@ -5,18 +5,11 @@
 
 use core::fmt;
 
-use super::ethernet::ETHERNET_HEADER_BYTES;
+use super::ethernet::{ETHERNET_HEADER_BYTES, ETHERTYPE_VLAN, Ethernet, priority_of};
 use super::{MTU_BYTES, MacAddress, Priority};
 
 /// Most bytes of a raw frame, without tag and check sequence: header and a payload of the usual MTU.
 pub const RAW_FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + MTU_BYTES;
-
-/// Place of the EtherType, or of a tag: behind both addresses.
-const TYPE_AT: usize = 12;
-/// EtherType of an 802.1Q tag.
-const TAG: u16 = 0x8100;
-/// Bytes of an 802.1Q tag.
-const TAG_BYTES: usize = 4;
 
 /// EtherType of a raw port: one that neither Linux nor the tags of a VLAN need.
 ///
@@ -57,7 +50,7 @@ impl EtherType {
         match number {
             0..0x0600 => Err(EtherTypeError::Length(number)),
             0x0800 | 0x0806 | 0x86DD => Err(EtherTypeError::Linux(number)),
-            TAG | 0x88A8 | 0x9100 => Err(EtherTypeError::Tag(number)),
+            ETHERTYPE_VLAN | 0x88A8 | 0x9100 => Err(EtherTypeError::Tag(number)),
             _ => Ok(Self(number)),
         }
     }
@@ -124,26 +117,17 @@ impl<'a> RawFrame<'a> {
     /// [`RAW_FRAME_BYTES_MAX`] and a tag.
     #[must_use]
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
-        let (addresses, rest) = frame.split_first_chunk::<TYPE_AT>()?;
-        let (first, mut payload) = rest.split_first_chunk::<2>()?;
-        let mut ethertype = u16::from_be_bytes(*first);
-        let mut priority = Priority::LOWEST;
-        if ethertype == TAG {
-            let ([high, low, type_high, type_low], behind) =
-                payload.split_first_chunk::<TAG_BYTES>()?;
-            if high & 0x0F != 0 || *low != 0 {
-                return None;
-            }
-            priority = Priority::ALL[usize::from(high >> 5)];
-            ethertype = u16::from_be_bytes([*type_high, *type_low]);
-            payload = behind;
-        }
-        let (to, from) = addresses.split_at(6);
-        (payload.len() <= MTU_BYTES).then(|| Self {
-            destination: MacAddress(to.try_into().unwrap_or_default()),
-            source: MacAddress(from.try_into().unwrap_or_default()),
+        let Ethernet {
+            destination,
+            source,
             ethertype,
-            priority,
+            payload,
+        } = Ethernet::parse(frame)?;
+        (payload.len() <= MTU_BYTES).then(|| Self {
+            destination,
+            source,
+            ethertype,
+            priority: priority_of(frame),
             payload,
         })
     }

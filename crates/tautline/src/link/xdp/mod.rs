@@ -4,6 +4,7 @@
 
 mod port;
 mod raw;
+mod receiver;
 mod udp;
 
 pub use super::bpf::demux::{Verified, try_demux};

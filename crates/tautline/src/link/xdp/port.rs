@@ -8,28 +8,25 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{Header, PortNumber, Priority};
-use tautline_shm::doorbell;
-use tautline_shm::region::PortMemory;
 
+use super::receiver::Receiver;
 use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
-use crate::link::bpf::doorbell::Doorbell;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, PortParts};
 use crate::link::frame::{FrameBuffer, learnt_neighbour};
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
 use crate::memory::MappedPort;
-use crate::sys::{socket, wait};
+use crate::sys::socket;
 
 /// The port's half.
 #[derive(Debug)]
 pub(super) struct XdpPort {
-    memory: Arc<MappedPort>,
+    receiver: Receiver,
     sender: Sender,
     frame: FrameBuffer,
-    doorbell: Doorbell,
     /// The UDP port of the same number, so that nobody else has it. Nothing is delivered there.
     reserved: Option<OwnedFd>,
     /// Those that may be sent with.
@@ -60,13 +57,10 @@ impl XdpPort {
         // The demux takes the datagrams before this socket sees them; it keeps the UDP port from
         // being given to another process, and shows in `ss` whose it is.
         let reserved = ip.map(|ip| udp_socket(ip, port)).transpose()?;
-        let doorbell = Doorbell::new(doorbell)
-            .map_err(|error| PortError::refused("mapping the port's doorbell", error))?;
         Ok(Self {
-            memory,
+            receiver: Receiver::new(memory, doorbell)?,
             sender,
             frame: FrameBuffer::new(),
-            doorbell,
             reserved,
             priorities,
             _opened: opened,
@@ -90,7 +84,7 @@ impl Drop for Opened {
 
 impl Inbox for XdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
-        &self.memory
+        &self.receiver.memory
     }
 
     /// Nothing to do: the demux has delivered already.
@@ -100,18 +94,15 @@ impl Inbox for XdpPort {
     }
 
     fn arm(&mut self) {
-        self.doorbell.quiet();
-        doorbell::arm(self.memory.port().control);
+        self.receiver.arm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        let waited = wait::readable(self.doorbell.as_fd(), timeout);
-        doorbell::disarm(self.memory.port().control);
-        Ok(waited?)
+        self.receiver.wait(timeout)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.doorbell.as_fd())
+        Some(self.receiver.descriptor())
     }
 
     /// A look at the reserved UDP socket: leaving its lock runs what is due. Without an address there is

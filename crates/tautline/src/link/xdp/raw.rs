@@ -1,29 +1,26 @@
 //! A raw port on link `xdp`: the demux delivers the frames of its EtherType into its memory, and frames leave through
 //! a packet socket.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::wire::raw::EtherType;
-use tautline_shm::doorbell;
-use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::region::Shape;
 
+use super::receiver::Receiver;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
-use crate::link::bpf::doorbell::Doorbell;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, RawPortParts};
 use crate::link::raw::RawPortLink;
 use crate::memory::MappedPort;
-use crate::sys::wait;
 
 /// The port's half.
 #[derive(Debug)]
 pub(super) struct XdpRawPort {
-    memory: Arc<MappedPort>,
-    doorbell: Doorbell,
+    receiver: Receiver,
     sender: Sender,
     // Hidden from the demux before the EtherType is given up.
     _opened: Opened,
@@ -48,11 +45,8 @@ impl XdpRawPort {
             ethertype,
             owner: Arc::clone(owner),
         };
-        let doorbell = Doorbell::new(doorbell)
-            .map_err(|error| PortError::refused("mapping the port's doorbell", error))?;
         Ok(Self {
-            memory,
-            doorbell,
+            receiver: Receiver::new(memory, doorbell)?,
             sender,
             _opened: opened,
             _claim: claim,
@@ -75,7 +69,7 @@ impl Drop for Opened {
 
 impl Inbox for XdpRawPort {
     fn memory(&self) -> &Arc<MappedPort> {
-        &self.memory
+        &self.receiver.memory
     }
 
     /// Nothing to do: the demux has delivered already.
@@ -85,22 +79,19 @@ impl Inbox for XdpRawPort {
     }
 
     fn arm(&mut self) {
-        self.doorbell.quiet();
-        doorbell::arm(self.memory.port().control);
+        self.receiver.arm();
     }
 
     fn disarm(&mut self) {
-        doorbell::disarm(self.memory.port().control);
+        self.receiver.disarm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        let waited = wait::readable(self.doorbell.as_fd(), timeout);
-        doorbell::disarm(self.memory.port().control);
-        Ok(waited?)
+        self.receiver.wait(timeout)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.doorbell.as_fd())
+        Some(self.receiver.descriptor())
     }
 }
 

@@ -9,16 +9,15 @@ use std::time::Duration;
 use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
 use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::wire::{MacAddress, Priority};
-use tautline_shm::doorbell;
 use tautline_shm::layout::RecordHead;
 use tautline_shm::news::UndeliveredReader;
 use tautline_shm::region::{PortMemory, Shape};
 
+use super::receiver::Receiver;
 use crate::address::ipv4_of_word;
 use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::Inbox;
-use crate::link::bpf::doorbell::Doorbell;
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, UdpPortParts};
@@ -26,15 +25,14 @@ use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_ident
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
 use crate::sys::socket::{Pieces, SEND_MANY_MAX};
-use crate::sys::{packet, socket, wait};
+use crate::sys::{packet, socket};
 
 /// The port's half.
 #[derive(Debug)]
 pub(super) struct XdpUdpPort {
     local: SocketAddrV4,
     interface: Interface,
-    memory: Arc<MappedPort>,
-    doorbell: Doorbell,
+    receiver: Receiver,
     sender: Sender,
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
@@ -71,13 +69,10 @@ impl XdpUdpPort {
             port: local.port(),
             owner: Arc::clone(owner),
         };
-        let doorbell = Doorbell::new(doorbell)
-            .map_err(|error| PortError::refused("mapping the port's doorbell", error))?;
         Ok(Self {
             local,
             interface: interface.clone(),
-            memory,
-            doorbell,
+            receiver: Receiver::new(memory, doorbell)?,
             cutter: cutter(interface, &sender),
             sender,
             priorities,
@@ -154,7 +149,7 @@ impl XdpUdpPort {
 
 impl Inbox for XdpUdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
-        &self.memory
+        &self.receiver.memory
     }
 
     /// Nothing to do: the demux has delivered already.
@@ -164,18 +159,15 @@ impl Inbox for XdpUdpPort {
     }
 
     fn arm(&mut self) {
-        self.doorbell.quiet();
-        doorbell::arm(self.memory.port().control);
+        self.receiver.arm();
     }
 
     fn disarm(&mut self) {
-        doorbell::disarm(self.memory.port().control);
+        self.receiver.disarm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        let waited = wait::readable(self.doorbell.as_fd(), timeout);
-        doorbell::disarm(self.memory.port().control);
-        Ok(waited?)
+        self.receiver.wait(timeout)
     }
 
     /// A look at the reserved socket: leaving its lock runs what is due. The socket may be the program's own.
@@ -184,7 +176,7 @@ impl Inbox for XdpUdpPort {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.doorbell.as_fd())
+        Some(self.receiver.descriptor())
     }
 }
 
@@ -258,7 +250,7 @@ impl UdpPortLink for XdpUdpPort {
 
     #[inline]
     fn undelivered(&mut self) -> Option<Undelivered> {
-        let news = self.news.next(self.memory.port().control)?;
+        let news = self.news.next(self.receiver.memory.port().control)?;
         Some(Undelivered {
             destination: ipv4_of_word(news.destination),
             reason: Reason::of_code(news.code, news.mtu_bytes),
