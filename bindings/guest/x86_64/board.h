@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * The machine on x86-64, in numbers that C and assembly share. `crates/tautline-kvm/src/layout.rs` has the same.
+ * The machine on x86-64, in numbers that C and assembly share. `crates/tautline-kvm/src/layout/x86_64.rs` has the same.
  */
 #ifndef TAUTLINE_GUEST_BOARD_H
 #define TAUTLINE_GUEST_BOARD_H

@@ -58,7 +58,7 @@ impl Architecture {
     fn memory(self, ram_bytes: u64) -> Range<u64> {
         match self {
             Architecture::Aarch64 => 0x4000_0000..0x4000_0000 + ram_bytes,
-            Architecture::X86_64 => tautline_kvm::layout::image_memory(ram_bytes),
+            Architecture::X86_64 => tautline_kvm::layout::x86_64::image_memory(ram_bytes),
         }
     }
 }

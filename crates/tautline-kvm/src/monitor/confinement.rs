@@ -11,6 +11,8 @@ use seccompiler::{
     SeccompRule,
 };
 
+use super::board;
+
 /// System calls that a machine's process makes while the guest runs, and at its end. Others fail with `EPERM`.
 const CALLS: &[libc::c_long] = &[
     // Words to whoever started it; the console.
@@ -37,9 +39,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_munmap,
     libc::SYS_getrandom,
 ];
-
-/// Requests to the kernel's device: KVM_RUN and KVM_GET_REGS of linux/kvm.h. No memory is given, no machine made.
-const REQUESTS: [u64; 2] = [0xae80, 0x8090_ae81];
 
 /// Access to files that Landlock may know; kernels take the part that they know.
 const LANDLOCK: ABI = ABI::V5;
@@ -70,7 +69,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         let (length, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
         SeccompRule::new(vec![SeccompCondition::new(1, length, equal, value)?])
     };
-    let requests: Result<Vec<_>, _> = REQUESTS.into_iter().map(request_is).collect();
+    let requests: Result<Vec<_>, _> = board::REQUESTS.into_iter().map(request_is).collect();
     rules.insert(libc::SYS_ioctl, requests?);
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let architecture = std::env::consts::ARCH.try_into()?;

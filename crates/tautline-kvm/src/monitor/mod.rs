@@ -2,7 +2,10 @@
 //!
 //! * `memory`: memories of the machine. `machine`: what KVM is told before the start. `processor`: its instructions
 //!   that KVM does not execute, and its ends. `console`: the serial line. `confinement`: what the process gives up.
+//! * `board`, of one processor: what the machine has of its own there.
 
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+mod board;
 mod confinement;
 mod console;
 mod machine;

@@ -3,15 +3,13 @@
 
 use kvm_ioctls::VcpuExit;
 
+use super::board;
 use super::console::Console;
 use super::machine::Machine;
-use crate::layout::{
-    CONSOLE_READY, END_OFF, END_RESET, PORT_CONSOLE, PORT_CONSOLE_STATE, PORT_END, WINDOW,
-};
 use crate::packet::End;
 
 /// Consequence of an instruction that KVM does not execute.
-enum Next {
+pub(super) enum Next {
     Goes,
     Ends(End),
     /// The guest did something that the machine does not do.
@@ -22,29 +20,12 @@ enum Next {
 
 /// Lets the guest run until the machine ends.
 pub(super) fn run(machine: &mut Machine, console: &Console) -> End {
-    let linux = WINDOW..WINDOW + machine.linux_bytes;
     loop {
+        let linux_bytes = machine.linux_bytes;
         let next = match machine.processor.run() {
-            Ok(VcpuExit::IoOut(port, data)) => output(port, data, console),
-            Ok(VcpuExit::IoIn(port, data)) => {
-                data.fill(input(port));
-                Next::Goes
+            Ok(mut exit) => {
+                board::device(&mut exit, console).unwrap_or_else(|| consequence(&exit, linux_bytes))
             }
-            Ok(VcpuExit::MmioWrite(address, _)) if linux.contains(&address) => Next::Faults(
-                format!("it wrote to Linux's half of the window, at {address:#x}"),
-            ),
-            Ok(VcpuExit::MmioWrite(address, _)) => {
-                Next::Faults(format!("it wrote to {address:#x}, where nothing is"))
-            }
-            Ok(VcpuExit::MmioRead(address, _)) => {
-                Next::Faults(format!("it read at {address:#x}, where nothing is"))
-            }
-            Ok(VcpuExit::Shutdown) => Next::Faults("a fault that it does not handle".to_owned()),
-            Ok(VcpuExit::InternalError) => Next::Unknown,
-            Ok(VcpuExit::FailEntry(reason, _)) => Next::Faults(format!(
-                "its state is none, as the processor says ({reason:#x})"
-            )),
-            Ok(other) => Next::Ends(End::Broken(format!("KVM stopped: {other:?}"))),
             Err(error) if [libc::EINTR, libc::EAGAIN].contains(&error.errno()) => Next::Goes,
             Err(error) => Next::Ends(End::Broken(format!("KVM failed: {error}"))),
         };
@@ -53,35 +34,39 @@ pub(super) fn run(machine: &mut Machine, console: &Console) -> End {
             Next::Ends(end) => return end,
             Next::Faults(what) => return fault(machine, &what),
             Next::Unknown => {
-                let what = internal(machine);
+                let what = said_elsewhere(machine);
                 return fault(machine, &what);
             }
         }
     }
 }
 
-/// A write to a port. Nothing is behind most of them, as on every PC.
-fn output(port: u16, data: &[u8], console: &Console) -> Next {
-    match (port, data) {
-        (PORT_CONSOLE, data) => console.put(data),
-        (PORT_END, [END_OFF, ..]) => return Next::Ends(End::SwitchedOff),
-        (PORT_END, [END_RESET, ..]) => return Next::Ends(End::Reset),
-        (PORT_END, _) => return Next::Ends(End::Failed),
-        _ => {}
-    }
-    Next::Goes
+fn is_linux(address: u64, linux_bytes: u64) -> bool {
+    (board::WINDOW..board::WINDOW + linux_bytes).contains(&address)
 }
 
-/// A byte that is read from a port: all ones where nothing is.
-fn input(port: u16) -> u8 {
-    match port {
-        PORT_CONSOLE_STATE => CONSOLE_READY,
-        _ => u8::MAX,
+/// Consequence of an exit that no device knows.
+fn consequence(exit: &VcpuExit<'_>, linux_bytes: u64) -> Next {
+    match exit {
+        VcpuExit::MmioWrite(address, _) if is_linux(*address, linux_bytes) => Next::Faults(
+            format!("it wrote to Linux's half of the window, at {address:#x}"),
+        ),
+        VcpuExit::MmioWrite(address, _) => {
+            Next::Faults(format!("it wrote to {address:#x}, where nothing is"))
+        }
+        VcpuExit::MmioRead(address, _) => {
+            Next::Faults(format!("it read at {address:#x}, where nothing is"))
+        }
+        VcpuExit::InternalError => Next::Unknown,
+        VcpuExit::FailEntry(reason, _) => Next::Faults(format!(
+            "its state is none, as the processor says ({reason:#x})"
+        )),
+        other => Next::Ends(End::Broken(format!("KVM stopped: {other:?}"))),
     }
 }
 
-/// An error inside KVM, in words.
-fn internal(machine: &mut Machine) -> String {
+/// Words for an exit whose cause lies in KVM's own state.
+fn said_elsewhere(machine: &mut Machine) -> String {
     /// KVM_INTERNAL_ERROR_EMULATION of linux/kvm.h.
     const EMULATION: u32 = 1;
     let state = machine.processor.get_kvm_run();
@@ -94,8 +79,8 @@ fn internal(machine: &mut Machine) -> String {
 
 /// The end of a guest that did something which the machine does not do, with the place.
 fn fault(machine: &Machine, what: &str) -> End {
-    End::Faulted(match machine.processor.get_regs() {
-        Ok(registers) => format!("{what} (rip {:#x})", registers.rip),
-        Err(_) => what.to_owned(),
+    End::Faulted(match board::place_of(&machine.processor) {
+        Some(place) => format!("{what} ({place})"),
+        None => what.to_owned(),
     })
 }

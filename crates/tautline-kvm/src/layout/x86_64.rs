@@ -1,10 +1,13 @@
-//! The machine as its guest sees it. `bindings/guest/x86_64/board.h` has the same numbers.
+//! The machine for x86-64.
 
 use std::ops::Range;
 
+/// Memory begins here.
+pub const RAM: u64 = 0;
 /// First of the page tables with which the processor starts: 4 GiB, each address mapped to itself.
 pub const PAGE_TABLES: u64 = 0x1000;
-/// Description of the machine, whose address the guest's first instruction finds in `rdi`.
+/// Description of the machine, whose address the guest's first instruction finds in `rdi`. Its last word has the ticks
+/// of the time stamp counter in a second.
 pub const DESCRIPTION: u64 = 0x7000;
 /// Lowest address of an image. Lower: it would overwrite what the processor starts with.
 pub const IMAGE_START: u64 = 0x10_0000;
@@ -35,16 +38,8 @@ pub const END_RESET: u8 = 1;
 /// Interrupt vector of the guest's doorbell.
 pub const DOORBELL_VECTOR: u32 = 80;
 
-/// First word of the description.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"TLGM");
-/// Second word of the description.
-pub const VERSION: u32 = 1;
-/// Bytes of the description: two 32-bit words; bytes of memory, address and bytes of the window, ticks of the time
-/// stamp counter in a second, each of 64 bits.
-pub const DESCRIPTION_BYTES: usize = 40;
-
 /// Addresses of a machine's memory that an image can have.
 #[must_use]
 pub fn image_memory(ram_bytes: u64) -> Range<u64> {
-    IMAGE_START..ram_bytes
+    IMAGE_START..RAM + ram_bytes
 }
