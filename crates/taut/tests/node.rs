@@ -152,7 +152,8 @@ fn tune_shows_before_and_after_and_untune_puts_back() {
     let (status, _, error) = tune(&["--threaded"]);
     assert_eq!(status, Some(1));
     assert!(error.contains("`taut0` is not polled"), "{error}");
-    let config = Config::new("tune", "");
+    // At traffic control, where it would be, the veth has no poll.
+    let config = Config::new("tune", "xdp_mode = \"native\"\n");
     let _control = Control::start(&hosts, &config);
     let (status, _, error) = tune(&["--cpu", "0"]);
     assert_eq!(status, Some(1));
@@ -180,7 +181,7 @@ fn tune_shows_before_and_after_and_untune_puts_back() {
 #[test]
 fn a_value_that_the_kernel_refuses_undoes_the_rest() {
     let Some(hosts) = hosts() else { return };
-    let config = Config::new("refused", "");
+    let config = Config::new("refused", "xdp_mode = \"native\"\n");
     let control = Control::start(&hosts, &config);
     // The CPU comes last, after threads were made and given a priority.
     let arguments = [

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tautline::link::XdpMode;
-use tautline::{LinkKind, Protection, QueuingOptions, SamplingOptions, SamplingPort, Spin};
+use tautline::{
+    LinkKind, OpenError, Protection, QueuingOptions, SamplingOptions, SamplingPort, Spin,
+};
 use tautline_proto::wire::TRAILER_BYTES;
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
@@ -424,12 +426,18 @@ impl<'a> Opening<'a> {
         Sides::Hosts(self.hosts, cable)
     }
 
-    /// The nodes that paths on this cable share.
+    /// The nodes that paths on this cable share. Unless a mode is asked for, the demux is in native mode where the
+    /// driver has it, also on a veth, for which a node would choose traffic control: that is a path of its own.
     fn nodes(&mut self, cable: usize, mode: Option<XdpMode>) -> Result<&NodePair<'a>, PathError> {
         Ok(match self.nodes.entry(cable) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => {
-                place.insert(NodePair::on_cable(self.hosts, cable, LinkKind::Xdp, mode)?)
+                let open = |mode| NodePair::on_cable(self.hosts, cable, LinkKind::Xdp, mode);
+                let opened = open(mode.or(Some(XdpMode::Native)));
+                place.insert(match opened {
+                    Err(PathError::Open(OpenError::NoXdp { .. })) if mode.is_none() => open(None)?,
+                    opened => opened?,
+                })
             }
         })
     }

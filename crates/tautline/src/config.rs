@@ -4,7 +4,7 @@
 //! ```toml
 //! interface = "eth0"          # the link's interface
 //! link = "xdp"                # xdp, packet, udp, or, only if named, xsk or vbus; left out: the best that works
-//! xdp_mode = "native"         # or "generic"; left out: native, generic where the driver has none
+//! xdp_mode = "native"         # or "generic", "tc"; left out: the best for the interface
 //! busy_poll_us = 20           # on link xsk, how long a look polls the driver itself; left out: not at all
 //! zero_copy = true            # on link xsk, refuse to work with copies (false: without); left out: as the driver can
 //! ethertype = 0x88b5          # of the Ethernet form

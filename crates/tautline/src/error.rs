@@ -208,6 +208,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether this kernel is too old for what was tried.
+    pub(crate) fn is_lack_of_kernel(&self) -> bool {
+        matches!(self, Self::KernelLacks { .. })
+    }
+
     /// Remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {

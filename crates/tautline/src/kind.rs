@@ -56,7 +56,7 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// All of them, in the order in which a node tries them.
+    /// All of them, in the order in which a node tries them on a network card.
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Tc];
 
     /// The name in configuration and reports.

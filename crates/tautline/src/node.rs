@@ -25,7 +25,7 @@ use crate::link::frame::Marking;
 use crate::link::packet::PacketLink;
 use crate::link::udp::UdpLink;
 use crate::link::vbus::{BusLink, place_of_bus};
-use crate::link::xdp::XdpLink;
+use crate::link::xdp::{XdpLink, modes_on, seen_first};
 use crate::link::xsk::XskLink;
 use crate::message::Destination;
 use crate::neighbours::{Neighbours, Own};
@@ -98,8 +98,8 @@ pub(crate) struct NodeInner {
 }
 
 impl Node {
-    /// Opens a node as configured. If the configuration names no link, the node takes the best that works:
-    /// `xdp` native, `xdp` generic, `packet`, `udp`. [`Node::report`] says which, and why not a better one.
+    /// Opens a node as configured. If the configuration names no link, the node takes the best that works: `xdp` in the
+    /// mode that is best on the interface, `packet`, `udp`. [`Node::report`] says which, and why not a better one.
     /// Where a control process refuses this process, that is an error: another link has to be asked for by name.
     ///
     /// # Errors
@@ -122,8 +122,11 @@ impl Node {
                         link: candidate_name(kind, mode),
                         why: error.to_string(),
                     });
-                    // Of a link that was asked for by name, the first answer says most.
-                    refused.get_or_insert(error);
+                    // Of a link that was asked for by name, the first answer says most; of a mode that this kernel
+                    // lacks, the next one does.
+                    if refused.as_ref().is_none_or(OpenError::is_lack_of_kernel) {
+                        refused = Some(error);
+                    }
                 }
             }
         }
@@ -174,6 +177,9 @@ impl Node {
             &attachment,
             config.vlan,
         ));
+        let mode = link.capabilities().xdp_mode;
+        let on = mode.zip(attachment.interface.as_ref());
+        limits.extend(on.and_then(|(mode, interface)| seen_first(mode, interface)));
         let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);
         let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
@@ -669,13 +675,15 @@ impl Attachment {
 
 /// The links to try, the best first.
 fn candidates(config: &NodeConfig, attachment: &Attachment) -> Vec<(LinkKind, XdpMode)> {
-    let mut candidates = vec![
-        (LinkKind::Xdp, XdpMode::Native),
-        (LinkKind::Xdp, XdpMode::Generic),
-        (LinkKind::Xdp, XdpMode::Tc),
+    let modes = match &attachment.interface {
+        Some(interface) => modes_on(interface, false),
+        None => XdpMode::ALL,
+    };
+    let mut candidates = modes.map(|mode| (LinkKind::Xdp, mode)).to_vec();
+    candidates.extend([
         (LinkKind::Packet, XdpMode::Native),
         (LinkKind::Udp, XdpMode::Native),
-    ];
+    ]);
     match config.link {
         Some(other @ (LinkKind::Sim | LinkKind::Vbus)) => return vec![(other, XdpMode::Native)],
         // Never taken unasked: `xdp` has the lower latency.

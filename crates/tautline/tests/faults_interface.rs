@@ -238,12 +238,88 @@ fn another_program_is_named_and_left_alone() {
     if is_here(XDP_TC) {
         assert_eq!(report.link, LinkKind::Xdp);
         assert_eq!(report.capabilities.xdp_mode, Some(XdpMode::Tc));
-        assert_eq!(tried, ["xdp (native)", "xdp (generic)"]);
+        assert_eq!(tried, [""; 0]);
+        let told = |limit: &String| limit.contains(FOREIGN_NAME) && limit.contains("first");
+        assert!(report.limits.iter().any(told), "{report}");
     } else {
         assert_eq!(report.link, LinkKind::Packet);
-        assert_eq!(tried, ["xdp (native)", "xdp (generic)", "xdp (tc)"]);
+        assert_eq!(tried, ["xdp (tc)", "xdp (generic)", "xdp (native)"]);
+        assert!(report.not_better[1].why.contains(FOREIGN_NAME), "{report}");
+        // By name, what stands in the way is told, and not that the kernel has no place beside it.
+        let named = open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap_err();
+        assert!(matches!(named, OpenError::XdpTaken { .. }), "{named}");
     }
-    assert!(report.not_better[0].why.contains(FOREIGN_NAME), "{report}");
+}
+
+/// On a virtual cable the demux leaves everybody else's frames alone, unless asked otherwise; on other interfaces
+/// native mode is tried first.
+#[test]
+fn the_hook_is_that_of_the_driver() {
+    let Some(hosts) = hosts() else { return };
+    let ip = |arguments: &[&str]| {
+        let mut command = hosts.command(Host::A, "ip");
+        command.args(arguments).output().unwrap().status.success()
+    };
+    let open = |config: NodeConfig| {
+        let opened = hosts.inside(Host::A, || Node::open(config)).unwrap();
+        let report = opened.unwrap().report().clone();
+        (report.link, report.capabilities.xdp_mode)
+    };
+    let first = match is_here(XDP_TC) {
+        true => XdpMode::Tc,
+        false => XdpMode::Generic,
+    };
+    let (xdp, mut virtual_ones) = (LinkKind::Xdp, vec!["taut0"]);
+    for (name, how) in [
+        ("taut-br", &["type", "bridge"][..]),
+        (
+            "taut-mac",
+            &["link", "taut0", "type", "macvlan", "mode", "bridge"],
+        ),
+        ("taut-vlan", &["link", "taut0", "type", "vlan", "id", "7"]),
+    ] {
+        match ip(&[&["link", "add", name], how].concat()) && ip(&["link", "set", name, "up"]) {
+            true => virtual_ones.push(name),
+            false => println!("SKIPPED: this kernel makes no {}", how.join(" ")),
+        }
+    }
+    for name in virtual_ones {
+        assert_eq!(open(NodeConfig::on(name)), (xdp, Some(first)), "{name}");
+    }
+    if ip(&["tuntap", "add", "dev", "taut-tap", "mode", "tap"]) {
+        assert_eq!(
+            open(NodeConfig::on("taut-tap")),
+            (xdp, Some(XdpMode::Native))
+        );
+    } else {
+        println!("SKIPPED: this kernel makes no taps");
+    }
+    for mode in [XdpMode::Native, XdpMode::Generic] {
+        let mut config = NodeConfig::on("taut0");
+        config.xdp_mode = Some(mode);
+        assert_eq!(open(config), (xdp, Some(mode)));
+    }
+}
+
+/// The kernel would let one demux be at each hook; both would have the same ports.
+#[test]
+fn a_second_demux_is_refused_at_every_hook() {
+    let Some(hosts) = hosts() else { return };
+    for first in here([XDP, XDP_GENERIC, XDP_TC]) {
+        let open = |side: Side| {
+            let config = config(&hosts, Host::B, side);
+            hosts.inside(Host::B, || Node::open(config)).unwrap()
+        };
+        let node = open(first).unwrap();
+        for second in here([XDP, XDP_GENERIC, XDP_TC]) {
+            let error = open(second).unwrap_err();
+            let OpenError::XdpTaken { holders, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(holders.len(), 1, "{error}");
+        }
+        drop(node);
+    }
 }
 
 /// A second node falls back to `packet`; the first one's demux lets its frames pass.

@@ -26,6 +26,7 @@ use crate::error::OpenError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::{Demux, Setup};
 use crate::link::bpf::taps::Taps;
+use crate::link::xdp::modes_on;
 use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{Neighbours, Own};
 use crate::node::Attachment;
@@ -155,6 +156,7 @@ impl Server {
         let ServiceConfig {
             node: config,
             allow,
+            tune,
             ..
         } = config;
         if let Some(other) = config.link.filter(|link| *link != LinkKind::Xdp) {
@@ -186,7 +188,12 @@ impl Server {
             mode: config.xdp_mode.unwrap_or(XdpMode::Native),
             shared: true,
         };
-        let (demux, not_better) = own_demux(&setup, config.xdp_mode)?;
+        let has_poll_threads = tune.is_some_and(|tune| tune.threaded == Some(true));
+        let modes = match config.xdp_mode {
+            Some(asked) => vec![asked],
+            None => modes_on(&setup.interface, has_poll_threads).to_vec(),
+        };
+        let (demux, not_better) = own_demux(&setup, config.xdp_mode, &modes)?;
         let link = demux.link().expect("the demux was set up to be shared");
         let keeper = keep_attached(link, index)?;
         let taps = Taps::new(demux.setup(), demux.id())?;
@@ -672,10 +679,11 @@ fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
 fn own_demux(
     setup: &Setup,
     asked: Option<XdpMode>,
+    modes: &[XdpMode],
 ) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
     let started = Instant::now();
     loop {
-        match find_or_attach(setup, asked) {
+        match find_or_attach(setup, asked, modes) {
             Err(OpenError::XdpTaken { .. }) if started.elapsed() < DETACH_TIME_LIMIT => {
                 std::thread::sleep(DETACH_INTERVAL);
             }
@@ -687,24 +695,28 @@ fn own_demux(
 fn find_or_attach(
     setup: &Setup,
     asked: Option<XdpMode>,
+    modes: &[XdpMode],
 ) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
     if let Some(demux) = Demux::take_over(setup.clone(), asked)? {
         return Ok((demux, Vec::new()));
     }
     let mut not_better = Vec::new();
-    let modes = XdpMode::ALL.into_iter();
-    for mode in modes.filter(|mode| asked.is_none_or(|asked| asked == *mode)) {
+    for mode in modes {
         let setup = Setup {
-            mode,
+            mode: *mode,
             ..setup.clone()
         };
         match Demux::attach(setup) {
             Ok(demux) => return Ok((demux, not_better)),
-            Err(error) => not_better.push((mode, error)),
+            Err(error) => not_better.push((*mode, error)),
         }
     }
-    let (_, first) = not_better.swap_remove(0);
-    Err(first)
+    // The first answer says most; of a mode that this kernel lacks, the next one does.
+    let says_most = not_better
+        .iter()
+        .position(|(_, error)| !error.is_lack_of_kernel());
+    let (_, error) = not_better.swap_remove(says_most.unwrap_or(0));
+    Err(error)
 }
 
 fn not_permitted(error: io::Error, doing: &str) -> OpenError {

@@ -26,6 +26,8 @@ pub(crate) struct Interface {
     /// Whether what arrives may never have been on a wire: frames of this kernel, or of a host that this
     /// is a guest of.
     pub(crate) is_virtual: bool,
+    /// Whether frames lie in packet buffers before any hook sees them.
+    pub(crate) has_packets: bool,
 }
 
 impl Interface {
@@ -43,6 +45,17 @@ impl Interface {
 /// Drivers that hand over frames with checksums left for a network card to finish: the ends of virtual
 /// cables and switches, and the interfaces between a virtual machine and its host.
 const VIRTUAL_DRIVERS: [&str; 5] = ["veth", "netkit", "bridge", "tun", "virtio_net"];
+
+/// Drivers whose frames come in packet buffers that this kernel has made already, so that native XDP spares nothing.
+/// Not among them: `tun` and `virtio_net`, whose native XDP runs before there is a buffer.
+const PACKET_DRIVERS: [&str; 6] = [
+    "veth",
+    "netkit",
+    "bridge",
+    "macvlan",
+    "ipvlan",
+    "802.1Q VLAN Support",
+];
 
 /// The MAC address that the kernel has for an IPv4 address, in the network namespace of the calling
 /// thread; nothing if it has none.
@@ -76,6 +89,11 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         _ => Ipv4Addr::BROADCAST,
     };
     let driver = request.driver();
+    let is_of = |drivers: &[&str]| {
+        driver
+            .as_deref()
+            .is_some_and(|driver| drivers.contains(&driver))
+    };
     Ok(Interface {
         index: index.try_into().map_err(io::Error::other)?,
         mac,
@@ -83,7 +101,8 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         up: flags & libc::IFF_UP as libc::c_short != 0,
         ip: ip.filter(|ip| !ip.is_unspecified()),
         netmask,
-        is_virtual: driver.is_some_and(|driver| VIRTUAL_DRIVERS.contains(&driver.as_str())),
+        is_virtual: is_of(&VIRTUAL_DRIVERS),
+        has_packets: is_of(&PACKET_DRIVERS),
     })
 }
 

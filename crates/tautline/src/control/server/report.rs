@@ -9,7 +9,7 @@ use crate::control::policy::{AnyPort, Numbers};
 use crate::error::OpenError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
-use crate::link::xdp::capabilities;
+use crate::link::xdp::{capabilities, seen_first};
 use crate::link::{LinkKind, XdpMode};
 use crate::node::{Attachment, candidate_name, hidden_tags, limits, neighbours_status};
 use crate::status::{
@@ -33,6 +33,7 @@ pub(super) fn opened(
         &attachment,
         setup.ethernet.vlan,
     ));
+    limits.extend(seen_first(setup.mode, &setup.interface));
     OpenReport {
         link: LinkKind::Xdp,
         control_process: None,

@@ -139,9 +139,7 @@ impl Demux {
     /// # Errors
     /// [`OpenError::XdpTaken`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
     pub(crate) fn attach(setup: Setup) -> Result<Self, OpenError> {
-        if setup.mode == XdpMode::Tc {
-            check_tc(&setup)?;
-        }
+        check_hook(&setup)?;
         let mut ebpf = setup.load()?;
         let link = attach(&mut ebpf, program_of(setup.mode), &setup)?;
         let attached = if setup.shared {
@@ -497,6 +495,7 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
             ip: None,
             netmask: Ipv4Addr::BROADCAST,
             is_virtual: true,
+            has_packets: true,
         },
         ip: Some(Ipv4Addr::LOCALHOST),
         ethernet: EthernetForm::of(ETHERTYPE_DEFAULT),
@@ -611,10 +610,11 @@ fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
     }
 }
 
-/// Whether the kernel has the hook at traffic control, and no demux is on the interface yet: the kernel itself would
-/// let several be there.
-fn check_tc(setup: &Setup) -> Result<(), OpenError> {
-    if let Some(feature) = kernel::missing_for_tc() {
+/// Whether the kernel has the hook, and no demux is on the interface yet: the kernel itself would let one be at each
+/// hook, and several at traffic control.
+fn check_hook(setup: &Setup) -> Result<(), OpenError> {
+    let missing = kernel::missing_for_tc().filter(|_| setup.mode == XdpMode::Tc);
+    if let Some(feature) = missing {
         return Err(lacks(feature));
     }
     match on_interface(setup.interface.index) {
@@ -672,7 +672,7 @@ pub(super) fn taken(setup: &Setup) -> OpenError {
 }
 
 /// The name of a loaded program.
-fn program_name(id: u32) -> Option<String> {
+pub(in crate::link) fn program_name(id: u32) -> Option<String> {
     aya::programs::loaded_programs()
         .filter_map(Result::ok)
         .find(|program| program.id() == id)

@@ -24,7 +24,7 @@ use self::port::XdpPort;
 use self::raw::XdpRawPort;
 use self::udp::XdpUdpPort;
 use super::bpf::DemuxOwner;
-use super::bpf::demux::{Demux, Setup};
+use super::bpf::demux::{Demux, Setup, program_name};
 use super::frame::RawAddress;
 use super::{
     ArrivalClock, Capabilities, Channel, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::error::{NeighbourTableError, OpenError, PortError};
 use crate::link::declared::messages_of;
-use crate::sys::interface::Interface;
+use crate::sys::interface::{self, Interface};
 
 /// The node's half.
 #[derive(Debug)]
@@ -72,6 +72,26 @@ impl XdpLink {
             owner,
         }
     }
+}
+
+/// Modes of the demux on an interface, the best first. Where frames lie in packet buffers anyway, native mode only
+/// costs: everybody's frames are copied, and TCP loses its offloads (decision 0105). It is still the first where polls
+/// are to run in threads (`has_poll_threads`): a veth has none otherwise.
+pub(crate) fn modes_on(interface: &Interface, has_poll_threads: bool) -> [XdpMode; 3] {
+    match interface.has_packets && !has_poll_threads {
+        true => [XdpMode::Tc, XdpMode::Generic, XdpMode::Native],
+        false => [XdpMode::Native, XdpMode::Generic, XdpMode::Tc],
+    }
+}
+
+/// Somebody else's XDP program on the interface of a demux at traffic control, for the report.
+pub(crate) fn seen_first(mode: XdpMode, interface: &Interface) -> Option<String> {
+    let id = interface::xdp_program(interface.index).ok().flatten();
+    let id = id.filter(|_| mode == XdpMode::Tc)?;
+    let name = program_name(id).unwrap_or_else(|| "without a name".to_owned());
+    Some(format!(
+        "the XDP program {name} (id {id}) has the interface and sees frames first: what it takes does not arrive here"
+    ))
 }
 
 /// The demux copies into the port's memory; on the way out, the kernel into its packet.
