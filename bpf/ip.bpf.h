@@ -76,11 +76,11 @@ static __always_inline bool is_possible_source(__be32 source)
 
 static __always_inline __u64 udp_source_word(__be32 address, __be16 rest, __u16 form)
 {
-	__u8 bytes[6];
-
-	__builtin_memcpy(bytes, &address, 4);
-	__builtin_memcpy(bytes + 4, &rest, 2);
-	return source_word(bytes, form);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return word_of_halves(address & 0xffff, address >> 16, rest, form);
+#else
+	return word_of_halves(address >> 16, address & 0xffff, rest, form);
+#endif
 }
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef TAUTLINE_NODE_BPF_H
 #define TAUTLINE_NODE_BPF_H
 
+#include <bpf/bpf_endian.h>
 #include "load.bpf.h"
 
 #define TPID_8021Q 0x8100
@@ -31,19 +32,25 @@ static __always_inline int count(__u32 counter, int verdict)
 	return verdict;
 }
 
+/* Two bytes at an even address. Linux declares Ethernet's header packed, and clang loads such fields byte by byte. */
+typedef __u16 __attribute__((may_alias)) tl_half;
+
+/* Four halves in the order of memory. */
+static __always_inline __u64 word_of_halves(__u64 first, __u64 second, __u64 third, __u64 fourth)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return first | second << 16 | third << 32 | fourth << 48;
+#else
+	return first << 48 | second << 32 | third << 16 | fourth;
+#endif
+}
+
+/* `address`: in an Ethernet header. */
 static __always_inline __u64 source_word(const __u8 address[6], __u16 form)
 {
-	union {
-		__u64 word;
-		struct {
-			__u8 address[6];
-			__u16 form;
-		} part;
-	} source;
+	const tl_half *half = (const void *)address;
 
-	__builtin_memcpy(source.part.address, address, 6);
-	source.part.form = form;
-	return source.word;
+	return word_of_halves(half[0], half[1], half[2], form);
 }
 
 /* Whether a frame of this type is in another VLAN than the node's: the Ethernet form is in the node's, IPv4 in none.
@@ -59,9 +66,12 @@ static __always_inline bool is_elsewhere(__be16 type, __be16 vlan)
 /* A promiscuous interface, or a bridge, sees frames that are for others. */
 static __always_inline bool is_for_us(const __u8 mac[6])
 {
-	return (mac[0] & 1) || (mac[0] == config.mac[0] && mac[1] == config.mac[1] &&
-				mac[2] == config.mac[2] && mac[3] == config.mac[3] &&
-				mac[4] == config.mac[4] && mac[5] == config.mac[5]);
+	const volatile __u16 *own = (const volatile void *)config.mac;
+	const tl_half *half = (const void *)mac;
+
+	if (half[0] & bpf_htons(0x0100))
+		return true;
+	return half[0] == own[0] && half[1] == own[1] && half[2] == own[2];
 }
 
 #endif
