@@ -5,8 +5,9 @@
  * queueing discipline. The tap lies in a network namespace that holds nothing else, so a frame has no other way.
  *
  * Checked: the sender's MAC and IPv4 address, its port, the priority in our header, in a tag and in the type of
- * service, the time to live, and that later fragments of plain UDP belong to the datagram that was begun last. Not
- * checked: to whom a frame goes, because no policy says that, and what receivers check themselves (lengths and sums).
+ * service, the time to live, and that later fragments of plain UDP belong to the datagram that was begun last; of a raw
+ * frame its EtherType, its tag, and its source address unless the permit is for any. Not checked: to whom a frame goes,
+ * because no policy says that, and what receivers check themselves (lengths and sums).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -24,6 +25,7 @@
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define TPID_8021Q 0x8100
 #define VLAN_WITHOUT_PRIORITY 0x1fff /* identifier, and eligible to be dropped */
+#define VLAN_IDENTIFIER 0x0fff
 #define VLAN_PRIORITY_SHIFT 13
 #define TIME_TO_LIVE_MAX 64 /* what tautline_proto::ip sends with */
 
@@ -133,11 +135,37 @@ static __always_inline bool is_tagged_allowed(const struct tl_sender *sender,
 	       tag[1] == config.ethertype && is_header_allowed(sender, tag + 2, data_end);
 }
 
+/* A frame of the permit's EtherType, directly or behind a tag of no VLAN, as tautline_proto::wire::raw reads it. Without
+ * a tag it has the lowest priority, as for those who receive it.
+ */
+static __always_inline bool is_raw_allowed(const struct tl_sender *sender,
+					   const struct ethhdr *ethernet, const void *data_end)
+{
+	const __be16 *tag = (const void *)(ethernet + 1);
+	__u32 control = 0;
+	__be16 type = ethernet->h_proto;
+
+	if (sender->form == TL_SEND_RAW && !is_from_us(ethernet->h_source))
+		return false;
+	if (type == bpf_htons(TPID_8021Q)) {
+		if ((const void *)(tag + 2) > data_end)
+			return false;
+		control = bpf_ntohs(tag[0]);
+		type = tag[1];
+	}
+	return type == sender->port && !(control & VLAN_IDENTIFIER) &&
+	       may_use(sender, control >> VLAN_PRIORITY_SHIFT);
+}
+
 static __always_inline bool is_frame_allowed(struct tl_sender *sender, void *data, void *data_end)
 {
 	struct ethhdr *ethernet = data;
 
-	if ((void *)(ethernet + 1) > data_end || !is_from_us(ethernet->h_source))
+	if ((void *)(ethernet + 1) > data_end)
+		return false;
+	if (sender->form >= TL_SEND_RAW)
+		return is_raw_allowed(sender, ethernet, data_end);
+	if (!is_from_us(ethernet->h_source))
 		return false;
 	if (ethernet->h_proto == bpf_htons(ETH_P_IP))
 		return is_packet_allowed(sender, (void *)(ethernet + 1), data_end);

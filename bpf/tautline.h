@@ -262,6 +262,8 @@ struct tl_config {
 #define TL_SENDER_INTERFACE 0x10000 /* index of the tap in place 0 */
 #define TL_SEND_PORT 1              /* our frames, from Tautline port `port` */
 #define TL_SEND_DATAGRAMS 2         /* plain UDP, from UDP port `port` */
+#define TL_SEND_RAW 3               /* raw frames of the EtherType `port`, from this station's address */
+#define TL_SEND_RAW_OF_ANY 4        /* the same with any source address */
 
 struct tl_sender {
 	__u8 form;
