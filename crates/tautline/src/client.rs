@@ -18,11 +18,11 @@ use tautline_shm::region::Shape;
 
 use self::protocol::{Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::claim::{Claim, Holder};
-use crate::error::{NeighbourTableError, OpenError, PortError, Priorities, RAW_FRAMES};
+use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::bpf::demux::Setup;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, PortParts, RawPortParts, UdpPortParts};
-use crate::link::{BESIDE_SOCKET, LinkKind, NodeCounters, XdpMode};
+use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
 use crate::sys::foreign::close_elsewhere;
@@ -396,15 +396,35 @@ impl DemuxOwner for Connection {
         let _heard = self.ask(&Request::CloseUdp { port });
     }
 
-    fn open_raw_port(&self, _: EtherType, _: Shape) -> Result<RawPortParts, PortError> {
-        Err(PortError::NotOffered {
-            what: RAW_FRAMES,
-            link: LinkKind::Xdp.name(),
-        })
+    fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError> {
+        match self.ask_until_free(&Request::OpenRaw { ethertype, shape })? {
+            (
+                Reply::RawOpened {
+                    priorities,
+                    entry,
+                    any_source_address,
+                },
+                descriptors,
+            ) => {
+                let priorities = Priorities::of_entry(entry, priorities);
+                let of_port = parts(descriptors, shape, priorities)?;
+                Ok(RawPortParts {
+                    memory: of_port.memory,
+                    doorbell: of_port.doorbell,
+                    sender: of_port.sender,
+                    claim: of_port.claim,
+                    priorities,
+                    any_source_address,
+                })
+            }
+            (Reply::Refused(refusal), _) => Err(raw_not_opened(ethertype, refusal)),
+            (other, _) => Err(nonsense(&other)),
+        }
     }
 
-    /// None was opened.
-    fn close_raw_port(&self, _: EtherType) {}
+    fn close_raw_port(&self, ethertype: EtherType) {
+        let _heard = self.ask(&Request::CloseRaw { ethertype });
+    }
 
     fn relay_declarations(&self, port: PortNumber) -> io::Result<OwnedFd> {
         let (answer, descriptors) = self
@@ -507,6 +527,20 @@ fn udp_not_opened(local: SocketAddrV4, refusal: Refusal) -> PortError {
         },
         Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::UdpNotAllowed {
             port,
+            why: refusal.why,
+        },
+        _ => PortError::refused("opening the port in the control process", refusal.why),
+    }
+}
+
+fn raw_not_opened(ethertype: EtherType, refusal: Refusal) -> PortError {
+    match refusal.reason {
+        Reason::Taken => PortError::RawTaken {
+            ethertype,
+            holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
+        },
+        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::RawNotAllowed {
+            ethertype,
             why: refusal.why,
         },
         _ => PortError::refused("opening the port in the control process", refusal.why),

@@ -83,6 +83,8 @@
 //! [[allow]]                   # for `taut node run`: what other processes may have
 //! user = "robot"              # or group = "…"
 //! ports = [7, "10-19"]
+//! ethertypes = [0x88a4, "0x9000-0x9007"] # for raw ports; left out: none
+//! any_source_address = true   # of raw frames; left out: the interface's alone
 //! priorities = ["0-5"]        # left out: all
 //! memory_bytes_max = 41943040
 //! neighbours = true           # may change the neighbour table of all; left out: false
@@ -377,7 +379,8 @@ impl Document {
         if let Some(section) = self.send_pool {
             config.send_pool = send_pool::send_pool(section)?;
         }
-        let rules = self.allow.into_iter().map(allow::rule);
+        let own = config.ethernet_form().own_ethertypes();
+        let rules = self.allow.into_iter().map(|entry| allow::rule(entry, own));
         Ok(ServiceConfig {
             node: config,
             allow: rules.collect::<Result<_, _>>()?,
@@ -490,6 +493,11 @@ mod tests {
         let service: ServiceConfig = example.parse().unwrap();
         assert_eq!(service.allow.len(), 1);
         assert_eq!(service.allow[0].ports, [7..=7, 10..=19]);
+        assert_eq!(
+            service.allow[0].ethertypes,
+            [0x88A4..=0x88A4, 0x9000..=0x9007]
+        );
+        assert!(service.allow[0].any_source_address);
         assert_eq!(service.tune.unwrap().priority, Some(10));
         assert_eq!(service.smoother.unwrap().capacity_bps, 100_000_000);
         assert_eq!(service.exec.local, [5000..=5000, 6000..=6010]);
@@ -682,6 +690,32 @@ mod tests {
             assert_eq!(
                 error(&format!("[[allow]]\nuser = \"a\"\nports = {ports}\n")),
                 "line 3, column 10: expected a port number from 1 to 4095, or a range such as \"3-5\""
+            );
+        }
+        for (types, expected) in [
+            (
+                "[0x0800]",
+                "EtherType 0x0800 is Linux's own (IPv4, ARP, IPv6)",
+            ),
+            ("[0x88b6]", "EtherType 0x88b6 is this node's own"),
+            (
+                "[\"0x9000-0x10000\"]",
+                "`65536` is not an EtherType, expected 0x0600 to 0xffff",
+            ),
+            (
+                "[\"0x9007-0x9000\"]",
+                "expected an EtherType such as 0x88a4, or a range such as \"0x9000-0x9007\"",
+            ),
+            (
+                "[\"0x+9000-0x9007\"]",
+                "expected an EtherType such as 0x88a4, or a range such as \"0x9000-0x9007\"",
+            ),
+        ] {
+            assert_eq!(
+                error(&format!(
+                    "[[allow]]\nuser = \"a\"\nports = []\nethertypes = {types}\n"
+                )),
+                format!("line 4, column 15: {expected}")
             );
         }
         assert_eq!(

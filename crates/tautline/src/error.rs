@@ -531,6 +531,14 @@ pub enum PortError {
         /// Process that holds the port, if known.
         holder: Option<Holder>,
     },
+    /// The control process does not give the EtherType to this process's user; `why` names the rule or the limit.
+    #[error("EtherType {ethertype} is not allowed: {why}")]
+    RawNotAllowed {
+        /// The EtherType.
+        ethertype: EtherType,
+        /// Answer of the control process.
+        why: String,
+    },
     /// The node has as many raw ports open as it can.
     #[error("the node has {max} raw ports open already")]
     TooManyRawPorts {
@@ -656,11 +664,14 @@ impl PortError {
             Self::RawOwn { .. } => "use another EtherType here, or set `ethertype` of the node",
             Self::RawOpenHere { .. } => "use another EtherType, or the port that is open",
             Self::RawTaken { .. } => "end that process, or use another interface",
+            Self::RawNotAllowed { .. } => {
+                "use an EtherType that is allowed, or have `ethertypes` of the [[allow]] entry changed"
+            }
             Self::TooManyRawPorts { .. } => "close some, or open another node",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
             Self::NotOffered {
                 what: RAW_FRAMES, ..
-            } => "use link xdp without a control process, or link packet",
+            } => "use link xdp, xsk or packet",
             Self::NotOffered { .. } => "use link xdp, packet or udp",
             Self::NoRoute { .. } => {
                 "set `gateway`, and enter it as a neighbour with its MAC address"
@@ -736,6 +747,15 @@ pub enum SendError {
     /// The frame given to a raw port is of another EtherType than the port's, in a VLAN, or not whole.
     #[error("frame is not one of the port's EtherType")]
     ForeignFrame,
+    /// The frame given to a raw port has another source address than the interface's, and the control process gave the
+    /// port for that one alone.
+    #[error(
+        "source address is not the interface's: [[allow]] entry {entry} lacks `any_source_address`"
+    )]
+    SourceNotAllowed {
+        /// The entry of the policy, counted from 1.
+        entry: u16,
+    },
     /// The interface carries smaller frames than the link needs.
     #[error("frame is larger than the interface's MTU")]
     FrameTooLarge,
@@ -768,6 +788,9 @@ impl SendError {
             }
             Self::ForeignFrame => {
                 "begin it with both addresses and the port's EtherType; a tag must have VLAN identifier 0"
+            }
+            Self::SourceNotAllowed { .. } => {
+                "write the interface's MAC address, or have the entry's `any_source_address` set"
             }
             Self::FrameTooLarge => "raise the interface's MTU to 1500",
             Self::Refused { .. } => {

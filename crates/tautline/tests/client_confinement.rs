@@ -515,6 +515,80 @@ fn a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else() {
     assert_eq!(passed(&hosts, &watch), [HONEST; 3]);
 }
 
+const RAW: u16 = 0x88A4;
+
+/// Sends frames that an entry with EtherType [`RAW`] does not give, one from another address, and two honest ones.
+fn attack_with_raw_port(attacker: &mut Attacker) -> Vec<String> {
+    attacker.port = None;
+    let options = tautline::RawOptions::default();
+    let raw = attacker
+        .node
+        .raw_port(tautline::EtherType::ETHERCAT, &options)
+        .unwrap();
+    attacker.copy_descriptors();
+    let own = attacker.mac();
+    attacker.send_everywhere(&ethernet(RAW, "another station's address", OUTSIDE));
+    // Eligible to be dropped.
+    attacker.send_everywhere(&tagged(ethernet(RAW, HONEST, own), 5 << 13 | 1 << 12));
+    attacker.send_everywhere(&ethernet(RAW, HONEST, own));
+    for loosened in [false, true] {
+        if loosened {
+            attacker.loosen_taps();
+        }
+        for frame in attacker.hostile_frames() {
+            attacker.send_everywhere(&frame);
+        }
+        for frame in attacker.hostile_datagrams() {
+            attacker.send_everywhere(&frame);
+        }
+        // The port that it had before, and a declaration.
+        attacker.send_everywhere(&attacker.honest_frame());
+        attacker.send_everywhere(&ethernet(0x88b6, "a declaration", own));
+        attacker.send_everywhere(&ethernet(RAW + 1, "the next type", own));
+        for (name, control) in [("in a VLAN", 5), ("urgent", 6 << 13)] {
+            attacker.send_everywhere(&tagged(ethernet(RAW, name, own), control));
+        }
+        let twice = tagged(tagged(ethernet(RAW, "two tags", own), 0), 0);
+        attacker.send_everywhere(&twice);
+        attacker.send_everywhere(&[0xff; 13]);
+    }
+    drop(raw);
+    attacker.send_everywhere(&ethernet(RAW, "closed", own));
+    Vec::new()
+}
+
+/// Frames that pass from a client with a raw port, whose entry has `rest` too.
+fn passed_of_raw_port(test: &str, rest: &str) -> Option<Vec<String>> {
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker(attack_with_raw_port);
+        }
+        return None;
+    }
+    let hosts = hosts()?;
+    let rule = format!("priorities = [\"0-5\"]\nethertypes = [0x88a4]\n{rest}");
+    let _control = start_control(&hosts, test, &allow("60", &rule));
+    let watch = Wire::watch(&hosts, Host::A);
+    let (_attacker, _) = attack(&hosts, test);
+    Some(passed(&hosts, &watch))
+}
+
+#[test]
+fn a_raw_port_sends_its_own_ethertype_and_nothing_else() {
+    const TEST: &str = "a_raw_port_sends_its_own_ethertype_and_nothing_else";
+    if let Some(passed) = passed_of_raw_port(TEST, "") {
+        assert_eq!(passed, [HONEST; 2]);
+    }
+}
+
+#[test]
+fn an_entry_that_gives_any_source_address_gives_nothing_more() {
+    const TEST: &str = "an_entry_that_gives_any_source_address_gives_nothing_more";
+    if let Some(passed) = passed_of_raw_port(TEST, "any_source_address = true") {
+        assert_eq!(passed, ["another station's address", HONEST, HONEST]);
+    }
+}
+
 #[test]
 fn a_client_listens_to_nobody_and_takes_no_memory() {
     const TEST: &str = "a_client_listens_to_nobody_and_takes_no_memory";

@@ -1,14 +1,16 @@
-//! Raw ports: frames of other protocols against packet sockets of the kernel, which know nothing of us.
+//! Raw ports on every link that has them, and through a control process: frames of other protocols against packet
+//! sockets of the kernel, which know nothing of us.
 
 mod common;
 
 use std::thread;
 
 use common::child::{self, Helper};
+use common::control::Thread;
 use common::wire::Wire;
 use common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, bus_pair, config, controlled_pair,
-    here, hosts, open, port, sim_pair,
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, bus_pair, config, hosts, is_here,
+    open, port, sim_pair,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
@@ -19,7 +21,42 @@ use tautline::{
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
-const SIDES: [Side; 4] = [XDP, XDP_GENERIC, XDP_TC, PACKET];
+/// How the node with the raw port is opened.
+#[derive(Clone, Copy)]
+struct Way {
+    side: Side,
+    is_controlled: bool,
+}
+
+const fn by_itself(side: Side) -> Way {
+    Way {
+        side,
+        is_controlled: false,
+    }
+}
+
+const fn controlled(side: Side) -> Way {
+    Way {
+        side,
+        is_controlled: true,
+    }
+}
+
+const WAYS: [Way; 7] = [
+    by_itself(XDP),
+    by_itself(XDP_GENERIC),
+    by_itself(XDP_TC),
+    by_itself(PACKET),
+    controlled(XDP),
+    controlled(XDP_GENERIC),
+    controlled(XDP_TC),
+];
+
+/// Those of the ways whose hook this kernel has.
+fn here<const N: usize>(ways: [Way; N]) -> impl Iterator<Item = Way> {
+    ways.into_iter().filter(|way| is_here(way.side))
+}
+
 const TYPE: EtherType = EtherType::ETHERCAT;
 const ALL: MacAddress = MacAddress([0xFF; 6]);
 /// Sender that is no station: EtherCAT's main devices write such a thing, and its lowest bit says that it is a group.
@@ -30,22 +67,24 @@ struct Meeting {
     port: RawPort,
     node: Node,
     wire: Wire,
+    control: Option<Thread>,
     hosts: Hosts,
 }
 
 impl Meeting {
-    fn of(side: Side) -> Option<Self> {
-        Self::with(side, &RawOptions::default())
+    fn of(way: Way) -> Option<Self> {
+        Self::with(way, &RawOptions::default())
     }
 
-    fn with(side: Side, options: &RawOptions) -> Option<Self> {
+    fn with(way: Way, options: &RawOptions) -> Option<Self> {
         let hosts = hosts()?;
-        let node = open(&hosts, Host::B, side);
+        let (node, control) = node(&hosts, way);
         let port = hosts.inside(Host::B, || node.raw_port(TYPE, options));
         Some(Self {
             port: port.unwrap().unwrap(),
             node,
             wire: Wire::on(&hosts, Host::A),
+            control,
             hosts,
         })
     }
@@ -79,6 +118,14 @@ impl Meeting {
     }
 }
 
+/// The node in host B, and the control process that it is open through.
+fn node(hosts: &Hosts, way: Way) -> (Node, Option<Thread>) {
+    let control = way.is_controlled.then(|| Thread::start(hosts, way.side));
+    let node = open(hosts, Host::B, way.side);
+    assert_eq!(node.report().control_process.is_some(), way.is_controlled);
+    (node, control)
+}
+
 /// A frame, from nobody, with a tag or none.
 fn frame(to: MacAddress, tag: &[u8], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let ethertype = ethertype.to_be_bytes();
@@ -98,8 +145,8 @@ fn raw_port(hosts: &Hosts, node: &Node, ethertype: EtherType) -> Result<RawPort,
 
 #[test]
 fn frames_pass_both_ways_as_they_are() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
+    for way in here(WAYS) {
+        let Some(mut meeting) = Meeting::of(way) else {
             return;
         };
         let watch = Wire::watch(&meeting.hosts, Host::A);
@@ -132,8 +179,8 @@ fn frames_pass_both_ways_as_they_are() {
 
 #[test]
 fn the_priority_of_a_tag_orders_frames_and_those_of_vlans_are_left_alone() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
+    for way in here(WAYS) {
+        let Some(mut meeting) = Meeting::of(way) else {
             return;
         };
         let tag = |priority: u8, vlan: u8| [0x81, 0, priority << 5, vlan];
@@ -158,7 +205,7 @@ fn the_priority_of_a_tag_orders_frames_and_those_of_vlans_are_left_alone() {
             "less urgent, later",
             "the last one",
         ];
-        let expected = match side.link {
+        let expected = match way.side.link {
             // The kernel takes tags away before a socket of one EtherType sees the frame.
             LinkKind::Packet => as_they_came.map(|text| (0, text)),
             _ => by_priority,
@@ -190,8 +237,8 @@ fn wait_for_frames(meeting: &mut Meeting, frames: u64) {
 
 #[test]
 fn frames_of_others_stay_with_linux() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
+    for way in here(WAYS) {
+        let Some(mut meeting) = Meeting::of(way) else {
             return;
         };
         // Of another EtherType, to another station, a length in place of a type.
@@ -223,8 +270,8 @@ fn frames_of_others_stay_with_linux() {
 
 #[test]
 fn linux_sees_the_frames_again_when_the_port_is_closed() {
-    for side in here([XDP, XDP_GENERIC, XDP_TC]) {
-        let Some(mut meeting) = Meeting::of(side) else {
+    for way in here(WAYS).filter(|way| way.side.link != LinkKind::Packet) {
+        let Some(mut meeting) = Meeting::of(way) else {
             return;
         };
         let watch = Wire::watch(&meeting.hosts, Host::B);
@@ -234,6 +281,7 @@ fn linux_sees_the_frames_again_when_the_port_is_closed() {
             port,
             node,
             wire,
+            control: _control,
             hosts,
         } = meeting;
         drop(port);
@@ -260,8 +308,8 @@ fn linux_sees_the_frames_again_when_the_port_is_closed() {
 
 #[test]
 fn wrong_frames_are_not_sent_and_small_buffers_take_nothing() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
+    for way in here(WAYS) {
+        let Some(mut meeting) = Meeting::of(way) else {
             return;
         };
         let good = frame(ALL, &[], TYPE.get(), b"good");
@@ -307,12 +355,12 @@ fn wrong_frames_are_not_sent_and_small_buffers_take_nothing() {
 
 #[test]
 fn what_is_too_much_is_dropped_and_counted() {
-    for side in here(SIDES) {
+    for way in here(WAYS) {
         let options = RawOptions {
             depth: 4,
             ..RawOptions::default()
         };
-        let Some(mut meeting) = Meeting::with(side, &options) else {
+        let Some(mut meeting) = Meeting::with(way, &options) else {
             return;
         };
         for number in 0..10 {
@@ -332,7 +380,7 @@ fn what_is_too_much_is_dropped_and_counted() {
             policing,
             ..RawOptions::default()
         };
-        let mut policed = Meeting::with(side, &options).unwrap();
+        let mut policed = Meeting::with(way, &options).unwrap();
         for number in 0..10 {
             policed.send(ALL, &[], &[number; 60]);
         }
@@ -350,8 +398,8 @@ fn what_is_too_much_is_dropped_and_counted() {
 
 #[test]
 fn a_descriptor_is_readable_when_a_frame_comes() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
+    for way in here(WAYS) {
+        let Some(mut meeting) = Meeting::of(way) else {
             return;
         };
         let frame = frame(ALL, &[], TYPE.get(), b"wakes");
@@ -374,9 +422,9 @@ fn a_descriptor_is_readable_when_a_frame_comes() {
 
 #[test]
 fn types_of_linux_and_of_the_node_and_a_ninth_are_refused() {
-    for side in here([XDP, PACKET]) {
+    for way in here([by_itself(XDP), by_itself(PACKET), controlled(XDP)]) {
         let Some(hosts) = hosts() else { return };
-        let node = open(&hosts, Host::B, side);
+        let (node, _control) = node(&hosts, way);
         for own in [0x88B5, 0x88B6] {
             let own = EtherType::new(own).unwrap();
             let refused = raw_port(&hosts, &node, own).unwrap_err();
@@ -388,13 +436,19 @@ fn types_of_linux_and_of_the_node_and_a_ninth_are_refused() {
             refused.to_string(),
             "the raw port of EtherType 0x88a4 is open in this node already"
         );
-        if side.link == LinkKind::Xdp {
+        if way.side.link != LinkKind::Packet {
             let types = (0x9000..0x9007).map(|number| EtherType::new(number).unwrap());
             let more: Vec<_> = types
                 .map(|one| raw_port(&hosts, &node, one).unwrap())
                 .collect();
             let refused = raw_port(&hosts, &node, EtherType::new(0x9007).unwrap()).unwrap_err();
-            assert_eq!(refused.to_string(), "the node has 8 raw ports open already");
+            let of_all =
+                "EtherType 0x9007 is not allowed: the interface has 8 raw ports open already";
+            let expected = match way.is_controlled {
+                true => of_all,
+                false => "the node has 8 raw ports open already",
+            };
+            assert_eq!(refused.to_string(), expected);
             assert_eq!(node.status().raw_ports.len(), 8);
             drop(more);
             raw_port(&hosts, &node, EtherType::new(0x9007).unwrap()).unwrap();
@@ -423,12 +477,6 @@ fn links_that_have_no_raw_frames_say_so() {
         );
         assert!(node.status().raw_ports.is_empty());
     }
-    drop(hosts);
-    let Some(pair) = controlled_pair(XDP_GENERIC, XDP) else {
-        return;
-    };
-    let error = pair.on_b(refused);
-    assert_eq!(error.to_string(), "link `xdp` has no raw frames");
 }
 
 /// Work of a child on the second host: a node with a raw port, until it is killed.
@@ -451,9 +499,14 @@ fn a_taken_type_names_its_holder_and_is_free_when_that_is_killed() {
         return hold(&role);
     }
     let Some(hosts) = hosts() else { return };
-    for (role, side) in [("xdp", PACKET), ("packet", XDP), ("packet", PACKET)] {
+    for (role, way) in [
+        ("xdp", by_itself(PACKET)),
+        ("packet", by_itself(XDP)),
+        ("packet", by_itself(PACKET)),
+        ("packet", controlled(XDP)),
+    ] {
         let holder = hosts.inside(Host::B, || Helper::start(TEST, role)).unwrap();
-        let node = open(&hosts, Host::B, side);
+        let (node, _control) = node(&hosts, way);
         let refused = raw_port(&hosts, &node, TYPE).unwrap_err();
         assert!(matches!(refused, PortError::RawTaken { .. }), "{refused}");
         let pid = holder.pid();

@@ -196,8 +196,12 @@ fn copies_text(capabilities: &Value) -> String {
     line("message", "copies") + &line("datagram of plain UDP", "udp_copies")
 }
 
-/// Clients of a control process.
+/// Entries and clients of a control process.
 fn control_text(control: &Value) -> String {
+    rules_text(control) + &clients_text(control)
+}
+
+fn rules_text(control: &Value) -> String {
     let rules = list(&control["rules"]).iter().enumerate();
     let rows = rules.map(|(index, rule)| {
         let mut cells = vec![(index + 1).to_string()];
@@ -206,6 +210,7 @@ fn control_text(control: &Value) -> String {
                 "who",
                 "ports",
                 "udp_ports",
+                "ethertypes",
                 "priorities",
                 "memory_bytes_max",
                 "ports_max",
@@ -218,10 +223,16 @@ fn control_text(control: &Value) -> String {
         } else {
             "reads"
         };
-        cells.push(neighbours.to_owned());
+        // Of raw frames.
+        let sources = if rule["any_source_address"] == true {
+            "any"
+        } else {
+            "own"
+        };
+        cells.extend([neighbours, sources].map(str::to_owned));
         cells
     });
-    let mut text = if list(&control["rules"]).is_empty() {
+    if list(&control["rules"]).is_empty() {
         "  no [[allow]] entries: root only\n".to_owned()
     } else {
         table::figures(
@@ -230,27 +241,30 @@ fn control_text(control: &Value) -> String {
                 "for",
                 "ports",
                 "UDP ports",
+                "EtherTypes",
                 "priorities",
                 "bytes at most",
                 "ports at most",
                 "connections at most",
                 "neighbours",
+                "raw source",
             ],
             rows,
         )
-    };
+    }
+}
+
+fn clients_text(control: &Value) -> String {
     let clients = list(&control["clients"]);
     if clients.is_empty() {
-        return text + "  no clients\n";
+        return "  no clients\n".to_owned();
     }
     let rows = clients.iter().map(|client| {
-        let (ours, plain_udp) = (list(&client["ports"]), list(&client["udp_ports"]));
-        let ports: Vec<&Value> = ours.iter().chain(plain_udp).collect();
-        let numbers: Vec<String> = ours.iter().map(|port| plain(&port["number"])).collect();
-        let udp_numbers: Vec<String> = plain_udp
-            .iter()
-            .map(|port| plain(&port["number"]))
-            .collect();
+        let kinds = ["ports", "udp_ports", "raw_ports"].map(|kind| list(&client[kind]));
+        let ports: Vec<&Value> = kinds.iter().copied().flatten().collect();
+        let [numbers, udp_numbers, _] =
+            kinds.map(|ports| joined(ports.iter().map(|port| plain(&port["number"]))));
+        let ethertypes = kinds[2].iter().filter_map(|port| port["number"].as_u64());
         let bytes = ports
             .iter()
             .filter_map(|port| port["memory_bytes"].as_u64());
@@ -264,8 +278,9 @@ fn control_text(control: &Value) -> String {
             plain(&client["pid"]),
             plain(&client["command"]),
             plain(&client["user"]),
-            numbers.join(", "),
-            udp_numbers.join(", "),
+            numbers,
+            udp_numbers,
+            joined(ethertypes.map(|number| format!("{number:#06x}"))),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
             refused.sum::<u64>().to_string(),
             withheld.sum::<u64>().to_string(),
@@ -277,21 +292,25 @@ fn control_text(control: &Value) -> String {
             .to_owned(),
         ]
     });
-    text += &table::figures(
+    table::figures(
         &[
             "client",
             "command",
             "user",
             "ports",
             "UDP ports",
+            "EtherTypes",
             "KiB",
             "frames refused",
             "rings withheld",
             "connected",
         ],
         rows,
-    );
-    text
+    )
+}
+
+fn joined(numbers: impl Iterator<Item = String>) -> String {
+    numbers.collect::<Vec<_>>().join(", ")
 }
 
 /// The neighbours, and whether more can be entered.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::{Form, NAME_BYTES_MAX, Neighbour};
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
@@ -30,7 +31,7 @@ use crate::table_state::{Origin, TableState};
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
@@ -101,6 +102,18 @@ pub(crate) enum Request {
         #[serde(with = "remote::port")]
         port: PortNumber,
     },
+    /// A raw port.
+    OpenRaw {
+        #[serde(with = "remote::ethertype")]
+        ethertype: EtherType,
+        #[serde(with = "remote::ShapeFields")]
+        shape: Shape,
+    },
+    /// To be rid of one.
+    CloseRaw {
+        #[serde(with = "remote::ethertype")]
+        ethertype: EtherType,
+    },
 }
 
 /// Reply to a request.
@@ -141,6 +154,12 @@ pub(crate) enum Reply {
     Refused(Refusal),
     /// Descriptor: a socket on which declarations come and go, each as a whole Ethernet frame.
     Declarations,
+    /// As [`Reply::Opened`], of a raw port; whether its frames may carry any source address.
+    RawOpened {
+        priorities: u8,
+        entry: u16,
+        any_source_address: bool,
+    },
 }
 
 /// An entry of the neighbour table, and where it comes from.
@@ -218,9 +237,8 @@ impl Request {
     fn is_sound(&self) -> bool {
         match self {
             Self::Open { shape, .. } => is_shape(*shape),
-            Self::OpenUdp { port, shape } => {
-                *port != 0 && matches!(shape, Shape::Queuing { .. }) && is_shape(*shape)
-            }
+            Self::OpenUdp { port, shape } => *port != 0 && is_queuing_shape(*shape),
+            Self::OpenRaw { shape, .. } => is_queuing_shape(*shape),
             Self::CloseUdp { port } => *port != 0,
             Self::AddNeighbour { neighbour, origin } => {
                 let origins = [Origin::Added, Origin::Solicited];
@@ -228,6 +246,7 @@ impl Request {
             }
             Self::Hello { .. }
             | Self::Close { .. }
+            | Self::CloseRaw { .. }
             | Self::Declarations { .. }
             | Self::Counters
             | Self::Neighbour { .. }
@@ -253,7 +272,7 @@ impl Reply {
         match self {
             Self::Welcome { .. } => &[Kind::Keeper],
             Self::Declarations => &[Kind::MessageSocket],
-            Self::Opened { .. } => &OF_PORT[..4],
+            Self::Opened { .. } | Self::RawOpened { .. } => &OF_PORT[..4],
             Self::UdpOpened { .. } => &OF_PORT,
             Self::Closed
             | Self::Counters(_)
@@ -321,6 +340,10 @@ fn is_shape(shape: Shape) -> bool {
         Shape::Queuing { depth } => depth.is_power_of_two() && (2..=DEPTH_MAX).contains(&depth),
         Shape::Sampling { sources } => (1..=PEER_COUNT as u32).contains(&sources),
     }
+}
+
+fn is_queuing_shape(shape: Shape) -> bool {
+    matches!(shape, Shape::Queuing { .. }) && is_shape(shape)
 }
 
 /// Whether a neighbour is one for all clients: not of a bus, and with a name that the table can keep.
@@ -395,6 +418,13 @@ mod tests {
                 timeout: Duration::from_millis(1_500),
             },
             Request::LockNeighbours { locked: true },
+            Request::OpenRaw {
+                ethertype: EtherType::ETHERCAT,
+                shape: Shape::Queuing { depth: 8 },
+            },
+            Request::CloseRaw {
+                ethertype: EtherType::new(0xFFFF).unwrap(),
+            },
         ]
     }
 
@@ -426,6 +456,11 @@ mod tests {
             Reply::UdpOpened {
                 priorities: 0x80,
                 entry: 0,
+            },
+            Reply::RawOpened {
+                priorities: 1,
+                entry: 2,
+                any_source_address: true,
             },
             Reply::Closed,
             Reply::Declarations,
@@ -472,9 +507,17 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(6u16.to_ne_bytes());
+        expected.extend(7u16.to_ne_bytes());
         // Number of the request, open, port 258, queuing, depth.
         expected.extend([5, 1, 0x82, 0x02, 0, 64]);
+        assert_eq!(request.encode(5)[..], expected);
+        let request = Request::OpenRaw {
+            ethertype: EtherType::ETHERCAT,
+            shape: Shape::Queuing { depth: 64 },
+        };
+        // Number of the request, open raw, 0x88a4, queuing, depth.
+        expected.truncate(HEAD_BYTES);
+        expected.extend([5, 11, 0xA4, 0x91, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
     }
 
@@ -564,6 +607,10 @@ mod tests {
                 shape: sampling,
             },
             Request::CloseUdp { port: 0 },
+            Request::OpenRaw {
+                ethertype: EtherType::ETHERCAT,
+                shape: sampling,
+            },
             add(neighbour(), Origin::Configured),
             add(neighbour(), Origin::Shared),
             add(bus, Origin::Added),
@@ -580,6 +627,14 @@ mod tests {
         let mut bytes = Request::Close { port: port(7) }.encode(1).to_vec();
         *bytes.last_mut().unwrap() = 0;
         assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
+        // EtherTypes that no raw port can have: IPv4, ARP, IPv6, tags, a length.
+        for number in [0x0800, 0x0806, 0x86DD, 0x8100, 0x88A8, 0x9100, 0x05DC_u16] {
+            let ethertype = EtherType::ETHERCAT;
+            let mut bytes = Request::CloseRaw { ethertype }.encode(1).to_vec();
+            bytes.truncate(HEAD_BYTES + 2);
+            bytes.extend(postcard::to_allocvec(&number).unwrap());
+            assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
+        }
     }
 
     /// Every input is refused, or is a message that survives the way.

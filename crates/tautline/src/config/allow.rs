@@ -7,6 +7,7 @@ use tautline_proto::wire::{PORT_MAX, Priority};
 use toml::{Spanned, Value};
 
 use super::Wrong;
+use super::port::ethertype;
 use super::rule::{
     CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
 };
@@ -19,6 +20,10 @@ pub(super) struct AllowEntry {
     ports: Vec<Spanned<Value>>,
     #[serde(default)]
     udp_ports: Vec<Spanned<Value>>,
+    #[serde(default)]
+    ethertypes: Vec<Spanned<Value>>,
+    #[serde(default)]
+    any_source_address: bool,
     priorities: Option<Vec<Spanned<Value>>>,
     memory_bytes_max: Option<u64>,
     ports_max: Option<usize>,
@@ -28,7 +33,8 @@ pub(super) struct AllowEntry {
     neighbours: bool,
 }
 
-pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
+/// `own`: EtherTypes of the node, which no raw port can have.
+pub(super) fn rule(entry: Spanned<AllowEntry>, own: [u16; 2]) -> Result<Rule, Wrong> {
     let span = entry.span();
     let entry = entry.into_inner();
     let who = match (entry.user, entry.group) {
@@ -41,6 +47,8 @@ pub(super) fn rule(entry: Spanned<AllowEntry>) -> Result<Rule, Wrong> {
         who,
         ports: numbers(entry.ports, 1..=PORT_MAX, "port number")?,
         udp_ports: numbers(entry.udp_ports, 1..=u16::MAX, "UDP port")?,
+        ethertypes: ethertypes(entry.ethertypes, own)?,
+        any_source_address: entry.any_source_address,
         priorities: match entry.priorities {
             Some(list) => numbers(list, 0..=highest, "priority")?,
             None => vec![0..=highest],
@@ -75,6 +83,40 @@ pub(super) fn numbers(
             })
     });
     ranges.collect()
+}
+
+/// EtherTypes, and ranges such as "0x9000-0x9007". Those within a range that no raw port can have stay refused.
+fn ethertypes(list: Vec<Spanned<Value>>, own: [u16; 2]) -> Result<Vec<RangeInclusive<u16>>, Wrong> {
+    let ranges = list.into_iter().map(|entry| {
+        let both = match entry.get_ref() {
+            Value::Integer(number) => Some((*number, *number)),
+            Value::String(text) => text
+                .split_once('-')
+                .and_then(|(low, high)| Some((integer(low.trim())?, integer(high.trim())?)))
+                .filter(|(low, high)| low <= high),
+            _ => None,
+        };
+        let Some((low, high)) = both else {
+            let message =
+                "expected an EtherType such as 0x88a4, or a range such as \"0x9000-0x9007\"";
+            return Err((entry.span(), message.to_owned()));
+        };
+        let checked = |number| ethertype(number, own).map_err(|message| (entry.span(), message));
+        Ok(checked(low)?.get()..=checked(high)?.get())
+    });
+    ranges.collect()
+}
+
+/// In decimal, or in hexadecimal as TOML writes it.
+fn integer(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        // No sign, which the parser would take.
+        Some(digits) if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
+            i64::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None => text.parse().ok(),
+    }
 }
 
 fn range(text: &str) -> Option<RangeInclusive<u16>> {

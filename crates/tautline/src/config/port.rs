@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tautline_proto::authentication::Protection;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PORT_MAX, PortNumber, declaration};
+use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
@@ -355,23 +355,26 @@ pub(super) fn udp_port(
     })
 }
 
+/// EtherType that a raw port can have, in a node with these of its own.
+pub(super) fn ethertype(number: i64, own: [u16; 2]) -> Result<EtherType, String> {
+    let ethertype = u16::try_from(number)
+        .map_err(|_| format!("`{number}` is not an EtherType, expected 0x0600 to 0xffff"))
+        .and_then(|number| EtherType::new(number).map_err(|error| error.to_string()))?;
+    if own.contains(&ethertype.get()) {
+        return Err(format!("EtherType {ethertype} is this node's own"));
+    }
+    Ok(ethertype)
+}
+
 /// Raw port of an entry. `config` has what stands before it.
 pub(super) fn raw_port(entry: RawPortEntry, config: &NodeConfig) -> Result<RawPortConfig, Wrong> {
     let before = &config.raw_ports;
-    let number = *entry.ethertype.get_ref();
     let wrong = |message: String| (entry.ethertype.span(), message);
-    let ethertype = u16::try_from(number)
-        .map_err(|_| {
-            wrong(format!(
-                "`{number}` is not an EtherType, expected 0x0600 to 0xffff"
-            ))
-        })
-        .and_then(|number| EtherType::new(number).map_err(|error| wrong(error.to_string())))?;
-    let own = config.ethertype;
-    if [own, declaration::ethertype(own)].contains(&ethertype.get()) {
-        let message = format!("EtherType {ethertype} is this node's own");
-        return Err(wrong(message));
-    }
+    let ethertype = ethertype(
+        *entry.ethertype.get_ref(),
+        config.ethernet_form().own_ethertypes(),
+    )
+    .map_err(wrong)?;
     if let Some(other) = before.iter().find(|other| other.ethertype == ethertype) {
         let name = &other.name;
         return Err(wrong(format!(

@@ -26,12 +26,16 @@ pub struct Rule {
     pub ports: Vec<RangeInclusive<u16>>,
     /// The UDP ports that may be opened for plain UDP.
     pub udp_ports: Vec<RangeInclusive<u16>>,
+    /// The EtherTypes that raw ports may be opened for.
+    pub ethertypes: Vec<RangeInclusive<u16>>,
+    /// Whether the frames of those raw ports may carry any source address, and not the interface's alone.
+    pub any_source_address: bool,
     /// The priorities that may be sent with.
     pub priorities: Vec<RangeInclusive<u16>>,
     /// Bytes that one user's ports under this entry may take together: their memory, and the kernel's for what they
     /// send.
     pub memory_bytes_max: u64,
-    /// Ports that one user may have open under this entry at a time, of both kinds.
+    /// Ports that one user may have open under this entry at a time, of all kinds.
     pub ports_max: usize,
     /// Connections that one user may have at a time. Of several entries, the one that gives most counts.
     pub connections_max: usize,

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 
 use nix::unistd::{Group, Uid, User};
 use tautline_proto::wire::PortNumber;
+use tautline_proto::wire::raw::EtherType;
 
 pub use crate::config::{
     CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
@@ -28,6 +29,8 @@ pub(super) enum AnyPort {
     Port(PortNumber),
     /// One of plain UDP.
     Udp(u16),
+    /// A raw one.
+    Raw(EtherType),
 }
 
 impl AnyPort {
@@ -36,13 +39,24 @@ impl AnyPort {
         match self {
             Self::Port(_) => ("ports", &rule.ports),
             Self::Udp(_) => ("UDP ports", &rule.udp_ports),
+            Self::Raw(_) => ("EtherTypes", &rule.ethertypes),
         }
     }
 
+    /// Ranges of numbers of this kind, as they are configured.
+    fn written(self, ranges: &[RangeInclusive<u16>]) -> String {
+        match self {
+            Self::Port(_) | Self::Udp(_) => Numbers(ranges).to_string(),
+            Self::Raw(_) => EtherTypes(ranges).to_string(),
+        }
+    }
+
+    /// Port number, UDP port or EtherType.
     pub(super) fn number(self) -> u16 {
         match self {
             Self::Port(port) => port.get(),
             Self::Udp(port) => port,
+            Self::Raw(ethertype) => ethertype.get(),
         }
     }
 }
@@ -54,6 +68,8 @@ pub(super) struct Grant {
     pub(super) rule: Option<usize>,
     /// A bit for each priority.
     pub(super) priorities: u8,
+    /// Whether raw frames may carry any source address.
+    pub(super) any_source_address: bool,
 }
 
 /// The entries, their names looked up.
@@ -211,6 +227,7 @@ impl Policy {
             return Ok(Grant {
                 rule: None,
                 priorities: u8::MAX,
+                any_source_address: true,
             });
         }
         self.admit(asker)?;
@@ -222,7 +239,7 @@ impl Policy {
             if ports.is_empty() {
                 refused.push(format!("{entry} gives no {kind}"));
             } else if !contains(ports, port.number()) {
-                refused.push(format!("{entry} gives {kind} {}", Numbers(ports)));
+                refused.push(format!("{entry} gives {kind} {}", port.written(ports)));
             } else if used.ports >= rule.ports_max {
                 refused.push(format!(
                     "{entry} gives {} ports at a time, which are open; raise its ports_max",
@@ -238,6 +255,7 @@ impl Policy {
                 return Ok(Grant {
                     rule: Some(index),
                     priorities: priority_bits(&rule.priorities),
+                    any_source_address: rule.any_source_address,
                 });
             }
         }
@@ -290,16 +308,32 @@ pub(super) struct Numbers<'r>(pub(super) &'r [RangeInclusive<u16>]);
 
 impl fmt::Display for Numbers<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, range) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            if range.start() == range.end() {
-                write!(formatter, "{comma}{}", range.start())?;
-            } else {
-                write!(formatter, "{comma}{}-{}", range.start(), range.end())?;
-            }
-        }
-        Ok(())
+        write_ranges(formatter, self.0, |number| number.to_string())
     }
+}
+
+/// The same of EtherTypes, in hexadecimal.
+pub(super) struct EtherTypes<'r>(pub(super) &'r [RangeInclusive<u16>]);
+
+impl fmt::Display for EtherTypes<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_ranges(formatter, self.0, |number| format!("{number:#06x}"))
+    }
+}
+
+fn write_ranges(
+    formatter: &mut fmt::Formatter<'_>,
+    ranges: &[RangeInclusive<u16>],
+    written: impl Fn(u16) -> String,
+) -> fmt::Result {
+    for (index, range) in ranges.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        write!(formatter, "{comma}{}", written(*range.start()))?;
+        if range.start() != range.end() {
+            write!(formatter, "-{}", written(*range.end()))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -321,6 +355,8 @@ mod tests {
             who,
             ports: vec![ports],
             udp_ports: vec![5_000..=5_009],
+            ethertypes: vec![0x88A4..=0x88A4, 0x9000..=0x9007],
+            any_source_address: false,
             priorities: vec![0..=3, 7..=7],
             memory_bytes_max,
             ports_max: 2,
@@ -364,12 +400,42 @@ mod tests {
     }
 
     #[test]
+    fn ethertypes_are_given_by_name_and_source_addresses_apart() {
+        let none = Taken::new();
+        let raw = |number| AnyPort::Raw(EtherType::new(number).unwrap());
+        let user = asker(ASKER, &[]);
+        let grant = policy().grant(&user, raw(0x9007), 1_000, &none).unwrap();
+        assert_eq!((grant.rule, grant.any_source_address), (Some(0), false));
+        assert_eq!(
+            policy().grant(&user, raw(0x88CC), 1, &none).unwrap_err(),
+            "user 987654: [[allow]] entry 1 (user 987654) gives EtherTypes 0x88a4, 0x9000-0x9007"
+        );
+        let free = Rule {
+            any_source_address: true,
+            ..rule(Who::User(ASKER.to_string()), 10..=19, 1_000)
+        };
+        let silent = Rule {
+            ethertypes: Vec::new(),
+            ..free.clone()
+        };
+        let policy = Policy::new(&[silent]).unwrap();
+        assert_eq!(
+            policy.grant(&user, raw(0x88A4), 1, &none).unwrap_err(),
+            "user 987654: [[allow]] entry 1 (user 987654) gives no EtherTypes"
+        );
+        let policy = Policy::new(&[free]).unwrap();
+        let grant = policy.grant(&user, raw(0x88A4), 1, &none).unwrap();
+        assert!(grant.any_source_address);
+    }
+
+    #[test]
     fn a_user_gets_what_an_entry_gives() {
         let (policy, none) = (policy(), Taken::new());
         let grant = policy.grant(&asker(ASKER, &[]), port(10), 1_000, &none);
         let expected = Grant {
             rule: Some(0),
             priorities: 0b1000_1111,
+            any_source_address: false,
         };
         assert_eq!(grant, Ok(expected));
         let grant = policy.grant(&asker(ASKER, &[7, 987_655]), port(20), 500, &none);

@@ -462,6 +462,10 @@ impl Server {
             Request::Declarations { port } => self.relay_declarations(number, port),
             Request::Close { port } => Ok(self.close_of(number, AnyPort::Port(port))),
             Request::CloseUdp { port } => Ok(self.close_of(number, AnyPort::Udp(port))),
+            Request::OpenRaw { ethertype, shape } => {
+                self.open_port(number, AnyPort::Raw(ethertype), shape)
+            }
+            Request::CloseRaw { ethertype } => Ok(self.close_of(number, AnyPort::Raw(ethertype))),
             Request::Counters => Ok((Reply::Counters(self.demux.counters()), Vec::new())),
             Request::Neighbour { index } => {
                 self.greeted(number).map(|_| self.tell_neighbour(index))

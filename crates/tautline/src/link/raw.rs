@@ -9,9 +9,11 @@ use tautline_shm::layout::{RecordHead, source_form, source_word};
 use tautline_shm::region::PortMemory;
 use tautline_shm::{police, queue};
 
+use tautline_proto::wire::MacAddress;
+
 use super::Inbox;
 use crate::claim::{Claim, ClaimError, Number};
-use crate::error::{PortError, SendError};
+use crate::error::{PortError, Priorities, SendError};
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
 
@@ -28,8 +30,51 @@ pub enum RawFrames {
     None,
 }
 
+/// Frames that a raw port may send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawPermit {
+    /// In their tag; without one a frame has the lowest priority.
+    pub(crate) priorities: Priorities,
+    /// The only source address; `None`: any.
+    pub(crate) source: Option<MacAddress>,
+}
+
+impl RawPermit {
+    /// Of a port that no entry is about.
+    pub(crate) const ALL: Self = Self {
+        priorities: Priorities::ALL,
+        source: None,
+    };
+
+    /// An error if a frame is not among them.
+    #[inline]
+    fn check(&self, frame: &RawFrame<'_>) -> Result<(), SendError> {
+        self.priorities.check(frame.priority)?;
+        match self.source {
+            Some(source) if source != frame.source => Err(SendError::SourceNotAllowed {
+                entry: self.priorities.entry().unwrap_or(0),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The half of a link that belongs to one raw port.
 pub(crate) trait RawPortLink: Inbox {
+    /// Whether this process may send a frame.
+    ///
+    /// # Errors
+    /// [`SendError::PriorityNotAllowed`], [`SendError::SourceNotAllowed`].
+    #[inline]
+    fn check(&self, frame: &RawFrame<'_>) -> Result<(), SendError> {
+        self.permit().check(frame)
+    }
+
+    /// Frames that this process may send.
+    fn permit(&self) -> &RawPermit {
+        &RawPermit::ALL
+    }
+
     /// Sends a frame as it is. Never waits.
     ///
     /// # Errors
@@ -37,14 +82,18 @@ pub(crate) trait RawPortLink: Inbox {
     fn send(&mut self, frame: &[u8]) -> Result<(), SendError>;
 }
 
-/// Claims an EtherType on an interface: port 0 of it, which no Tautline port has.
-pub(super) fn claim(interface: &Interface, ethertype: EtherType) -> Result<Claim, PortError> {
-    let number = Number {
-        interface_index: interface.index,
+/// Number by which an EtherType is claimed on an interface: port 0 of it, which no Tautline port has.
+pub(crate) fn number(interface_index: u32, ethertype: EtherType) -> Number {
+    Number {
+        interface_index,
         ethertype: ethertype.get(),
         port: 0,
-    };
-    Claim::new(number).map_err(|error| match error {
+    }
+}
+
+/// Claims an EtherType on an interface.
+pub(super) fn claim(interface: &Interface, ethertype: EtherType) -> Result<Claim, PortError> {
+    Claim::new(number(interface.index, ethertype)).map_err(|error| match error {
         ClaimError::Taken(holder) => PortError::RawTaken { ethertype, holder },
         ClaimError::Io(error) => PortError::refused("claiming the EtherType", error),
     })

@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::wire::{MacAddress, declaration};
+use tautline_proto::wire::MacAddress;
+use tautline_proto::wire::ethernet::EthernetForm;
 
 use super::NodeInner;
 use crate::address::Address;
@@ -43,7 +44,7 @@ impl PortOwner for NodeInner {
     }
 
     fn own_ethertypes(&self) -> [u16; 2] {
-        [self.ethertype, declaration::ethertype(self.ethertype)]
+        EthernetForm::of(self.ethertype).own_ethertypes()
     }
 
     fn send_pool(&self) -> &Arc<SendPool> {

@@ -181,7 +181,8 @@ impl RawPort {
     ///
     /// # Errors
     /// [`SendError::ForeignFrame`], [`SendError::FrameTooLarge`] beyond 1,500 bytes of payload or the interface's MTU,
-    /// else [`SendError`]; the frame was not sent.
+    /// through a control process [`SendError::PriorityNotAllowed`] and [`SendError::SourceNotAllowed`], else
+    /// [`SendError`]; the frame was not sent.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> Result<(), SendError> {
         let result = self.check_frame(frame);
@@ -196,7 +197,9 @@ impl RawPort {
 
     fn check_frame(&self, frame: &[u8]) -> Result<(), SendError> {
         match RawFrame::parse(frame) {
-            Some(parsed) if parsed.ethertype == self.ethertype.get() => Ok(()),
+            Some(parsed) if parsed.ethertype == self.ethertype.get() => {
+                self.receiver.link.check(&parsed)
+            }
             None if frame.len() > RAW_FRAME_BYTES_MAX => Err(SendError::FrameTooLarge),
             _ => Err(SendError::ForeignFrame),
         }

@@ -142,6 +142,10 @@ pub struct RuleStatus {
     pub ports: String,
     /// The UDP ports that it gives for plain UDP.
     pub udp_ports: String,
+    /// The EtherTypes that it gives for raw ports.
+    pub ethertypes: String,
+    /// Whether raw frames may carry any source address.
+    pub any_source_address: bool,
     /// The priorities that it gives.
     pub priorities: String,
     /// Bytes that the ports of one user may take.
@@ -172,13 +176,15 @@ pub struct ClientStatus {
     pub ports: Vec<ClientPortStatus>,
     /// Its ports of plain UDP.
     pub udp_ports: Vec<ClientPortStatus>,
+    /// Its raw ports.
+    pub raw_ports: Vec<ClientPortStatus>,
 }
 
 /// A port of a client, as `taut status` shows it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ClientPortStatus {
-    /// Its number.
+    /// Its number; the EtherType of a raw one.
     pub number: u16,
     /// Bytes of its memory, and of the kernel's that it sends through.
     pub memory_bytes: u64,

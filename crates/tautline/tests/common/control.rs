@@ -182,6 +182,11 @@ pub fn udp_ports_given(hosts: &Hosts) -> Vec<u64> {
     given(hosts, "udp_ports")
 }
 
+/// The EtherTypes of raw ports.
+pub fn ethertypes_given(hosts: &Hosts) -> Vec<u64> {
+    given(hosts, "raw_ports")
+}
+
 fn given(hosts: &Hosts, kind: &str) -> Vec<u64> {
     let status = control_status(hosts);
     let clients = status["control"]["clients"].as_array().cloned();

@@ -75,3 +75,23 @@ pub(super) mod port {
         PortNumber::new(number).ok_or_else(|| D::Error::custom("no port number"))
     }
 }
+
+/// [`EtherType`](tautline_proto::wire::raw::EtherType).
+pub(super) mod ethertype {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tautline_proto::wire::raw::EtherType;
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        ethertype: &EtherType,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u16(ethertype.get())
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<EtherType, D::Error> {
+        EtherType::new(u16::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}

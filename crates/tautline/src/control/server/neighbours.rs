@@ -203,6 +203,7 @@ impl Server {
             self.neighbours.port_opened(match port {
                 AnyPort::Port(port) => LockedBy::Port(port.get()),
                 AnyPort::Udp(port) => LockedBy::UdpPort(*port),
+                AnyPort::Raw(ethertype) => LockedBy::RawPort(ethertype.get()),
             });
         }
     }

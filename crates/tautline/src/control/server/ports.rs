@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 
+use tautline_proto::wire::raw::EtherType;
 use tautline_shm::region::Shape;
 
-use super::super::policy::{AnyPort, Asker, Taken};
+use super::super::policy::{AnyPort, Asker, Grant, Taken};
 use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::client::protocol::{Reason, Refusal, Reply};
@@ -16,6 +17,7 @@ use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::PortObjects;
 use crate::link::bpf::taps::{Form, Permit};
 use crate::link::plain_udp::reserve_for_another;
+use crate::link::raw;
 use crate::neighbours::LockedBy;
 use crate::sys::unix::Credentials;
 
@@ -60,6 +62,9 @@ impl Server {
             let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
             return Err(no(Reason::Full, why));
         }
+        if let AnyPort::Raw(ethertype) = port {
+            self.check_ethertype(ethertype)?;
+        }
         let memory_bytes = shape.bytes() as u64 + PORT_KERNEL_BYTES;
         // Before the number is looked at: a port that one may not have is nobody else's news.
         let grant = self
@@ -80,7 +85,7 @@ impl Server {
             self.take_away(port);
         }
         let (made, reserved) = self.make(port, shape)?;
-        let tap = self.make_tap(port, grant.priorities)?;
+        let tap = self.make_tap(port, grant)?;
         let open = OpenPort {
             client: Some(number),
             pid,
@@ -101,6 +106,14 @@ impl Server {
             AnyPort::Udp(port) => (
                 LockedBy::UdpPort(port),
                 Reply::UdpOpened { priorities, entry },
+            ),
+            AnyPort::Raw(ethertype) => (
+                LockedBy::RawPort(ethertype.get()),
+                Reply::RawOpened {
+                    priorities,
+                    entry,
+                    any_source_address: grant.any_source_address,
+                },
             ),
         };
         self.neighbours.port_opened(locked_by);
@@ -127,15 +140,42 @@ impl Server {
                 let made = self.demux.make_udp_port(port, shape).map_err(kernel)?;
                 Ok((made, Some(reserved)))
             }
+            AnyPort::Raw(ethertype) => {
+                let made = self.demux.make_raw_port(ethertype, shape);
+                let made = made.map_err(|error| match error {
+                    PortError::TooManyRawPorts { max } => no(
+                        Reason::Full,
+                        format!("the interface has {max} raw ports open already"),
+                    ),
+                    error => kernel(error),
+                })?;
+                Ok((made, None))
+            }
         }
     }
 
-    fn make_tap(&self, port: AnyPort, priorities: u8) -> Result<OwnedFd, Refusal> {
+    /// Frames of the node's own EtherTypes are all clients'.
+    fn check_ethertype(&self, ethertype: EtherType) -> Result<(), Refusal> {
+        let own = self.demux.setup().ethernet.own_ethertypes();
+        match own.contains(&ethertype.get()) {
+            true => Err(no(Reason::OtherSettings, "it is this interface's own")),
+            false => Ok(()),
+        }
+    }
+
+    fn make_tap(&self, port: AnyPort, grant: Grant) -> Result<OwnedFd, Refusal> {
         let form = match port {
             AnyPort::Port(port) => Form::Port(port.get()),
             AnyPort::Udp(port) => Form::Datagrams(port),
+            AnyPort::Raw(ethertype) => Form::Raw {
+                ethertype: ethertype.get(),
+                any_source_address: grant.any_source_address,
+            },
         };
-        let permit = Permit { form, priorities };
+        let permit = Permit {
+            form,
+            priorities: grant.priorities,
+        };
         let tap = self.taps.open(self.place(port), permit);
         tap.map_err(|error| {
             self.take_away(port);
@@ -148,18 +188,22 @@ impl Server {
         match port {
             AnyPort::Port(port) => port.get().into(),
             AnyPort::Udp(port) => self.demux.udp_place(port),
+            AnyPort::Raw(ethertype) => self.demux.raw_place(ethertype),
         }
     }
 
     /// Number by which a port is claimed.
     fn number_of(&self, port: AnyPort) -> Number {
         let setup = self.demux.setup();
+        let interface_index = setup.interface.index;
+        let ethertype = match port {
+            AnyPort::Port(_) => setup.ethernet.ethertype,
+            AnyPort::Udp(_) => CLAIM_OF_UDP,
+            AnyPort::Raw(ethertype) => return raw::number(interface_index, ethertype),
+        };
         Number {
-            interface_index: setup.interface.index,
-            ethertype: match port {
-                AnyPort::Port(_) => setup.ethernet.ethertype,
-                AnyPort::Udp(_) => CLAIM_OF_UDP,
-            },
+            interface_index,
+            ethertype,
             port: port.number(),
         }
     }
@@ -214,6 +258,7 @@ impl Server {
         match port {
             AnyPort::Port(port) => self.demux.close_port(port),
             AnyPort::Udp(port) => self.demux.close_udp_port(port),
+            AnyPort::Raw(ethertype) => self.demux.close_raw_port(ethertype),
         }
     }
 
@@ -233,7 +278,9 @@ impl Server {
         let ports = ports.map(|(port, bytes)| (AnyPort::Port(port), bytes));
         let udp_ports = self.demux.open_udp_ports().into_iter();
         let udp_ports = udp_ports.map(|(port, bytes)| (AnyPort::Udp(port), bytes));
-        for (port, memory_bytes) in ports.chain(udp_ports) {
+        let raw_ports = self.demux.open_raw_ports().into_iter();
+        let raw_ports = raw_ports.map(|(one, bytes)| (AnyPort::Raw(one), bytes));
+        for (port, memory_bytes) in ports.chain(udp_ports).chain(raw_ports) {
             if self.is_unclaimed(port) {
                 self.take_away(port);
                 continue;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Server;
 use super::ports::OpenPort;
 use crate::claim::Holder;
-use crate::control::policy::{AnyPort, Numbers};
+use crate::control::policy::{AnyPort, EtherTypes, Numbers};
 use crate::error::OpenError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
@@ -85,6 +85,8 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
         who: rule.who.to_string(),
         ports: Numbers(&rule.ports).to_string(),
         udp_ports: Numbers(&rule.udp_ports).to_string(),
+        ethertypes: EtherTypes(&rule.ethertypes).to_string(),
+        any_source_address: rule.any_source_address,
         priorities: Numbers(&rule.priorities).to_string(),
         memory_bytes_max: rule.memory_bytes_max,
         ports_max: rule.ports_max,
@@ -105,6 +107,7 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
         connected,
         ports: Vec::new(),
         udp_ports: Vec::new(),
+        raw_ports: Vec::new(),
     };
     for (number, client) in server.clients.greeted() {
         let entry = status(client.pid, client.asker.uid, true);
@@ -122,6 +125,7 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
         let ports = match port {
             AnyPort::Port(_) => &mut client.ports,
             AnyPort::Udp(_) => &mut client.udp_ports,
+            AnyPort::Raw(_) => &mut client.raw_ports,
         };
         ports.push(port_status(server, *port, open));
     }

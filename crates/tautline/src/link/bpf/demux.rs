@@ -234,7 +234,11 @@ impl Demux {
     ///
     /// # Errors
     /// [`PortError::TooManyRawPorts`], [`PortError::Refused`].
-    fn make_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<PortObjects, PortError> {
+    pub(crate) fn make_raw_port(
+        &self,
+        ethertype: EtherType,
+        shape: Shape,
+    ) -> Result<PortObjects, PortError> {
         let table = &self.maps.raw_types;
         let max = raw_table::PLACES;
         let place = table
@@ -250,6 +254,11 @@ impl Demux {
     /// The place of an open port of plain UDP; 0 if it is not open.
     pub(crate) fn udp_place(&self, port: u16) -> u32 {
         self.maps.udp_ports.place(port) as u32
+    }
+
+    /// The place of a raw port; 0 if it is not open.
+    pub(crate) fn raw_place(&self, ethertype: EtherType) -> u32 {
+        self.maps.raw_types.place(ethertype)
     }
 
     /// Makes a port and puts it in its place.
@@ -308,6 +317,13 @@ impl Demux {
     pub(crate) fn open_udp_ports(&self) -> Vec<(u16, u64)> {
         let ports = self.maps.udp_ports.open().into_iter();
         let found = ports.filter_map(|port| Some((port, self.memory_bytes(self.udp_place(port))?)));
+        found.collect()
+    }
+
+    /// The same of raw ports.
+    pub(crate) fn open_raw_ports(&self) -> Vec<(EtherType, u64)> {
+        let types = self.maps.raw_types.open().into_iter();
+        let found = types.filter_map(|one| Some((one, self.memory_bytes(self.raw_place(one))?)));
         found.collect()
     }
 
@@ -405,6 +421,8 @@ impl DemuxOwner for Demux {
             doorbell: made.doorbell,
             sender,
             claim,
+            priorities: Priorities::ALL,
+            any_source_address: true,
         })
     }
 
@@ -706,30 +724,22 @@ struct Maps {
 
 impl Maps {
     fn take(mut map: impl FnMut(&'static str) -> Result<Map, Error>) -> Result<Self, Error> {
-        let Map::Array(counters) = map("node_counters")? else {
-            return Err("the node's counters are no array".into());
+        let mut array = |name| match map(name)? {
+            Map::Array(array) => Ok(array),
+            _ => Err(Error::from(format!("the demux's map `{name}` is no array"))),
         };
-        let Map::Array(udp_ports) = map("udp_ports")? else {
-            return Err("the table of UDP ports is no array".into());
-        };
-        let Map::Array(raw_types) = map("raw_types")? else {
-            return Err("the table of EtherTypes is no array".into());
-        };
-        let Map::Array(out_of_order) = map("held_slots")? else {
-            return Err("the fragments out of order are no array".into());
-        };
-        let Map::Array(ring_debts) = map("ring_debts")? else {
-            return Err("the debts of doorbells are no array".into());
-        };
-        let Map::Array(tap) = map("tap")? else {
-            return Err("the ring of copies is no array".into());
-        };
+        let counters = array("node_counters")?;
+        let udp_ports = array("udp_ports")?;
+        let raw_types = array("raw_types")?;
+        let out_of_order = array("held_slots")?;
+        let ring_debts = array("ring_debts")?;
+        let tap = array("tap")?;
         Ok(Self {
             tap: Arc::new(TapRing::map(tap.fd().as_fd())?),
             ring_debts: ring_debts.fd().as_fd().try_clone_to_owned()?,
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
-            raw_types: RawTable::open(raw_types.fd().as_fd())?,
+            raw_types: RawTable::of(raw_types.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),
             counters: Counters::map(counters.fd().as_fd())?,

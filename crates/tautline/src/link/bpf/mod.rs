@@ -115,6 +115,10 @@ pub(crate) struct RawPortParts {
     pub(crate) sender: Sender,
     /// Its EtherType.
     pub(crate) claim: Claim,
+    /// Those that may be sent with.
+    pub(crate) priorities: Priorities,
+    /// Whether frames may carry any source address, and not the interface's alone.
+    pub(crate) any_source_address: bool,
 }
 
 /// Parts of a port on this link.

@@ -35,7 +35,7 @@ struct Place {
 impl RawTable {
     /// The table in the array `raw_types` of `bpf/raw.bpf.h`, with the ports that a predecessor of this process has
     /// shown.
-    pub(in crate::link) fn open(array: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(in crate::link) fn of(array: BorrowedFd<'_>) -> io::Result<Self> {
         let mut places = [Place::default(); PLACES];
         let shown = bpf::lookup(array, 0)?;
         for (place, bytes) in places.iter_mut().zip(shown.chunks_exact(2)) {
@@ -46,6 +46,22 @@ impl RawTable {
             array: array.try_clone_to_owned()?,
             places: Mutex::new(places),
         })
+    }
+
+    /// The ports that the demux delivers to.
+    pub(in crate::link) fn open(&self) -> Vec<EtherType> {
+        let places = self.places();
+        let shown = places.iter().filter(|place| place.is_shown);
+        let types = shown.filter_map(|place| EtherType::new(place.ethertype).ok());
+        types.collect()
+    }
+
+    /// The place of an EtherType that has been taken; 0 if it is nobody's.
+    pub(in crate::link) fn place(&self, ethertype: EtherType) -> u32 {
+        let places = self.places();
+        let held = |place: &Place| place.ethertype == ethertype.get();
+        let index = places.iter().position(held);
+        index.map_or(0, |index| FIRST_PLACE + index as u32)
     }
 
     /// Takes a place among the ports' maps; the demux does not see it before [`RawTable::show`]. `None` if all are

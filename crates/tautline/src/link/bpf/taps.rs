@@ -25,9 +25,11 @@ const PERMITS: &str = "senders";
 /// in a fresh namespace.
 const FIRST_INDEX: u32 = 0x1_0000;
 
-/// `TL_SEND_PORT` and `TL_SEND_DATAGRAMS` of `bpf/tautline.h`.
+/// `TL_SEND_PORT` and those after it, of `bpf/tautline.h`.
 const SEND_PORT: u8 = 1;
 const SEND_DATAGRAMS: u8 = 2;
+const SEND_RAW: u8 = 3;
+const SEND_RAW_OF_ANY: u8 = 4;
 
 /// `struct tl_sender`.
 const SENDER_BYTES: usize = 24;
@@ -50,6 +52,11 @@ pub(crate) enum Form {
     Port(u16),
     /// Plain UDP, from this UDP port.
     Datagrams(u16),
+    /// Raw ones of this EtherType, from the interface's address or from any.
+    Raw {
+        ethertype: u16,
+        any_source_address: bool,
+    },
 }
 
 impl Permit {
@@ -57,6 +64,11 @@ impl Permit {
         let (form, port) = match self.form {
             Form::Port(port) => (SEND_PORT, port),
             Form::Datagrams(port) => (SEND_DATAGRAMS, port),
+            Form::Raw {
+                ethertype,
+                any_source_address: false,
+            } => (SEND_RAW, ethertype),
+            Form::Raw { ethertype, .. } => (SEND_RAW_OF_ANY, ethertype),
         };
         let mut bytes = [0; SENDER_BYTES];
         bytes[0] = form;

@@ -184,7 +184,7 @@ impl Link for XdpLink {
         ethertype: EtherType,
         shape: Shape,
     ) -> Result<Box<dyn RawPortLink>, PortError> {
-        let port = XdpRawPort::open(ethertype, shape, &self.owner)?;
+        let port = XdpRawPort::open(ethertype, &self.interface, shape, &self.owner)?;
         Ok(Box::new(port))
     }
 

@@ -1,5 +1,5 @@
 //! A raw port on link `xdp`: the demux delivers the frames of its EtherType into its memory, and frames leave through
-//! a packet socket.
+//! a packet socket, or through a tap in a client of a control process.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,14 +14,16 @@ use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, RawPortParts};
-use crate::link::raw::RawPortLink;
+use crate::link::raw::{RawPermit, RawPortLink};
 use crate::memory::MappedPort;
+use crate::sys::interface::Interface;
 
 /// The port's half.
 #[derive(Debug)]
 pub(super) struct XdpRawPort {
     receiver: Receiver,
     sender: Sender,
+    permit: RawPermit,
     // Hidden from the demux before the EtherType is given up.
     _opened: Opened,
     _claim: Claim,
@@ -31,6 +33,7 @@ impl XdpRawPort {
     /// Has the demux's owner make the port.
     pub(super) fn open(
         ethertype: EtherType,
+        interface: &Interface,
         shape: Shape,
         owner: &Arc<dyn DemuxOwner>,
     ) -> Result<Self, PortError> {
@@ -39,6 +42,8 @@ impl XdpRawPort {
             doorbell,
             sender,
             claim,
+            priorities,
+            any_source_address,
         } = owner.open_raw_port(ethertype, shape)?;
         // From here on a failure closes the port again.
         let opened = Opened {
@@ -48,6 +53,10 @@ impl XdpRawPort {
         Ok(Self {
             receiver: Receiver::new(memory, doorbell)?,
             sender,
+            permit: RawPermit {
+                priorities,
+                source: (!any_source_address).then_some(interface.mac),
+            },
             _opened: opened,
             _claim: claim,
         })
@@ -96,6 +105,10 @@ impl Inbox for XdpRawPort {
 }
 
 impl RawPortLink for XdpRawPort {
+    fn permit(&self) -> &RawPermit {
+        &self.permit
+    }
+
     #[inline]
     fn send(&mut self, frame: &[u8]) -> Result<(), SendError> {
         Ok(self.sender.send(frame)?)
