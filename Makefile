@@ -31,7 +31,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -161,6 +161,13 @@ test-arm: ## long: compiled for arm64 and armhf, tests in emulation, two nodes o
 	@! command -v rustup >/dev/null || rustup --quiet target add $(ARM_TARGETS)
 	scripts/test-arm.sh
 	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only arm64@trixie --part load,demo"
+
+test-guests-arm: ## long: guests on KVM for aarch64, in an emulated machine with a GICv2 and with a GICv3
+	@scripts/setup.sh --for test
+	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
+	cargo build --locked --workspace --bin kernel-tests
+	$(TARGET)/debug/kernel-tests --part guests --only arm64@bookworm arm64@trixie --out $(TARGET)/guests-gicv2
+	$(TARGET)/debug/kernel-tests --part guests --only arm64@bookworm --out $(TARGET)/guests-gicv3 --machine virtualization=on,gic-version=3
 
 xsk-zero-copy: ## link xsk with drivers that have zero-copy: a part of test-kernels
 	@$(MAKE) --no-print-directory test-kernels KERNEL_TEST_ARGS="--only amd64@trixie-backports --part cards"

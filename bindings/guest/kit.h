@@ -26,6 +26,11 @@ void tlg_set_timer(uint64_t until_ns);
  */
 bool tlg_acknowledge(void);
 
+#ifdef __aarch64__
+/* Version of the interrupt controller: 2, or 3 on our own monitor where the host has no other. */
+extern uint32_t tlg_gic_version;
+#endif
+
 /* True if the program shall do its work: once; but beside Linux it waits for Linux's next order each time. */
 bool tlg_next_order(void);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * The virtual machine that `taut guest run` gives to a guest on aarch64: QEMU's "virt" with a GICv2, its memory from
- * 0x40000000, a serial line, and on the PCI bus the window (ivshmem) and a device by which a guest says that it has
- * failed (pvpanic).
+ * The virtual machine that `taut guest run` gives to a guest on aarch64. On KVM it is that of our own monitor, which
+ * describes it: memory from 0x40000000, a GICv2 or a GICv3, a serial line, the window, and registers for the doorbell
+ * and for a failure. Elsewhere it is QEMU's "virt" with a GICv2 at the same addresses, and on its PCI bus the window
+ * (ivshmem) and a device by which a guest says that it has failed (pvpanic).
  *
  * Or one processor of such a machine whose others are Linux's (`taut lab kernels --beside`): serial line and PCI bus
  * are Linux's too, and a mailbox in memory takes their place. There is no window.
@@ -12,17 +13,27 @@
 #define UART 0x09000000UL
 #define GIC_DISTRIBUTOR 0x08000000UL
 #define GIC_CPU 0x08010000UL
+#define GIC_REDISTRIBUTOR 0x080a0000UL
 #define GIC_MESSAGES 0x08020040UL /* a write of a number raises that interrupt */
 #define PCI_CONFIGURATION 0x3f000000UL
 #define PCI_SLOTS 32
 #define PCI_WINDOW 0x11101af4U  /* ivshmem */
 #define PCI_PANIC 0x00111b36U   /* pvpanic-pci */
-/* Addresses that we give to the devices. */
+/* Addresses that we give to the devices, and where our own monitor has them: layout/aarch64.rs of tautline-kvm. */
 #define WINDOW_REGISTERS 0x10000000UL
 #define WINDOW_MESSAGES 0x10001000UL
 #define PANIC_REGISTER 0x10002000UL
 #define WINDOW_MEMORY 0x20000000UL
 #define WINDOW_MEMORY_MAX 0x10000000UL
+
+/* Registers of a GICv3's side of the processor. */
+#define ICC_PMR "S3_0_C4_C6_0"
+#define ICC_IAR1 "S3_0_C12_C12_0"
+#define ICC_EOIR1 "S3_0_C12_C12_1"
+#define ICC_CTLR "S3_0_C12_C12_4"
+#define ICC_SRE "S3_0_C12_C12_5"
+#define ICC_IGRPEN1 "S3_0_C12_C12_7"
+#define WRITE_SYSTEM_REGISTER(name, value) __asm volatile("msr " name ", %0\n\tisb" : : "r"((uint64_t)(value)) : "memory")
 
 /* Functions of the firmware (PSCI). */
 #define CPU_OFF 0x84000002
@@ -54,7 +65,25 @@ struct mailbox {
 /* NULL: this is no processor beside Linux. */
 static volatile struct mailbox *mailbox;
 
-void tlg_start(volatile struct mailbox *description);
+/* As our own monitor describes the machine. crates/tautline-kvm/src/layout has the same. */
+struct machine {
+	uint32_t magic;
+	uint32_t version;
+	uint64_t ram_bytes;
+	uint64_t window;
+	uint64_t window_bytes;
+	uint64_t gic_version;
+};
+
+#define MACHINE_MAGIC 0x4d474c54 /* "TLGM" */
+#define MACHINE_VERSION 1
+
+/* NULL: it is QEMU's machine. */
+static const volatile struct machine *machine;
+
+uint32_t tlg_gic_version = 2;
+
+void tlg_start(void *description);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
@@ -130,11 +159,60 @@ uint64_t tlg_ticks_per_second(void)
 
 /* ---- Interrupts -------------------------------------------------------------------------------------------------- */
 
+static void start_controller(void)
+{
+	if (tlg_gic_version == 2) {
+		REGISTER(GIC_DISTRIBUTOR) = 1;
+		REGISTER(GIC_CPU + 0x4) = 0xff;
+		REGISTER(GIC_CPU) = 1;
+		return;
+	}
+	REGISTER(GIC_REDISTRIBUTOR + 0x14) &= ~2U; /* awake */
+	while ((REGISTER(GIC_REDISTRIBUTOR + 0x14) & 4) != 0)
+		;
+	/* Interrupts belong to processors by their address, and all are of group 1. */
+	REGISTER(GIC_DISTRIBUTOR) = 0x10;
+	REGISTER(GIC_DISTRIBUTOR) = 0x12;
+	REGISTER(GIC_REDISTRIBUTOR + 0x10080) = 0xffffffff;
+	WRITE_SYSTEM_REGISTER(ICC_SRE, 1);
+	WRITE_SYSTEM_REGISTER(ICC_PMR, 0xff);
+	WRITE_SYSTEM_REGISTER(ICC_CTLR, 0);
+	WRITE_SYSTEM_REGISTER(ICC_IGRPEN1, 1);
+}
+
 static void enable_interrupt(uint32_t number)
 {
-	REGISTER8(GIC_DISTRIBUTOR + 0x400 + number) = 0xa0; /* priority: 20 of 32 */
-	REGISTER8(GIC_DISTRIBUTOR + 0x800 + number) = 1;    /* to this processor */
-	REGISTER(GIC_DISTRIBUTOR + 0x100 + 4 * (number / 32)) = 1U << (number % 32);
+	uint64_t registers = GIC_DISTRIBUTOR;
+
+	if (tlg_gic_version == 2) {
+		REGISTER8(GIC_DISTRIBUTOR + 0x800 + number) = 1; /* to this processor */
+	} else if (number < 32) {
+		registers = GIC_REDISTRIBUTOR + 0x10000;
+	} else {
+		*(volatile uint64_t *)(GIC_DISTRIBUTOR + 0x6000 + 8 * (uint64_t)number) = 0;
+		REGISTER(GIC_DISTRIBUTOR + 0x80 + 4 * (number / 32)) |= 1U << (number % 32);
+	}
+	REGISTER8(registers + 0x400 + number) = 0xa0; /* priority: 20 of 32 */
+	REGISTER(registers + 0x100 + 4 * (number / 32)) = 1U << (number % 32);
+}
+
+/* The interrupt that is served from now on; 1020 and more: none. */
+static uint32_t take_interrupt(void)
+{
+	uint64_t number;
+
+	if (tlg_gic_version == 2)
+		return REGISTER(GIC_CPU + 0xc) & 0x3ff;
+	__asm volatile("mrs %0, " ICC_IAR1 "\n\tdsb sy" : "=r"(number) : : "memory");
+	return (uint32_t)number & 0xffffff;
+}
+
+static void end_interrupt(uint32_t number)
+{
+	if (tlg_gic_version == 2)
+		REGISTER(GIC_CPU + 0x10) = number;
+	else
+		WRITE_SYSTEM_REGISTER(ICC_EOIR1, number);
 }
 
 void tlg_set_timer(uint64_t until_ns)
@@ -152,9 +230,9 @@ bool tlg_acknowledge(void)
 	bool has_rung = false;
 	uint32_t number;
 
-	while ((number = REGISTER(GIC_CPU + 0xc) & 0x3ff) < 1020) {
+	while ((number = take_interrupt()) < 1020) {
 		has_rung |= number == TLG_DOORBELL_IRQ;
-		REGISTER(GIC_CPU + 0x10) = number;
+		end_interrupt(number);
 	}
 	return has_rung;
 }
@@ -180,9 +258,10 @@ static uint64_t find_device(uint32_t identity)
 	return 0;
 }
 
-void *tlg_window(uint64_t *bytes)
+/* Finds QEMU's device, maps its memory, and has it send its doorbell as an interrupt. */
+static void *find_window(uint64_t *bytes)
 {
-	uint64_t device = mailbox != NULL ? 0 : find_device(PCI_WINDOW);
+	uint64_t device = find_device(PCI_WINDOW);
 	volatile uint32_t *message = (volatile uint32_t *)WINDOW_MESSAGES;
 	uint32_t capability;
 
@@ -208,9 +287,24 @@ void *tlg_window(uint64_t *bytes)
 		message[3] = 0;
 		REGISTER(device + capability) |= 0x80000000U;
 	}
+	return (void *)WINDOW_MEMORY;
+}
+
+void *tlg_window(uint64_t *bytes)
+{
+	void *window = NULL;
+
+	if (machine != NULL) {
+		*bytes = machine->window_bytes;
+		window = (void *)(uintptr_t)machine->window;
+	} else if (mailbox == NULL) {
+		window = find_window(bytes);
+	}
+	if (window == NULL)
+		return NULL;
 	REGISTER(GIC_DISTRIBUTOR + 0xc00 + 4 * (TLG_DOORBELL_IRQ / 16)) |= 2U << (2 * (TLG_DOORBELL_IRQ % 16)); /* edge */
 	enable_interrupt(TLG_DOORBELL_IRQ);
-	return (void *)WINDOW_MEMORY;
+	return window;
 }
 
 void tlg_ring(void)
@@ -277,6 +371,8 @@ void tlg_fail(const char *why)
 	tlg_print_failure(why);
 	if (mailbox != NULL)
 		leave_linux(MAILBOX_FAILED);
+	if (machine != NULL)
+		REGISTER(PANIC_REGISTER) = 1;
 	device = find_device(PCI_PANIC);
 	if (device != 0) {
 		REGISTER(device + 0x10) = PANIC_REGISTER;
@@ -288,14 +384,26 @@ void tlg_fail(const char *why)
 	tlg_off();
 }
 
-void tlg_start(volatile struct mailbox *description)
+/* What our own monitor or Linux says about this place; 0: QEMU, which says nothing. */
+static void read_description(void *description)
+{
+	const volatile uint32_t *words = description;
+
+	if (words == NULL)
+		return;
+	if (words[0] == MAILBOX_MAGIC && words[1] == MAILBOX_VERSION) {
+		mailbox = description;
+	} else if (words[0] == MACHINE_MAGIC && words[1] == MACHINE_VERSION) {
+		machine = description;
+		tlg_gic_version = (uint32_t)machine->gic_version;
+	}
+}
+
+void tlg_start(void *description)
 {
 	map_memory();
-	if (description != NULL && description->magic == MAILBOX_MAGIC && description->version == MAILBOX_VERSION)
-		mailbox = description;
-	REGISTER(GIC_DISTRIBUTOR) = 1;
-	REGISTER(GIC_CPU + 0x4) = 0xff;
-	REGISTER(GIC_CPU) = 1;
+	read_description(description);
+	start_controller();
 	enable_interrupt(TLG_TIMER_IRQ);
 	guest_main();
 	tlg_off();

@@ -6,7 +6,7 @@
 	.section .text.start, "ax"
 	.global _start
 _start:
-	mov x19, x0 /* of whoever started the processor: 0, or a description of the place beside Linux */
+	mov x19, x0 /* of whoever started the processor: 0, or a description of the machine or of the place beside Linux */
 	mrs x0, CurrentEL
 	cmp x0, #(2 << 2)
 	b.lo 1f

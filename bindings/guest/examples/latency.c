@@ -56,7 +56,7 @@ static void let_interrupt_through(bool halts)
 #else
 
 /* Reads the counter, switches the timer off, whose interrupt would come again, and ends the interrupt at the interrupt
- * controller: number from 0x0801000c, end at 0x08010010.
+ * controller: number from 0x0801000c, end at 0x08010010; at a GICv3 by ICC_IAR1 and ICC_EOIR1.
  */
 __asm(".text\n"
       ".global tlg_interrupt\n"
@@ -68,9 +68,16 @@ __asm(".text\n"
       "	str x0, [x1, :lo12:entered]\n"
       "	msr cntv_ctl_el0, xzr\n"
       "	isb\n"
+      "	adrp x1, tlg_gic_version\n"
+      "	ldr w1, [x1, :lo12:tlg_gic_version]\n"
+      "	tbnz w1, #0, 1f\n"
       "	mov x1, #0x08010000\n"
       "	ldr w0, [x1, #0xc]\n"
       "	str w0, [x1, #0x10]\n"
+      "	ldp x0, x1, [sp], #16\n"
+      "	eret\n"
+      "1:	mrs x0, S3_0_C12_C12_0\n"
+      "	msr S3_0_C12_C12_1, x0\n"
       "	ldp x0, x1, [sp], #16\n"
       "	eret\n");
 

@@ -6,7 +6,9 @@
 #include "task.h"
 
 #include "doorbell.h"
-#include "tautline_guest.h"
+#include "kit.h"
+
+#define GIC_REDISTRIBUTOR 0x080a0000UL
 
 void FreeRTOS_Tick_Handler(void);
 void vApplicationIRQHandler(uint32_t acknowledged);
@@ -17,12 +19,17 @@ static TaskHandle_t listener;
 
 void doorbell_wakes(TaskHandle_t task)
 {
+	/* Here, since the scheduler, which starts next, touches the interrupt controller. */
+	if (tlg_gic_version != GIC_VERSION)
+		tlg_fail("this FreeRTOS is for another interrupt controller: run freertos_echo.elf on a GICv2, "
+			 "freertos_echo-gicv3.elf on a GICv3");
 	listener = task;
 }
 
 void start_tick(void)
 {
-	volatile uint8_t *priorities = (volatile uint8_t *)(configINTERRUPT_CONTROLLER_BASE_ADDRESS + 0x400);
+	uintptr_t registers = GIC_VERSION == 2 ? configINTERRUPT_CONTROLLER_BASE_ADDRESS : GIC_REDISTRIBUTOR + 0x10000;
+	volatile uint8_t *priorities = (volatile uint8_t *)(registers + 0x400);
 	uint64_t now;
 
 	/* FreeRTOS wants its tick below all other interrupts. */

@@ -141,13 +141,18 @@ void guest_main(void)
 			for (i = 0; i < 3000; i++)
 				tlg_print("the guest says this again and again\n");
 			break;
-#ifdef __x86_64__
 		case 'w': /* writes to Linux's half */
 			*(volatile uint32_t *)(uintptr_t)window.linux_side = 1;
 			break;
 		case 'n': /* reads where nothing is */
 			*(volatile uint32_t *)0xe0000000;
 			break;
+#ifdef __aarch64__
+		case 'm': /* the same into two registers */
+			__asm volatile("ldp x0, x1, [%0]" : : "r"(0xe0000000UL) : "x0", "x1");
+			break;
+#endif
+#ifdef __x86_64__
 		case 't': /* faults without a handler */
 			no_handlers();
 			*(volatile uint32_t *)0xffff000000000000 = 1;

@@ -735,6 +735,12 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
         assert_eq!(output.status.code(), Some(status), "{}", text(&output));
         assert!(text(&output).contains(words), "{}", text(&output));
     }
+    for wrong in ["virtualization", "a=b;c=d", "=on", "a=,b=c"] {
+        let output = kernels(&["--machine", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        let words = "expected options such as virtualization=on";
+        assert!(text(&output).contains(words), "{}", text(&output));
+    }
     let output = kernels(&["--guest-module", "kvm-amd"]);
     assert_eq!(output.status.code(), Some(1));
     let words = "no package of this kernel has a module 'kvm-amd'";
@@ -751,6 +757,7 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
             2,
             "cannot be used with",
         ),
+        (["arm64", "--machine", "a=b"], 2, "cannot be used with"),
         (["arm64", "--turn", "500ns"], 2, "whole microseconds"),
         (["arm64", "--turn", "2ms"], 2, "whole microseconds"),
     ] {

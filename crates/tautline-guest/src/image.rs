@@ -10,6 +10,7 @@ use object::LittleEndian as LE;
 use object::elf::{EM_AARCH64, EM_X86_64, ET_EXEC, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use rustix::fs::{Mode, OFlags, SealFlags};
+use tautline_kvm::layout;
 use tautline_kvm::packet::{SEGMENTS_MAX, Segment};
 
 use crate::error::GuestError;
@@ -46,6 +47,16 @@ impl Architecture {
         }
     }
 
+    /// That of this machine's processor, if guests can have it.
+    #[must_use]
+    pub fn host() -> Option<Architecture> {
+        match std::env::consts::ARCH {
+            "aarch64" => Some(Architecture::Aarch64),
+            "x86_64" => Some(Architecture::X86_64),
+            _ => None,
+        }
+    }
+
     /// Its number in ELF files.
     fn machine(self) -> u16 {
         match self {
@@ -57,8 +68,8 @@ impl Architecture {
     /// Addresses that an image can have in so much memory.
     fn memory(self, ram_bytes: u64) -> Range<u64> {
         match self {
-            Architecture::Aarch64 => 0x4000_0000..0x4000_0000 + ram_bytes,
-            Architecture::X86_64 => tautline_kvm::layout::x86_64::image_memory(ram_bytes),
+            Architecture::Aarch64 => layout::aarch64::image_memory(ram_bytes),
+            Architecture::X86_64 => layout::x86_64::image_memory(ram_bytes),
         }
     }
 }

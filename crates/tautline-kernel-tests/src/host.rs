@@ -20,7 +20,7 @@ use crate::kernels::{Kernel, MODULES};
 use crate::libtest::{self, Counts};
 use crate::orders::{self, Answer, Orders, Outcome};
 use crate::plan::{Cell, Part, cells};
-use crate::programs::{BPF_OBJECTS, Programs, add_bpf_objects, add_tools};
+use crate::programs::{BPF_OBJECTS, Programs, add_bpf_objects, add_guest_images, add_tools};
 use crate::report::{CellResult, KernelResult};
 
 /// Kernel parameters of all guests: mitigations only cost there.
@@ -44,6 +44,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) out: &'a Path,
     pub(crate) parts: &'a [Part],
     pub(crate) emulator: &'a Emulator,
+    /// Options of QEMU's machine where guests are among the tests.
+    pub(crate) machine_options: &'a str,
     /// Whether the guests get Debian's programs too.
     pub(crate) with_tools: bool,
     /// Directory of further BPF objects, which the guests load too.
@@ -76,6 +78,7 @@ impl Bench<'_> {
                 cell.step.environment.push(variable.clone());
             }
         }
+        let has_guests = self.has_guests(arch);
         let (files, orders) = self.orders(&packages, &cells)?;
         let devices: Vec<String> = DRIVERS
             .iter()
@@ -103,6 +106,7 @@ impl Bench<'_> {
             turn: TURN,
             beside: None,
             memory_mib: MEMORY_MIB,
+            machine_options: has_guests.then_some(self.machine_options),
             has_pci_express: true,
             devices: &devices,
             qemu: qemu.as_ref(),
@@ -138,6 +142,11 @@ impl Bench<'_> {
         Ok(result)
     }
 
+    /// Whether guests on KVM are among the tests.
+    fn has_guests(&self, arch: Arch) -> bool {
+        arch == Arch::Arm64 && self.parts.contains(&Part::Guests)
+    }
+
     /// The modules, with their places in the guest, and what to do there.
     fn orders(
         &self,
@@ -166,6 +175,9 @@ impl Bench<'_> {
             add_tools(&mut initramfs, kernel.job.arch, suite(kernel), self.cache)?;
         }
         programs.add_to(&mut initramfs, scratch).map_err(failed)?;
+        if self.has_guests(kernel.job.arch) {
+            add_guest_images(&mut initramfs, scratch).map_err(failed)?;
+        }
         if let Some(objects) = self.bpf_objects {
             add_bpf_objects(&mut initramfs, objects).map_err(KernelsError::file(objects))?;
         }

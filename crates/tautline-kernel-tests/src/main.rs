@@ -53,6 +53,13 @@ struct Arguments {
     /// Parts of the tests
     #[arg(long, value_delimiter = ',', default_values_t = Part::ALL, value_enum)]
     part: Vec<Part>,
+    /// Options of QEMU's machine for guests on KVM of arm64: its interrupt controller decides which one they have
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        default_value = "virtualization=on,gic-version=2"
+    )]
+    machine: String,
     /// Keep what an earlier run of the same kernel has found in other cells
     #[arg(long)]
     add: bool,
@@ -199,14 +206,16 @@ fn run_all(
         let programs = match &arguments.programs {
             Some(directory) => Programs::of(directory)?,
             None if arguments.quick => Programs::build_quick(&workspace)?,
-            None => Programs::build(arch, &workspace)?,
+            None => Programs::build(arch, &workspace, parts)?,
         };
         let bench = Bench {
             cache: &cache,
             out: &arguments.out,
             parts,
             emulator: &emulator,
-            with_tools: !arguments.quick,
+            machine_options: &arguments.machine,
+            // Guests and their tests need none of them.
+            with_tools: parts.iter().any(|part| *part != Part::Guests) && !arguments.quick,
             bpf_objects: arguments.bpf_objects.as_deref(),
             stop: &stop,
             preparing: Mutex::new(()),

@@ -1,9 +1,12 @@
-//! Plan of a guest: the programs that it runs, a cell of the table for each, in four parts.
+//! Plan of a guest: the programs that it runs, a cell of the table for each, in five parts.
 
 use tautline_lab::kernels::cards::{DRIVERS, Driver};
 
+use tautline_lab::kernels::Arch;
+
 use crate::kernels::Kernel;
 use crate::orders::Step;
+use crate::programs::GUEST_IMAGES;
 
 /// Seconds after which a cell is given up. Lower: an emulated machine on a busy host is failed unjustly. Higher:
 /// whoever waits for one that hangs waits for longer.
@@ -23,11 +26,19 @@ pub(crate) enum Part {
     Cards,
     /// `taut demo`: a control loop with TCP beside.
     Demo,
+    /// Guests on KVM of arm64, in a machine that emulates a hypervisor's processor.
+    Guests,
 }
 
 impl Part {
     /// All of them.
-    pub(crate) const ALL: [Part; 4] = [Part::Load, Part::Veth, Part::Cards, Part::Demo];
+    pub(crate) const ALL: [Part; 5] = [
+        Part::Load,
+        Part::Veth,
+        Part::Cards,
+        Part::Demo,
+        Part::Guests,
+    ];
 }
 
 /// Mode of XDP programs.
@@ -87,7 +98,32 @@ pub(crate) fn cells(
             )
         });
     }
+    if parts.contains(&Part::Guests) && kernel.job.arch == Arch::Arm64 {
+        cells.extend([guests("under KVM", &["on_kvm::"], &GUESTS_ELSEWHERE)]);
+        cells.push(guests("their monitor", &["kvm::"], &["on_kvm::"]));
+    }
     cells
+}
+
+/// Tests of guests that need compilers, or other network namespaces, beside the command.
+const GUESTS_ELSEWHERE: [&str; 2] = ["rust::", "devices::"];
+
+/// Tests of guests, one at a time: each has a processor's work.
+fn guests(what: &'static str, of: &[&str], but: &[&'static str]) -> Cell {
+    let skipped = but.iter().flat_map(|name| ["--skip", *name]);
+    let words: Vec<&str> = ["guest", "--test-threads=1"]
+        .into_iter()
+        .chain(of.iter().copied())
+        .chain(skipped)
+        .collect();
+    let mut cell = test("guests", "", what, &words);
+    let variables = [
+        ("TAUTLINE_TEST_GUEST_IMAGES", GUEST_IMAGES),
+        ("TAUTLINE_TEST_TAUT", "/usr/bin/taut"),
+    ];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    cell.step.environment.extend(variables);
+    cell
 }
 
 /// Link `xdp` says which kernel has what it needs, and a node takes `packet`.

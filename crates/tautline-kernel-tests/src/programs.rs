@@ -10,6 +10,8 @@ use tautline_lab::kernels::initramfs::Initramfs;
 use tautline_lab::kernels::{Arch, KernelsError};
 use tautline_lab::load::find_program;
 
+use crate::plan::Part;
+
 /// Test programs of crate `tautline`.
 const TESTS: [&str; 6] = [
     "bpf_load",
@@ -34,6 +36,12 @@ const TOOLS: [(&str, &str); 4] = [
     ("dash", "sh"),
 ];
 
+/// Place of images for guests of a guest.
+pub(crate) const GUEST_IMAGES: &str = "/guests";
+
+/// Test program of guests, and packages for their images.
+const GUEST_TEST: &str = "guest";
+
 /// Place of further BPF objects in a guest.
 pub(crate) const BPF_OBJECTS: &str = "/bpf-objects";
 
@@ -51,9 +59,16 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Builds static programs, which run whatever libraries the guest has.
-    pub(crate) fn build(arch: Arch, workspace: &Path) -> io::Result<Programs> {
+    pub(crate) fn build(arch: Arch, workspace: &Path, parts: &[Part]) -> io::Result<Programs> {
+        let mut names = Vec::new();
+        if parts.iter().any(|part| *part != Part::Guests) {
+            names.extend(TESTS);
+        }
+        if parts.contains(&Part::Guests) {
+            names.push(GUEST_TEST);
+        }
         let tests = ["test", "--no-run"];
-        let mut files = cargo(workspace, &tests, &named("--test", &TESTS), Some(arch))?;
+        let mut files = cargo(workspace, &tests, &named("--test", &names), Some(arch))?;
         let bins = named("--bin", &["taut", INIT]);
         files.extend(cargo(workspace, &["build"], &bins, Some(arch))?);
         let at = files.iter().position(|(name, _)| name == INIT);
@@ -189,6 +204,42 @@ fn strip<'a>(program: &Path, to: &'a Path) -> io::Result<Option<&'a Path>> {
         .stderr(Stdio::null())
         .status()?;
     Ok(status.success().then_some(to))
+}
+
+/// Builds the images that guests on KVM of arm64 run, and puts them into a guest.
+pub(crate) fn add_guest_images(initramfs: &mut Initramfs, scratch: &Path) -> io::Result<()> {
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+    let build = scratch.join("guests");
+    let make = |targets: &[&str]| {
+        Command::new("make")
+            .arg("-C")
+            .arg(&kit)
+            .arg(format!("BUILD={}", build.display()))
+            .arg("ARCHITECTURES=aarch64")
+            .arg(format!(
+                "PROGRAM={}",
+                kit.join("tests/misbehave.c").display()
+            ))
+            .args(targets)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+    };
+    if !make(&["all"])?.success() {
+        return Err(io::Error::other(
+            "make -C bindings/guest failed: it needs clang and lld",
+        ));
+    }
+    // It lies in a crate: without it its test says SKIPPED.
+    let _ = make(&["freertos"])?;
+    for entry in fs::read_dir(&build)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "elf") {
+            let place = Path::new(GUEST_IMAGES).join(path.file_name().unwrap_or_default());
+            initramfs.add(place, fs::read(path)?);
+        }
+    }
+    Ok(())
 }
 
 /// Puts the BPF objects of several compilers into a guest: a directory for each, as on the host.

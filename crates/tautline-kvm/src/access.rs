@@ -17,7 +17,9 @@ const NATIVE: [&str; 2] = ["vmx", "svm"];
 #[non_exhaustive]
 pub enum KvmError {
     /// This machine's processor is not that of the guest.
-    #[error("KVM runs guests for x86-64 on x86-64 alone")]
+    #[error(
+        "KVM runs guests for this machine's own processor alone, and that only if it is aarch64 or x86-64"
+    )]
     OtherProcessor,
     /// There is no device.
     #[error("this machine has no {DEVICE}")]
@@ -38,7 +40,9 @@ impl KvmError {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
-            KvmError::OtherProcessor => "build the guest for aarch64, which runs under QEMU",
+            KvmError::OtherProcessor => {
+                "build the guest for aarch64, which runs under QEMU on other processors"
+            }
             KvmError::Missing => {
                 "turn virtualisation on in the firmware's settings (on a virtual machine: nested virtualisation, at its host), then `modprobe kvm_intel` or `modprobe kvm_amd`; a container needs --device /dev/kvm"
             }
@@ -51,14 +55,11 @@ impl KvmError {
     }
 }
 
-/// Opens KVM, and checks that it can do all that a machine needs.
+/// Opens KVM, and checks that it can do all that a machine for this machine's own processor needs.
 ///
 /// # Errors
 /// [`KvmError`].
 pub fn open() -> Result<OwnedFd, KvmError> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(KvmError::OtherProcessor);
-    }
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOENT | Errno::NXIO | Errno::NODEV => KvmError::Missing,
@@ -70,10 +71,13 @@ pub fn open() -> Result<OwnedFd, KvmError> {
 }
 
 /// Whether the processor executes a guest's instructions itself. Otherwise the kernel emulates it, thousands of times
-/// slower. Where `/proc` does not tell, it is taken to.
+/// slower, as kernels for x86 can. Where `/proc` does not tell, it is taken to.
 #[must_use]
 pub fn is_native() -> bool {
     use std::io::{BufRead, BufReader};
+    if !cfg!(target_arch = "x86_64") {
+        return true;
+    }
     let Ok(file) = std::fs::File::open("/proc/cpuinfo") else {
         return true;
     };
@@ -83,12 +87,12 @@ pub fn is_native() -> bool {
         .is_none_or(|flags| flags.split(' ').any(|flag| NATIVE.contains(&flag)))
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn check(_device: &OwnedFd) -> Result<(), KvmError> {
     Err(KvmError::OtherProcessor)
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 fn check(device: &OwnedFd) -> Result<(), KvmError> {
     use std::os::fd::{FromRawFd, IntoRawFd};
 
@@ -112,32 +116,51 @@ fn check(device: &OwnedFd) -> Result<(), KvmError> {
     }
 }
 
-/// Of all that a machine needs, what is not there.
+/// A capability of KVM, with its name.
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+macro_rules! capabilities {
+    ($($name:ident),* $(,)?) => { &[$((kvm_bindings::$name, stringify!($name))),*] };
+}
+
+/// All that a machine needs.
+#[cfg(target_arch = "aarch64")]
+const NEEDED: &[(u32, &str)] = capabilities![
+    KVM_CAP_USER_MEMORY,
+    KVM_CAP_READONLY_MEM,
+    KVM_CAP_ONE_REG,
+    KVM_CAP_DEVICE_CTRL,
+    KVM_CAP_IRQFD,
+    KVM_CAP_IOEVENTFD,
+    KVM_CAP_IOEVENTFD_ANY_LENGTH,
+    KVM_CAP_ARM_PSCI_0_2,
+    KVM_CAP_ARM_VM_IPA_SIZE,
+    KVM_CAP_ARM_NISV_TO_USER,
+];
+/// All that a machine needs.
 #[cfg(target_arch = "x86_64")]
+const NEEDED: &[(u32, &str)] = capabilities![
+    KVM_CAP_USER_MEMORY,
+    KVM_CAP_READONLY_MEM,
+    KVM_CAP_SPLIT_IRQCHIP,
+    KVM_CAP_IRQ_ROUTING,
+    KVM_CAP_IRQFD,
+    KVM_CAP_IOEVENTFD,
+    KVM_CAP_IOEVENTFD_ANY_LENGTH,
+    KVM_CAP_TSC_DEADLINE_TIMER,
+    KVM_CAP_GET_TSC_KHZ,
+    KVM_CAP_EXT_CPUID,
+    KVM_CAP_SET_TSS_ADDR,
+    KVM_CAP_SET_IDENTITY_MAP_ADDR,
+];
+
+/// Of all that a machine needs, what is not there.
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 fn lacking(has: impl Fn(u32) -> bool) -> Vec<&'static str> {
-    use kvm_bindings::*;
-    const NEEDED: [(u32, &str); 12] = [
-        (KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY"),
-        (KVM_CAP_READONLY_MEM, "KVM_CAP_READONLY_MEM"),
-        (KVM_CAP_SPLIT_IRQCHIP, "KVM_CAP_SPLIT_IRQCHIP"),
-        (KVM_CAP_IRQ_ROUTING, "KVM_CAP_IRQ_ROUTING"),
-        (KVM_CAP_IRQFD, "KVM_CAP_IRQFD"),
-        (KVM_CAP_IOEVENTFD, "KVM_CAP_IOEVENTFD"),
-        (KVM_CAP_IOEVENTFD_ANY_LENGTH, "KVM_CAP_IOEVENTFD_ANY_LENGTH"),
-        (KVM_CAP_TSC_DEADLINE_TIMER, "KVM_CAP_TSC_DEADLINE_TIMER"),
-        (KVM_CAP_GET_TSC_KHZ, "KVM_CAP_GET_TSC_KHZ"),
-        (KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID"),
-        (KVM_CAP_SET_TSS_ADDR, "KVM_CAP_SET_TSS_ADDR"),
-        (
-            KVM_CAP_SET_IDENTITY_MAP_ADDR,
-            "KVM_CAP_SET_IDENTITY_MAP_ADDR",
-        ),
-    ];
     let missing = NEEDED.iter().filter(|(number, _)| !has(*number));
     missing.map(|(_, name)| *name).collect()
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "aarch64", target_arch = "x86_64")))]
 mod tests {
     use super::*;
 
@@ -145,7 +168,7 @@ mod tests {
     fn all_that_is_lacking_is_named_at_once() {
         use kvm_bindings::{KVM_CAP_IRQFD, KVM_CAP_READONLY_MEM};
         assert!(lacking(|_| true).is_empty());
-        assert_eq!(lacking(|_| false).len(), 12);
+        assert_eq!(lacking(|_| false).len(), NEEDED.len());
         let missing = lacking(|number| ![KVM_CAP_READONLY_MEM, KVM_CAP_IRQFD].contains(&number));
         let text = KvmError::Lacks(missing).to_string();
         assert!(text.ends_with("lacks KVM_CAP_READONLY_MEM, KVM_CAP_IRQFD"));

@@ -13,7 +13,7 @@ use tautline::OpenError;
 use tautline::kernel::{FEATURES, Feature};
 use tautline::link::XdpMode;
 use tautline::link::xdp::{Verified, try_demux};
-use tautline_guest::kvm;
+use tautline_guest::{Architecture, kvm};
 use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
 use tautline_lab::other_work::OtherWork;
@@ -392,21 +392,24 @@ fn kernel_lines(machine: &Machine, demux: &[(XdpMode, TriedDemux)]) -> Vec<Line>
     lines
 }
 
-/// KVM, opened. Only guests for x86-64 need it.
+/// KVM, opened. Guests for aarch64 run without it, too.
 fn kvm_line(area: &'static str) -> Line {
     const NAME: &str = "/dev/kvm";
+    let processor = Architecture::host().map_or("other processors", Architecture::name);
     match kvm::access::open() {
-        Ok(_) if kvm::access::is_native() => Line::good(area, NAME, "runs guests for x86-64"),
+        Ok(_) if kvm::access::is_native() => {
+            Line::good(area, NAME, format!("runs guests for {processor}"))
+        }
         Ok(_) => Line::limited(
             area,
             NAME,
-            "runs guests for x86-64, whose processor the kernel emulates",
+            format!("runs guests for {processor}, whose processor the kernel emulates"),
             "no VT-x or AMD-V: turn it on in the firmware's settings, or nested virtualisation at the host",
         ),
         Err(error) => Line::limited(
             area,
             NAME,
-            format!("{error}; for guests for x86-64"),
+            format!("{error}; for guests for {processor}"),
             error.remedy(),
         ),
     }

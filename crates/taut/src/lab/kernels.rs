@@ -47,24 +47,33 @@ pub struct Arguments {
     /// Time between two wake-ups; a plain number is microseconds
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]
     period: Duration,
-    /// Run this command in each guest instead of the probe (quote it; the program and its libraries are copied in)
-    #[arg(long, value_name = "COMMAND")]
-    guest_command: Option<String>,
+    /// Run this command in each guest instead of the probe (quote it; the program and its libraries are copied in);
+    /// several run one after the other
+    #[arg(long = "guest-command", value_name = "COMMAND")]
+    guest_commands: Vec<String>,
     /// Check the probe: run it and cyclictest at once, N times --seconds under each load; exit status 3 if they differ
     #[arg(
         long,
         value_name = "N",
         default_value_t = 0,
-        conflicts_with = "guest_command"
+        conflicts_with = "guest_commands"
     )]
     cyclictest_turns: u32,
     /// Measure this program on a processor of its own beside Linux, the last of --cpus, instead of the probe (arm64)
     #[arg(
         long,
         value_name = "IMAGE",
-        conflicts_with_all = ["guest_command", "cyclictest_turns", "kvm"]
+        conflicts_with_all = ["guest_commands", "cyclictest_turns", "kvm"]
     )]
     beside: Option<PathBuf>,
+    /// Options of QEMU's machine: with virtualization=on,gic-version=2 (or 3), arm64 guests have KVM themselves
+    #[arg(
+        long,
+        value_name = "NAME=VALUE,…",
+        value_parser = machine_options,
+        conflicts_with_all = ["beside", "kvm"]
+    )]
+    machine: Option<String>,
     /// CPUs of each guest; more than one needs QEMU 8.1 or later
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     cpus: u32,
@@ -133,10 +142,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let outputs: Vec<_> = reports
         .iter()
         .flat_map(|report| {
-            report
-                .outputs
-                .iter()
-                .map(|output| (report.result.label.clone(), output.clone()))
+            // Under each load all commands, in their order.
+            let commands = command_lines(&arguments.guest_commands).cycle();
+            let outputs = report.outputs.iter().zip(commands);
+            outputs.map(|(output, line)| (report.result.label.clone(), line, output.clone()))
         })
         .collect();
     let results: Vec<LabResult> = reports.into_iter().map(|report| report.result).collect();
@@ -147,7 +156,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     if let Some(path) = &arguments.html {
         write_file(path, &report::page("taut lab kernels", &results))?;
     }
-    let has_outputs = arguments.guest_command.is_some() || arguments.beside.is_some();
+    let has_outputs = !arguments.guest_commands.is_empty() || arguments.beside.is_some();
     if has_outputs {
         for result in &results {
             for missing in &result.missing {
@@ -156,13 +165,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         }
     }
     let mut all_succeeded = true;
-    for (label, output) in &outputs {
+    for (label, line, output) in &outputs {
         all_succeeded &= output.status == Some(0);
         let status = output.status.map_or("killed".to_owned(), |status| {
             format!("exit status {status}")
         });
         print(&format!(
-            "== {label}, {}: {status}\n{}\n",
+            "== {label}, {}: {status}\n{line}{}\n",
             output.load,
             output.text.trim_end()
         ))?;
@@ -322,11 +331,11 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             ))
         })
         .collect::<Result<_, CommandError>>()?;
-    let command = arguments
-        .guest_command
-        .as_deref()
-        .map(command_words)
-        .transpose()?;
+    let commands = arguments
+        .guest_commands
+        .iter()
+        .map(|command| command_words(command))
+        .collect::<Result<_, _>>()?;
     let defaults = arguments.guests.settings()?;
     Ok(Settings {
         loads: arguments.loads.clone(),
@@ -339,9 +348,10 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         } else {
             Accelerator::InstructionCount
         },
-        command,
+        commands,
         turns: arguments.cyclictest_turns,
         beside: arguments.beside.clone(),
+        machine_options: arguments.machine.clone(),
         cpu_count: arguments.cpus,
         turn: arguments.turn,
         files: arguments.guest_files.clone(),
@@ -351,6 +361,31 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         workspace: workspace(),
         ..defaults
     })
+}
+
+/// A line before the output of each command that tells it from the others; empty if there are no others.
+fn command_lines(commands: &[String]) -> impl Iterator<Item = String> + Clone {
+    let count = commands.len().max(1);
+    (0..count).map(move |number| match count {
+        1 => String::new(),
+        _ => format!("$ {}\n", commands[number]),
+    })
+}
+
+/// Options of QEMU's machine. QEMU knows their names.
+fn machine_options(text: &str) -> Result<String, String> {
+    let is_option = |part: &str| {
+        let is_word = |word: &str| {
+            let known = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+            !word.is_empty() && word.chars().all(known)
+        };
+        part.split_once('=')
+            .is_some_and(|(name, value)| is_word(name) && is_word(value))
+    };
+    match text.split(',').all(is_option) {
+        true => Ok(text.to_owned()),
+        false => Err("expected options such as virtualization=on,gic-version=2".to_owned()),
+    }
 }
 
 /// Longest turn of a CPU, which QEMU bounds in whole microseconds.

@@ -137,7 +137,7 @@ fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, 
     })?;
     Ok(Settings {
         loads: vec![Load::Idle],
-        command: Some(command),
+        commands: vec![command],
         cards: Some(driver),
         files: vec![ip],
         time_limit: arguments.time_limit,

@@ -19,6 +19,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const NOBODY: u32 = 65_534;
 
+/// Names a directory with programs of guests that were built elsewhere, as in a virtual machine without a compiler.
+pub(crate) const IMAGES_VARIABLE: &str = "TAUTLINE_TEST_GUEST_IMAGES";
+/// Names the command there.
+const TAUT_VARIABLE: &str = "TAUTLINE_TEST_TAUT";
+
 /// Monitor of a test's guests, and so their processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Monitor {
@@ -29,17 +34,17 @@ pub(crate) enum Monitor {
 impl Monitor {
     /// File of a program for the monitor's processor.
     pub(crate) fn image(self, program: &str) -> String {
-        match self {
-            Monitor::Qemu => format!("{program}.elf"),
-            Monitor::Kvm => format!("{program}-x86_64.elf"),
+        match self.architecture() {
+            "x86_64" => format!("{program}-x86_64.elf"),
+            _ => format!("{program}.elf"),
         }
     }
 
-    /// Name of its processor.
+    /// Name of its processor: our own monitor has the host's.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
             Monitor::Qemu => "aarch64",
-            Monitor::Kvm => "x86_64",
+            Monitor::Kvm => std::env::consts::ARCH,
         }
     }
 
@@ -72,6 +77,9 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
         return None;
     }
     let built = BUILT.get_or_init(|| {
+        if let Some(elsewhere) = std::env::var_os(IMAGES_VARIABLE) {
+            return Some(elsewhere.into());
+        }
         if skipped_without_tools(&[("clang", "clang"), ("ld.lld", "lld")]) {
             return None;
         }
@@ -108,7 +116,8 @@ pub(crate) fn text(output: &Output) -> String {
 }
 
 pub(crate) fn taut() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    let program = std::env::var_os(TAUT_VARIABLE);
+    let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_taut").into()));
     command.stdin(Stdio::null());
     command
 }
@@ -218,14 +227,17 @@ impl Running {
         port.send(to, Priority::HIGHEST, order).unwrap();
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        show(&self.name).is_some_and(|found| {
+            let ports = found["ports"].as_array().unwrap();
+            found["state"] == "running" && ports.iter().all(|port| port["open"] == true)
+        })
+    }
+
     pub(crate) fn wait_open(&self) {
         wait_until("the guest has opened its ports", || {
-            let found = show(&self.name);
             self.assert_alive();
-            found.is_some_and(|found| {
-                let ports = found["ports"].as_array().unwrap();
-                found["state"] == "running" && ports.iter().all(|port| port["open"] == true)
-            })
+            self.is_open()
         });
     }
 

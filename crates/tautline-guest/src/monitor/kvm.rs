@@ -39,8 +39,8 @@ impl Kvm {
         recipe: &Recipe<'_>,
         window: &Window,
         doorbells: &Doorbells,
+        device: &OwnedFd,
     ) -> Result<Kvm, GuestError> {
-        let device = tautline_kvm::access::open()?;
         let failed = GuestError::system("starting the monitor");
         let (socket, theirs) = packet::pair().map_err(&failed)?;
         let mut command = command(recipe.monitor_command);
@@ -61,7 +61,7 @@ impl Kvm {
             limits: Vec::new(),
             end: None,
         };
-        let ordered = machine.order(recipe, window, doorbells, &device);
+        let ordered = machine.order(recipe, window, doorbells, device);
         match ordered.and_then(|()| machine.prepare(recipe.config.partition.as_deref())) {
             Ok(()) => Ok(machine),
             Err(why) => Err(machine.refusal(&why)),

@@ -1,8 +1,8 @@
 //! Monitors: programs that give a guest its machine. Each implements [`Machine`]; lives, restarts, messages and figures
 //! of a guest know no more of its monitor than that.
 //!
-//! * `kvm`: our own, for guests of x86-64 on x86-64.
-//! * `qemu`: QEMU, which emulates other processors; `ivshmem`: its doorbells.
+//! * `kvm`: our own, for guests of the host's own processor.
+//! * `qemu`: QEMU, which emulates aarch64 elsewhere; `ivshmem`: its doorbells.
 //! * `process`: the process of a monitor, whichever it is.
 
 mod ivshmem;
@@ -13,6 +13,8 @@ mod qemu;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+
+use tautline_kvm::KvmError;
 
 use crate::config::GuestConfig;
 use crate::doorbell::Doorbells;
@@ -78,14 +80,31 @@ pub(crate) trait Machine {
     fn kill(&mut self);
 }
 
-/// Starts a guest under the monitor for its processor.
+/// Starts a guest under the monitor for its processor: our own if that is the host's and KVM can be used, otherwise
+/// QEMU, which says why it was taken.
 pub(crate) fn start(
     recipe: &Recipe<'_>,
     window: &Window,
     doorbells: &Doorbells,
 ) -> Result<Box<dyn Machine>, GuestError> {
-    Ok(match recipe.image.architecture {
-        Architecture::X86_64 => Box::new(kvm::Kvm::start(recipe, window, doorbells)?),
-        Architecture::Aarch64 => Box::new(qemu::Qemu::start(recipe, window, doorbells)?),
+    let architecture = recipe.image.architecture;
+    let kvm = match Architecture::host() == Some(architecture) {
+        true => tautline_kvm::access::open(),
+        false => Err(KvmError::OtherProcessor),
+    };
+    Ok(match (kvm, architecture) {
+        (Ok(device), _) => Box::new(kvm::Kvm::start(recipe, window, doorbells, &device)?),
+        (Err(regret), Architecture::Aarch64) => {
+            let limit = match regret {
+                // On a host with another processor nothing else can be had.
+                KvmError::OtherProcessor => None,
+                regret => Some(format!(
+                    "the guest's processor is emulated ({regret}): {}",
+                    regret.remedy()
+                )),
+            };
+            Box::new(qemu::Qemu::start(recipe, window, doorbells, limit)?)
+        }
+        (Err(regret), Architecture::X86_64) => return Err(regret.into()),
     })
 }

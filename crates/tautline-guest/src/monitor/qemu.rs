@@ -36,6 +36,7 @@ impl Qemu {
         recipe: &Recipe<'_>,
         window: &Window,
         doorbells: &Doorbells,
+        limit: Option<String>,
     ) -> Result<Qemu, GuestError> {
         let (config, image) = (recipe.config, recipe.image);
         let failed = GuestError::system("starting QEMU");
@@ -75,7 +76,7 @@ impl Qemu {
             line: String::new(),
             end: None,
             name: String::new(),
-            limits: Vec::new(),
+            limits: Vec::from_iter(limit),
             _doorbell: doorbell,
         };
         drop(qemus);
@@ -116,7 +117,8 @@ impl Qemu {
                 .filter_map(|cpu| cpu["thread-id"].as_u64()?.try_into().ok())
                 .collect();
             let placed = self.process.place(partition, &threads);
-            self.limits = placed.map_err(|error| error.to_string())?;
+            self.limits
+                .extend(placed.map_err(|error| error.to_string())?);
         }
         self.ask("cont")?;
         let stream = self.monitor.get_ref();

@@ -1,5 +1,6 @@
 //! Machines as their guests see them, one for each processor. `bindings/guest/*/board.h` have the same numbers.
 
+pub mod aarch64;
 pub mod x86_64;
 
 /// First word of a machine's description.

@@ -89,6 +89,7 @@ mod tests {
             libc::SYS_connect,
             libc::SYS_execve,
             libc::SYS_kill,
+            #[cfg(target_arch = "x86_64")]
             libc::SYS_open,
             libc::SYS_openat,
             libc::SYS_process_vm_writev,

@@ -4,6 +4,7 @@
 //!   that KVM does not execute, and its ends. `console`: the serial line. `confinement`: what the process gives up.
 //! * `board`, of one processor: what the machine has of its own there.
 
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod board;
 mod confinement;

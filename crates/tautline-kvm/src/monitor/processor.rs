@@ -1,6 +1,7 @@
 //! The processor while it runs: instructions that KVM does not execute, and the ends of the machine.
 #![allow(unsafe_code)] // a union of the kernel's is read
 
+use kvm_bindings::KVM_EXIT_ARM_NISV;
 use kvm_ioctls::VcpuExit;
 
 use super::board;
@@ -57,7 +58,7 @@ fn consequence(exit: &VcpuExit<'_>, linux_bytes: u64) -> Next {
         VcpuExit::MmioRead(address, _) => {
             Next::Faults(format!("it read at {address:#x}, where nothing is"))
         }
-        VcpuExit::InternalError => Next::Unknown,
+        VcpuExit::InternalError | VcpuExit::Unsupported(KVM_EXIT_ARM_NISV) => Next::Unknown,
         VcpuExit::FailEntry(reason, _) => Next::Faults(format!(
             "its state is none, as the processor says ({reason:#x})"
         )),
@@ -69,7 +70,18 @@ fn consequence(exit: &VcpuExit<'_>, linux_bytes: u64) -> Next {
 fn said_elsewhere(machine: &mut Machine) -> String {
     /// KVM_INTERNAL_ERROR_EMULATION of linux/kvm.h.
     const EMULATION: u32 = 1;
+    let linux_bytes = machine.linux_bytes;
     let state = machine.processor.get_kvm_run();
+    if state.exit_reason == KVM_EXIT_ARM_NISV {
+        // SAFETY: for this exit the kernel has filled in this part; all bits are valid.
+        let address = unsafe { state.__bindgen_anon_1.arm_nisv.fault_ipa };
+        return match is_linux(address, linux_bytes) {
+            true => format!("it wrote to Linux's half of the window, at {address:#x}"),
+            false => format!(
+                "it accessed {address:#x}, where nothing is, or nothing for such an instruction"
+            ),
+        };
+    }
     // SAFETY: the exit was KVM_EXIT_INTERNAL_ERROR, for which the kernel has filled in this part; all bits are valid.
     match unsafe { state.__bindgen_anon_1.internal.suberror } {
         EMULATION => "an instruction that KVM does not execute".to_owned(),

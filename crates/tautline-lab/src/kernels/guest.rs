@@ -41,8 +41,8 @@ pub struct Orders {
     pub size_mib_max: u64,
     /// The clock that the host gave the guest.
     pub time: TimeBase,
-    /// A command to run instead of the probe, under each load.
-    pub command: Option<Vec<String>>,
+    /// Commands to run instead of the probe, one after the other under each load.
+    pub commands: Vec<Vec<String>>,
     /// Turns that the probe takes with cyclictest under each load; none to measure with the probe alone.
     pub turns: u32,
     /// Kernel modules to load first, as paths in the initramfs.
@@ -58,7 +58,7 @@ pub struct Orders {
 pub struct GuestReport {
     /// The result; without series if a command was run.
     pub result: LabResult,
-    /// Output of the commands, a text for each load, with their exit status.
+    /// Output of the commands, a text for each under each load, with their exit status.
     pub outputs: Vec<CommandOutput>,
 }
 
@@ -146,21 +146,20 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
             .and_then(|files| load::start(*load, &settings, files))
             .map_err(io::Error::other)?;
         std::thread::sleep(SETTLE);
-        match &orders.command {
-            Some(command) => outputs.push(run_command(command, *load)?),
-            None if beside.is_some() => {
-                outputs.extend(beside.iter().map(|program| order(program, *load)));
+        if !orders.commands.is_empty() {
+            for command in &orders.commands {
+                outputs.push(run_command(command, *load)?);
             }
-            None if orders.turns > 0 => {
-                let (agreement, phase) = take_turns(&orders, *load)?;
-                result.agreements.push(agreement);
-                result.phases.push(phase);
-            }
-            None => {
-                let mut phase = measure(&orders, *load);
-                phase.series.extend(timerlat(&orders, &mut result.missing));
-                result.phases.push(phase);
-            }
+        } else if let Some(program) = &beside {
+            outputs.push(order(program, *load));
+        } else if orders.turns > 0 {
+            let (agreement, phase) = take_turns(&orders, *load)?;
+            result.agreements.push(agreement);
+            result.phases.push(phase);
+        } else {
+            let mut phase = measure(&orders, *load);
+            phase.series.extend(timerlat(&orders, &mut result.missing));
+            result.phases.push(phase);
         }
         let achieved = running.stop();
         if let Some(phase) = result.phases.last_mut() {

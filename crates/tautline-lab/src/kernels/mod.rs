@@ -390,12 +390,14 @@ pub struct Settings {
     pub period: Duration,
     /// The guest's clock.
     pub accelerator: Accelerator,
-    /// A command instead of the probe.
-    pub command: Option<Vec<String>>,
+    /// Commands instead of the probe, one after the other under each load.
+    pub commands: Vec<Vec<String>>,
     /// Turns that the probe takes with cyclictest under each load, instead of measuring alone; 0 for none.
     pub turns: u32,
     /// A program for a processor of its own beside Linux, measured under each load instead of the probe.
     pub beside: Option<PathBuf>,
+    /// Options of QEMU's machine, such as `virtualization=on`.
+    pub machine_options: Option<String>,
     /// CPUs of each guest. The probe is on the first one, a program beside Linux on the last one.
     pub cpu_count: u32,
     /// Longest turn of one of several CPUs in virtual time, in whole microseconds.
@@ -431,9 +433,10 @@ impl Settings {
             duration: Duration::from_secs(3),
             period: Duration::from_millis(1),
             accelerator: Accelerator::InstructionCount,
-            command: None,
+            commands: Vec::new(),
             turns: 0,
             beside: None,
+            machine_options: None,
             cpu_count: qemu::LAB_CPU_COUNT,
             turn: qemu::TURN,
             cards: None,
@@ -607,10 +610,11 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
     let modules = modules_of(job, label, settings)?;
     let program = archive::guest_program(job.arch, settings)?;
     let mut initramfs = Initramfs::default();
-    let command = match &settings.command {
-        Some(command) => Some(add_command(&mut initramfs, command, &program)?),
-        None => None,
-    };
+    let commands = settings
+        .commands
+        .iter()
+        .map(|command| add_command(&mut initramfs, command, &program))
+        .collect::<Result<_, _>>()?;
     let orders = Orders {
         label: label.to_owned(),
         loads: settings.loads.clone(),
@@ -621,7 +625,7 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
             Accelerator::InstructionCount => TimeBase::Virtual,
             Accelerator::Kvm => TimeBase::Guest,
         },
-        command,
+        commands,
         turns: settings.turns,
         modules: modules.iter().map(|file| modules::place(file)).collect(),
         cards: settings.cards.map(|driver| driver.name.to_owned()),
@@ -706,7 +710,7 @@ fn add_command(
 }
 
 impl Prepared {
-    fn guest<'a>(&'a self, files: &'a Files, settings: &Settings) -> Guest<'a> {
+    fn guest<'a>(&'a self, files: &'a Files, settings: &'a Settings) -> Guest<'a> {
         let is_beside = self.beside.is_some();
         let linux_cpus = settings.cpu_count - u32::from(is_beside);
         let memory_mib = qemu::LAB_MEMORY_MIB * linux_cpus;
@@ -724,6 +728,7 @@ impl Prepared {
                 true => beside::linux_mib(memory_mib),
                 false => memory_mib,
             },
+            machine_options: settings.machine_options.as_deref(),
             has_pci_express: settings.cards.is_some(),
             devices: &self.devices,
             qemu: self.qemu.as_ref(),

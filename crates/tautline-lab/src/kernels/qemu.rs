@@ -90,6 +90,8 @@ pub struct Guest<'a> {
     pub memory_mib: u32,
     /// A program on the last CPU, which Linux does not have; it has memory of its own beside `memory_mib`.
     pub beside: Option<&'a Path>,
+    /// Options of QEMU's machine.
+    pub machine_options: Option<&'a str>,
     /// Whether it has PCI Express, without which some network cards do not work.
     pub has_pci_express: bool,
     /// Arguments of QEMU for further devices.
@@ -133,9 +135,13 @@ impl Guest<'_> {
             of_linux = beside::parameters(self.cpu_count - 1, self.memory_mib) + " ";
             memory_mib = beside::machine_mib();
         }
+        let machine = match self.machine_options {
+            Some(options) => format!("{machine},{options}"),
+            None => machine.to_owned(),
+        };
         let (cpus, memory) = (self.cpu_count.to_string(), memory_mib.to_string());
         arguments.extend([
-            "-machine", machine, "-cpu", cpu, "-smp", &cpus, "-m", &memory,
+            "-machine", &machine, "-cpu", cpu, "-smp", &cpus, "-m", &memory,
         ]);
         arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         arguments.extend([

@@ -68,7 +68,7 @@ enum Action {
 /// Arguments of `taut guest run`.
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// Image: an ELF file for aarch64 (under QEMU) or x86-64 (on KVM), or plain code for aarch64.
+    /// Image: an ELF file for aarch64 (on KVM, or under QEMU) or x86-64 (on KVM), or plain code for aarch64.
     image: PathBuf,
     /// Name of the guest, and of its node [default: the image's].
     #[arg(long, value_name = "NAME")]
