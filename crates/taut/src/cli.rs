@@ -63,7 +63,7 @@ pub enum Command {
     Echo(echo::Arguments),
     /// Measure round trips to a node that runs `taut echo`.
     Ping(ping::Arguments),
-    /// Run an unmodified program with UDP sockets that are ports of a node.
+    /// Run an unmodified program with UDP and packet sockets that are ports of a node.
     Exec(exec::Arguments),
     /// Send a message.
     Send(send::Arguments),

@@ -70,6 +70,17 @@ impl Bench {
 
     /// A program, with its sockets taken or not.
     fn command(&self, host: Host, is_taken: bool, words: &[&str]) -> Command {
+        self.command_with(host, is_taken, &[], words)
+    }
+
+    /// The same with more options.
+    fn command_with(
+        &self,
+        host: Host,
+        is_taken: bool,
+        options: &[&str],
+        words: &[&str],
+    ) -> Command {
         let mut command = match is_taken {
             false => self.hosts.command(host, words[0]),
             true => {
@@ -78,6 +89,7 @@ impl Bench {
                 command
                     .args(["exec", "--interface", &self.hosts.end(host, 0).interface()])
                     .arg(format!("--explain={}", self.explained_in(host).display()))
+                    .args(options)
                     .arg("--")
                     .arg(words[0]);
                 command
@@ -395,6 +407,42 @@ fn wrong_use_is_told() {
             "is no UDP port",
         ),
         (
+            vec![
+                "exec",
+                "--interface",
+                "lo",
+                "--ethertype",
+                "0x0800",
+                "--",
+                "true",
+            ],
+            "EtherType 0x0800 is Linux's own",
+        ),
+        (
+            vec![
+                "exec",
+                "--interface",
+                "lo",
+                "--ethertype",
+                "cat",
+                "--",
+                "true",
+            ],
+            "is no EtherType",
+        ),
+        (
+            vec![
+                "exec",
+                "--interface",
+                "lo",
+                "--ethertype",
+                "0x88b5",
+                "--",
+                "true",
+            ],
+            "is the node's own",
+        ),
+        (
             vec!["exec", "--interface", "no-such-if", "--", "true"],
             "there is no interface",
         ),
@@ -465,4 +513,109 @@ fn rules_and_programs_decide() {
             "{told}"
         );
     }
+}
+
+/// What `talk.py` says about frames, with its packet socket taken or not, at both ends.
+#[test]
+fn packet_sockets_answer_alike() {
+    let Some(bench) = Bench::new("exec-frames") else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec/talk.py");
+    let interface = bench.hosts.end(Host::A, 0).interface();
+    let words = |what| ["python3", script.to_str().unwrap(), what, &interface];
+    for [of_client, of_server] in SIDES {
+        let named = ["--ethertype", "0x88a4"];
+        let mut server = bench.command_with(Host::B, of_server, &named, &words("serve-frames"));
+        let output = Stdio::null();
+        let _server = Server(server.stdout(output).stderr(Stdio::null()).spawn().unwrap());
+        let start = Instant::now();
+        let said = loop {
+            let mut client = bench.command_with(Host::A, of_client, &named, &words("ask-frames"));
+            let output = client.output().unwrap();
+            if output.status.success() {
+                break text(&output.stdout);
+            }
+            let complaints = text(&output.stderr);
+            assert!(start.elapsed() < PATIENCE, "{complaints}");
+            thread::sleep(Duration::from_millis(100));
+        };
+        assert_eq!(said, "frames: 20 answers\n");
+        let told = bench.explained(Host::A);
+        assert_eq!(of_client, told.contains(": taken, raw port"), "{told}");
+        let passed = "past the kernel 20 frames sent and 20 received, 0 sent";
+        assert_eq!(of_client, told.contains(passed), "{told}");
+    }
+}
+
+#[test]
+fn packet_sockets_are_taken_by_their_ethertype() {
+    let Some(bench) = Bench::new("exec-types") else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec/talk.py");
+    let file = bench.scratch.0.join("node.toml");
+    let interface = bench.hosts.end(Host::A, 0).interface();
+    for (section, option, decision) in [
+        ("ethertypes = [0x88a4]", None, "0x88a4: taken, raw port"),
+        (
+            "ethertypes = [0x8892]",
+            None,
+            "left to the kernel: its EtherType is not named (--ethertype 0x88a4)",
+        ),
+        ("", None, "is not named (--ethertype 0x88a4)"),
+        ("", Some("0x8892,0x88A4"), "0x88a4: taken, raw port"),
+        ("programs = [\"other\"]", Some("0x88a4"), ""),
+    ] {
+        let section = format!("interface = \"{interface}\"\n[exec]\n{section}\n");
+        fs::write(&file, section).unwrap();
+        let explained = bench.explained_in(Host::A);
+        let _none = fs::remove_file(&explained);
+        let mut command = bench.hosts.command(Host::A, env!("CARGO_BIN_EXE_taut"));
+        command.args(["exec", "--node", file.to_str().unwrap()]);
+        command.arg(format!("--explain={}", explained.display()));
+        if let Some(ethertypes) = option {
+            command.args(["--ethertype", ethertypes]);
+        }
+        let script = script.to_str().unwrap();
+        command.args(["--", "python3", script, "packets", &interface]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let told = bench.explained(Host::A);
+        assert!(
+            told.contains(decision) && told.is_empty() == decision.is_empty(),
+            "{told}"
+        );
+    }
+}
+
+/// A fieldbus is on an interface without an IPv4 address, and its frames are another process's as long as it runs.
+#[test]
+fn an_ethertype_is_one_processs_and_needs_no_address() {
+    let Some(bench) = Bench::new("exec-address") else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec/talk.py");
+    let interface = bench.hosts.end(Host::A, 0).interface();
+    let flush = ["address", "flush", "dev", &interface];
+    bench.hosts.run(Host::A, "ip", &flush).unwrap();
+    let named = ["--ethertype", "0x88a4"];
+    let words = |what| ["python3", script.to_str().unwrap(), what, &interface];
+    let mut first = bench.command_with(Host::A, true, &named, &words("serve-frames"));
+    let first = Server(first.stdout(Stdio::null()).spawn().unwrap());
+    let start = Instant::now();
+    while !bench.explained(Host::A).contains(": taken, raw port") {
+        assert!(start.elapsed() < PATIENCE, "{}", bench.explained(Host::A));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let second = || {
+        let mut second = bench.command_with(Host::A, true, &named, &words("packets"));
+        assert!(second.output().unwrap().status.success());
+        bench.explained(Host::A)
+    };
+    let told = second();
+    assert!(told.contains("left to the kernel: "), "{told}");
+    drop(first);
+    let told = second();
+    assert!(told.contains(": taken, raw port"), "{told}");
 }

@@ -1,5 +1,9 @@
-//! Decides which sockets are taken, and takes them.
+//! Decides which sockets are taken, and takes them. Packet sockets: `packets`.
 #![allow(unsafe_code)] // Asks the kernel about sockets and interfaces.
+
+mod packets;
+
+pub(crate) use packets::station;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::RawFd;
@@ -9,7 +13,7 @@ use libc::{SOL_SOCKET, c_int, c_ulong, sockaddr_in, socklen_t};
 use crate::errno::Kept;
 use crate::explain::{Named, explain};
 use crate::lock::Undisturbed;
-use crate::options::{Options, integer, shares_port};
+use crate::options::{Options, integer, makes_ring, shares_port};
 use crate::policy::{Policy, policy};
 use crate::taken::Taken;
 use crate::{memory, owned, process, real, table, watched};
@@ -68,15 +72,22 @@ impl Network {
     }
 }
 
-/// A request about an interface that is answered with an address (netdevice(7)), in network order.
+/// A request about an interface that is answered with an IPv4 address (netdevice(7)), in network order.
 fn question(interface: &str, request: c_ulong) -> Option<u32> {
+    let answer = ask(interface, request)?;
+    // SAFETY: the answer is an address in the union, of which every bit pattern is a valid sockaddr_in.
+    let address: sockaddr_in = unsafe { std::mem::transmute_copy(&answer.ifr_ifru.ifru_addr) };
+    Some(address.sin_addr.s_addr)
+}
+
+fn ask(interface: &str, request: c_ulong) -> Option<libc::ifreq> {
     // SAFETY: all bytes zero is a valid ifreq.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = asked.ifr_name.len() - 1;
     for (to, from) in asked.ifr_name[..room].iter_mut().zip(interface.bytes()) {
         *to = from as _;
     }
-    // SAFETY: a socket of our own, closed below; `asked` is writable, and the answer is an address in its union.
+    // SAFETY: a socket of our own, closed below; `asked` is writable.
     unsafe {
         let socket = real::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         let result = real::ioctl(
@@ -85,8 +96,7 @@ fn question(interface: &str, request: c_ulong) -> Option<u32> {
             (&raw mut asked).expose_provenance() as c_ulong,
         );
         real::close(socket);
-        let address: sockaddr_in = std::mem::transmute_copy(&asked.ifr_ifru.ifru_addr);
-        (result == 0).then_some(address.sin_addr.s_addr)
+        (result == 0).then_some(asked)
     }
 }
 
@@ -133,27 +143,32 @@ fn is_udp(descriptor: RawFd) -> bool {
 
 /// Whether a descriptor may become a taken socket.
 pub(crate) fn is_candidate(descriptor: RawFd) -> bool {
-    policy().is_some() && is_udp(descriptor) && !process::is_other()
+    policy().is_some()
+        && !process::is_other()
+        && (is_udp(descriptor) || packets::is_packet(descriptor))
 }
 
 /// The program has bound a socket.
 pub(crate) fn after_bind(descriptor: RawFd) {
-    let (Some(policy), false) = (policy(), table::place(descriptor).is_some()) else {
+    let Some(policy) = policy().filter(|_| !owned::is_at_work()) else {
         return;
     };
+    let taken = table::place(descriptor);
+    if taken.is_some_and(|place| !place.is_packet()) {
+        return;
+    }
     let _alone = Alone::new();
     table::forget(descriptor);
     if !is_candidate(descriptor) {
         return table::leave(descriptor);
     }
+    if packets::is_packet(descriptor) {
+        return packets::after_bind(policy, descriptor, taken);
+    }
     let Some(local) = local_of(descriptor) else {
         return;
     };
-    let named = Named {
-        descriptor,
-        local: Some(local),
-        peer: None,
-    };
+    let named = Named::udp(descriptor, Some(local), None);
     let network = match Network::of(policy) {
         Ok(network) => network,
         Err(why) => return leave(&named, &why),
@@ -193,14 +208,14 @@ fn ephemeral_first() -> u16 {
 pub(crate) fn before_traffic(descriptor: RawFd, peer: SocketAddrV4) {
     let Some(policy) = policy() else { return };
     let _alone = Alone::new();
-    if !is_candidate(descriptor) {
-        return table::leave(descriptor);
+    if !is_udp(descriptor) || process::is_other() {
+        // A packet socket is decided about when it is bound.
+        if !packets::is_packet(descriptor) {
+            table::leave(descriptor);
+        }
+        return;
     }
-    let named = |local| Named {
-        descriptor,
-        local,
-        peer: Some(peer),
-    };
+    let named = |local| Named::udp(descriptor, local, Some(peer));
     let network = match Network::of(policy) {
         Ok(network) => network,
         Err(why) => return leave(&named(None), &why),
@@ -270,7 +285,7 @@ fn taken(descriptor: RawFd, network: Network, number: u16) -> Result<(), String>
     }
     let options = read_options(descriptor)?;
     let port = owned::open_port(descriptor, number)?;
-    let taken = Box::new(Taken::new(port, network, options));
+    let taken = Box::new(Taken::udp(port, network, options));
     table::enter(descriptor, taken, is_non_blocking(descriptor))
         .map_err(|_| "its number is too high".to_owned())
 }
@@ -289,13 +304,20 @@ pub(crate) fn is_non_blocking(descriptor: RawFd) -> bool {
     flags & libc::O_NONBLOCK != 0
 }
 
-/// The program has changed an option of a taken socket. One that is not served gives the socket back.
-pub(crate) fn after_option(descriptor: RawFd) {
+/// The program has changed an option of a socket. One that is not served gives a taken socket back.
+pub(crate) fn after_option(descriptor: RawFd, level: c_int, name: c_int) {
+    if makes_ring(level, name) {
+        return packets::after_ring(descriptor);
+    }
     let Some(place) = table::place(descriptor) else {
         return;
     };
     let _alone = Alone::new();
-    match read_options(descriptor) {
+    let options = match place.is_packet() {
+        true => packets::read_options(descriptor),
+        false => read_options(descriptor),
+    };
+    match options {
         Ok(options) => drop(place.with(|taken| taken.options = options)),
         Err(why) => give_back(descriptor, &why),
     }
@@ -316,6 +338,7 @@ pub(crate) fn after_connect(descriptor: RawFd, peer: Option<SocketAddrV4>) {
         taken.set_peer(peer);
         taken.number()
     });
+    let number = number.flatten();
     // A socket that was bound by connecting loses its port when it disconnects.
     if number.is_some() && local_of(descriptor).map(|local| local.port()) != number {
         give_back(descriptor, "it has no port any more");
@@ -325,26 +348,26 @@ pub(crate) fn after_connect(descriptor: RawFd, peer: Option<SocketAddrV4>) {
 
 /// The program has closed a taken socket.
 pub(crate) fn explain_close(descriptor: RawFd, taken: &Taken) {
-    let named = Named {
-        descriptor,
-        local: Some(SocketAddrV4::new(taken.network().address, taken.number())),
-        peer: None,
+    let local = taken.network().zip(taken.number());
+    let local = local.map(|(network, number)| SocketAddrV4::new(network.address, number));
+    let (named, what) = match taken.cable() {
+        Some(cable) => (Named::packet(descriptor, cable.ethertype.get()), "frames"),
+        None => (Named::udp(descriptor, local, None), "datagrams"),
     };
     let counts = taken.counts();
     explain(
         &named,
         format_args!(
-            "closed; past the kernel {} datagrams sent and {} received, {} sent by the kernel",
+            "closed; past the kernel {} {what} sent and {} received, {} sent by the kernel",
             counts.sent, counts.received, counts.sent_by_kernel
         ),
     );
 }
 
 fn give_back(descriptor: RawFd, why: &str) {
-    let named = Named {
-        descriptor,
-        local: local_of(descriptor),
-        peer: None,
+    let named = match packets::protocol_of(descriptor) {
+        Some(protocol) => Named::packet(descriptor, protocol),
+        None => Named::udp(descriptor, local_of(descriptor), None),
     };
     let given = table::CHANGING
         .enter()

@@ -13,11 +13,42 @@ pub(crate) struct Named {
     pub(crate) descriptor: RawFd,
     pub(crate) local: Option<SocketAddrV4>,
     pub(crate) peer: Option<SocketAddrV4>,
+    /// Protocol of a packet socket.
+    pub(crate) ethertype: Option<u16>,
+}
+
+impl Named {
+    /// A UDP socket.
+    pub(crate) fn udp(
+        descriptor: RawFd,
+        local: Option<SocketAddrV4>,
+        peer: Option<SocketAddrV4>,
+    ) -> Self {
+        Self {
+            descriptor,
+            local,
+            peer,
+            ethertype: None,
+        }
+    }
+
+    /// A packet socket.
+    pub(crate) fn packet(descriptor: RawFd, ethertype: u16) -> Self {
+        Self {
+            descriptor,
+            local: None,
+            peer: None,
+            ethertype: Some(ethertype),
+        }
+    }
 }
 
 impl fmt::Display for Named {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "socket {}", self.descriptor)?;
+        if let Some(ethertype) = self.ethertype {
+            write!(to, ", EtherType {ethertype:#06x}")?;
+        }
         if let Some(local) = self.local {
             write!(to, ", local {local}")?;
         }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use libc::{SOL_IP, SOL_SOCKET, SOL_UDP};
+use libc::{SOL_IP, SOL_PACKET, SOL_SOCKET, SOL_UDP};
 use tautline::Priority;
 
 /// Arrival times that a socket is told.
@@ -62,19 +62,64 @@ const NOT_SERVED: &[(c_int, c_int, &str)] = &[
     (SOL_UDP, libc::UDP_GRO, "UDP_GRO"),
 ];
 
+/// Options that a raw port cannot serve. A packet socket with one of them is the kernel's.
+const NOT_SERVED_IN_FRAMES: &[(c_int, c_int, &str)] = &[
+    (SOL_SOCKET, libc::SO_TIMESTAMPING, "SO_TIMESTAMPING"),
+    (SOL_SOCKET, libc::SO_RXQ_OVFL, "SO_RXQ_OVFL"),
+    (SOL_SOCKET, libc::SO_MARK, "SO_MARK"),
+    (SOL_PACKET, libc::PACKET_AUXDATA, "PACKET_AUXDATA"),
+    (SOL_PACKET, libc::PACKET_VNET_HDR, "PACKET_VNET_HDR"),
+    (SOL_PACKET, libc::PACKET_FANOUT, "PACKET_FANOUT"),
+];
+
+/// Options of a packet socket by which it has memory that it shares with the kernel. They cannot be asked for.
+pub(crate) fn makes_ring(level: c_int, name: c_int) -> bool {
+    level == SOL_PACKET && matches!(name, libc::PACKET_RX_RING | libc::PACKET_TX_RING)
+}
+
+fn first_of(
+    descriptor: RawFd,
+    not_served: &[(c_int, c_int, &'static str)],
+) -> Option<&'static str> {
+    let mut all = not_served.iter();
+    all.find(|(level, name, _)| is_set(descriptor, *level, *name))
+        .map(|(_, _, text)| *text)
+}
+
+fn is_set(descriptor: RawFd, level: c_int, name: c_int) -> bool {
+    integer(descriptor, level, name).is_some_and(|value| value != unset(name))
+}
+
 impl Options {
-    /// Reads them.
+    /// Reads those of a packet socket.
+    ///
+    /// # Errors
+    /// The option that leaves the socket to the kernel.
+    pub(crate) fn of_packets(descriptor: RawFd) -> Result<Self, &'static str> {
+        if let Some(option) = first_of(descriptor, NOT_SERVED_IN_FRAMES) {
+            return Err(option);
+        }
+        if has_filter(descriptor) {
+            return Err("SO_ATTACH_FILTER");
+        }
+        Ok(Self {
+            stamp: stamp(descriptor),
+            packet_info: false,
+            // A frame says its priority itself, by a tag.
+            priority: Priority::LOWEST,
+            sends_alike: true,
+            receive_timeout: receive_timeout(descriptor),
+            busy_poll: busy_poll(descriptor),
+        })
+    }
+
+    /// Reads those of a UDP socket.
     ///
     /// # Errors
     /// The option that leaves the socket to the kernel.
     pub(crate) fn of(descriptor: RawFd, interface: Option<&str>) -> Result<Self, &'static str> {
-        let is_set = |level, name| {
-            integer(descriptor, level, name).is_some_and(|value| value != unset(name))
-        };
-        for (level, name, text) in NOT_SERVED {
-            if is_set(*level, *name) {
-                return Err(text);
-            }
+        if let Some(option) = first_of(descriptor, NOT_SERVED) {
+            return Err(option);
         }
         if has_filter(descriptor) {
             return Err("SO_ATTACH_FILTER");
@@ -85,22 +130,30 @@ impl Options {
         let service = integer(descriptor, SOL_IP, libc::IP_TOS).unwrap_or(0);
         let priority = u8::try_from(service >> 5).ok().and_then(Priority::new);
         let discovery = integer(descriptor, SOL_IP, libc::IP_MTU_DISCOVER);
-        let busy_us = integer(descriptor, SOL_SOCKET, libc::SO_BUSY_POLL).unwrap_or(0);
         Ok(Self {
-            stamp: match () {
-                () if is_set(SOL_SOCKET, libc::SO_TIMESTAMPNS) => Stamp::Nanoseconds,
-                () if is_set(SOL_SOCKET, libc::SO_TIMESTAMP) => Stamp::Microseconds,
-                () => Stamp::None,
-            },
-            packet_info: is_set(SOL_IP, libc::IP_PKTINFO),
+            stamp: stamp(descriptor),
+            packet_info: is_set(descriptor, SOL_IP, libc::IP_PKTINFO),
             priority: priority.unwrap_or(Priority::LOWEST),
             sends_alike: service & 0x1f == 0
                 && integer(descriptor, SOL_IP, libc::IP_TTL) == Some(TIME_TO_LIVE)
                 && discovery == Some(libc::IP_PMTUDISC_WANT),
             receive_timeout: receive_timeout(descriptor),
-            busy_poll: Duration::from_micros(u64::try_from(busy_us).unwrap_or(0)),
+            busy_poll: busy_poll(descriptor),
         })
     }
+}
+
+fn stamp(descriptor: RawFd) -> Stamp {
+    match () {
+        () if is_set(descriptor, SOL_SOCKET, libc::SO_TIMESTAMPNS) => Stamp::Nanoseconds,
+        () if is_set(descriptor, SOL_SOCKET, libc::SO_TIMESTAMP) => Stamp::Microseconds,
+        () => Stamp::None,
+    }
+}
+
+fn busy_poll(descriptor: RawFd) -> Duration {
+    let busy_us = integer(descriptor, SOL_SOCKET, libc::SO_BUSY_POLL).unwrap_or(0);
+    Duration::from_micros(u64::try_from(busy_us).unwrap_or(0))
 }
 
 /// Whether several sockets may have its port, each with its share of the datagrams (SO_REUSEPORT).

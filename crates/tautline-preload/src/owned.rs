@@ -7,14 +7,14 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
-use tautline::{Node, QueuingOptions, UdpPort};
+use tautline::{EtherType, Node, PortError, QueuingOptions, RawOptions, RawPort, UdpPort};
 
 use crate::policy::policy;
 use crate::{process, real};
 
 /// Messages that a priority of a taken socket has room for. Lower: less than a kernel's socket of default size keeps
-/// (about 280 small datagrams), and a datagram of 65,507 bytes takes 45. Higher: 12 KiB of locked memory each, in every
-/// socket.
+/// (about 280 small datagrams or frames), and a datagram of 65,507 bytes takes 45. Higher: 12 KiB of locked memory each,
+/// in every socket.
 const DEPTH: u32 = 512;
 /// Descriptors of ours that are told apart. Beyond it, a program that closes what it did not open may close ours.
 const DESCRIPTORS_MAX: usize = 512;
@@ -67,8 +67,8 @@ thread_local! {
     static AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a close comes from this library: from a port that closes, say.
-pub(crate) fn is_closing() -> bool {
+/// Whether a call comes from this library: a close from a port that closes, say.
+pub(crate) fn is_at_work() -> bool {
     AT_WORK.with(Cell::get)
 }
 
@@ -92,6 +92,29 @@ pub(crate) fn open_port(descriptor: RawFd, number: u16) -> Result<UdpPort, Strin
         };
         let port = node.udp_port_beside(copy, number, &options);
         port.map_err(|error| error.to_string())
+    })
+}
+
+/// Why a raw port was not opened.
+pub(crate) enum NoRawPort {
+    /// Another socket of this process has the EtherType's port.
+    OpenHere,
+    Other(String),
+}
+
+/// Opens a raw port beside a packet socket. The caller holds `table::CHANGING`.
+pub(crate) fn open_raw_port(ethertype: EtherType) -> Result<RawPort, NoRawPort> {
+    noting_descriptors(|| {
+        let node = node().map_err(NoRawPort::Other)?;
+        let options = RawOptions {
+            depth: DEPTH,
+            ..RawOptions::default()
+        };
+        node.raw_port(ethertype, &options)
+            .map_err(|error| match error {
+                PortError::RawOpenHere { .. } => NoRawPort::OpenHere,
+                error => NoRawPort::Other(error.to_string()),
+            })
     })
 }
 

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use tautline::{LinkKind, NodeConfig};
+use tautline::{EtherType, LinkKind, NodeConfig};
 
 /// Variable that names the node's configuration file.
 const NODE: &str = "TAUTLINE_EXEC_NODE";
@@ -16,6 +16,8 @@ const INTERFACE: &str = "TAUTLINE_EXEC_INTERFACE";
 const LOCAL: &str = "TAUTLINE_EXEC_LOCAL";
 /// The same of peers.
 const REMOTE: &str = "TAUTLINE_EXEC_REMOTE";
+/// EtherTypes of packet sockets that are taken: `0x88a4,0x8892`.
+const ETHERTYPES: &str = "TAUTLINE_EXEC_ETHERTYPES";
 /// Names of programs, separated by colons.
 const PROGRAMS: &str = "TAUTLINE_EXEC_PROGRAMS";
 /// Whether to say what became of each socket.
@@ -36,6 +38,7 @@ pub(crate) struct Policy {
     config: Result<NodeConfig, String>,
     local: Vec<RangeInclusive<u16>>,
     remote: Vec<RangeInclusive<u16>>,
+    ethertypes: Vec<EtherType>,
 }
 
 static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
@@ -68,6 +71,7 @@ fn from_environment() -> Option<Policy> {
         config: config.and_then(on_demux),
         local: ranges(LOCAL),
         remote: ranges(REMOTE),
+        ethertypes: ethertypes(),
     })
 }
 
@@ -113,6 +117,15 @@ fn ranges(variable: &str) -> Vec<RangeInclusive<u16>> {
     text.split(',').filter_map(range).collect()
 }
 
+fn ethertypes() -> Vec<EtherType> {
+    let text = text(ETHERTYPES).unwrap_or_default();
+    let ethertype = |one: &str| {
+        let number = u16::from_str_radix(one.strip_prefix("0x")?, 16).ok()?;
+        EtherType::new(number).ok()
+    };
+    text.split(',').filter_map(ethertype).collect()
+}
+
 impl Policy {
     pub(crate) fn config(&self) -> Result<&NodeConfig, &str> {
         self.config.as_ref().map_err(String::as_str)
@@ -129,6 +142,11 @@ impl Policy {
 
     pub(crate) fn wants_remote(&self, port: u16) -> bool {
         self.remote.iter().any(|range| range.contains(&port))
+    }
+
+    /// Whether packet sockets of an EtherType are to be taken: none without being named.
+    pub(crate) fn wants_ethertype(&self, ethertype: EtherType) -> bool {
+        self.ethertypes.contains(&ethertype)
     }
 
     /// Whether a peer is in the node's table. Without a table, everybody on the network is one.

@@ -20,6 +20,8 @@ pub(crate) const SOCKETS_MAX: usize = 64;
 const DESCRIPTORS: usize = 65_536;
 /// Entry of a descriptor that was looked at and left to the kernel. Places count from 1, and 0 is unknown.
 const LEFT: u16 = u16::MAX;
+/// The same of a socket that no later call makes one to be taken.
+const LEFT_FOR_GOOD: u16 = u16::MAX - 1;
 
 type Table = [AtomicU16; DESCRIPTORS];
 
@@ -37,6 +39,8 @@ pub(crate) struct Place {
     descriptors: AtomicU32,
     /// Whether the socket is non-blocking (O_NONBLOCK).
     non_blocking: AtomicBool,
+    /// Whether it is a packet socket.
+    is_packet: AtomicBool,
     taken: UnsafeCell<Option<Box<Taken>>>,
 }
 
@@ -49,6 +53,7 @@ impl Place {
             lock: Lock::new(),
             descriptors: AtomicU32::new(0),
             non_blocking: AtomicBool::new(false),
+            is_packet: AtomicBool::new(false),
             taken: UnsafeCell::new(None),
         }
     }
@@ -66,6 +71,12 @@ impl Place {
 
     pub(crate) fn is_non_blocking(&self) -> bool {
         self.non_blocking.load(Relaxed)
+    }
+
+    /// Whether it is a packet socket, and not one of UDP.
+    #[inline]
+    pub(crate) fn is_packet(&self) -> bool {
+        self.is_packet.load(Relaxed)
     }
 
     pub(crate) fn set_non_blocking(&self, value: bool) {
@@ -121,12 +132,16 @@ fn entry(descriptor: RawFd) -> Option<&'static AtomicU16> {
     Some(unsafe { &(*table)[index] })
 }
 
+fn is_place(value: u16) -> bool {
+    !matches!(value, 0 | LEFT | LEFT_FOR_GOOD)
+}
+
 /// The place of a taken socket.
 #[inline]
 pub(crate) fn place(descriptor: RawFd) -> Option<&'static Place> {
     // Acquire: partner is the release in `enter`.
     match entry(descriptor)?.load(Acquire) {
-        0 | LEFT => None,
+        0 | LEFT | LEFT_FOR_GOOD => None,
         place => PLACES.get(usize::from(place) - 1),
     }
 }
@@ -159,6 +174,20 @@ pub(crate) fn leave(descriptor: RawFd) {
     }
 }
 
+/// Leaves a socket to the kernel whatever becomes of it. One that is taken is given back first.
+pub(crate) fn leave_for_good(descriptor: RawFd) {
+    if let Some(entry) = entry(descriptor) {
+        for before in [0, LEFT] {
+            let _taken = entry.compare_exchange(before, LEFT_FOR_GOOD, Relaxed, Relaxed);
+        }
+    }
+}
+
+/// Whether a descriptor was left to the kernel for good.
+pub(crate) fn is_left_for_good(descriptor: RawFd) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Relaxed) == LEFT_FOR_GOOD)
+}
+
 /// Forgets what was decided about a descriptor that is not taken.
 pub(crate) fn forget(descriptor: RawFd) {
     if let Some(entry) = entry(descriptor) {
@@ -189,8 +218,10 @@ pub(crate) fn enter(
     let Some(_held) = place.lock.enter() else {
         return Err(taken);
     };
+    let is_packet = taken.cable().is_some();
     // SAFETY: the lock is held.
     unsafe { *place.taken.get() = Some(taken) };
+    place.is_packet.store(is_packet, Relaxed);
     place.set_non_blocking(is_non_blocking);
     place.descriptors.store(1, Relaxed);
     // Release: partner is the acquire in `place`.
@@ -204,7 +235,7 @@ pub(crate) fn duplicated(from: RawFd, to: RawFd) {
         return;
     };
     let value = from.load(Acquire);
-    if value != 0 && value != LEFT {
+    if is_place(value) {
         PLACES[usize::from(value) - 1]
             .descriptors
             .fetch_add(1, Relaxed);
@@ -214,7 +245,11 @@ pub(crate) fn duplicated(from: RawFd, to: RawFd) {
 
 /// The program closes a descriptor: with the last of a socket, its port closes. For a signal handler too.
 pub(crate) fn closed(descriptor: RawFd) {
-    forget(descriptor);
+    if let Some(entry) = entry(descriptor) {
+        for left in [LEFT, LEFT_FOR_GOOD] {
+            let _taken = entry.compare_exchange(left, 0, Relaxed, Relaxed);
+        }
+    }
     let Some(place) = place(descriptor) else {
         return;
     };
@@ -245,7 +280,7 @@ pub(crate) fn give_back(descriptor: RawFd) -> bool {
             break;
         };
         let value = entry.load(Relaxed);
-        if value != 0 && value != LEFT && std::ptr::eq(&PLACES[usize::from(value) - 1], place) {
+        if is_place(value) && std::ptr::eq(&PLACES[usize::from(value) - 1], place) {
             entry.store(LEFT, Release);
         }
     }
@@ -267,7 +302,15 @@ pub(crate) fn taken_within(first: u32, last: u32) -> impl Iterator<Item = RawFd>
         .filter(|descriptor| place(*descriptor).is_some())
 }
 
-/// All places of taken sockets, with a descriptor of each. For rare use: it looks at the whole table.
+/// A descriptor of the taken socket that is so. For rare use: it looks at the whole table.
+pub(crate) fn find(is_so: impl Fn(&Taken) -> bool) -> Option<RawFd> {
+    taken_within(0, u32::MAX).find(|descriptor| {
+        let found = place(*descriptor).and_then(|place| place.with(|taken| is_so(taken)));
+        found == Some(true)
+    })
+}
+
+/// Whether both are one socket.
 pub(crate) fn same(one: &Place, other: &Place) -> bool {
     std::ptr::eq(one, other)
 }

@@ -2,17 +2,25 @@
 //! library, in one network namespace, with a peer in another, and each case must write the same results, errors and
 //! bytes.
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use common::{by_case, compile, past_the_kernel, run};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// Sources of the program.
-const SOURCES: [&str; 5] = ["main.c", "basic.c", "receive.c", "wait.c", "lifetime.c"];
+const SOURCES: [&str; 6] = [
+    "cases/main.c",
+    "cases/writing.c",
+    "cases/basic.c",
+    "cases/receive.c",
+    "cases/wait.c",
+    "cases/lifetime.c",
+];
 /// Cases that there are, so that none is lost unnoticed.
 const CASES: usize = 119;
 /// Cases that differ, with the reason. A case that is here and does not differ fails too.
@@ -20,34 +28,6 @@ const DIFFERENT: &[(&str, &str)] = &[];
 /// Port that the peer is asked at, and another that it sends from.
 const ASKED: u16 = 7000;
 const OTHER: u16 = 7001;
-
-/// Directory of this build's libraries.
-fn built() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().unwrap().to_owned()
-}
-
-fn compile() -> PathBuf {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cases");
-    let output = Command::new("cc")
-        .args([
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wno-nonnull",
-            "-pthread",
-            "-o",
-        ])
-        .arg(&program)
-        .args(SOURCES.map(|source| directory.join(source)))
-        .output()
-        .unwrap();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaints}");
-    program
-}
 
 /// Sends a datagram back, or, asked `?FROM COUNT SIZE MILLISECONDS`, sends others.
 fn answer(asked: &UdpSocket, other: &UdpSocket) {
@@ -76,40 +56,10 @@ fn answer(asked: &UdpSocket, other: &UdpSocket) {
     }
 }
 
-fn run(hosts: &Hosts, program: &Path, with_library: bool) -> (String, String) {
-    let explained = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explained");
-    let _none = std::fs::remove_file(&explained);
-    let end = hosts.end(Host::A, 0);
-    let mut command = hosts.command(Host::A, program.to_str().unwrap());
-    command
-        .arg(end.address().to_string())
-        .arg(hosts.end(Host::B, 0).address().to_string());
-    if with_library {
-        command
-            .env("LD_PRELOAD", built().join("libtautline_preload.so"))
-            .env("TAUTLINE_EXEC_INTERFACE", end.interface())
-            .env("TAUTLINE_EXPLAIN", &explained);
-    }
-    let output = command.output().unwrap();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {complaints}", output.status);
-    assert_eq!(complaints, "");
-    let explained = std::fs::read_to_string(&explained).unwrap_or_default();
-    (String::from_utf8(output.stdout).unwrap(), explained)
-}
-
-fn by_case(text: &str) -> BTreeMap<&str, &str> {
-    let cases = text.split("== ").skip(1);
-    cases.map(|case| case.split_once('\n').unwrap()).collect()
-}
-
-/// Datagrams that a closed socket sent and received through its port.
-fn past_the_kernel(line: &str) -> Option<u64> {
-    let (_, counts) = line.split_once(": closed; past the kernel ")?;
-    let numbers = counts
-        .split(' ')
-        .filter_map(|word| word.parse::<u64>().ok());
-    Some(numbers.take(2).sum())
+fn run_cases(hosts: &Hosts, program: &Path, with_library: bool) -> (String, String) {
+    let addresses = [Host::A, Host::B].map(|host| hosts.end(host, 0).address().to_string());
+    let arguments = addresses.each_ref().map(String::as_str);
+    run(hosts, program, &arguments, with_library.then_some(&[]))
 }
 
 #[test]
@@ -125,9 +75,9 @@ fn calls_answer_as_the_kernel_does() {
     });
     let [asked, other] = sockets.unwrap();
     thread::spawn(move || answer(&asked, &other));
-    let program = compile();
-    let (by_kernel, _) = run(&hosts, &program, false);
-    let (by_port, explained) = run(&hosts, &program, true);
+    let program = compile("cases", &SOURCES);
+    let (by_kernel, _) = run_cases(&hosts, &program, false);
+    let (by_port, explained) = run_cases(&hosts, &program, true);
     let (by_kernel, by_port) = (by_case(&by_kernel), by_case(&by_port));
     let differ: Vec<&str> = by_kernel
         .iter()

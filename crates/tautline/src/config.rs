@@ -108,6 +108,7 @@
 //! [exec]                      # for `taut exec`; each may be left out
 //! local = [5000, "6000-6010"] # sockets with one of these ports are taken
 //! remote = [53]               # and those that first speak to one of these
+//! ethertypes = [0x88a4]       # packet sockets for one of these become raw ports
 //! programs = ["controller"]   # only in these programs; left out: in all
 //!
 //! [smoother]                  # for `taut smooth on`
@@ -381,13 +382,14 @@ impl Document {
         }
         let own = config.ethernet_form().own_ethertypes();
         let rules = self.allow.into_iter().map(|entry| allow::rule(entry, own));
+        let exec = self.exec.map(|section| exec::exec(section, own));
         Ok(ServiceConfig {
+            exec: exec.transpose()?.unwrap_or_default(),
             node: config,
             allow: rules.collect::<Result<_, _>>()?,
             tune: self.tune.map(tune::tune).transpose()?,
             confine: self.confine.unwrap_or(true),
             smoother: self.smoother.map(smoother::smoother).transpose()?,
-            exec: self.exec.map(exec::exec).transpose()?.unwrap_or_default(),
         })
     }
 }
@@ -502,6 +504,7 @@ mod tests {
         assert_eq!(service.smoother.unwrap().capacity_bps, 100_000_000);
         assert_eq!(service.exec.local, [5000..=5000, 6000..=6010]);
         assert_eq!(service.exec.programs, ["controller"]);
+        assert_eq!(service.exec.ethertypes, [EtherType::ETHERCAT]);
         let config = service.node;
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));

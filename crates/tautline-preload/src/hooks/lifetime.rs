@@ -50,12 +50,12 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, bytes: soc
     result
 }
 
-/// shutdown(2), which on a socket without a peer fails and has its effect all the same.
+/// shutdown(2), which on a UDP socket without a peer fails and has its effect all the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: no pointers.
     let result = unsafe { real::shutdown(fd, how) };
-    if let Some(place) = table::place(fd) {
+    if let Some(place) = table::place(fd).filter(|place| !place.is_packet()) {
         let _kept = Kept::new();
         place.with(|taken| {
             taken.is_shut.reading |= matches!(how, libc::SHUT_RD | libc::SHUT_RDWR);
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the caller's promise.
     let result = unsafe { real::setsockopt(fd, level, name, value, bytes) };
     if result == 0 {
-        decide::after_option(fd);
+        decide::after_option(fd, level, name);
     }
     result
 }
@@ -98,7 +98,7 @@ fn gone(fd: c_int) {
 /// close(2). A descriptor of this library's is none of the program's.
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
-    if owned::is_ours(fd) && !owned::is_closing() {
+    if owned::is_ours(fd) && !owned::is_at_work() {
         return errno::fail(libc::EBADF) as c_int;
     }
     gone(fd);

@@ -3,12 +3,11 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
-use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use libc::{
     MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_WAITFORONE,
-    iovec, mmsghdr, msghdr, sockaddr, sockaddr_in, socklen_t, timespec,
+    iovec, mmsghdr, msghdr, sockaddr, sockaddr_in, sockaddr_ll, socklen_t, timespec,
 };
 
 use super::sending::{PARTS_MAX, room_of};
@@ -17,13 +16,16 @@ use crate::lock::Undisturbed;
 use crate::options::{Options, Stamp};
 use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place};
-use crate::taken::Arrived;
+use crate::taken::{Arrived, Sender};
 use crate::waiting::{self, Woken};
 use crate::{errno, memory, real};
 
 /// Flags that a port can serve; with any other, the kernel is asked alone.
 const FLAGS: c_int =
     MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
+
+/// The same of a packet socket, where the kernel refuses the others.
+const FLAGS_OF_FRAMES: c_int = MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC;
 
 /// How a call hands out a datagram: the result, or an errno.
 type Handed = Result<isize, c_int>;
@@ -35,9 +37,13 @@ fn receive(
     place: &'static Place,
     flags: c_int,
     kernel: impl Fn(c_int) -> isize,
-    hand: impl Fn(&[u8], &Arrived, &Options, &Network) -> Handed,
+    hand: impl Fn(&[u8], &Arrived, &Options, Option<&Network>) -> Handed,
 ) -> isize {
-    if flags & !FLAGS != 0 {
+    let served = match place.is_packet() {
+        true => FLAGS_OF_FRAMES,
+        false => FLAGS,
+    };
+    if flags & !served != 0 {
         return kernel(flags);
     }
     let kept = errno::get();
@@ -228,7 +234,7 @@ pub unsafe extern "C" fn recvfrom(
         let received = to_buffer(bytes, (buffer, length), flags)?;
         if !from.is_null() {
             let room = memory::read(from_bytes.cast_const()).ok_or(libc::EFAULT)?;
-            let told = tell_source(arrived.source, from, room)?;
+            let told = tell_source(&arrived.sender, from, room)?;
             if !memory::put(from_bytes, &told) {
                 return Err(libc::EFAULT);
             }
@@ -260,25 +266,50 @@ pub unsafe extern "C" fn __recvfrom_chk(
 }
 
 /// Writes as much of a sender's address as there is room for; how long it is.
-fn tell_source(
-    source: SocketAddrV4,
-    to: *mut sockaddr,
-    room: socklen_t,
-) -> Result<socklen_t, c_int> {
+fn tell_source(sender: &Sender, to: *mut sockaddr, room: socklen_t) -> Result<socklen_t, c_int> {
     let room = usize::try_from(room as c_int).map_err(|_| libc::EINVAL)?;
-    let mut address = [0; size_of::<sockaddr_in>()];
-    address[..2].copy_from_slice(&(libc::AF_INET as libc::sa_family_t).to_ne_bytes());
-    address[2..4].copy_from_slice(&source.port().to_be_bytes());
-    address[4..8].copy_from_slice(&source.ip().octets());
-    match memory::write(to.cast(), &address[..room.min(address.len())]) {
-        true => Ok(address.len() as socklen_t),
+    let mut address = [0; size_of::<sockaddr_ll>()];
+    let length = put_address(sender, &mut address);
+    match memory::write(to.cast(), &address[..room.min(length)]) {
+        true => Ok(length as socklen_t),
         false => Err(libc::EFAULT),
     }
 }
 
-// `tell_source` writes the fields where they are.
+/// An address as the kernel tells it; how long it is.
+fn put_address(sender: &Sender, to: &mut [u8; size_of::<sockaddr_ll>()]) -> usize {
+    match sender {
+        Sender::Internet(source) => {
+            to[..2].copy_from_slice(&(libc::AF_INET as libc::sa_family_t).to_ne_bytes());
+            to[2..4].copy_from_slice(&source.port().to_be_bytes());
+            to[4..8].copy_from_slice(&source.ip().octets());
+            size_of::<sockaddr_in>()
+        }
+        Sender::Station(station) => {
+            let cable = &station.cable;
+            to[..2].copy_from_slice(&(libc::AF_PACKET as libc::sa_family_t).to_ne_bytes());
+            to[2..4].copy_from_slice(&cable.ethertype.get().to_be_bytes());
+            to[4..8].copy_from_slice(&cable.interface_index.to_ne_bytes());
+            to[8..10].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+            to[10] = station.kind;
+            to[11] = station.address.0.len() as u8;
+            to[12..18].copy_from_slice(&station.address.0);
+            size_of::<sockaddr_ll>()
+        }
+    }
+}
+
+// `put_address` writes the fields where they are.
 const _: () =
     assert!(offset_of!(sockaddr_in, sin_port) == 2 && offset_of!(sockaddr_in, sin_addr) == 4);
+const _: () = assert!(
+    offset_of!(sockaddr_ll, sll_protocol) == 2
+        && offset_of!(sockaddr_ll, sll_ifindex) == 4
+        && offset_of!(sockaddr_ll, sll_hatype) == 8
+        && offset_of!(sockaddr_ll, sll_pkttype) == 10
+        && offset_of!(sockaddr_ll, sll_halen) == 11
+        && offset_of!(sockaddr_ll, sll_addr) == 12
+);
 
 /// readv(2).
 ///
@@ -356,7 +387,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
             }
             if !asked.msg_name.is_null() {
                 answer.msg_namelen =
-                    tell_source(arrived.source, asked.msg_name.cast(), asked.msg_namelen)?;
+                    tell_source(&arrived.sender, asked.msg_name.cast(), asked.msg_namelen)?;
             }
             tell_control(&mut answer, arrived, options, network)?;
             if !put_answer(message, &answer) {
@@ -394,7 +425,7 @@ fn tell_control(
     answer: &mut msghdr,
     arrived: &Arrived,
     options: &Options,
-    network: &Network,
+    network: Option<&Network>,
 ) -> Result<(), c_int> {
     let mut control = Control {
         to: answer.msg_control.cast(),
@@ -413,7 +444,7 @@ fn tell_control(
         stamp[8..].copy_from_slice(&fraction.to_ne_bytes());
         control.add(libc::SOL_SOCKET, kind, &stamp)?;
     }
-    if options.packet_info {
+    if let Some(network) = network.filter(|_| options.packet_info) {
         let mut info = [0; 12];
         info[..4].copy_from_slice(&network.interface_index.to_ne_bytes());
         info[4..8].copy_from_slice(&network.address.octets());

@@ -2,12 +2,12 @@
 #![allow(unsafe_code)] // Exported functions with the C library's names.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 
 use crate::table::Place;
-use crate::taken::{DATAGRAM_BYTES_MAX, Sent, Taken};
+use crate::taken::{DATAGRAM_BYTES_MAX, Sent, Taken, To};
 use crate::{decide, errno, memory, real, table};
 
 /// Flags that change nothing about a datagram that a port sends.
@@ -38,7 +38,7 @@ fn outcome(sent: Option<Sent>, bytes: usize) -> Option<isize> {
 fn send_bytes(
     fd: c_int,
     place: &Place,
-    to: Option<SocketAddrV4>,
+    to: To,
     (bytes, length): (*const c_void, usize),
 ) -> Option<isize> {
     if length > DATAGRAM_BYTES_MAX {
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn send(
 ) -> isize {
     if let Some(place) = table::place(fd)
         && flags & !FLAGS == 0
-        && let Some(result) = send_bytes(fd, place, None, (bytes, length))
+        && let Some(result) = send_bytes(fd, place, To::Unnamed, (bytes, length))
     {
         return result;
     }
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn send(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, length: usize) -> isize {
     if let Some(place) = table::place(fd)
-        && let Some(result) = send_bytes(fd, place, None, (bytes, length))
+        && let Some(result) = send_bytes(fd, place, To::Unnamed, (bytes, length))
     {
         return result;
     }
@@ -101,12 +101,12 @@ pub unsafe extern "C" fn sendto(
     to_bytes: socklen_t,
 ) -> isize {
     let address = match to.is_null() {
-        true => None,
+        true => Some(To::Unnamed),
         false => first_address(fd, to, to_bytes),
     };
     if let Some(place) = table::place(fd)
         && flags & !FLAGS == 0
-        && (to.is_null() || address.is_some())
+        && let Some(address) = address
         && let Some(result) = send_bytes(fd, place, address, (bytes, length))
     {
         return result;
@@ -115,10 +115,16 @@ pub unsafe extern "C" fn sendto(
     by_kernel(|| unsafe { real::sendto(fd, bytes, length, flags, to, to_bytes) })
 }
 
-/// The address of a datagram, if it is one of IPv4. The first that a socket sends to may decide that it is taken.
+/// The address of a datagram, if it is one of IPv4, or that of a frame. The first address that a UDP socket sends to may
+/// decide that it is taken.
 #[inline]
-fn first_address(fd: c_int, to: *const sockaddr, bytes: socklen_t) -> Option<SocketAddrV4> {
-    let is_taken = table::place(fd).is_some();
+fn first_address(fd: c_int, to: *const sockaddr, bytes: socklen_t) -> Option<To> {
+    let is_taken = match table::place(fd) {
+        Some(place) if place.is_packet() => {
+            return decide::station(to, bytes).map(To::Station);
+        }
+        place => place.is_some(),
+    };
     if !is_taken && !table::is_unknown(fd) {
         return None;
     }
@@ -126,7 +132,7 @@ fn first_address(fd: c_int, to: *const sockaddr, bytes: socklen_t) -> Option<Soc
     if !is_taken {
         decide::before_traffic(fd, address);
     }
-    Some(address)
+    Some(To::Internet(address))
 }
 
 /// writev(2).
@@ -138,7 +144,7 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
     // Parts of no bytes at all are no datagram here.
     if let (Some(place), Ok(count)) = (table::place(fd), usize::try_from(count))
         && room_of(parts, count).is_some_and(|bytes| bytes > 0)
-        && let Some(result) = send_parts(fd, place, None, (parts, count))
+        && let Some(result) = send_parts(fd, place, To::Unnamed, (parts, count))
     {
         return result;
     }
@@ -149,7 +155,7 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
 fn send_parts(
     fd: c_int,
     place: &Place,
-    to: Option<SocketAddrV4>,
+    to: To,
     (parts, count): (*const iovec, usize),
 ) -> Option<isize> {
     if count > PARTS_MAX {
@@ -212,12 +218,8 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 fn send_message(fd: c_int, message: *const msghdr) -> Option<isize> {
     let message = memory::read(message)?;
     let address = match message.msg_name.is_null() {
-        true => None,
-        false => Some(first_address(
-            fd,
-            message.msg_name.cast(),
-            message.msg_namelen,
-        )?),
+        true => To::Unnamed,
+        false => first_address(fd, message.msg_name.cast(), message.msg_namelen)?,
     };
     let place = table::place(fd)?;
     if !has_plain_control(place, &message) {
@@ -252,9 +254,10 @@ fn has_plain_control(place: &Place, message: &msghdr) -> bool {
     };
     let source = Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr));
     let is_own = place.with(|taken| {
-        let network = taken.network();
-        (source.is_unspecified() || source == network.address)
-            && matches!(u32::try_from(info.ipi_ifindex), Ok(index) if index == 0 || index == network.interface_index)
+        taken.network().is_some_and(|network| {
+            (source.is_unspecified() || source == network.address)
+                && matches!(u32::try_from(info.ipi_ifindex), Ok(index) if index == 0 || index == network.interface_index)
+        })
     });
     is_own == Some(true)
 }

@@ -55,6 +55,10 @@ void wrote(const char *call, long result, int error);
 void value(const char *what, long number);
 void bytes(const char *what, const void *start, long length);
 
+/* Before all cases, and all cases of a list, or those whose names are wanted. */
+void begin(void);
+void run_all(const struct test *tests, char **wanted);
+
 struct sockaddr_in at(const char *address, int port);
 struct sockaddr_in peer(int port);
 struct sockaddr_in own(int port);

@@ -2,29 +2,7 @@
  * ports. Arguments: the own address, the peer's, and the names of cases (none: all). */
 #include "cases.h"
 
-char buffer[ROOM], large[ROOM];
-int own_port = 6000;
 static const char *own_address, *peer_address;
-
-void wrote(const char *call, long result, int error)
-{
-	printf("  %s = %ld %s\n", call, result, error ? strerrorname_np(error) : "-");
-}
-
-void value(const char *what, long number)
-{
-	printf("  %s: %ld\n", what, number);
-}
-
-void bytes(const char *what, const void *start, long length)
-{
-	const unsigned char *byte = start;
-	unsigned long sum = 5381;
-
-	for (long index = 0; index < length; index++)
-		sum = sum * 33 + byte[index];
-	printf("  %s: %ld bytes, sum %lx\n", what, length, length > 0 ? sum : 0);
-}
 
 struct sockaddr_in at(const char *address, int port)
 {
@@ -108,31 +86,13 @@ void arrived(int fd)
 	usleep(3000);
 }
 
-static void run_all(const struct test *tests, char **wanted)
-{
-	for (; tests->name; tests++) {
-		char **name = wanted;
-
-		while (*name && strcmp(*name, tests->name) != 0)
-			name++;
-		if (*wanted && !*name)
-			continue;
-		own_port++;
-		printf("== %s\n", tests->name);
-		tests->run(tests->argument);
-		fflush(stdout);
-	}
-}
-
 int main(int count, char **arguments)
 {
 	if (count < 3)
 		return 2;
 	own_address = arguments[1];
 	peer_address = arguments[2];
-	for (int index = 0; index < ROOM; index++)
-		large[index] = (char)(index * 31 + index / 256);
-	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+	begin();
 	run_all(basic_tests, arguments + 3);
 	run_all(receive_tests, arguments + 3);
 	run_all(wait_tests, arguments + 3);

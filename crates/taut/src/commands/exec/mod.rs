@@ -1,4 +1,4 @@
-//! `taut exec`: an unmodified program whose UDP sockets are ports of a node.
+//! `taut exec`: an unmodified program whose UDP sockets and packet sockets are ports of a node.
 
 mod program;
 
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use clap::Args;
 use tautline::config::ExecConfig;
-use tautline::{LinkKind, NodeConfig, ServiceConfig};
+use tautline::{EtherType, LinkKind, NodeConfig, ServiceConfig};
 use tautline_testbed::interface;
 
 use crate::cli::CommandError;
@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Take the sockets that first speak to these ports.
     #[arg(long, value_name = "PORTS", value_parser = ports, value_delimiter = ',')]
     remote: Vec<Ports>,
+    /// Take the packet sockets for these EtherTypes: 0x88a4,0x8892 [default: none].
+    #[arg(long, value_name = "TYPES", value_parser = ethertype, value_delimiter = ',')]
+    ethertype: Vec<EtherType>,
     /// Say for each socket what became of it, on standard error or in this file; so does TAUTLINE_EXPLAIN=1.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     explain: Option<Option<PathBuf>>,
@@ -57,6 +60,15 @@ fn ports(text: &str) -> Result<Ports, String> {
         })
 }
 
+fn ethertype(text: &str) -> Result<EtherType, String> {
+    let number = match text.trim().strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.trim().parse(),
+    };
+    let number = number.map_err(|_| format!("`{text}` is no EtherType such as 0x88a4"))?;
+    EtherType::new(number).map_err(|error| error.to_string())
+}
+
 /// Becomes the program; returns only if that fails.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let (node, mut rules) = configured(&arguments)?;
@@ -64,7 +76,11 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         rules.local = arguments.local;
         rules.remote = arguments.remote;
     }
+    if !arguments.ethertype.is_empty() {
+        rules.ethertypes = arguments.ethertype;
+    }
     check(&node)?;
+    check_ethertypes(&node, &rules.ethertypes)?;
     let name = arguments.program[0].clone();
     program::check(&name)?;
     let library = library()?;
@@ -74,6 +90,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         .env("LD_PRELOAD", preloaded(&library))
         .env("TAUTLINE_EXEC_LOCAL", text_of(&rules.local))
         .env("TAUTLINE_EXEC_REMOTE", text_of(&rules.remote))
+        .env("TAUTLINE_EXEC_ETHERTYPES", names_of(&rules.ethertypes))
         .env("TAUTLINE_EXEC_PROGRAMS", rules.programs.join(":"));
     match (&arguments.node, &arguments.interface) {
         (Some(file), _) => command.env("TAUTLINE_EXEC_NODE", absolute(file)),
@@ -136,6 +153,17 @@ fn check(node: &NodeConfig) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// The demux keeps frames of the node's own EtherTypes for the node's ports.
+fn check_ethertypes(node: &NodeConfig, wanted: &[EtherType]) -> Result<(), CommandError> {
+    let own = wanted.iter().find(|wanted| node.is_own_ethertype(**wanted));
+    own.map_or(Ok(()), |own| {
+        Err(CommandError::usage(
+            format!("EtherType {own} is the node's own"),
+            "name another one, or set `ethertype` in the configuration",
+        ))
+    })
+}
+
 /// The library lies beside this command, as `cargo build` leaves it (`cargo test`: in `deps`), or in the library
 /// directory beside the command's.
 fn library() -> Result<PathBuf, CommandError> {
@@ -175,4 +203,9 @@ fn text_of(ranges: &[Ports]) -> String {
         .map(|range| format!("{}-{}", range.start(), range.end()))
         .collect();
     texts.join(",")
+}
+
+fn names_of(ethertypes: &[EtherType]) -> String {
+    let names: Vec<String> = ethertypes.iter().map(EtherType::to_string).collect();
+    names.join(",")
 }
