@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
  * Parts that the demux and the program of link `xsk` share, whatever a frame holds: their settings and counters,
- * the test whether a frame is for this node, and the encoding of a sender.
+ * the test whether a frame is for this node, the EtherTypes of raw ports, and the encoding of a sender.
  */
 #ifndef TAUTLINE_NODE_BPF_H
 #define TAUTLINE_NODE_BPF_H
@@ -72,6 +72,28 @@ static __always_inline bool is_for_us(const __u8 mac[6])
 	if (half[0] & bpf_htons(0x0100))
 		return true;
 	return half[0] == own[0] && half[1] == own[1] && half[2] == own[2];
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_raw_table);
+} raw_types SEC(".maps");
+
+/* The place of the raw port of an EtherType, or 0: not ours. */
+static __always_inline __u32 raw_place(__be16 type)
+{
+	__u32 zero = 0;
+	const struct tl_raw_table *table = bpf_map_lookup_elem(&raw_types, &zero);
+
+	/* A length, and in the table a free place. */
+	if (!table || !type)
+		return 0;
+	for (__u32 index = 0; index < TL_RAW_PLACES; index++)
+		if (*(volatile const __be16 *)&table->type[index] == type)
+			return TL_FIRST_RAW_PLACE + index;
+	return 0;
 }
 
 #endif

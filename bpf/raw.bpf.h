@@ -9,28 +9,6 @@
 
 #include "udp.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tl_raw_table);
-} raw_types SEC(".maps");
-
-/* The place of the port of an EtherType, or 0: not ours. */
-static __always_inline __u32 raw_place(__be16 type)
-{
-	__u32 zero = 0;
-	const struct tl_raw_table *table = bpf_map_lookup_elem(&raw_types, &zero);
-
-	/* A length, and in the table a free place. */
-	if (!table || !type)
-		return 0;
-	for (__u32 index = 0; index < TL_RAW_PLACES; index++)
-		if (*(volatile const __be16 *)&table->type[index] == type)
-			return TL_FIRST_RAW_PLACE + index;
-	return 0;
-}
-
 /* The sender's address may be anything: protocols write there what they like. */
 static __always_inline int accept_raw(struct tl_context *ctx, const struct ethhdr *ethernet, __be16 type,
 				      __u8 priority, __u32 offset)

@@ -196,12 +196,12 @@ int tautline_xsk(struct xdp_md *ctx)
 	if (type == config.ethertype) {
 		if (!wants_ethernet(data, data_end, offset))
 			return XDP_PASS;
-	} else {
-		if (type != bpf_htons(ETH_P_IP) || !config.ip)
-			return XDP_PASS;
-		whose = wants_ip(ctx, data, data_end, offset);
+	} else if (type == bpf_htons(ETH_P_IP)) {
+		whose = config.ip ? wants_ip(ctx, data, data_end, offset) : TL_NOT_OURS;
 		if (whose == TL_NOT_OURS)
 			return XDP_PASS;
+	} else if (!raw_place(type)) {
+		return XDP_PASS;
 	}
 	copy_if_wanted(ctx, TL_TAP_RECEIVED);
 	/* Before the frame, where the process finds it. */
