@@ -9,8 +9,8 @@ use common::child::{self, Helper};
 use common::control::Thread;
 use common::wire::Wire;
 use common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, bus_pair, config, hosts, is_here,
-    open, port, sim_pair,
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair, config,
+    hosts, is_here, open, port, sim_pair,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
@@ -42,11 +42,13 @@ const fn controlled(side: Side) -> Way {
     }
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 9] = [
     by_itself(XDP),
     by_itself(XDP_GENERIC),
     by_itself(XDP_TC),
     by_itself(PACKET),
+    by_itself(XSK),
+    by_itself(XSK_GENERIC),
     controlled(XDP),
     controlled(XDP_GENERIC),
     controlled(XDP_TC),
@@ -77,7 +79,10 @@ impl Meeting {
     }
 
     fn with(way: Way, options: &RawOptions) -> Option<Self> {
-        let hosts = hosts()?;
+        Self::on(hosts()?, way, options)
+    }
+
+    fn on(hosts: Hosts, way: Way, options: &RawOptions) -> Option<Self> {
         let (node, control) = node(&hosts, way);
         let port = hosts.inside(Host::B, || node.raw_port(TYPE, options));
         Some(Self {
@@ -221,10 +226,11 @@ fn the_priority_of_a_tag_orders_frames_and_those_of_vlans_are_left_alone() {
     }
 }
 
-/// Waits until so many frames are in the port. On link `packet` they come in with a look, which takes the first.
+/// Waits until so many frames are in the port. On links `packet` and `xsk` they come in with a look, which takes the
+/// first.
 fn wait_for_frames(meeting: &mut Meeting, frames: u64) {
     let deadline = tautline::now() + PATIENCE;
-    if meeting.node.report().link == LinkKind::Packet {
+    if !meeting.node.report().capabilities.delivered_by_kernel {
         // All were sent before, and the kernel delivers on a virtual cable before it returns or soon after.
         thread::sleep(std::time::Duration::from_millis(200));
         return;
@@ -397,6 +403,25 @@ fn what_is_too_much_is_dropped_and_counted() {
 }
 
 #[test]
+fn frames_longer_than_a_slot_are_counted_as_unfit() {
+    for way in here(WAYS) {
+        let Some(hosts) = hosts() else { return };
+        for host in [Host::A, Host::B] {
+            let interface = hosts.end(host, 0).interface();
+            let mtu = ["link", "set", &interface, "mtu", "1600"];
+            hosts.run(host, "ip", &mtu).unwrap();
+        }
+        let Some(mut meeting) = Meeting::on(hosts, way, &RawOptions::default()) else {
+            return;
+        };
+        meeting.send(ALL, &[], &bytes(1501));
+        let fits = meeting.send(ALL, &[], &bytes(1500));
+        assert_eq!(meeting.receive().1, fits);
+        assert_eq!((meeting.status().unfit, meeting.status().received), (1, 1));
+    }
+}
+
+#[test]
 fn a_descriptor_is_readable_when_a_frame_comes() {
     for way in here(WAYS) {
         let Some(mut meeting) = Meeting::of(way) else {
@@ -422,7 +447,12 @@ fn a_descriptor_is_readable_when_a_frame_comes() {
 
 #[test]
 fn types_of_linux_and_of_the_node_and_a_ninth_are_refused() {
-    for way in here([by_itself(XDP), by_itself(PACKET), controlled(XDP)]) {
+    for way in here([
+        by_itself(XDP),
+        by_itself(XSK),
+        by_itself(PACKET),
+        controlled(XDP),
+    ]) {
         let Some(hosts) = hosts() else { return };
         let (node, _control) = node(&hosts, way);
         for own in [0x88B5, 0x88B6] {
@@ -468,24 +498,19 @@ fn links_that_have_no_raw_frames_say_so() {
         assert_eq!(pair.a.report().capabilities.raw_frames, RawFrames::None);
     }
     let Some(hosts) = hosts() else { return };
-    for side in [UDP, XSK] {
-        let node = open(&hosts, Host::B, side);
-        let error = hosts.inside(Host::B, || refused(&node)).unwrap();
-        assert_eq!(
-            error.to_string(),
-            format!("link `{}` has no raw frames", side.link.name())
-        );
-        assert!(node.status().raw_ports.is_empty());
-    }
+    let node = open(&hosts, Host::B, UDP);
+    let error = hosts.inside(Host::B, || refused(&node)).unwrap();
+    assert_eq!(error.to_string(), "link `udp` has no raw frames");
+    assert!(node.status().raw_ports.is_empty());
 }
 
 /// Work of a child on the second host: a node with a raw port, until it is killed.
 fn hold(role: &str) {
     let mut config = NodeConfig::on("taut0");
-    config.link = Some(if role == "xdp" {
-        LinkKind::Xdp
-    } else {
-        LinkKind::Packet
+    config.link = Some(match role {
+        "xdp" => LinkKind::Xdp,
+        "xsk" => LinkKind::Xsk,
+        _ => LinkKind::Packet,
     });
     let node = Node::open(config).unwrap();
     let _port = node.raw_port(TYPE, &RawOptions::default()).unwrap();
@@ -504,6 +529,8 @@ fn a_taken_type_names_its_holder_and_is_free_when_that_is_killed() {
         ("packet", by_itself(XDP)),
         ("packet", by_itself(PACKET)),
         ("packet", controlled(XDP)),
+        ("xsk", by_itself(PACKET)),
+        ("packet", by_itself(XSK)),
     ] {
         let holder = hosts.inside(Host::B, || Helper::start(TEST, role)).unwrap();
         let (node, _control) = node(&hosts, way);

@@ -112,6 +112,13 @@ pub struct RawFrame<'a> {
 }
 
 impl<'a> RawFrame<'a> {
+    /// The EtherType of a frame of any length, behind a tag of no VLAN if there is one. `None` if the frame ends before
+    /// its EtherType does, or is in a VLAN.
+    #[must_use]
+    pub fn ethertype_of(frame: &[u8]) -> Option<u16> {
+        Ethernet::parse(frame).map(|frame| frame.ethertype)
+    }
+
     /// Takes a frame apart, from the destination address on, without the check sequence. An 802.1Q tag of no VLAN is
     /// skipped. `None` if the frame ends before its EtherType does, is in a VLAN, or is longer than
     /// [`RAW_FRAME_BYTES_MAX`] and a tag.

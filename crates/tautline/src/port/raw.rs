@@ -78,14 +78,14 @@ pub struct ReceivedFrame {
 }
 
 /// A port for the frames of one EtherType that is neither Linux's nor the node's own: EtherCAT, PROFINET, LLDP, a
-/// protocol of your own. It sends and receives whole frames, on link `xdp` past the kernel's protocol stack, on
-/// `packet` through packet sockets: [`Capabilities::raw_frames`](crate::link::Capabilities::raw_frames).
+/// protocol of your own. It sends and receives whole frames, on links `xdp` and `xsk` past the kernel's protocol stack,
+/// on `packet` through packet sockets: [`Capabilities::raw_frames`](crate::link::Capabilities::raw_frames).
 ///
 /// Frames are taken if they are for this station or for a group, and are in no VLAN. They are kept as in a
 /// [`QueuingPort`](crate::QueuingPort): by the priority of their tag, the most urgent first, first in first out within
 /// a priority; frames without a tag have the lowest, and on link `packet` all have, because the kernel takes tags away.
-/// On link `xdp` Linux does not see them. A frame is sent as it is
-/// given, so that a protocol may write any sender's address, and a tag.
+/// On links `xdp` and `xsk` Linux does not see them. A frame is sent as it is given, so that a protocol may write any
+/// sender's address, and a tag; through a control process, what the policy gives.
 ///
 /// ```no_run
 /// use tautline::{EtherType, Instant, LinkKind, Node, NodeConfig, RAW_FRAME_BYTES_MAX, RawOptions};
@@ -109,7 +109,7 @@ pub struct RawPort {
     receiver: Receiver,
     spinner: Spinner,
     // Last: the demux must outlive the port's place in it.
-    _node: Arc<dyn PortOwner>,
+    node: Arc<dyn PortOwner>,
 }
 
 /// The link's half, and what is received with.
@@ -165,7 +165,7 @@ impl RawPort {
                 _registration: registration,
             },
             spinner,
-            _node: Arc::clone(node),
+            node: Arc::clone(node),
         })
     }
 
@@ -237,6 +237,17 @@ impl RawPort {
         wait_for(receiver, spinner, deadline, |receiver| {
             receiver.look(buffer)
         })
+    }
+
+    /// How long a wait spins before it sleeps.
+    #[must_use]
+    pub fn spin(&self) -> Spin {
+        self.spinner.setting()
+    }
+
+    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps.
+    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
+        self.spinner = Spinner::new(self.node.as_ref(), spin.into());
     }
 
     /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port

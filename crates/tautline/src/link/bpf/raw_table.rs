@@ -14,7 +14,7 @@ use crate::sys::bpf;
 /// needs several nodes. Higher: the demux compares every frame of other protocols, which are few, with more numbers.
 pub(in crate::link) const PLACES: usize = 8;
 /// The first place among the ports' maps that is for raw ports.
-const FIRST_PLACE: u32 = PORT_MAX as u32 + 1 + udp_table::PLACES as u32;
+pub(in crate::link) const FIRST_PLACE: u32 = PORT_MAX as u32 + 1 + udp_table::PLACES as u32;
 
 /// The table, and which of its places are taken. The only writer.
 #[derive(Debug)]

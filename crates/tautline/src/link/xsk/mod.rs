@@ -9,6 +9,7 @@
 mod queues;
 
 mod port;
+mod raw;
 mod rx_queue;
 mod udp;
 
@@ -21,16 +22,19 @@ use aya::Ebpf;
 use aya::maps::{Map, RingBuf, XskMap};
 use tautline_proto::ip::receive::Own;
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{PORT_MAX, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::port::{PortReceiver, XskPort};
 use self::queues::Opener;
+use self::raw::XskRawPort;
 use self::rx_queue::{COLLECT_FRAMES_MAX, Maps, Shared};
 use self::udp::XskUdpPort;
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
 use super::bpf::out_of_order::OutOfOrderFragments;
+use super::bpf::raw_table::{self, RawTable};
 use super::bpf::tap::TapRing;
 use super::bpf::udp_table::{PLACES, UdpTable};
 use super::frame::RawAddress;
@@ -39,7 +43,7 @@ use super::plain_udp::reserve;
 use super::socket::udp_socket;
 use super::{
     ArrivalClock, Capabilities, Channel, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, RawFrames, Route, UdpPortLink,
+    PortRequest, RawFrames, RawPortLink, Route, UdpPortLink, raw as raw_frames,
 };
 use crate::error::{OpenError, PortError};
 use crate::link::declared::messages_of;
@@ -120,6 +124,7 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
     Ok(Maps {
         open_ports: Mapping::shared(array(ebpf, "open_ports")?, bytes, 0)?,
         udp_ports: UdpTable::map(array(ebpf, "udp_ports")?)?,
+        raw_types: RawTable::of(array(ebpf, "raw_types")?)?,
         out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
         tap: TapRing::map(array(ebpf, "tap")?)?,
@@ -168,7 +173,7 @@ impl Link for XskLink {
                 Some(_) => PlainUdp::PastTheStack,
                 None => PlainUdp::None,
             },
-            raw_frames: RawFrames::None,
+            raw_frames: RawFrames::PastTheStack,
             descriptor: true,
             lends: true,
             answers_sender: false,
@@ -206,6 +211,24 @@ impl Link for XskLink {
         Ok(Box::new(XskUdpPort::new(
             local, interface, receiver, reserved,
         )))
+    }
+
+    fn open_raw_port(
+        &self,
+        ethertype: EtherType,
+        shape: Shape,
+    ) -> Result<Box<dyn RawPortLink>, PortError> {
+        let claim = raw_frames::claim(&self.setup.interface, ethertype)?;
+        let receiver =
+            PortReceiver::take(&self.shared, shape, ethertype.get(), |shared, place| {
+                let max = raw_table::PLACES;
+                let opened = shared.open_raw(ethertype, place);
+                let opened = opened.map_err(|error| {
+                    PortError::refused("showing the port to the program", error)
+                })?;
+                opened.ok_or(PortError::TooManyRawPorts { max })
+            })?;
+        Ok(Box::new(XskRawPort::new(receiver, claim)))
     }
 
     fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {

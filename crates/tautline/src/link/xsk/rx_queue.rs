@@ -13,7 +13,8 @@ use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::receive::{self, Arrival, Own};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::{Header, PORT_MAX, PortNumber, Rejected, ethernet, udp};
+use tautline_proto::wire::raw::{EtherType, RawFrame};
+use tautline_proto::wire::{Header, PortNumber, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
 use tautline_shm::layout::source_form;
 use tautline_shm::news::{UndeliveredReport, tell};
@@ -24,10 +25,12 @@ use crate::address::{Address, ipv4_word};
 use crate::link::NodeCounters;
 use crate::link::bpf;
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
+use crate::link::bpf::raw_table::{self, RawTable};
 use crate::link::bpf::tap::TapRing;
-use crate::link::bpf::udp_table::{PLACES, UdpTable};
+use crate::link::bpf::udp_table::UdpTable;
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
+use crate::link::raw::{count_unfit, deliver_raw};
 use crate::link::socket::Counters;
 use crate::memory::MappedPort;
 use crate::sys::memory::Mapping;
@@ -43,6 +46,7 @@ pub(super) struct Maps {
     /// A word for each port.
     pub(super) open_ports: Mapping,
     pub(super) udp_ports: UdpTable,
+    pub(super) raw_types: RawTable,
     pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
@@ -62,6 +66,7 @@ pub(super) struct Shared {
     program_counters: bpf::counters::Counters,
     open_ports: Mapping,
     udp_ports: UdpTable,
+    raw_types: RawTable,
     out_of_order: OutOfOrderFragments,
     tap: TapRing,
     ethernet: EthernetForm,
@@ -82,8 +87,7 @@ impl std::fmt::Debug for Attached {
 /// The sockets, and where what they bring goes.
 struct RxQueues {
     queues: Vec<XskSocket>,
-    /// By their numbers; after those, the ports of plain UDP by their places in the table.
-    places: Box<[Option<Arc<PortSlot>>]>,
+    places: Places,
     news: RingBuf<MapData>,
 }
 
@@ -95,6 +99,48 @@ impl std::fmt::Debug for RxQueues {
             .finish_non_exhaustive()
     }
 }
+
+/// Ports by their places.
+struct Places {
+    /// By their numbers; after those, the ports of plain UDP and the raw ones by their places in the tables.
+    slots: Box<[Option<Arc<PortSlot>>]>,
+    /// EtherType at each place of the raw ones; 0: none.
+    raw_types: [u16; raw_table::PLACES],
+}
+
+impl Places {
+    fn new() -> Self {
+        Self {
+            slots: vec![None; PLACES].into(),
+            raw_types: [0; raw_table::PLACES],
+        }
+    }
+
+    fn slot(&self, place: usize) -> Option<&PortSlot> {
+        self.slots.get(place)?.as_deref()
+    }
+
+    /// Fills a place, or empties it.
+    fn set(&mut self, place: u32, slot: Option<&Arc<PortSlot>>) {
+        self.slots[place as usize] = slot.cloned();
+    }
+
+    /// The same of a raw port.
+    fn set_raw(&mut self, place: u32, ethertype: u16, slot: Option<&Arc<PortSlot>>) {
+        self.set(place, slot);
+        self.raw_types[(place - raw_table::FIRST_PLACE) as usize] = ethertype;
+    }
+
+    /// The raw port that a frame is for.
+    fn raw_of(&self, frame: &[u8]) -> Option<&PortSlot> {
+        let ethertype = RawFrame::ethertype_of(frame).filter(|ethertype| *ethertype != 0)?;
+        let index = self.raw_types.iter().position(|held| *held == ethertype)?;
+        self.slot(raw_table::FIRST_PLACE as usize + index)
+    }
+}
+
+/// Places of ports of all kinds, the raw ones last.
+const PLACES: usize = raw_table::FIRST_PLACE as usize + raw_table::PLACES;
 
 /// A port as the receive queues see it.
 #[derive(Debug)]
@@ -116,6 +162,7 @@ impl PortSlot {
 pub(super) enum Open {
     Port(PortNumber),
     Udp(u16),
+    Raw(EtherType),
 }
 
 impl Shared {
@@ -132,13 +179,14 @@ impl Shared {
             arrivals: wait::either(&members)?,
             rx_queues: Mutex::new(RxQueues {
                 queues,
-                places: vec![None; usize::from(PORT_MAX) + 1 + PLACES].into(),
+                places: Places::new(),
                 news: maps.news,
             }),
             counters: Counters::default(),
             program_counters: maps.counters,
             open_ports: maps.open_ports,
             udp_ports: maps.udp_ports,
+            raw_types: maps.raw_types,
             out_of_order: maps.out_of_order,
             tap: maps.tap,
             ethernet,
@@ -161,7 +209,8 @@ impl Shared {
 
     /// From now on frames for this port go to `place`.
     pub(super) fn open(&self, port: PortNumber, place: &Arc<PortSlot>) -> Open {
-        self.rx_queues().places[port.index()] = Some(Arc::clone(place));
+        let index = u32::from(port.get());
+        self.rx_queues().places.set(index, Some(place));
         self.open_ports.store(port.index(), 1, Relaxed);
         Open::Port(port)
     }
@@ -169,19 +218,38 @@ impl Shared {
     /// The same for a port of plain UDP; `None` if there are as many as there can be.
     pub(super) fn open_udp(&self, port: u16, place: &Arc<PortSlot>) -> Option<Open> {
         let index = self.udp_ports.take(port)?;
-        self.rx_queues().places[index as usize] = Some(Arc::clone(place));
+        self.rx_queues().places.set(index, Some(place));
         self.udp_ports.show(port);
         Some(Open::Udp(port))
+    }
+
+    /// The same for a raw port.
+    pub(super) fn open_raw(
+        &self,
+        ethertype: EtherType,
+        place: &Arc<PortSlot>,
+    ) -> std::io::Result<Option<Open>> {
+        let Some(index) = self.raw_types.take(ethertype) else {
+            return Ok(None);
+        };
+        let (number, opened) = (ethertype.get(), Open::Raw(ethertype));
+        self.rx_queues().places.set_raw(index, number, Some(place));
+        let shown = self.raw_types.show(ethertype);
+        shown.inspect_err(|_| self.close(opened))?;
+        Ok(Some(opened))
     }
 
     pub(super) fn close(&self, open: Open) {
         match open {
             Open::Port(port) => {
                 self.open_ports.store(port.index(), 0, Relaxed);
-                self.rx_queues().places[port.index()] = None;
+                self.rx_queues().places.set(port.get().into(), None);
             }
             Open::Udp(port) => self.udp_ports.give_up(port, |index| {
-                self.rx_queues().places[index as usize] = None;
+                self.rx_queues().places.set(index, None);
+            }),
+            Open::Raw(ethertype) => self.raw_types.give_up(ethertype, |index| {
+                self.rx_queues().places.set_raw(index, 0, None);
             }),
         }
     }
@@ -245,7 +313,7 @@ impl Shared {
     }
 
     /// How many frames it brought.
-    fn take(&self, queue: &mut XskSocket, places: &[Option<Arc<PortSlot>>]) -> usize {
+    fn take(&self, queue: &mut XskSocket, places: &Places) -> usize {
         let mut taken = 0;
         while taken < COLLECT_FRAMES_MAX {
             let looked = queue.receive(|frame| {
@@ -260,7 +328,14 @@ impl Shared {
     }
 
     /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
-    fn deliver(&self, places: &[Option<Arc<PortSlot>>], note: Note, frame: &[u8]) {
+    fn deliver(&self, places: &Places, note: Note, frame: &[u8]) {
+        if let Some(place) = places.raw_of(frame) {
+            match RawFrame::parse(frame) {
+                Some(frame) => deliver_raw(&place.memory, note.arrival, &frame),
+                None => count_unfit(&place.memory),
+            }
+            return place.ring_if_wanted();
+        }
         let parsed = self.parse(frame, note);
         let index = match &parsed {
             Ok(Parsed::Ours { header, .. }) => header.destination.index(),
@@ -269,7 +344,7 @@ impl Shared {
             Err(Rejected::NotOurs) => return,
         };
         // Closed a moment ago.
-        let Some(Some(place)) = places.get(index) else {
+        let Some(place) = places.slot(index) else {
             return;
         };
         let arrival = note.arrival;
@@ -344,7 +419,7 @@ impl Shared {
     }
 
     /// Hands an ICMP message to the port whose datagram it quotes, if there is one.
-    fn deliver_news(&self, places: &[Option<Arc<PortSlot>>], entry: &[u8]) {
+    fn deliver_news(&self, places: &Places, entry: &[u8]) {
         let frame = entry
             .split_first_chunk()
             .and_then(|(bytes, frame)| frame.get(..u32::from_ne_bytes(*bytes) as usize));
@@ -356,7 +431,7 @@ impl Shared {
         else {
             return;
         };
-        let Some(place) = &places[self.udp_ports.place(port)] else {
+        let Some(place) = places.slot(self.udp_ports.place(port)) else {
             return;
         };
         let (code, mtu_bytes) = reason.code();
