@@ -10,6 +10,7 @@ use tautline_shm::police::Bucket;
 use tautline_state::mistake;
 use zenoh::key_expr::OwnedKeyExpr;
 
+use crate::fleet;
 use crate::gate::Rules;
 
 /// Publications and subscriptions of one gateway. Lower: a large cell needs a second gateway. Higher: each
@@ -59,6 +60,7 @@ pub(crate) struct Config {
     pub(crate) node: NodeConfig,
     pub(crate) zenoh: zenoh::Config,
     pub(crate) standby: Option<Standby>,
+    pub(crate) fleet: Option<fleet::Settings>,
     pub(crate) publications: Vec<Publication>,
     pub(crate) subscriptions: Vec<Subscription>,
 }
@@ -109,6 +111,7 @@ struct Document {
     node: PathBuf,
     zenoh: Option<ZenohSection>,
     standby: Option<StandbySection>,
+    fleet: Option<fleet::Section>,
     #[serde(default)]
     publish: Vec<PublishEntry>,
     #[serde(default)]
@@ -238,8 +241,13 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         ));
     }
     let prefix = key(&document.prefix)?.to_string();
+    let fleet = document
+        .fleet
+        .map(|section| section.check(key))
+        .transpose()?;
     let mappings = document.publish.len() + document.subscribe.len();
-    if !(1..=MAPPINGS_MAX).contains(&mappings) {
+    // One that only tells of its cell has none.
+    if !(usize::from(fleet.is_none())..=MAPPINGS_MAX).contains(&mappings) {
         return Err(format!(
             "{mappings} entries, expected 1 to {MAPPINGS_MAX} of [[publish]] and [[subscribe]]"
         ));
@@ -267,6 +275,7 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         name,
         prefix,
         standby,
+        fleet,
         publications,
         subscriptions,
         node,
@@ -519,6 +528,10 @@ mod tests {
         assert_eq!(events.key.as_str(), "plant/cell/log/events");
         assert_eq!(config.subscriptions[0].priority_max, Priority::LOWEST);
         assert_eq!(config.own_key(), "plant/cell/@gateway/a");
+        assert!(config.fleet.is_none());
+        let fleet = read("[fleet]\n").unwrap().fleet.unwrap();
+        assert_eq!(fleet.prefix.as_str(), fleet::PREFIX);
+        assert_eq!(fleet.period, Duration::from_secs(1));
     }
 
     #[test]
@@ -583,6 +596,8 @@ mod tests {
                 "[standby]\nport = \"events\"\npeers = [\"motor.1\"]\n[[publish]]\nport = \"state\"\n",
                 "must be a sampling port",
             ),
+            ("[fleet]\nperiod_ms = 10\n", "period_ms is 200 to 60000"),
+            ("[fleet]\nprefix = \"a/*\"\n", "without `*`"),
         ] {
             let error = read(entries).unwrap_err();
             assert!(error.contains(expected), "{entries}: {error}");

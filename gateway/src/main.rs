@@ -9,6 +9,8 @@
 //! |---|---|
 //! | `run` | ports, session, threads |
 //! | `publication`, `subscription` | from a port to Zenoh; from Zenoh to ports |
+//! | `fleet` | what gateways tell of their cells, and who watches them |
+//! | `record` | what is published elsewhere, in a file |
 //! | `status` | counters, and who may ask for them |
 //! | `activity` | right of the active gateway |
 //! | `config` | the file |
@@ -20,9 +22,11 @@ mod activity;
 mod arguments;
 mod config;
 mod election;
+mod fleet;
 mod gate;
 mod origin;
 mod publication;
+mod record;
 mod run;
 mod status;
 mod subscription;
@@ -33,6 +37,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -53,6 +58,33 @@ fn main() -> ExitCode {
         Command::Run { config } => run(&config),
         Command::Check { config, json } => check(&config, json.as_deref()),
         Command::Status { json } => show(json.as_deref()),
+        Command::Fleet {
+            config,
+            zenoh,
+            prefix,
+            once,
+            interval_ms,
+        } => {
+            let interval = (!once).then(|| Duration::from_millis(interval_ms.into()));
+            watch(config.as_deref(), zenoh.as_deref(), prefix, interval)
+        }
+        Command::Record {
+            file,
+            keys,
+            config,
+            zenoh,
+            count,
+            seconds,
+        } => record(
+            config.as_deref(),
+            zenoh.as_deref(),
+            &record::Wishes {
+                file: &file,
+                keys: &keys,
+                count,
+                length: seconds.map(Duration::from_secs),
+            },
+        ),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,13 +109,23 @@ fn read(file: &Path) -> Result<Config, Failed> {
 
 fn run(file: &Path) -> Result<(), Failed> {
     let config = read(file)?;
+    let stop = signals()?;
+    run::run(config, &stop).map_err(|error| {
+        (
+            error.to_string(),
+            "correct the node's or Zenoh's configuration, and see `taut status`",
+        )
+    })
+}
+
+/// A flag that a signal sets; the second one ends the process at once.
+fn signals() -> Result<Arc<AtomicBool>, Failed> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [
         signal_hook::consts::SIGINT,
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGHUP,
     ] {
-        // The second one ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| {
@@ -93,12 +135,74 @@ fn run(file: &Path) -> Result<(), Failed> {
                 )
             })?;
     }
-    run::run(config, &stop).map_err(|error| {
+    Ok(stop)
+}
+
+/// Remedy where a session of Zenoh does not come up.
+const SESSION_REMEDY: &str = "see that the router or gateway of Zenoh's configuration runs, and that its certificates are valid";
+
+/// The gateway's file, if one was named, and the configuration of a watcher beside it.
+fn watcher(
+    config: Option<&Path>,
+    zenoh: Option<&Path>,
+) -> Result<(Option<Config>, zenoh::Config), Failed> {
+    let config = config.map(read).transpose()?;
+    let own = fleet::session::configuration(config.as_ref(), zenoh)
+        .map_err(|error| (error, "correct the file, which is Zenoh's own"))?;
+    Ok((config, own))
+}
+
+fn open(zenoh: zenoh::Config) -> Result<zenoh::Session, Failed> {
+    fleet::session::open(zenoh)
+        .map_err(|error| (format!("no session of Zenoh: {error}"), SESSION_REMEDY))
+}
+
+fn watch(
+    config: Option<&Path>,
+    zenoh: Option<&Path>,
+    prefix: Option<String>,
+    interval: Option<Duration>,
+) -> Result<(), Failed> {
+    let (config, zenoh) = watcher(config, zenoh)?;
+    let of_file = || Some(config?.fleet?.prefix.to_string());
+    let prefix = prefix
+        .or_else(of_file)
+        .unwrap_or_else(|| fleet::PREFIX.to_owned());
+    if zenoh::key_expr::KeyExpr::try_from(prefix.as_str()).is_err() || prefix.contains(['*', '$']) {
+        return Err((
+            format!("`{}` is not a key", fleet::plain(&prefix)),
+            "name the first part of the fleet's keys, such as plant/fleet",
+        ));
+    }
+    let stop = signals()?;
+    let session = open(zenoh)?;
+    let watched = match interval {
+        None => fleet::watch::once(&session, &prefix),
+        Some(interval) => fleet::watch::follow(&session, &prefix, interval, &stop),
+    };
+    watched.map_err(|error| (error.to_string(), SESSION_REMEDY))
+}
+
+fn record(
+    config: Option<&Path>,
+    zenoh: Option<&Path>,
+    wishes: &record::Wishes<'_>,
+) -> Result<(), Failed> {
+    let (config, zenoh) = watcher(config, zenoh)?;
+    let stop = signals()?;
+    let session = open(zenoh)?;
+    eprintln!("recording {}", wishes.keys.join(", "));
+    let recorded = record::run(&session, config.as_ref(), wishes, &stop).map_err(|error| {
         (
-            error.to_string(),
-            "correct the node's or Zenoh's configuration, and see `taut status`",
+            format!("{}: {error}", wishes.file.display()),
+            "name a file on a disk with room, and keys as Zenoh has them, such as plant/cell1/**",
         )
-    })
+    })?;
+    eprintln!(
+        "{} recorded, {} lost, {} left out",
+        recorded.messages, recorded.lost, recorded.left_out
+    );
+    Ok(())
 }
 
 fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {

@@ -13,6 +13,7 @@ use zenoh::{Session, Wait};
 use crate::activity::Activity;
 use crate::config::{Config, Standby};
 use crate::election::{self, Election, Heartbeat, State};
+use crate::fleet;
 use crate::publication::{Declared, Outbound, Port};
 use crate::status::{self, GatewayStatus};
 use crate::subscription::Inbound;
@@ -135,6 +136,17 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         move || connect(&shared, &stop)
     })?;
     let mut threads = vec![election, destinations];
+    if let Some(settings) = config.fleet {
+        let (shared, session, ending) = (Arc::clone(&shared), session.clone(), Arc::clone(stop));
+        threads.push(start("fleet", stop, move || {
+            let id = fleet::Id {
+                prefix: shared.prefix.clone(),
+                gateway: shared.name.clone(),
+                number: gateway,
+            };
+            fleet::tell::run(&session, &settings, id, || shared.status(), &ending)
+        })?);
+    }
     for (port, outbound) in ports.into_iter().zip(&shared.outbound) {
         let (outbound, session) = (Arc::clone(outbound), session.clone());
         let ending = Arc::clone(stop);

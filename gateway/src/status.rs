@@ -148,6 +148,30 @@ pub(crate) struct SubscriptionStatus {
     pub(crate) counters: ReceivedTold,
 }
 
+impl PublishedTold {
+    /// Values that were lost or could not be published; not those that were left out because the file says so.
+    pub(crate) fn dropped(&self) -> u64 {
+        let all = [self.stale, self.other_size, self.refused, self.overwritten];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+impl ReceivedTold {
+    /// Samples that were lost or not delivered; not those that another gateway delivers.
+    pub(crate) fn dropped(&self) -> u64 {
+        let of_rules = [self.policed, self.stale, self.undelivered, self.lost];
+        let of_strangers = [
+            self.other_type,
+            self.other_size,
+            self.other_source,
+            self.superseded,
+            self.deletions,
+        ];
+        let all = of_rules.into_iter().chain(of_strangers);
+        all.fold(0, u64::saturating_add)
+    }
+}
+
 impl GatewayStatus {
     /// Lines for a terminal.
     pub(crate) fn text(&self) -> String {

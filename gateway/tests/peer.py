@@ -45,6 +45,13 @@ def obey(session, word, *rest):
         for reply in session.get(rest[0], timeout=2.0):
             replies.append(told(reply.ok) if reply.ok is not None else {"error": reply.err.payload.to_string()})
         say(replies=replies)
+    elif word == "gets":
+        key, count = rest
+        answers = [session.get(key, timeout=5.0) for _ in range(count)]
+        said = [reply for replies in answers for reply in replies]
+        say(answered=sum(reply.ok is not None for reply in said), refused=sum(reply.ok is None for reply in said))
+    elif word == "token":
+        KEPT.append(session.liveliness().declare_token(rest[0]))
     elif word == "put":
         key, payload, encoding, attachment = (list(rest) + [None, None])[:4]
         session.put(key, bytes.fromhex(payload), encoding=encoding, attachment=bytes_of(attachment))

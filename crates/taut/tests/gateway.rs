@@ -30,9 +30,43 @@ fn the_program_gets_the_arguments_as_they_are() {
         ),
         (&["status", "--json=out"], "<status><--json=out>"),
         (&["status"], "<status>"),
+        (
+            &["fleet", "--once", "--prefix", "plant/fleet"],
+            "<fleet><--prefix=plant/fleet><--once><--interval-ms=1000>",
+        ),
+        (
+            &[
+                "record",
+                "--key=a/**",
+                "--key",
+                "b",
+                "--zenoh=z",
+                "--seconds=3",
+                "-o.mcap",
+            ],
+            "",
+        ),
+        (
+            &[
+                "record",
+                "--key=a/**",
+                "--key",
+                "b",
+                "--zenoh=z",
+                "--seconds=3",
+                "--",
+                "-o.mcap",
+            ],
+            "<record><--key=a/**><--key=b><--zenoh=z><--seconds=3><--><-o.mcap>",
+        ),
     ] {
         let output = run(place.path(), arguments);
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        if expected.is_empty() {
+            // Refused before the program is looked for.
+            assert_eq!(output.status.code(), Some(2));
+            continue;
+        }
         assert_eq!(
             output.status.code(),
             Some(3),
@@ -52,4 +86,84 @@ fn without_the_program_the_way_to_it_is_named() {
         "{said}"
     );
     assert!(said.contains("make gateway"), "{said}");
+}
+
+/// A program that says what a gateway would, and the output of a command that starts it.
+fn with_program(script: &str, arguments: &[&str]) -> Output {
+    let place = TemporaryDirectory::make("taut-gateway-program").expect("a directory");
+    let program = place.path().join("taut-gateway");
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a program");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = place.path().as_os_str().to_owned();
+    all.push(":");
+    all.push(path);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command
+        .args(arguments)
+        .env("PATH", all)
+        .output()
+        .expect("taut")
+}
+
+const PICTURE: &str = r#"{"cells":[{"prefix":"plant/a","gateway":"north\u001b[2J","number":"1","presence":"alive","age_ms":5,"report":{"host":"robot","state":"active","totals":{"nodes":3,"missed":2}}},{"prefix":"plant/b","gateway":"south","number":"2","presence":"vanished","age_ms":61000}],"connections":1}"#;
+
+#[test]
+fn a_fleet_is_shown_as_the_program_tells_it() {
+    let say = format!("printf '%s\\n' '{PICTURE}'");
+    let output = with_program(&say, &["status", "--fleet"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        text.contains("plant/a") && text.contains("active"),
+        "{text}"
+    );
+    assert!(
+        text.contains("vanished") && text.contains("61.0 s"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    let output = with_program(&say, &["status", "--fleet", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["cells"][1]["presence"], "vanished");
+    let arguments = ["top", "--fleet", "--once", "--interval", "100ms"];
+    let output = with_program(&say, &arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("msg/s") && text.contains("plant/b"), "{text}");
+    // The program gets its way into Zenoh.
+    let words = "echo \"$@\" >&2; exit 3";
+    let arguments = ["status", "--fleet", "--config", "a b", "--prefix", "p"];
+    let output = with_program(words, &arguments);
+    assert_eq!(output.status.code(), Some(3), "its exit status");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("fleet --config=a b --prefix=p --once"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_that_says_nothing_sensible_is_no_fleet() {
+    for script in [
+        "true",
+        "echo hello",
+        "printf '{\"cells\":[]}'",
+        "head -c 200000 /dev/zero",
+        "echo '{\"cells\":[{\"age_ms\":\"x\"}]}'",
+    ] {
+        let output = with_program(script, &["status", "--fleet"]);
+        assert_eq!(output.status.code(), Some(1), "{script}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("says what no gateway says"),
+            "{script}: {said}"
+        );
+    }
+    let place = TemporaryDirectory::make("taut-gateway-program").expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    let command = command
+        .args(["status", "--fleet"])
+        .env("PATH", place.path());
+    let said = command.output().expect("taut").stderr;
+    assert!(String::from_utf8_lossy(&said).contains("make gateway"));
 }

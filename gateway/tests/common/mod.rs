@@ -1,4 +1,5 @@
 //! Cells, gateways and foreign participants for the tests.
+#![allow(dead_code)] // each test program uses what it needs
 
 use std::cell::RefCell;
 use std::fs;
@@ -20,6 +21,73 @@ use tautline_testbed::python;
 
 /// Packages of the foreign participant.
 const PACKAGES: [&str; 1] = ["eclipse-zenoh==1.10.2"];
+/// A program that writes pictures of a fleet, and the newest of them.
+pub(crate) struct Watcher {
+    child: Child,
+    lines: Receiver<Value>,
+    newest: RefCell<Value>,
+}
+
+impl Watcher {
+    pub(crate) fn start(network: &Network, host: Host, mode: &str) -> Self {
+        let mut command = network.watcher(host, mode, "fleet");
+        let mut child = command
+            .args(["--interval-ms", "200"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a watcher");
+        let (sender, lines) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        thread::spawn(move || {
+            for line in output.map_while(Result::ok) {
+                let picture = serde_json::from_str(&line).expect("a picture");
+                if sender.send(picture).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            child,
+            lines,
+            newest: RefCell::default(),
+        }
+    }
+
+    /// The newest picture.
+    pub(crate) fn picture(&self) -> Value {
+        let mut newest = self.newest.borrow_mut();
+        if let Some(last) = self.lines.try_iter().last() {
+            *newest = last;
+        }
+        newest.clone()
+    }
+
+    /// Presence of a gateway; empty if it is not in the picture.
+    pub(crate) fn presence(&self, gateway: &str) -> String {
+        presence(&self.picture(), gateway)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+/// The line of a gateway in a picture.
+pub(crate) fn line_of(picture: &Value, gateway: &str) -> Value {
+    let mut cells = picture["cells"].as_array().into_iter().flatten();
+    let found = cells.find(|cell| cell["gateway"] == gateway);
+    found.cloned().unwrap_or_default()
+}
+
+/// Presence of a gateway in a picture.
+pub(crate) fn presence(picture: &Value, gateway: &str) -> String {
+    let line = line_of(picture, gateway);
+    line["presence"].as_str().unwrap_or_default().to_owned()
+}
+
 /// Time that anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -193,6 +261,27 @@ impl Network {
             name: name.to_owned(),
             child,
         }
+    }
+
+    /// The program at a host, with a configuration of Zenoh for a watcher there.
+    pub(crate) fn watcher(&self, host: Host, mode: &str, word: &str) -> Command {
+        let zenoh = self.files.path().join(format!("watcher-{mode}.json5"));
+        fs::write(&zenoh, self.zenoh(mode, host)).expect("a file");
+        let mut command = self.hosts.command(host, env!("CARGO_BIN_EXE_taut-gateway"));
+        command.arg(word).arg("--zenoh").arg(zenoh);
+        command
+    }
+
+    /// A picture of the fleet, seen from a host.
+    pub(crate) fn fleet(&self, host: Host, mode: &str) -> Value {
+        let output = self.watcher(host, mode, "fleet").arg("--once").output();
+        let text = String::from_utf8(output.expect("an answer").stdout).expect("text");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// A place for a file.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
     }
 
     /// State of all gateways of a host.

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod echo;
 pub mod exec;
 pub mod experiment;
+pub mod fleet;
 pub mod flight;
 pub mod gateway;
 pub mod guest;

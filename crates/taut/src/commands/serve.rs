@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use tautline_watch::serve::{self, Options};
+use tautline_watch::serve::{self, FleetSource, Options};
 
 use crate::cli::{self, CommandError};
+use crate::commands::fleet::FleetArguments;
 
 /// Directory of the network namespaces that have names (ip-netns(8)).
 const NAMESPACES: &str = "/run/netns";
@@ -37,6 +38,8 @@ pub struct Arguments {
     /// Result of `taut lab run --json=FILE` whose verdict is shown.
     #[arg(long, value_name = "FILE")]
     lab: Option<PathBuf>,
+    #[command(flatten)]
+    fleet: FleetArguments,
 }
 
 /// Serves until it is ended.
@@ -55,6 +58,10 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         token,
         lab: arguments.lab,
         namespace: namespace.map(Arc::new),
+        fleet: match arguments.fleet.is_wanted() {
+            true => Some(FleetSource::new(arguments.fleet.newest()?)),
+            false => None,
+        },
     };
     let ready = |address: SocketAddr| {
         let query = shown.map_or_else(String::new, |token| format!("?token={token}"));

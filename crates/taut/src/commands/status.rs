@@ -1,9 +1,10 @@
-//! `taut status`: the nodes of this network namespace, as they describe themselves.
+//! `taut status`: the nodes of this network namespace, as they describe themselves, or the cells of a fleet.
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::CommandError;
+use crate::commands::fleet::FleetArguments;
 use crate::commands::output::JsonArguments;
 use crate::commands::smooth;
 use tautline_report::table;
@@ -14,10 +15,17 @@ use tautline_watch::types;
 pub struct Arguments {
     #[command(flatten)]
     json: JsonArguments,
+    #[command(flatten)]
+    fleet: FleetArguments,
 }
 
 /// Asks all nodes and prints what they say.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    if arguments.fleet.is_wanted() {
+        let picture = arguments.fleet.look()?;
+        let text = || picture.table(None) + &picture.details();
+        return arguments.json.print(|| json!(picture), text);
+    }
     let (nodes, silent) = tautline::status::nodes().map_err(|error| {
         CommandError::failed(
             format!("cannot list the nodes: {error}"),

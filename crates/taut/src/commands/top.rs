@@ -1,12 +1,14 @@
-//! `taut top`: everything on this machine that can be watched, in the terminal.
+//! `taut top`: everything on this machine that can be watched, in the terminal; or the cells of a fleet.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
 use tautline_watch::{Look, Wishes, rows, top};
 
 use crate::cli::CommandError;
+use crate::commands::fleet::{FleetArguments, Rates};
 use crate::commands::live::LiveArguments;
 
 /// Arguments of `taut top`.
@@ -17,6 +19,8 @@ pub struct Arguments {
     latency: bool,
     #[command(flatten)]
     live: LiveArguments,
+    #[command(flatten)]
+    fleet: FleetArguments,
 }
 
 /// Shows the live view; where there is no terminal, one picture of it.
@@ -25,6 +29,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         latency: arguments.latency,
     };
     let live = arguments.live;
+    if arguments.fleet.is_wanted() {
+        return show_fleet(&arguments.fleet, live);
+    }
     if live.is_interactive() {
         return top::run(live.interval(), wishes).map_err(|error| failed(&error));
     }
@@ -36,6 +43,21 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         let json = json!({ "rows": rows, "silent": after.silent });
         before = after;
         Ok((json, text))
+    })
+}
+
+/// Time beyond the interval that a picture of a fleet may take.
+const FLEET_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Shows the cells of a fleet again and again.
+fn show_fleet(fleet: &FleetArguments, live: LiveArguments) -> Result<(), CommandError> {
+    let mut program = fleet.follow(live.interval())?;
+    let mut rates = Rates::default();
+    let patience = live.interval() + FLEET_PATIENCE;
+    live.once_if_piped().run(|| {
+        let picture = program.next(patience)?;
+        rates.take(&picture, Instant::now());
+        Ok((json!(picture), picture.table(Some(&rates))))
     })
 }
 

@@ -47,6 +47,25 @@ pub struct Options {
     pub lab: Option<PathBuf>,
     /// Network namespace whose nodes are shown, if it is another than the one that is listened in.
     pub namespace: Option<Arc<File>>,
+    /// Fleet whose cells are shown, too.
+    pub fleet: Option<FleetSource>,
+}
+
+/// Whoever knows the cells of a fleet at this moment: a document that is cleaned already.
+#[derive(Clone)]
+pub struct FleetSource(Arc<dyn Fn() -> Value + Send + Sync>);
+
+impl FleetSource {
+    /// A function that returns the newest picture and never waits.
+    pub fn new(newest: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+        Self(Arc::new(newest))
+    }
+}
+
+impl std::fmt::Debug for FleetSource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("FleetSource")
+    }
 }
 
 /// A machine at a moment, with its lines.
@@ -60,6 +79,7 @@ pub(crate) struct Picture {
 /// State of the server.
 struct Server {
     lab: Option<PathBuf>,
+    fleet: Option<FleetSource>,
     last: Mutex<Option<Arc<Picture>>>,
     /// Whether somebody has looked into a port since the last look.
     wants_latency: AtomicBool,
@@ -83,12 +103,19 @@ pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
         takes_orders: false,
     };
     let ended = || interrupt::interrupted().is_some();
-    web::serve(listener, guard, router(options.lab), ready, ended)
+    web::serve(
+        listener,
+        guard,
+        router(options.lab, options.fleet),
+        ready,
+        ended,
+    )
 }
 
-fn router(lab: Option<PathBuf>) -> Router {
+fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>) -> Router {
     let server = Server {
         lab,
+        fleet,
         last: Mutex::new(None),
         wants_latency: AtomicBool::new(false),
     };
@@ -104,6 +131,7 @@ fn router(lab: Option<PathBuf>) -> Router {
         .route("/view.css", get(|| file("text/css; charset=utf-8", STYLE)))
         .route("/look.json", get(look))
         .route("/port.json", get(port))
+        .route("/fleet.json", get(cells))
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
         .with_state(Arc::new(server))
@@ -155,6 +183,16 @@ fn verdict(path: &std::path::Path) -> Value {
         }),
         Err(error) => json!({ "error": error.to_string() }),
     }
+}
+
+/// The cells of the fleet; null without one.
+async fn cells(State(server): State<Arc<Server>>) -> Response {
+    as_json(
+        &server
+            .fleet
+            .as_ref()
+            .map_or(Value::Null, |fleet| (fleet.0)()),
+    )
 }
 
 async fn look(State(server): State<Arc<Server>>) -> Result<Response, Response> {

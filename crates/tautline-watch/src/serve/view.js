@@ -231,6 +231,22 @@ const drawPort = (hash, port) => {
   $("said").replaceChildren(lines);
 };
 
+const FLEET = [
+  ["cell", cell => cell.prefix, true],
+  ["gateway", cell => cell.gateway, true],
+  ["state", cell => cell.presence === "alive" && cell.report ? cell.report.state : cell.presence, true],
+  ["age", cell => time(cell.age_ms * 1e6)],
+  ...["nodes", "ports", "sent", "received", "lost", "full", "refused", "tasks", "missed", "dropped"].map(
+    figure => [figure, cell => cell.report ? number(cell.report.totals[figure]) : ""]),
+];
+const drawFleet = fleet => {
+  $("fleet-section").hidden = fleet === null;
+  if (fleet === null) return;
+  if (fleet.error) return $("fleet").replaceChildren(element("p", fleet.error));
+  for (const cell of fleet.cells) cell.class = cell.presence === "alive" ? "" : "bad";
+  $("fleet").replaceChildren(fleet.cells.length ? table(FLEET, fleet.cells) : element("p", "no gateway is connected"));
+};
+
 const fetched = async path => {
   const answer = await fetch(path, { signal: AbortSignal.timeout(TIMEOUT_MS), credentials: "same-origin" });
   if (!answer.ok) throw new Error((await answer.text()).trim());
@@ -250,6 +266,7 @@ const update = async () => {
     } else {
       overview = await fetched("/look.json");
       drawOverview();
+      drawFleet(await fetched("/fleet.json"));
     }
     document.body.dataset.drawn = "yes";
   } catch (error) {

@@ -36,4 +36,42 @@ pub enum Command {
         #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
         json: Option<PathBuf>,
     },
+    /// Write what the gateways of a fleet tell, each picture a line of JSON. `taut status --fleet` makes a table of it.
+    Fleet {
+        /// Configuration file of a gateway (TOML): its fleet, and its way into Zenoh.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Zenoh's own configuration (JSON5, JSON or YAML), in place of the gateway's.
+        #[arg(long, value_name = "FILE")]
+        zenoh: Option<PathBuf>,
+        /// First part of the fleet's keys [default: that of the gateway's file, or tautline/fleet].
+        #[arg(long, value_name = "KEY")]
+        prefix: Option<String>,
+        /// Write one picture, with everything that each gateway tells, and end.
+        #[arg(long)]
+        once: bool,
+        /// Milliseconds between two pictures.
+        #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(100..=60_000))]
+        interval_ms: u32,
+    },
+    /// Record what is published on keys, of another site for example, in a file that `taut replay` and viewers read.
+    Record {
+        /// File to write (MCAP).
+        file: PathBuf,
+        /// Keys to record, which may have wildcards; may be given again.
+        #[arg(long = "key", value_name = "KEY", required = true)]
+        keys: Vec<String>,
+        /// Configuration file of a gateway (TOML): its way into Zenoh, and the types of the keys that it subscribes to.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Zenoh's own configuration (JSON5, JSON or YAML), in place of the gateway's.
+        #[arg(long, value_name = "FILE")]
+        zenoh: Option<PathBuf>,
+        /// End after this many messages [default: never].
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+        /// End after so many seconds [default: never].
+        #[arg(long, value_name = "S")]
+        seconds: Option<u64>,
+    },
 }

@@ -33,22 +33,57 @@ fn words(command: Command) -> Vec<OsString> {
         word.push(file);
         word
     };
-    let (word, config, json) = match command {
-        Command::Run { config } => ("run", Some(config), None),
-        Command::Check { config, json } => ("check", Some(config), json),
-        Command::Status { json } => ("status", None, json),
-    };
-    let config = config.map(|file| joined("--config=", file));
-    let json = json.map(|file| joined("--json=", file));
-    [word.into()]
-        .into_iter()
-        .chain(config)
-        .chain(json)
-        .collect()
+    let valued = |option: &str, value: String| joined(option, PathBuf::from(value));
+    let file = |option: &str, file: Option<PathBuf>| file.map(|file| joined(option, file));
+    let mut words: Vec<OsString> = Vec::new();
+    match command {
+        Command::Run { config } => {
+            words.extend(["run".into(), joined("--config=", config)]);
+        }
+        Command::Check { config, json } => {
+            words.extend(["check".into(), joined("--config=", config)]);
+            words.extend(file("--json=", json));
+        }
+        Command::Status { json } => {
+            words.push("status".into());
+            words.extend(file("--json=", json));
+        }
+        Command::Fleet {
+            config,
+            zenoh,
+            prefix,
+            once,
+            interval_ms,
+        } => {
+            words.push("fleet".into());
+            words.extend(file("--config=", config));
+            words.extend(file("--zenoh=", zenoh));
+            words.extend(prefix.map(|prefix| valued("--prefix=", prefix)));
+            words.extend(once.then(|| "--once".into()));
+            words.push(valued("--interval-ms=", interval_ms.to_string()));
+        }
+        Command::Record {
+            file: to,
+            keys,
+            config,
+            zenoh,
+            count,
+            seconds,
+        } => {
+            words.push("record".into());
+            words.extend(keys.into_iter().map(|key| valued("--key=", key)));
+            words.extend(file("--config=", config));
+            words.extend(file("--zenoh=", zenoh));
+            words.extend(count.map(|count| valued("--count=", count.to_string())));
+            words.extend(seconds.map(|seconds| valued("--seconds=", seconds.to_string())));
+            words.extend(["--".into(), to.into_os_string()]);
+        }
+    }
+    words
 }
 
 /// The program beside this command, otherwise the first in PATH.
-fn program() -> Option<PathBuf> {
+pub(super) fn program() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let beside = own.parent().map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();
@@ -59,7 +94,7 @@ fn program() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-fn missing() -> CommandError {
+pub(super) fn missing() -> CommandError {
     CommandError::failed(
         format!("{PROGRAM} is neither beside this command nor in PATH"),
         "build it with `make gateway`, and put it beside `taut`",
