@@ -31,7 +31,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -114,6 +114,12 @@ sim: ## long: the protocol core on the simulated network, over SIM_SEEDS (100,00
 test-gateway: ## the gateway to Zenoh: format, lints, licences, tests with a participant from PyPI; root, else few run
 	@scripts/setup.sh --for test
 	@scripts/test.sh gateway
+
+demo-fleet: ## root: a craft flown from another site over Zenoh, its cable cut on the way: a table, a verdict
+	@scripts/setup.sh --for demo
+	cargo build --release --locked -p taut
+	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --example fleet --bin taut-gateway
+	$(TARGET)/release/examples/fleet $(TARGET)/release/taut
 
 bench-gateway: ## root: the gateway beside plain Zenoh, and what the cell notices of it: round trips, rates
 	@scripts/setup.sh --for build

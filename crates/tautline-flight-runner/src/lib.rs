@@ -21,9 +21,11 @@
 //! | [`live`] | a craft that flies until it is told to stop, with a page that shows it |
 //! | `reference` | the same flight in virtual time, where nothing is late |
 //! | [`ground`] | the craft for ground stations, by MAVLink |
+//! | [`cell`] | the craft as the program of a cell, with ports on a bus |
 //! | [`report`] | table, verdict, page |
 
 mod cable;
+pub mod cell;
 mod child;
 mod course;
 mod drawings;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tautline_flight_runner::report::Report;
 use tautline_flight_runner::show::{self, Settings, ShowError};
-use tautline_flight_runner::{Variant, ground, live, part};
+use tautline_flight_runner::{Variant, cell, ground, live, part};
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
@@ -32,6 +32,8 @@ pub struct Arguments {
 enum Action {
     /// Fly one craft for a ground station, by MAVLink over UDP, such as QGroundControl.
     Serve(ServeArguments),
+    /// Fly one craft as the program of a cell: its state and its way-points are ports on a bus.
+    Cell(CellArguments),
     /// A part of a flight, in a process of its own. Started by the command itself.
     #[command(hide = true)]
     Part {
@@ -57,6 +59,22 @@ struct ServeArguments {
     /// Seconds of the flight in a second, 0.1 to 20.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
+    /// Time to fly, 10min or plain seconds; until ^C with 0.
+    #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::seconds)]
+    length: Duration,
+}
+
+#[derive(Debug, Args)]
+struct CellArguments {
+    /// Directory of the bus; made if it is missing.
+    #[arg(long, value_name = "DIR")]
+    bus: String,
+    /// Name of the craft on the bus.
+    #[arg(long, value_name = "NAME", default_value = "craft")]
+    name: String,
+    /// Seed of wind and noise.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Time to fly, 10min or plain seconds; until ^C with 0.
     #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::seconds)]
     length: Duration,
@@ -142,6 +160,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             )
         }),
         Some(Action::Serve(arguments)) => serve(&arguments),
+        Some(Action::Cell(arguments)) => fly_cell(arguments),
         None if arguments.show.live => fly_live(&arguments.show),
         None => fly(&arguments.show),
     }
@@ -190,6 +209,42 @@ fn serve(arguments: &ServeArguments) -> Result<(), CommandError> {
     cli::print(&format!(
         "{:.1} s, {} messages heard, {end}\n",
         served.seconds, served.heard
+    ))
+}
+
+fn fly_cell(arguments: CellArguments) -> Result<(), CommandError> {
+    let settings = cell::Settings {
+        bus: arguments.bus,
+        name: arguments.name,
+        seed: arguments.seed,
+        length: arguments.length,
+    };
+    let ready = |limits: &[String]| {
+        eprintln!(
+            "craft {} at {}: state on port {}, way-points to port {}",
+            settings.name,
+            settings.bus,
+            cell::STATE_PORT,
+            cell::WAYPOINT_PORT
+        );
+        limits
+            .iter()
+            .for_each(|limit| eprintln!("  limited: {limit}"));
+    };
+    let flown = cell::fly(&settings, ready).map_err(|error| {
+        CommandError::failed(
+            error.to_string(),
+            "name a directory that you may write to, and a name that nobody on the bus has",
+        )
+    })?;
+    let end = if flown.has_crashed {
+        "crashed"
+    } else {
+        "unharmed"
+    };
+    cli::print(&format!(
+        "{:.1} s, {} way-points taken, {} of {} deadlines missed, {end}\n",
+        flown.seconds, flown.taken, flown.missed, flown.jobs
     ))
 }
 
