@@ -17,6 +17,7 @@ VBUS_KILLS := 10000
 PARTITION_ROUNDS := 1000
 GUEST_KILLS := 10000
 GUEST_EVENTS := 5000
+FLEET_ROUNDS := 40
 BENCH_PATHS := sampling,queuing,sampling-tc,queuing-tc,udp-poll,floor
 BENCH_SIZES := 16,1400
 BENCH_COUNT := 100000
@@ -31,7 +32,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -120,6 +121,10 @@ demo-fleet: ## root: a craft flown from another site over Zenoh, its cable cut o
 	cargo build --release --locked -p taut
 	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --example fleet --bin taut-gateway
 	$(TARGET)/release/examples/fleet $(TARGET)/release/taut
+
+fleet-faults: ## long, root: three sites, ten gateways, a thousand nodes; FLEET_ROUNDS (40) parts killed at random
+	@scripts/setup.sh --for build
+	TAUTLINE_FLEET_ROUNDS=$(FLEET_ROUNDS) cargo test --locked --manifest-path gateway/Cargo.toml --no-default-features --target-dir $(TARGET)/gateway --test scale -- --nocapture
 
 bench-gateway: ## root: the gateway beside plain Zenoh, and what the cell notices of it: round trips, rates
 	@scripts/setup.sh --for build
