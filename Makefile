@@ -32,7 +32,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -69,6 +69,11 @@ packages: ## Debian packages of the command and the C library, in target/package
 	@scripts/setup.sh --for packages
 	cargo build --release --locked -p taut -p tautline-preload -p tautline-c
 	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages
+
+packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd unit, in target/packages
+	@scripts/setup.sh --for packages
+	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET)
+	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages taut-gateway
 
 static: ## the command as one file for any Linux of this architecture (musl), target/static/taut
 	@scripts/setup.sh --for build

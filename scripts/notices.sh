@@ -2,20 +2,25 @@
 # Writes the licences of all crates that packages of the workspace are built from to standard output: who gets a
 # binary gets them too. A text that several crates have is written once.
 #
-#   scripts/notices.sh PACKAGE...
+#   scripts/notices.sh [--manifest-path FILE] PACKAGE...
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+workspace=()
+if [[ ${1:-} == --manifest-path ]]; then
+    workspace=("$1" "${2:-}")
+    shift $(($# < 2 ? $# : 2))
+fi
 (($#)) || {
-    echo "usage: scripts/notices.sh PACKAGE..." >&2
+    echo "usage: scripts/notices.sh [--manifest-path FILE] PACKAGE..." >&2
     exit 2
 }
 shopt -s nullglob
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
 
 # Crates of ours are named with their path, and left out.
-crates=$(cargo tree --locked --offline --edges normal --prefix none --format '{p};{l}' "${@/#/--package=}" |
+crates=$(cargo tree "${workspace[@]}" --locked --offline --edges normal --prefix none --format '{p};{l}' "${@/#/--package=}" |
     sed -n -e 's/ (\*)$//' -e 's/^\([^ ]*\) v\([^ ;]*\)\( (proc-macro)\)\{0,1\};\(.*\)$/\1 \2 \4/p' | sort -u)
 # cargo unpacks a crate into a directory of its own; one archive of crates may have two names.
 directories=()

@@ -9,6 +9,10 @@
 #   libtautline0      the shared library of the C interface
 #   libtautline-dev   headers, static library, files for pkg-config and CMake
 #
+# and, where it is named, since it is built in a workspace of its own (make packages-gateway):
+#
+#   taut-gateway      the gateway to Zenoh, and its systemd unit
+#
 # The same files make the same packages, byte for byte: all times are SOURCE_DATE_EPOCH, or the last commit's. Needs
 # dpkg-dev and binutils. DEB_MAINTAINER names who answers for the packages, DEB_VERSION another version than that of
 # the workspace, DPKG_DEB_COMPRESSOR_LEVEL another level of xz than 1.
@@ -138,6 +142,26 @@ Description: real-time networking on stock Linux - headers
 END
 }
 
+image_taut-gateway() {
+    local root=$1
+    install -D "$(found taut-gateway)" "$root/usr/bin/taut-gateway"
+    strip_of --strip-all "$root/usr/bin/taut-gateway"
+    install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-gateway@.service
+    # Configurations of gateways, /etc/tautline/gateway/NAME.toml.
+    mkdir -p "$root/etc/tautline/gateway"
+    install -D -m 644 -t "$root/usr/share/doc/taut-gateway" docs/gateway.md
+    scripts/notices.sh --manifest-path gateway/Cargo.toml taut-gateway >"$root/usr/share/doc/taut-gateway/notices"
+    gateway_scripts "$root/DEBIAN"
+    control taut-gateway "$root" <<END
+Section: net
+Priority: optional
+Recommends: taut (= $version)
+Description: real-time networking on stock Linux - gateway to Zenoh
+ Publishes the ports of a cell on Zenoh, delivers what comes from there, and
+ tells of the cell to a fleet. The cell never waits for it.
+END
+}
+
 # The parts of the above.
 
 # cargo leaves libraries of tests in deps/ only.
@@ -196,6 +220,32 @@ if [ "$1" = purge ]; then
     rm -rf /run/tautline/service
     rmdir /run/tautline 2>/dev/null || true
 fi
+if [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload || true
+fi
+END
+    chmod 755 "$1"/post* "$1"/pre*
+}
+
+gateway_scripts() {
+    cat >"$1/postinst" <<'END'
+#!/bin/sh
+set -e
+# The unit is seen; none is started, because each belongs to a cell that the administrator names.
+if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload || true
+fi
+END
+    cat >"$1/prerm" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+    systemctl stop 'taut-gateway@*.service' || true
+fi
+END
+    cat >"$1/postrm" <<'END'
+#!/bin/sh
+set -e
 if [ -d /run/systemd/system ]; then
     systemctl --system daemon-reload || true
 fi

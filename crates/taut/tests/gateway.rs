@@ -167,3 +167,22 @@ fn a_program_that_says_nothing_sensible_is_no_fleet() {
     let said = command.output().expect("taut").stderr;
     assert!(String::from_utf8_lossy(&said).contains("make gateway"));
 }
+
+#[test]
+fn the_unit_is_rated_as_little_exposed() {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../contrib/systemd/taut-gateway@.service"
+    );
+    let rating = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--threshold=20", unit])
+        .output();
+    let Ok(output) = rating else {
+        return println!("SKIPPED: systemd-analyze is not installed");
+    };
+    let complained = String::from_utf8_lossy(&output.stderr);
+    if complained.contains("unrecognized option") {
+        return println!("SKIPPED: systemd-analyze does not rate files (systemd 250)");
+    }
+    assert!(output.status.success(), "{complained}");
+}
