@@ -14,6 +14,7 @@
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
+//! * [`told`]: state that a running program tells whoever asks.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
@@ -35,6 +36,7 @@ pub mod process;
 mod runtime;
 pub mod setting;
 mod temporary;
+pub mod told;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner};
 pub use error::StateError;
