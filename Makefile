@@ -32,7 +32,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -85,6 +85,10 @@ gateway: ## the gateway to Zenoh, target/release/taut-gateway, which `taut gatew
 	@scripts/setup.sh --for build
 	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET)
 
+ros: ## topics of ROS 2 by DDS, target/release/taut-ros, which `taut ros` starts (some 80 crates)
+	@scripts/setup.sh --for build
+	cargo build --release --locked --manifest-path ros/Cargo.toml --target-dir $(TARGET)
+
 python: ## the wheel for Python, in target/wheels
 	@scripts/setup.sh --for build
 	python3 -m pip wheel --no-deps --wheel-dir $(abspath $(TARGET))/wheels ./bindings/python
@@ -134,6 +138,14 @@ fleet-faults: ## long, root: three sites, ten gateways, a thousand nodes; FLEET_
 bench-gateway: ## root: the gateway beside plain Zenoh, and what the cell notices of it: round trips, rates
 	@scripts/setup.sh --for build
 	cargo bench --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --bench speed
+
+test-ros: ## topics of ROS 2: format, lints, licences, tests with Cyclone DDS from PyPI; root, else few run
+	@scripts/setup.sh --for test
+	@scripts/test.sh ros
+
+bench-ros: ## root: joint states at 1 kHz to Cyclone DDS, beside Cyclone DDS alone; what the cell notices of it
+	@scripts/setup.sh --for build
+	cargo bench --locked --manifest-path ros/Cargo.toml --target-dir $(TARGET) --bench speed
 
 task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that is admitted may miss a deadline
 	@scripts/setup.sh --for build
@@ -204,4 +216,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target bench/iceoryx2/target gateway/target taut-demo taut-flight $(EXPERIMENTS_DIR)
+	rm -rf fuzz/target bench/iceoryx2/target gateway/target ros/target taut-demo taut-flight $(EXPERIMENTS_DIR)

@@ -2,7 +2,7 @@
 # Runs the whole check, or the stages named, and sums it up.
 #
 #   scripts/test.sh [STAGE...]        stages: format lints supply docs tests kernels loom fuzz leftovers
-#                                     only when named: sim gateway
+#                                     only when named: sim gateway ros
 #
 # Every stage runs even when an earlier one failed, so that one run shows everything. The exit
 # status is 0 only when all of them passed. Each stage's whole output is kept in
@@ -16,10 +16,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly all_stages=(format lints supply docs tests kernels loom fuzz leftovers)
 # Stages that fail when no test ran: a name that matches nothing must not
 # pass for a success.
-readonly testing_stages=(tests loom sim gateway)
+readonly testing_stages=(tests loom sim gateway ros)
 # Stages that run only when they are named, and what runs them. The gateway's crates take as long to build as half of
 # all others.
-readonly named_stages=('sim: make sim' 'gateway: make test-gateway')
+readonly named_stages=('sim: make sim' 'gateway: make test-gateway' 'ros: make test-ros')
 # A stage that takes longer than this hangs. Lower: a slow or busy machine is failed unjustly, or one where the stage
 # `tests` has to build everything first. Higher: whoever waits for a hanging run waits for longer.
 readonly stage_seconds_max=${TAUTLINE_STAGE_SECONDS_MAX:-2700}
@@ -61,7 +61,7 @@ main() {
 }
 
 usage() {
-    echo "test: no stage is called '$1'; the stages are: ${all_stages[*]} sim gateway" >&2
+    echo "test: no stage is called '$1'; the stages are: ${all_stages[*]} sim gateway ros" >&2
     exit 2
 }
 
@@ -72,6 +72,7 @@ stage_format() {
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path bench/iceoryx2/Cargo.toml --check
     cargo fmt --manifest-path gateway/Cargo.toml --check
+    cargo fmt --manifest-path ros/Cargo.toml --check
     cargo fmt --manifest-path bindings/guest/rust/Cargo.toml --check
     cargo fmt --manifest-path bindings/guest/flight/Cargo.toml --check
 }
@@ -169,18 +170,24 @@ stage_sim() {
     cargo test --release --locked -p tautline-proto --test simulation -- --show-output
 }
 
-# The gateway, in its own workspace: without the links that it shares with everything else (feature `bpf`).
-stage_gateway() {
-    local in_gateway=(--locked --manifest-path gateway/Cargo.toml --no-default-features)
-    export CARGO_TARGET_DIR="$target/gateway"
-    cargo fmt --manifest-path gateway/Cargo.toml --check
+# The gateway and the topics of ROS 2, each in its own workspace: without the links that they share with everything else
+# (feature `bpf`).
+stage_gateway() { workspace gateway; }
+
+stage_ros() { workspace ros; }
+
+workspace() {
+    local name=$1
+    local in_workspace=(--locked --manifest-path "$name/Cargo.toml" --no-default-features)
+    export CARGO_TARGET_DIR="$target/$name"
+    cargo fmt --manifest-path "$name/Cargo.toml" --check
     if cargo deny --version >/dev/null 2>&1; then
-        cargo deny --locked --manifest-path gateway/Cargo.toml --config gateway/deny.toml check bans licenses sources
+        cargo deny --locked --manifest-path "$name/Cargo.toml" --config "$name/deny.toml" check bans licenses sources
     else
-        echo "SKIPPED: cargo-deny could not be installed: licences of the gateway's crates were not checked"
+        echo "SKIPPED: cargo-deny could not be installed: licences of the crates of $name were not checked"
     fi
-    cargo clippy "${in_gateway[@]}" --all-targets -- -D warnings
-    cargo test "${in_gateway[@]}" -- --show-output
+    cargo clippy "${in_workspace[@]}" --all-targets -- -D warnings
+    cargo test "${in_workspace[@]}" -- --show-output
 }
 
 # The tests must leave nothing: nothing called taut* may exist that did not before.

@@ -1,0 +1,268 @@
+//! From a topic to ports: a thread for each subscription. A send into the cell never waits.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use rustdds::{GUID, QosPolicies};
+use tautline::{Destination, Instant, PortError, SendError, now};
+
+use crate::cdr::{self, Refused};
+use crate::config::{PeerPort, Subscription};
+use crate::dds::{Failure, LOOK, Message, Participant, Reader};
+use crate::origin::Baseline;
+use crate::publication::Port;
+use crate::status::{Received, SubscriptionStatus};
+
+/// Writers whose quickest message is remembered. Lower: with more of them, messages that waited are taken as new.
+/// Higher: a hostile participant takes more memory.
+const SOURCES_MAX: usize = 64;
+/// Time between two attempts to find a port of `to` that is not there. Lower: more work. Higher: a program of the cell
+/// that starts hears later.
+const CONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Pauses in which a message waits for the ports while one of them is looked for, and their length. Lower: it is
+/// dropped while a program of the cell starts. Higher: a program that hangs delays the messages for the others.
+const LOOKING: (u32, Duration) = (25, Duration::from_micros(200));
+
+/// One subscription.
+pub(crate) struct Inbound {
+    config: Subscription,
+    quality: QosPolicies,
+    counters: Received,
+    participant: Arc<Participant>,
+    destinations: Mutex<Destinations>,
+    /// Whether a port of `to` is not there.
+    is_missing: AtomicBool,
+}
+
+/// Port that sends, and where to. A thread of its own looks for ports that are not there, since a peer that hangs holds
+/// it up; the topic's thread never waits for it.
+struct Destinations {
+    port: Port,
+    known: Vec<Option<Destination>>,
+}
+
+/// State of the topic's thread.
+struct State {
+    reader: Reader,
+    value: Vec<u8>,
+    paid_ns: u64,
+    sources: VecDeque<(GUID, Baseline)>,
+}
+
+/// Reasons for which a message is not delivered.
+enum Dropped {
+    Policed,
+    Stale,
+    OtherType,
+    Refused(Refused),
+    Undelivered,
+}
+
+impl From<Refused> for Dropped {
+    fn from(why: Refused) -> Self {
+        Self::Refused(why)
+    }
+}
+
+/// Wakes the topic's thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Inbound {
+    /// Opens the topic.
+    ///
+    /// # Errors
+    /// DDS refuses it.
+    pub(crate) fn open(
+        config: Subscription,
+        port: Port,
+        participant: &Arc<Participant>,
+    ) -> Result<(Arc<Self>, Reader), Failure> {
+        let reader = participant.reader(&config)?;
+        let inbound = Self {
+            quality: reader.quality(),
+            counters: Received::default(),
+            participant: Arc::clone(participant),
+            destinations: Mutex::new(Destinations {
+                port,
+                known: vec![None; config.to.len().max(1)],
+            }),
+            is_missing: AtomicBool::new(true),
+            config,
+        };
+        Ok((Arc::new(inbound), reader))
+    }
+
+    /// State for whoever asks.
+    pub(crate) fn status(&self) -> SubscriptionStatus {
+        let others = self.participant.writers(&self.config.topic, &self.quality);
+        SubscriptionStatus {
+            topic: self.config.topic.name.clone(),
+            message: self.config.topic.message.clone(),
+            port: self.config.port.name.clone(),
+            rate: self.config.rate,
+            writers: others.matched,
+            writers_incompatible: others.incompatible,
+            writers_of_other_type: others.other_type,
+            counters: self.counters.told(),
+        }
+    }
+
+    /// Looks for ports of `to` that are not there, again and again until `stop` is set.
+    pub(crate) fn connect(&self, stop: &AtomicBool) {
+        let mut paused = CONNECT_PAUSE;
+        while !stop.load(Relaxed) {
+            if paused >= CONNECT_PAUSE && self.is_missing.load(Relaxed) {
+                paused = Duration::ZERO;
+                let locked = self.destinations.lock();
+                let mut destinations = locked.unwrap_or_else(PoisonError::into_inner);
+                let Destinations { port, known } = &mut *destinations;
+                for (place, known) in known.iter_mut().enumerate() {
+                    if known.is_none() {
+                        *known = destination(port, self.config.to.get(place)).ok();
+                    }
+                }
+                self.is_missing
+                    .store(known.iter().any(Option::is_none), Relaxed);
+            }
+            thread::sleep(LOOK);
+            paused += LOOK;
+        }
+    }
+
+    /// Delivers what comes until `stop` is set.
+    pub(crate) fn run(&self, reader: Reader, stop: &AtomicBool) {
+        let declared = self.config.port.types.sends.as_ref();
+        let mut state = State {
+            reader,
+            value: vec![0; declared.map_or(0, |declared| declared.bytes())],
+            paid_ns: 0,
+            sources: VecDeque::with_capacity(SOURCES_MAX),
+        };
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        while !stop.load(Relaxed) {
+            state.reader.wake(waker.clone());
+            while self.take_one(&mut state) {}
+            thread::park_timeout(LOOK);
+        }
+    }
+
+    /// Takes one message; false if there is none.
+    fn take_one(&self, state: &mut State) -> bool {
+        let counters = &self.counters;
+        let counter = match state.reader.take() {
+            Ok(None) => return false,
+            Err(()) => &counters.malformed,
+            Ok(Some(message)) => match self.deliver(state, &message, now()) {
+                Ok(()) => &counters.delivered,
+                Err(Dropped::Policed) => &counters.policed,
+                Err(Dropped::Stale) => &counters.stale,
+                Err(Dropped::OtherType) => &counters.other_type,
+                Err(Dropped::Undelivered) => &counters.undelivered,
+                Err(Dropped::Refused(Refused::Malformed)) => &counters.malformed,
+                Err(Dropped::Refused(Refused::OtherSize)) => &counters.other_size,
+                Err(Dropped::Refused(Refused::OtherValue)) => &counters.other_value,
+                Err(Dropped::Refused(Refused::NotFinite)) => &counters.not_finite,
+                Err(Dropped::Refused(Refused::OutOfRange)) => &counters.out_of_range,
+            },
+        };
+        counter.fetch_add(1, Relaxed);
+        true
+    }
+
+    fn deliver(&self, state: &mut State, message: &Message, now: Instant) -> Result<(), Dropped> {
+        // First of all, so that a flood costs little.
+        let admitted = self.config.bucket.admit(state.paid_ns, now.as_nanos());
+        state.paid_ns = admitted.ok_or(Dropped::Policed)?;
+        let topic = &self.config.topic;
+        let is_of_type = state
+            .reader
+            .is_of_type(&self.participant, message.writer, topic);
+        if !is_of_type {
+            return Err(Dropped::OtherType);
+        }
+        if follow(&mut state.sources, message, now) > self.config.validity {
+            return Err(Dropped::Stale);
+        }
+        let payload = &message.payload;
+        cdr::read(
+            &topic.part,
+            &payload.bytes,
+            payload.order,
+            self.config.must_be_finite,
+            &mut state.value,
+        )?;
+        self.send(&state.value)
+    }
+
+    /// Sends to all ports of `to`, whatever becomes of one of them.
+    fn send(&self, value: &[u8]) -> Result<(), Dropped> {
+        let mut destinations = self.destinations.try_lock();
+        for _ in 0..LOOKING.0 {
+            if destinations.is_ok() {
+                break;
+            }
+            thread::sleep(LOOKING.1);
+            destinations = self.destinations.try_lock();
+        }
+        let Ok(mut destinations) = destinations else {
+            return Err(Dropped::Undelivered);
+        };
+        let Destinations { port, known } = &mut *destinations;
+        let priority = self.config.priority;
+        let mut sent_to_all = Ok(());
+        for destination in known.iter_mut() {
+            let Some(to) = *destination else {
+                sent_to_all = Err(Dropped::Undelivered);
+                continue;
+            };
+            let sent = match port {
+                Port::Queuing(port) => port.send(to, priority, value),
+                Port::Sampling(port) => port.send(to, priority, value),
+            };
+            if let Err(error) = sent {
+                if error == SendError::PeerGone {
+                    *destination = None;
+                    self.is_missing.store(true, Relaxed);
+                }
+                sent_to_all = Err(Dropped::Undelivered);
+            }
+        }
+        sent_to_all
+    }
+}
+
+/// Time that a message has waited beyond its writer's quickest one.
+fn follow(sources: &mut VecDeque<(GUID, Baseline)>, message: &Message, now: Instant) -> Duration {
+    let Some(written_ns) = message.written_ns else {
+        return Duration::ZERO;
+    };
+    if let Some((_, baseline)) = sources.iter_mut().find(|(one, _)| *one == message.writer) {
+        return Duration::from_nanos(baseline.delay_ns(written_ns, now.as_nanos()));
+    }
+    if sources.len() == SOURCES_MAX {
+        sources.pop_front();
+    }
+    let baseline = Baseline::new(written_ns, now.as_nanos());
+    sources.push_back((message.writer, baseline));
+    Duration::ZERO
+}
+
+fn destination(port: &mut Port, to: Option<&PeerPort>) -> Result<Destination, PortError> {
+    match (port, to) {
+        (Port::Queuing(port), Some(to)) => port.destination(&to.neighbour, to.port),
+        (Port::Sampling(port), Some(to)) => port.destination(&to.neighbour, to.port),
+        (Port::Queuing(port), None) => port.readers(),
+        (Port::Sampling(port), None) => port.readers(),
+    }
+}
