@@ -16,6 +16,7 @@ use tautline_c::Code;
 use tautline_c::cycle::*;
 use tautline_c::node::*;
 use tautline_c::port::*;
+use tautline_c::raw::*;
 use tautline_c::socket::*;
 use tautline_c::tasks::*;
 use tautline_c::types::*;
@@ -35,6 +36,10 @@ const GUARD: [u8; 16] = *b"must not change.";
 const CONFIGURATION: &str = "link = 'udp'\naddress = '127.0.0.9'\n";
 const NEIGHBOUR: &str = "[[neighbour]]\nname = 'self'\nip = '127.0.0.9'\n";
 const ADDRESS: u32 = 0x7f00_0009;
+/// A node with raw frames, which needs CAP_NET_RAW: what is sent on loopback comes back.
+const RAW_CONFIGURATION: &str = "link = 'packet'\ninterface = 'lo'\npublish_status = false\n";
+/// EtherType of the raw port: of experiments, and not the node's.
+const ETHERTYPE: u16 = 0x9b04;
 /// A set whose task is triggered once an hour at most.
 const SET: &str = "[[task]]\nname = 'a'\nperiod = '1h'\nworst_case = '1ms'\nport = 'p'\n";
 
@@ -43,6 +48,8 @@ struct World {
     node: tautline_node,
     queuing: tautline_port,
     sampling: tautline_port,
+    /// Zero where there is no privilege for it.
+    raw: tautline_port,
     socket: c_int,
     closed: tautline_port,
     destination: tautline_destination,
@@ -105,6 +112,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ]
         .concat(),
     );
+    // A frame is sent on loopback and received, by a call that is too long and by one that fits.
+    seeds.push(
+        [
+            [4, 0x84, 255, 0x80],
+            [4, 0x84, 90, 0x80],
+            [4, 0x84, 95, 0x80],
+        ]
+        .concat(),
+    );
+    seeds.push([[22, 0, 10, 0x80], [22, 0, 10, 0x88]].concat());
     // Open, use, close.
     seeds.push([[18, 0, 0, 0], [19, 0, 0, 0], [17, 0, 30, 0]].concat());
     seeds
@@ -195,6 +212,7 @@ impl World {
             node: tautline_node { id: 0 },
             queuing: none,
             sampling: none,
+            raw: none,
             socket: -1,
             closed: none,
             destination: tautline_destination {
@@ -226,9 +244,34 @@ impl World {
             world.socket = rt_socket((&raw const local).cast(), local_bytes, MESSAGE_BYTES);
         }
         assert!(world.socket >= 0);
+        world.open_raw();
         world.open_tasks();
         assert_eq!(tautline_port_close(world.closed), 0);
         world
+    }
+
+    /// Opens the raw port, if this process may.
+    fn open_raw(&mut self) {
+        let text = CString::new(RAW_CONFIGURATION).expect("no zero byte");
+        let mut node = tautline_node { id: 0 };
+        let options = tautline_raw_options {
+            depth: 16,
+            reserved: 0,
+            spin_ns: 1,
+        };
+        // SAFETY: all pointers are to locals, texts end with a zero byte.
+        unsafe {
+            if check(tautline_node_open_text(text.as_ptr(), &mut node)) == 0 {
+                check(tautline_raw_port_open(
+                    node,
+                    ETHERTYPE,
+                    &options,
+                    &mut self.raw,
+                ));
+                // Its port keeps it.
+                check(tautline_node_close(node));
+            }
+        }
     }
 
     /// Starts the set, without real time: nobody gains by it here.
@@ -251,6 +294,8 @@ impl World {
     /// A handle: one of ours, the closed one, or an invented one.
     fn port(&self, handle: u8, data: &[u8]) -> tautline_port {
         match handle % 6 {
+            // So that what the kept inputs reach stays what it was.
+            0 if handle & 0x80 != 0 => self.raw,
             0 => self.queuing,
             1 => self.sampling,
             2 => tautline_port {
@@ -268,7 +313,8 @@ impl World {
 
     /// Whether a handle is one that must stay open.
     fn keeps(&self, port: tautline_port) -> bool {
-        [self.queuing.id, self.sampling.id, self.socket as u32].contains(&port.id)
+        let kept = [self.queuing.id, self.sampling.id, self.raw.id];
+        kept.contains(&port.id) || self.socket as u32 == port.id
     }
 
     fn call(&self, [call, handle, bytes, what]: [u8; STEP_BYTES], data: &[u8], threads: Threads) {
@@ -330,6 +376,7 @@ impl World {
                     self.send_batch(port, to, start.cast_const(), length, what)
                 }
                 2 => check(tautline_send(port, to, what, start, length)),
+                4 if what & 0x80 != 0 => self.frame_call(port, start, length, what),
                 3 | 4 => {
                     let mut message = std::mem::zeroed();
                     let out = place(&mut message, what);
@@ -397,6 +444,46 @@ impl World {
             check(unsafe { tautline_send_batch(port, place(&mut batch, what).cast(), count) });
         assert!(taken <= 3);
         taken
+    }
+
+    /// Sends a frame, of the port's EtherType or another, and receives one.
+    ///
+    /// # Safety
+    /// As in `port_call`.
+    unsafe fn frame_call(
+        &self,
+        port: tautline_port,
+        start: *mut c_void,
+        length: usize,
+        what: u8,
+    ) -> c_int {
+        if !start.is_null() && length >= 14 && what & 1 == 0 {
+            let mut header = [0; 14];
+            header[12..].copy_from_slice(&ETHERTYPE.to_be_bytes());
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), start.cast(), header.len()) };
+        }
+        let mut frame = tautline_frame {
+            bytes: 0,
+            priority: 0,
+            reserved: [0; 3],
+            arrival_ns: 0,
+        };
+        let out = place(&mut frame, what);
+        // SAFETY: the caller's promise.
+        let received = unsafe {
+            check(tautline_send_frame(port, start, length));
+            check(tautline_receive_frame(
+                port,
+                TAUTLINE_NOW,
+                start,
+                length,
+                out,
+            ))
+        };
+        assert!(received != 1 || frame.bytes as usize <= length);
+        count(received == 1);
+        received
     }
 
     fn socket_call(
@@ -581,6 +668,17 @@ impl World {
                 }
                 21 => {
                     check(tautline_port_open(node, text(data).as_ptr(), out));
+                }
+                22 if rarely(data) && what & 0x80 != 0 => {
+                    let mut options = tautline_raw_options {
+                        depth: 1 << (what & 7),
+                        reserved: what.into(),
+                        spin_ns: length as u64,
+                    };
+                    let (options, ethertype) = (place(&mut options, what), u16::from(what) << 8);
+                    if check(tautline_raw_port_open(node, ethertype, options, out)) == 0 {
+                        check(tautline_port_close(opened));
+                    }
                 }
                 22 if rarely(data) => {
                     let number = 15420 + u16::from(what & 3);

@@ -231,6 +231,7 @@ int tautline_socket_node(tautline_node node);
 #define TAUTLINE_QUEUING 1  /* keeps every message, the most urgent first */
 #define TAUTLINE_SAMPLING 2 /* keeps the last value */
 #define TAUTLINE_DATAGRAM 3 /* plain UDP, without Tautline's header; keeps every datagram */
+#define TAUTLINE_RAW 4      /* whole Ethernet frames of one EtherType; keeps every frame */
 
 /* Options of a port. A field that is 0 takes the default; a null pointer takes all defaults. */
 struct tautline_queuing_options {
@@ -244,9 +245,15 @@ struct tautline_sampling_options {
     uint64_t spin_ns;           /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
 };
 
+struct tautline_raw_options {
+    uint32_t depth;    /* slots of each priority, a power of two from 2 to 4,096; 64 */
+    uint32_t reserved; /* 0 */
+    uint64_t spin_ns;  /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
+};
+
 struct tautline_port_info {
-    uint16_t number;            /* in its node, 1 to 4,095; the UDP port, in plain UDP */
-    uint16_t kind;              /* TAUTLINE_QUEUING, TAUTLINE_SAMPLING or TAUTLINE_DATAGRAM */
+    uint16_t number;            /* in its node, 1 to 4,095; the UDP port, in plain UDP; the EtherType, of raw frames */
+    uint16_t kind;              /* TAUTLINE_QUEUING, TAUTLINE_SAMPLING, TAUTLINE_DATAGRAM or TAUTLINE_RAW */
     uint32_t message_bytes_max; /* what a buffer for its messages must hold */
 };
 
@@ -264,6 +271,13 @@ int tautline_sampling_port_open(tautline_node node, uint16_t number,
  * queuing port. The priority is the IP precedence of the datagrams in both directions. */
 int tautline_udp_port_open(tautline_node node, uint16_t number,
                            const struct tautline_queuing_options *options, tautline_port *port);
+
+/* Opens a raw port: frames of an EtherType that is neither Linux's nor the node's, such as EtherCAT's 0x88a4, on links
+ * xdp, xsk and packet, on the first two past the protocol stack (docs/raw.md). tautline_send_frame() and
+ * tautline_receive_frame() are for such ports; sends and receives of messages, and destinations, fail with
+ * TAUTLINE_ERROR_WRONG_KIND. */
+int tautline_raw_port_open(tautline_node node, uint16_t ethertype, const struct tautline_raw_options *options,
+                           tautline_port *port);
 
 /* The port of a socket, for features that the five calls lack. It is the same object: closing the one
  * closes the other. */
@@ -387,6 +401,26 @@ int tautline_read(tautline_port port, void *buffer, size_t bytes, struct tautlin
  * tautline_receive(). */
 int tautline_read_new(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
                       struct tautline_sample *sample);
+
+/* Raw frames, whole: from the destination's address to the end of the payload. */
+#define TAUTLINE_FRAME_BYTES_MAX 1514
+
+struct tautline_frame {
+    uint32_t bytes;      /* in the buffer; the tag is not among them, padding is */
+    uint8_t priority;    /* of the tag; 0 without one, and on link packet */
+    uint8_t reserved[3];
+    uint64_t arrival_ns;
+};
+
+/* Sends a frame of a raw port's EtherType as it is, with one system call; never waits. The EtherType may stand behind a
+ * tag of no VLAN. TAUTLINE_ERROR_BAD_ARGUMENT for another frame, TAUTLINE_ERROR_NOT_ALLOWED for a priority or source
+ * address that the control process's policy does not give. */
+int tautline_send_frame(tautline_port port, const void *frame, size_t bytes);
+
+/* Takes the most urgent frame of a raw port; waits until a deadline for one. The buffer must hold
+ * TAUTLINE_FRAME_BYTES_MAX. Returns as tautline_receive(). */
+int tautline_receive_frame(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
+                           struct tautline_frame *frame);
 
 /* A descriptor for poll, select or epoll. It becomes readable when a message arrives after a receive or
  * read that found nothing. So take all messages first, then wait. The descriptor belongs to the port: do

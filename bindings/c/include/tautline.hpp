@@ -489,6 +489,44 @@ public:
     }
 };
 
+// A raw frame, in the buffer that was given to the call.
+class frame {
+public:
+    frame(const std::byte *buffer, const tautline_frame &head) noexcept : buffer_(buffer), head_(head) {}
+
+    // From the destination's address to the end of the payload, without a tag.
+    [[nodiscard]] payload bytes() const noexcept { return {buffer_, head_.bytes}; }
+    // Of the tag; the lowest without one, and on link packet.
+    [[nodiscard]] tautline::priority priority() const noexcept {
+        return static_cast<tautline::priority>(head_.priority);
+    }
+    [[nodiscard]] time_point arrival() const noexcept { return moment(head_.arrival_ns); }
+
+private:
+    const std::byte *buffer_;
+    tautline_frame head_;
+};
+
+// Raw ports: whole Ethernet frames of one EtherType. What they inherit for messages fails with
+// TAUTLINE_ERROR_WRONG_KIND.
+class raw_view : public port_view {
+public:
+    using port_view::port_view;
+    static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_RAW; }
+
+    // Sends a frame of the port's EtherType as it is. Never waits.
+    result<done> send(payload whole) const noexcept {
+        return detail::checked(tautline_send_frame(handle_, whole.data(), whole.size()));
+    }
+    // Takes the most urgent frame; nothing if there was none until the deadline. The buffer must hold
+    // TAUTLINE_FRAME_BYTES_MAX.
+    result<std::optional<frame>> receive(std::span<std::byte> buffer, deadline until) const noexcept {
+        tautline_frame head{};
+        const int code = tautline_receive_frame(handle_, until.ns(), buffer.data(), buffer.size(), &head);
+        return shown<frame>(code, buffer, head);
+    }
+};
+
 // A port that is closed when this ends.
 template <class View>
 class owned : public View {
@@ -520,6 +558,7 @@ private:
 using queuing_port = owned<queuing_view>;
 using sampling_port = owned<sampling_view>;
 using udp_port = owned<queuing_view>;
+using raw_port = owned<raw_view>;
 
 // Options of ports; what is zero takes the default.
 struct queuing_options {
@@ -529,6 +568,10 @@ struct queuing_options {
 };
 struct sampling_options {
     nanoseconds refresh_period{0};
+    nanoseconds spin{0};
+};
+struct raw_options {
+    std::uint32_t depth = 0;
     nanoseconds spin{0};
 };
 
@@ -566,6 +609,7 @@ public:
     // Ports that the configuration names. TAUTLINE_ERROR_WRONG_KIND if it is of the other kind.
     result<queuing_port> open_queuing(const char *name) const noexcept { return named<queuing_port>(name); }
     result<sampling_port> open_sampling(const char *name) const noexcept { return named<sampling_port>(name); }
+    result<raw_port> open_raw(const char *name) const noexcept { return named<raw_port>(name); }
 
     // Ports by number; all their memory is taken here.
     result<queuing_port> open_queuing(std::uint16_t number, const queuing_options &options = {}) const noexcept {
@@ -583,6 +627,17 @@ public:
         if (code < 0)
             return error::last(code);
         return sampling_port(opened);
+    }
+    // For the frames of one EtherType.
+    result<raw_port> open_raw(std::uint16_t ethertype, const raw_options &options = {}) const noexcept {
+        tautline_raw_options in_c{};
+        in_c.depth = options.depth;
+        in_c.spin_ns = static_cast<std::uint64_t>(options.spin.count());
+        tautline_port opened{};
+        const int code = tautline_raw_port_open(handle_, ethertype, &in_c, &opened);
+        if (code < 0)
+            return error::last(code);
+        return raw_port(opened);
     }
 
 private:

@@ -135,13 +135,20 @@ impl From<PortError> for Fault {
             PortError::OutOfRange { .. }
             | PortError::BadDepth { .. }
             | PortError::BadMessageSize { .. }
-            | PortError::UdpPortZero => Code::BadOptions,
+            | PortError::UdpPortZero
+            | PortError::RawOwn { .. } => Code::BadOptions,
             PortError::OpenHere { .. }
             | PortError::Taken { .. }
             | PortError::UdpOpenHere { .. }
-            | PortError::UdpTaken { .. } => Code::PortTaken,
-            PortError::TooManyUdpPorts { .. } => Code::TooManyHandles,
-            PortError::NotAllowed { .. } | PortError::UdpNotAllowed { .. } => Code::NotAllowed,
+            | PortError::UdpTaken { .. }
+            | PortError::RawOpenHere { .. }
+            | PortError::RawTaken { .. } => Code::PortTaken,
+            PortError::TooManyUdpPorts { .. } | PortError::TooManyRawPorts { .. } => {
+                Code::TooManyHandles
+            }
+            PortError::NotAllowed { .. }
+            | PortError::UdpNotAllowed { .. }
+            | PortError::RawNotAllowed { .. } => Code::NotAllowed,
             PortError::NoAddress { .. } => Code::NoAddress,
             PortError::NotOffered { .. } | PortError::NotOnLink { .. } => Code::NotOffered,
             PortError::UnknownName { .. } => Code::UnknownName,
@@ -168,9 +175,10 @@ impl From<SendError> for Fault {
                 &error,
                 "give one back with tautline_socket_unmap, or have more in the configuration's [send_pool]",
             ),
-            SendError::PriorityNotAllowed { .. } => {
+            SendError::PriorityNotAllowed { .. } | SendError::SourceNotAllowed { .. } => {
                 Self::explained(Code::NotAllowed, &error, error.remedy())
             }
+            SendError::ForeignFrame => Self::explained(Code::BadArgument, &error, error.remedy()),
             SendError::InterfaceDown => Code::InterfaceDown.into(),
             SendError::InterfaceGone => Code::InterfaceGone.into(),
             SendError::FrameTooLarge => Code::FrameTooLarge.into(),

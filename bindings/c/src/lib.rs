@@ -2,7 +2,7 @@
 //!
 //! Two layers. The five calls of [`socket`] are for programs written against sockets: an address is a
 //! `sockaddr_in`, a failure is -1 and `errno`. Everything else begins with `tautline_`, answers with a
-//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`]; and loops and
+//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`], [`raw`]; and loops and
 //! tasks that keep their deadlines: [`cycle`], [`tasks`].
 //!
 //! Rules of every call, and the file that enforces each:
@@ -22,6 +22,7 @@ mod handle;
 pub mod node;
 mod pointer;
 pub mod port;
+pub mod raw;
 pub mod socket;
 pub mod tasks;
 pub mod types;

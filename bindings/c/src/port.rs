@@ -1,4 +1,4 @@
-//! Ports, of both kinds behind one handle, since most of what can be done with them is the same.
+//! Ports, of all kinds behind one handle, since most of what can be done with them is the same.
 #![allow(unsafe_code)] // Exported functions that take pointers.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
 use tautline::{
     Destination, Instant, LentBuffer, Node, PortError, PortNumber, Priority, QueuingOptions,
-    QueuingPort, SamplingOptions, SamplingPort, Spin, UdpPort,
+    QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort, Spin, UdpPort,
 };
 
 use crate::border::{Fault, coded};
@@ -18,10 +18,10 @@ use crate::node::node;
 use crate::pointer::{self, Out, Outgoing};
 use crate::socket::Socket;
 use crate::types::{
-    TAUTLINE_BATCH_MAX, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_SAMPLING,
-    tautline_destination, tautline_message, tautline_node, tautline_outgoing, tautline_port,
-    tautline_port_counters, tautline_port_info, tautline_queuing_options, tautline_sample,
-    tautline_sampling_options, tautline_source,
+    TAUTLINE_BATCH_MAX, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_RAW,
+    TAUTLINE_SAMPLING, tautline_destination, tautline_message, tautline_node, tautline_outgoing,
+    tautline_port, tautline_port_counters, tautline_port_info, tautline_queuing_options,
+    tautline_sample, tautline_sampling_options, tautline_source,
 };
 
 /// Ports and sockets: a socket is a port that also has what sockets have.
@@ -37,11 +37,13 @@ pub(crate) struct Port {
     pub(crate) node: Node,
 }
 
+/// The port itself.
 #[derive(Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Queuing(QueuingPort),
     Sampling(SamplingPort),
     Datagram(UdpPort),
+    Raw(RawPort),
 }
 
 impl Port {
@@ -78,6 +80,13 @@ impl Port {
         }
     }
 
+    pub(crate) fn raw(&mut self) -> Result<&mut RawPort, Fault> {
+        match &mut self.kind {
+            Kind::Raw(port) => Ok(port),
+            _ => Err(Code::WrongKind.into()),
+        }
+    }
+
     fn counters(&self) -> Option<tautline_port_counters> {
         let status = self.node.status();
         let number = match &self.kind {
@@ -88,6 +97,11 @@ impl Port {
                 return ports
                     .find(|status| status.number == port.number())
                     .map(Into::into);
+            }
+            Kind::Raw(port) => {
+                let mut ports = status.raw_ports.iter();
+                let number = port.ethertype().get();
+                return ports.find(|status| status.number == number).map(Into::into);
             }
         };
         let mut ports = status.ports.iter();
@@ -152,6 +166,7 @@ impl Port {
             Kind::Queuing(port) => port.send_batch(messages),
             Kind::Sampling(port) => port.send_batch(messages),
             Kind::Datagram(port) => port.send_batch(messages),
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?)
     }
 
@@ -185,6 +200,7 @@ pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
         Kind::Queuing(port) => (port.message_bytes_max(), port.descriptor()),
         Kind::Sampling(port) => (port.value_bytes_max(), port.descriptor()),
         Kind::Datagram(port) => (port.message_bytes_max(), port.descriptor()),
+        Kind::Raw(port) => (RAW_FRAME_BYTES_MAX, port.descriptor()),
     };
     let descriptor = descriptor.ok_or(Code::NoDescriptor)?.try_clone_to_owned();
     let refused = |error: std::io::Error| Fault::new(Code::Refused, error.to_string());
@@ -196,6 +212,7 @@ pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<usize>
     match &mut enter(port.id).ok()?.kind {
         Kind::Queuing(port) => Some(port.receive(buffer).ok().flatten()?.length),
         Kind::Datagram(port) => Some(port.receive(buffer).ok().flatten()?.length),
+        Kind::Raw(port) => Some(port.receive(buffer).ok().flatten()?.length),
         Kind::Sampling(port) => {
             let mut length = None;
             let read = port.read_newer(buffer, |sample, _| length = Some(sample.length));
@@ -226,7 +243,10 @@ pub unsafe extern "C" fn tautline_port_open(
         let node = self::node(node)?;
         let kind = match node.queuing_port_named(name) {
             Err(PortError::OtherKind { .. }) => Kind::Sampling(node.sampling_port_named(name)?),
-            Err(PortError::UnknownName { .. }) => Kind::Datagram(node.udp_port_named(name)?),
+            Err(PortError::UnknownName { .. }) => match node.udp_port_named(name) {
+                Err(PortError::UnknownName { .. }) => Kind::Raw(node.raw_port_named(name)?),
+                plain => Kind::Datagram(plain?),
+            },
             queuing => Kind::Queuing(queuing?),
         };
         opened(kind, node, out)
@@ -310,20 +330,21 @@ pub unsafe extern "C" fn tautline_sampling_port_open(
     })
 }
 
-fn opened(kind: Kind, node: Node, out: Out<tautline_port>) -> Result<c_int, Fault> {
+/// Puts a port that was opened behind a handle.
+pub(crate) fn opened(kind: Kind, node: Node, out: Out<tautline_port>) -> Result<c_int, Fault> {
     let id = insert(Port::new(kind, node))?;
     out.put(tautline_port { id });
     Ok(0)
 }
 
 /// Sets what was given; zero stands for the default.
-fn set<T: Default + PartialEq>(option: &mut T, given: T) {
+pub(crate) fn set<T: Default + PartialEq>(option: &mut T, given: T) {
     if given != T::default() {
         *option = given;
     }
 }
 
-fn set_spin(spin: &mut Spin, given_ns: u64) {
+pub(crate) fn set_spin(spin: &mut Spin, given_ns: u64) {
     if given_ns != 0 {
         *spin = Duration::from_nanos(given_ns).into();
     }
@@ -370,6 +391,7 @@ pub unsafe extern "C" fn tautline_port_info(
                 SamplingPort::VALUE_BYTES_MAX,
             ),
             Kind::Datagram(port) => (TAUTLINE_DATAGRAM, port.number(), port.message_bytes_max()),
+            Kind::Raw(port) => (TAUTLINE_RAW, port.ethertype().get(), RAW_FRAME_BYTES_MAX),
         };
         out.put(tautline_port_info {
             number,
@@ -418,6 +440,7 @@ pub unsafe extern "C" fn tautline_destination_of(
             Kind::Queuing(port) => port.destination(name, port_number(to)?),
             Kind::Sampling(port) => port.destination(name, port_number(to)?),
             Kind::Datagram(port) => port.destination(name, to),
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?;
         out.put(destination_of(port, &mut entered, found));
         Ok(0)
@@ -440,7 +463,7 @@ pub unsafe extern "C" fn tautline_readers_of(
         let readers = match &mut entered.kind {
             Kind::Queuing(port) => port.readers()?,
             Kind::Sampling(port) => port.readers()?,
-            Kind::Datagram(_) => return Err(Code::WrongKind.into()),
+            Kind::Datagram(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
         };
         out.put(destination_of(port, &mut entered, readers));
         Ok(0)
@@ -464,7 +487,7 @@ pub unsafe extern "C" fn tautline_follow(
         match &mut enter(port.id)?.kind {
             Kind::Queuing(port) => port.follow(name, number)?,
             Kind::Sampling(port) => port.follow(name, number)?,
-            Kind::Datagram(_) => return Err(Code::WrongKind.into()),
+            Kind::Datagram(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }
         Ok(0)
     })
@@ -491,6 +514,7 @@ pub unsafe extern "C" fn tautline_destination_until(
             Kind::Queuing(port) => port.destination_until(name, port_number(to)?, deadline),
             Kind::Sampling(port) => port.destination_until(name, port_number(to)?, deadline),
             Kind::Datagram(port) => port.destination(name, to),
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?;
         out.put(destination_of(port, &mut entered, found));
         Ok(0)
@@ -515,6 +539,7 @@ pub unsafe extern "C" fn tautline_reply_to(
             Kind::Queuing(port) => port.reply_to(source.try_into()?),
             Kind::Sampling(port) => port.reply_to(source.try_into()?),
             Kind::Datagram(port) => port.reply_to(source.udp_address()?),
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?;
         out.put(destination_of(port, &mut entered, found));
         Ok(0)
@@ -562,6 +587,7 @@ pub unsafe extern "C" fn tautline_send(
                 // SAFETY: the caller's promise.
                 unsafe { send_datagram(port, lent, to, priority, message) }?;
             }
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }
         Ok(0)
     })
@@ -650,7 +676,7 @@ pub unsafe extern "C" fn tautline_receive(
             (Kind::Queuing(port), _) => port.receive_until(deadline, buffer)?.map(Into::into),
             (Kind::Datagram(port), TAUTLINE_NOW) => port.receive(buffer)?.map(Into::into),
             (Kind::Datagram(port), _) => port.receive_until(deadline, buffer)?.map(Into::into),
-            (Kind::Sampling(_), _) => return Err(Code::WrongKind.into()),
+            (Kind::Sampling(_) | Kind::Raw(_), _) => return Err(Code::WrongKind.into()),
         };
         Ok(match received {
             Some(received) => {
@@ -722,6 +748,7 @@ pub extern "C" fn tautline_descriptor(port: tautline_port) -> c_int {
             Kind::Queuing(port) => port.descriptor(),
             Kind::Sampling(port) => port.descriptor(),
             Kind::Datagram(port) => port.descriptor(),
+            Kind::Raw(port) => port.descriptor(),
         };
         let descriptor = descriptor.ok_or(Code::NoDescriptor)?;
         Ok(descriptor.as_raw_fd())

@@ -6,7 +6,8 @@ use std::ffi::c_void;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tautline::{
-    Address, Datagram, MacAddress, Message, PortNumber, PortStatus, Sample, Source, UdpPortStatus,
+    Address, Datagram, MacAddress, Message, PortNumber, PortStatus, RawPortStatus, ReceivedFrame,
+    Sample, Source, UdpPortStatus,
 };
 
 use crate::code::Code;
@@ -19,7 +20,7 @@ pub struct tautline_node {
     pub id: u32,
 }
 
-/// A port, of either kind.
+/// A port, of any kind.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct tautline_port {
@@ -180,13 +181,25 @@ pub struct tautline_sampling_options {
     pub spin_ns: u64,
 }
 
+/// How a raw port is to be; 0 in a field stands for the default.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_raw_options {
+    /// Slots of each priority.
+    pub depth: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// How long a wait spins before it sleeps.
+    pub spin_ns: u64,
+}
+
 /// Description of a port.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct tautline_port_info {
-    /// Its number in its node; its UDP port, of a port of plain UDP.
+    /// Its number in its node; its UDP port, of a port of plain UDP; its EtherType, of a raw port.
     pub number: u16,
-    /// [`TAUTLINE_QUEUING`], [`TAUTLINE_SAMPLING`] or [`TAUTLINE_DATAGRAM`].
+    /// [`TAUTLINE_QUEUING`], [`TAUTLINE_SAMPLING`], [`TAUTLINE_DATAGRAM`] or [`TAUTLINE_RAW`].
     pub kind: u16,
     /// Bytes that a buffer for it must have.
     pub message_bytes_max: u32,
@@ -198,6 +211,10 @@ pub const TAUTLINE_QUEUING: u16 = 1;
 pub const TAUTLINE_SAMPLING: u16 = 2;
 /// A port of plain UDP.
 pub const TAUTLINE_DATAGRAM: u16 = 3;
+/// A raw port.
+pub const TAUTLINE_RAW: u16 = 4;
+/// Most bytes of a raw frame.
+pub const TAUTLINE_FRAME_BYTES_MAX: usize = tautline::RAW_FRAME_BYTES_MAX;
 /// The message came straight in Ethernet.
 pub const TAUTLINE_ETHERNET: u8 = 1;
 /// The message came in UDP.
@@ -261,6 +278,20 @@ pub struct tautline_message {
     pub priority: u8,
     /// Zero.
     pub reserved: [u8; 7],
+}
+
+/// A raw frame that was received.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_frame {
+    /// Bytes of the frame in the buffer.
+    pub bytes: u32,
+    /// Priority of its tag.
+    pub priority: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// When it arrived.
+    pub arrival_ns: u64,
 }
 
 /// A value that was read.
@@ -372,6 +403,18 @@ impl From<Message> for tautline_message {
     }
 }
 
+impl From<ReceivedFrame> for tautline_frame {
+    fn from(frame: ReceivedFrame) -> Self {
+        Self {
+            // A frame has 1,514 bytes at most.
+            bytes: frame.length as u32,
+            priority: frame.priority.get(),
+            reserved: [0; 3],
+            arrival_ns: frame.arrival.as_nanos(),
+        }
+    }
+}
+
 impl tautline_source {
     /// The sender of a datagram of plain UDP.
     fn plain(address: SocketAddrV4) -> Self {
@@ -461,6 +504,25 @@ impl From<&UdpPortStatus> for tautline_port_counters {
             too_large: status.too_large + status.unfit,
             incomplete: 0,
             undelivered: status.undelivered,
+        }
+    }
+}
+
+impl From<&RawPortStatus> for tautline_port_counters {
+    fn from(status: &RawPortStatus) -> Self {
+        Self {
+            sent: status.sent,
+            send_errors: status.send_errors,
+            frames: status.frames,
+            received: status.received,
+            queued: status.queued.iter().sum(),
+            dropped_full: status.dropped_full.iter().sum(),
+            overwritten: 0,
+            lost: 0,
+            duplicates: 0,
+            too_large: status.unfit,
+            incomplete: 0,
+            undelivered: 0,
         }
     }
 }

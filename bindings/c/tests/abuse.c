@@ -108,6 +108,12 @@ static void opening_ports(void)
             TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
     REFUSED(tautline_port_open(node, NULL, &port), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     REFUSED(tautline_port_open(node, "nobody", &port), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
+    REFUSED(tautline_raw_port_open(node, 0x0800, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_raw_port_open(node, 0x88b5, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    struct tautline_raw_options raw_options = {.depth = 3};
+    REFUSED(tautline_raw_port_open(node, 0x88a4, &raw_options, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_raw_port_open(node, 0x88a4, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_raw_port_open(node, 0x88a4, NULL, &port), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
     EXPECT(port.id == 0);
 
     tautline_port first, second;
@@ -196,6 +202,10 @@ static void using_ports(void)
             EFAULT);
     REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, NULL),
             TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    struct tautline_frame frame;
+    REFUSED(tautline_send_frame(port, buffer, 60), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+    REFUSED(tautline_receive_frame(port, TAUTLINE_NOW, buffer, sizeof buffer, &frame), TAUTLINE_ERROR_WRONG_KIND,
+            EOPNOTSUPP);
     REFUSED(tautline_read(port, buffer, sizeof buffer, &sample), TAUTLINE_ERROR_WRONG_KIND,
             EOPNOTSUPP);
     REFUSED(tautline_receive(state, TAUTLINE_NOW, buffer, sizeof buffer, &message),

@@ -165,6 +165,14 @@ fn structs_have_the_same_layout_on_both_sides() {
     );
     layout!(
         text,
+        tautline_raw_options {
+            depth,
+            reserved,
+            spin_ns
+        }
+    );
+    layout!(
+        text,
         tautline_port_info {
             number,
             kind,
@@ -201,6 +209,15 @@ fn structs_have_the_same_layout_on_both_sides() {
             source,
             priority,
             reserved
+        }
+    );
+    layout!(
+        text,
+        tautline_frame {
+            bytes,
+            priority,
+            reserved,
+            arrival_ns
         }
     );
     layout!(
@@ -312,6 +329,8 @@ fn constants_are_the_same_on_both_sides() {
     same("TAUTLINE_QUEUING", TAUTLINE_QUEUING.into());
     same("TAUTLINE_SAMPLING", TAUTLINE_SAMPLING.into());
     same("TAUTLINE_DATAGRAM", TAUTLINE_DATAGRAM.into());
+    same("TAUTLINE_RAW", TAUTLINE_RAW.into());
+    same("TAUTLINE_FRAME_BYTES_MAX", TAUTLINE_FRAME_BYTES_MAX as u64);
     same("TAUTLINE_ETHERNET", TAUTLINE_ETHERNET.into());
     same("TAUTLINE_UDP", TAUTLINE_UDP.into());
     same("TAUTLINE_NOW", TAUTLINE_NOW);

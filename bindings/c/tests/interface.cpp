@@ -192,6 +192,17 @@ static void plain_udp_and_sockets() {
     CHECK(two.close() && !two.close() && !same.info());
 }
 
+static void raw_frames_are_not_on_every_link() {
+    node own = *node::open_text(configuration);
+    CHECK(own.open_raw(0x88a4).error().code() == TAUTLINE_ERROR_NOT_OFFERED);
+    CHECK(own.open_raw(0x0800).error().code() == TAUTLINE_ERROR_BAD_OPTIONS);
+    CHECK(own.open_raw("nobody").error().code() == TAUTLINE_ERROR_UNKNOWN_NAME);
+    raw_port none;
+    CHECK(none.send(bytes_of("frame")).error().code() == TAUTLINE_ERROR_BAD_HANDLE);
+    CHECK(none.receive(buffer, 0ms).error().code() == TAUTLINE_ERROR_BAD_HANDLE);
+    CHECK(!raw_port::is_kind(TAUTLINE_QUEUING) && raw_port::is_kind(TAUTLINE_RAW));
+}
+
 static void a_cycle_ends_with_its_object() {
     {
         cycle loop = *cycle::start({.period = 1ms});
@@ -280,6 +291,7 @@ int main(int count, char **arguments) {
     a_value_for_many_readers_is_published_once();
     a_message_for_many_readers_is_published_once();
     plain_udp_and_sockets();
+    raw_frames_are_not_on_every_link();
     a_cycle_ends_with_its_object();
     tasks_are_objects(arguments[1]);
     values_flow_at_releases_and_deadlines(arguments[1]);

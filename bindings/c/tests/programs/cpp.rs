@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Beside, IMAGE, output_of, succeeded};
+use tautline_testbed::hosts::Host;
+
+use crate::{Beside, IMAGE, configuration, hosts, in_host, mac, output_of, succeeded};
 
 const COMPILERS: [&str; 2] = ["g++", "clang++"];
 #[rustfmt::skip]
@@ -48,6 +50,23 @@ fn every_call_of_the_cpp_interface_does_as_documented() {
         let said = output_of(IMAGE.run(&program).arg(&tasks));
         assert_eq!(said, "all as documented\n", "{compiler}");
     }
+}
+
+#[test]
+fn raw_frames_in_c_are_answered_in_cpp() {
+    let Some(hosts) = hosts() else { return };
+    let source = folder().join("tests/raw_answer.cpp");
+    let answers = compile("g++", &source, "raw-answer", &[]);
+    let asks = IMAGE.example("raw_frames", "cpp");
+    let named = "[[raw_port]]\nname = 'fieldbus'\nethertype = 0x88b4\n";
+    let mut answering = in_host(&hosts, Host::B, &answers);
+    answering.arg(configuration(&hosts, Host::B, "xdp", "ethernet", named));
+    let answering = Beside::start(&mut answering, "answering");
+    let mut asking = in_host(&hosts, Host::A, &asks);
+    asking.arg(configuration(&hosts, Host::A, "packet", "ethernet", ""));
+    let said = output_of(asking.args(["ask", &mac(&hosts, Host::B)]));
+    assert_eq!(said.matches(", 60 bytes, after ").count(), 5, "{said}");
+    assert_eq!(answering.end(), "5 received, 5 sent, 5 not\n");
 }
 
 /// Names of the library's functions that are called in a text.

@@ -388,6 +388,35 @@ fn configuration(hosts: &Hosts, host: Host, link: &str, form: &str, ports: &str)
     file
 }
 
+/// The address of a host's cable, as text.
+fn mac(hosts: &Hosts, host: Host) -> String {
+    MacAddress(hosts.end(host, 0).mac()).to_string()
+}
+
+#[test]
+fn raw_frames_between_two_hosts() {
+    let Some(hosts) = hosts() else { return };
+    let program = IMAGE.example("raw_frames", "hosts");
+    for [asks, answers] in [["xdp", "packet"], ["packet", "xdp"]] {
+        let with = |host, link| {
+            let mut command = in_host(&hosts, host, &program);
+            command.arg(configuration(&hosts, host, link, "ethernet", ""));
+            command
+        };
+        let mut answering = with(Host::B, answers);
+        let answering = Beside::start(answering.arg("answer"), "answering");
+        let mut asking = with(Host::A, asks);
+        let said = output_of(asking.args(["ask", &mac(&hosts, Host::B)]));
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 5, "{said}");
+        for (number, line) in (1..).zip(lines) {
+            let right = format!("question {number}: answer {number}, 60 bytes, after ");
+            assert!(line.starts_with(&right), "{asks} to {answers}: {said}");
+        }
+        assert_eq!(answering.end(), "");
+    }
+}
+
 #[test]
 fn the_five_calls_between_two_hosts() {
     let Some(hosts) = hosts() else { return };
