@@ -3,8 +3,8 @@
 //! It holds what needs Rust. Exceptions, typed messages and `asyncio` are Python, in `python/tautline`, and so are the
 //! type stubs. Nothing here is a public Rust interface.
 //!
-//! * `node`: nodes. `queuing`, `sampling`, `udp`: ports; `port` has what they share.
-//! * `message`: messages, values, datagrams, sources and destinations. `lent`: the same where they lie.
+//! * `node`: nodes. `queuing`, `sampling`, `udp`, `raw`: ports; `port` has what they share.
+//! * `message`: messages, values, datagrams, frames, sources and destinations. `lent`: the same where they lie.
 //! * `cell`: the one who uses a port at a time. `wait`: waiting without the interpreter.
 //! * `buffer`: bytes of Python's objects, and views of ours. `errors`: exceptions.
 
@@ -16,6 +16,7 @@ mod message;
 mod node;
 mod port;
 mod queuing;
+mod raw;
 mod sampling;
 mod udp;
 mod wait;
@@ -26,11 +27,13 @@ mod _tautline {
     #[pymodule_export]
     use crate::lent::{LentDatagram, LentMessage, LentSample, Loan, SendBuffer};
     #[pymodule_export]
-    use crate::message::{Datagram, Destination, Message, Sample, Source};
+    use crate::message::{Datagram, Destination, Frame, Message, Sample, Source};
     #[pymodule_export]
     use crate::node::Node;
     #[pymodule_export]
     use crate::queuing::QueuingPort;
+    #[pymodule_export]
+    use crate::raw::RawPort;
     #[pymodule_export]
     use crate::sampling::SamplingPort;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Messages, values and datagrams that were received, and the two ends of each: source and destination.
+//! Messages, values, datagrams and frames that were received, and the two ends of each: source and destination.
 
 use std::net::SocketAddrV4;
 
@@ -333,6 +333,60 @@ impl Datagram {
     fn __repr__(&self) -> String {
         let tautline::Datagram { length, source, .. } = self.head;
         format!("<Datagram of {length} bytes from {source}>")
+    }
+}
+
+/// An Ethernet frame that a raw port has received.
+///
+/// `data` is its bytes, from the destination's address to the end of the payload, without a tag; `priority` that of the
+/// tag, 0 without one and on link packet; `arrival` when it came, in seconds on `time.monotonic()`.
+///
+/// >>> port = tautline.Node(interface="eth0", link="xdp").raw_port(0x88cc)  # doctest: +SKIP
+/// >>> frame = port.receive()                                               # doctest: +SKIP
+/// >>> frame.data[:6].hex(":"), len(frame)                                  # doctest: +SKIP
+/// ('01:80:c2:00:00:0e', 214)
+#[pyclass(module = "tautline", frozen)]
+pub(crate) struct Frame {
+    #[pyo3(get)]
+    data: Py<PyBytes>,
+    head: tautline::ReceivedFrame,
+}
+
+impl Frame {
+    #[inline]
+    pub(crate) fn new(py: Python<'_>, buffer: &[u8], head: tautline::ReceivedFrame) -> Self {
+        let data = PyBytes::new(py, &buffer[..head.length]).unbind();
+        Self { data, head }
+    }
+}
+
+#[pymethods]
+impl Frame {
+    /// Priority of the frame's tag, 0 to 7; 0 without a tag, and on link packet.
+    #[getter]
+    fn priority(&self) -> u8 {
+        self.head.priority.get()
+    }
+
+    /// Arrival, in seconds on `time.monotonic()`.
+    #[getter]
+    fn arrival(&self) -> f64 {
+        seconds(self.head.arrival)
+    }
+
+    fn __len__(&self) -> usize {
+        self.head.length
+    }
+
+    fn __bytes__(&self, py: Python<'_>) -> Py<PyBytes> {
+        self.data.clone_ref(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let tautline::ReceivedFrame {
+            length, priority, ..
+        } = self.head;
+        format!("<Frame of {length} bytes, priority {priority}>")
     }
 }
 

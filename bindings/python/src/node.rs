@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tautline::{NodeConfig, OpenError, Policing, QueuingOptions, SamplingOptions, Spin};
+use tautline::{
+    EtherType, NodeConfig, OpenError, Policing, QueuingOptions, RawOptions, SamplingOptions, Spin,
+};
 
 use crate::cell::OfProcess;
 use crate::errors::{Raise, argument, exception};
 use crate::lent::SendBuffer;
 use crate::port::{port_number, python_value};
 use crate::queuing::QueuingPort;
+use crate::raw::RawPort;
 use crate::sampling::SamplingPort;
 use crate::udp::UdpPort;
 use crate::wait::duration;
@@ -19,7 +22,7 @@ use crate::wait::duration;
 /// A node: one participant on a network or a bus, with ports. Its ports keep it open.
 ///
 /// The arguments are the keys of a configuration file (docs/configuration.md), such as `interface`, `link`, `address`,
-/// `bus`, `node`, and the tables `neighbour`, `port` and `udp_port` as lists of dictionaries. Without `link` it takes
+/// `bus`, `node`, and the tables `neighbour`, `port`, `udp_port` and `raw_port` as lists of dictionaries. Without `link` it takes
 /// the best link that works; `report` says which, and why not a better one. Raises ConfigError and OpenError.
 ///
 /// >>> import tautline
@@ -268,6 +271,40 @@ impl Node {
         };
         let opened = opened.map_err(|error| error.raise(py))?;
         Ok(UdpPort::of(&node, opened))
+    }
+
+    /// Opens a raw port: by its EtherType, with `depth`, `spin` and `police_…` of queuing_port(), or by its name as the
+    /// configuration describes it. Raises PortError.
+    #[pyo3(signature = (port, *, depth=None, spin=None, police_rate=None, police_burst=None))]
+    fn raw_port(
+        &self,
+        py: Python<'_>,
+        port: &Bound<'_, PyAny>,
+        depth: Option<u32>,
+        spin: Option<f64>,
+        police_rate: Option<u32>,
+        police_burst: Option<u32>,
+    ) -> PyResult<RawPort> {
+        let node = self.node(py)?;
+        let policing = policing(police_rate, police_burst);
+        let plain = (depth, spin, policing) == (None, None, None);
+        let opened = match name_of(py, port, plain)? {
+            Some(name) => py.detach(|| node.raw_port_named(&name)),
+            None => {
+                let number: u16 = port.extract()?;
+                let ethertype = EtherType::new(number)
+                    .map_err(|error| argument(py, &error.to_string(), "use another EtherType"))?;
+                let options = queuing_options(py, (depth, None, spin, policing))?;
+                let options = RawOptions {
+                    depth: options.depth,
+                    spin: options.spin,
+                    policing: options.policing,
+                };
+                py.detach(|| node.raw_port(ethertype, &options))
+            }
+        };
+        let opened = opened.map_err(|error| error.raise(py))?;
+        Ok(RawPort::of(&node, opened))
     }
 
     /// Lends a send buffer for a datagram of `length` bytes, as UdpPort.lend_buffer().

@@ -1,4 +1,4 @@
-//! Common parts of the three kinds of port.
+//! Common parts of the four kinds of port.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -46,6 +46,12 @@ pub(crate) trait Kind: Send {
     fn spin(&self) -> Spin;
     fn set_spin(&mut self, spin: Spin);
     fn descriptor(&mut self) -> Option<BorrowedFd<'_>>;
+    /// The port's part of its node's status.
+    fn status(&mut self, node: &tautline::Node) -> serde_json::Value;
+}
+
+/// Calls of ports that send to destinations.
+pub(crate) trait Sends: Kind {
     fn send(
         &mut self,
         to: tautline::Destination,
@@ -53,13 +59,11 @@ pub(crate) trait Kind: Send {
         message: &[u8],
     ) -> Result<(), SendError>;
     fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError>;
-    /// The port's part of its node's status.
-    fn status(&mut self, node: &tautline::Node) -> serde_json::Value;
 }
 
 /// Implements the calls that the library's ports have under the same names.
 macro_rules! kind {
-    ($port:ty, $send:ident, $list:ident) => {
+    ($port:ty, $list:ident, $number:expr) => {
         impl crate::port::Kind for $port {
             fn spin(&self) -> tautline::Spin {
                 <$port>::spin(self)
@@ -73,6 +77,21 @@ macro_rules! kind {
                 <$port>::descriptor(self)
             }
 
+            fn status(&mut self, node: &tautline::Node) -> serde_json::Value {
+                let ports = node.status().$list;
+                let number = $number(self);
+                let own = ports.iter().find(|port| port.number == number);
+                serde_json::to_value(own).unwrap_or_default()
+            }
+        }
+    };
+}
+pub(crate) use kind;
+
+/// The same of ports that send to destinations.
+macro_rules! sends {
+    ($port:ty, $send:ident) => {
+        impl crate::port::Sends for $port {
             #[inline]
             fn send(
                 &mut self,
@@ -89,16 +108,10 @@ macro_rules! kind {
             ) -> Result<usize, tautline::SendError> {
                 <$port>::send_batch(self, batch)
             }
-
-            fn status(&mut self, node: &tautline::Node) -> serde_json::Value {
-                let ports = node.status().$list;
-                let own = ports.iter().find(|port| port.number == self.number());
-                serde_json::to_value(own).unwrap_or_default()
-            }
         }
     };
 }
-pub(crate) use kind;
+pub(crate) use sends;
 
 /// A port as Python's classes hold it.
 pub(crate) struct Shell<P> {
@@ -129,6 +142,60 @@ impl<P: Kind + 'static> Shell<P> {
         self.cell.enter(py)
     }
 
+    /// A descriptor for select and its like.
+    pub(crate) fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        let mut entered = self.enter(py)?;
+        let descriptor = entered.port().port.descriptor();
+        descriptor.map(|fd| fd.as_raw_fd()).ok_or_else(|| {
+            let remedy = "use link xdp, xsk, packet, udp or vbus";
+            exception(
+                py,
+                "PortError",
+                "the link has no descriptor to wait on",
+                remedy,
+            )
+        })
+    }
+
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // A task that waits would hang: the event loop forgets a descriptor that is closed.
+        if self.cell.is_open() {
+            py.import("tautline._aio")?
+                .call_method1("check_unwatched", (self.id,))?;
+        }
+        self.cell.close(py)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn status(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut entered = self.enter(py)?;
+        let Held { port, node, .. } = entered.port();
+        let status = py.detach(|| port.status(node));
+        python_value(py, &status)
+    }
+
+    pub(crate) fn repr(&self, class: &str) -> String {
+        let state = if self.cell.is_open() { "" } else { ", closed" };
+        format!("<{class} {}{state}>", self.name)
+    }
+
+    /// Frames and losses of each sender.
+    pub(crate) fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let status = self.status(py)?.into_bound(py);
+        let class = py.import("tautline._types")?.getattr("PeerCounters")?;
+        let counters = PyList::empty(py);
+        for peer in status.get_item("peers")?.try_iter()? {
+            let keywords = peer?.cast_into::<pyo3::types::PyDict>()?;
+            counters.append(class.call((), Some(&keywords))?)?;
+        }
+        Ok(counters)
+    }
+}
+
+impl<P: Sends + 'static> Shell<P> {
     /// A destination of this port.
     pub(crate) fn made(&self, to: tautline::Destination, name: String) -> Destination {
         let owner = self.id;
@@ -228,58 +295,6 @@ impl<P: Kind + 'static> Shell<P> {
             }
         }
     }
-
-    /// A descriptor for select and its like.
-    pub(crate) fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
-        let mut entered = self.enter(py)?;
-        let descriptor = entered.port().port.descriptor();
-        descriptor.map(|fd| fd.as_raw_fd()).ok_or_else(|| {
-            let remedy = "use link xdp, xsk, packet, udp or vbus";
-            exception(
-                py,
-                "PortError",
-                "the link has no descriptor to wait on",
-                remedy,
-            )
-        })
-    }
-
-    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
-        // A task that waits would hang: the event loop forgets a descriptor that is closed.
-        if self.cell.is_open() {
-            py.import("tautline._aio")?
-                .call_method1("check_unwatched", (self.id,))?;
-        }
-        self.cell.close(py)
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub(crate) fn status(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let mut entered = self.enter(py)?;
-        let Held { port, node, .. } = entered.port();
-        let status = py.detach(|| port.status(node));
-        python_value(py, &status)
-    }
-
-    pub(crate) fn repr(&self, class: &str) -> String {
-        let state = if self.cell.is_open() { "" } else { ", closed" };
-        format!("<{class} {}{state}>", self.name)
-    }
-
-    /// Frames and losses of each sender.
-    pub(crate) fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let status = self.status(py)?.into_bound(py);
-        let class = py.import("tautline._types")?.getattr("PeerCounters")?;
-        let counters = PyList::empty(py);
-        for peer in status.get_item("peers")?.try_iter()? {
-            let keywords = peer?.cast_into::<pyo3::types::PyDict>()?;
-            counters.append(class.call((), Some(&keywords))?)?;
-        }
-        Ok(counters)
-    }
 }
 
 /// A JSON value as Python's objects.
@@ -309,18 +324,11 @@ pub(crate) fn port_number(py: Python<'_>, number: u16) -> PyResult<tautline::Por
 }
 
 /// Makes the methods of a class of ports: its own, and those that all have.
-macro_rules! port_class {
+macro_rules! base_port_class {
     ($class:ident, $name:literal, { $($own:tt)* }) => {
         #[pymethods]
         impl $class {
             $($own)*
-
-            /// Sends messages in their order, with few system calls: `batch` is a sequence of (destination, message,
-            /// priority). Returns how many were taken: all, unless the driver's transmit queue is full. Raises
-            /// SendError if none was taken.
-            fn send_batch(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<usize> {
-                self.0.send_batch(py, batch)
-            }
 
             /// A descriptor for `select`, `poll`, `selectors` and `asyncio`. It becomes readable when a message comes
             /// after a look that found nothing; so: look with timeout 0 until there is nothing, then wait.
@@ -364,6 +372,23 @@ macro_rules! port_class {
                 self.0.repr($name)
             }
         }
+    };
+}
+pub(crate) use base_port_class;
+
+/// The same of ports that send to destinations.
+macro_rules! port_class {
+    ($class:ident, $name:literal, { $($own:tt)* }) => {
+        crate::port::base_port_class!($class, $name, {
+            $($own)*
+
+            /// Sends messages in their order, with few system calls: `batch` is a sequence of (destination, message,
+            /// priority). Returns how many were taken: all, unless the driver's transmit queue is full. Raises
+            /// SendError if none was taken.
+            fn send_batch(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<usize> {
+                self.0.send_batch(py, batch)
+            }
+        });
     };
 }
 pub(crate) use port_class;

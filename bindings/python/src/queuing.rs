@@ -7,7 +7,7 @@ use tautline::{Instant, LentMessage as Lent};
 use crate::errors::Raise;
 use crate::lent::{LentMessage, MessageHead, WithPort};
 use crate::message::{Destination, Message};
-use crate::port::{Held, Shell, kind, numbered_port_class};
+use crate::port::{Held, Shell, kind, numbered_port_class, sends};
 use crate::wait::{deadline, instant, look_or_deadline, wait};
 
 /// A port that keeps every message and hands out the most urgent first: eight priorities, each of a fixed depth,
@@ -28,7 +28,8 @@ use crate::wait::{deadline, instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct QueuingPort(pub(crate) Shell<tautline::QueuingPort>);
 
-kind!(tautline::QueuingPort, send, ports);
+kind!(tautline::QueuingPort, ports, tautline::QueuingPort::number);
+sends!(tautline::QueuingPort, send);
 
 impl QueuingPort {
     pub(crate) fn of(node: &tautline::Node, port: tautline::QueuingPort) -> Self {

@@ -8,7 +8,7 @@ use tautline::{Instant, LentSample as Lent};
 use crate::errors::Raise;
 use crate::lent::{LentSample, MessageHead, SampleHead, WithPort};
 use crate::message::{Destination, Sample, Source};
-use crate::port::{Held, Shell, kind, numbered_port_class};
+use crate::port::{Held, Shell, kind, numbered_port_class, sends};
 use crate::wait::{instant, look_or_deadline, wait};
 
 /// A port that keeps the last value only, of all senders or, with `sources`, of each, with its arrival, age and
@@ -30,7 +30,12 @@ use crate::wait::{instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct SamplingPort(pub(crate) Shell<tautline::SamplingPort>);
 
-kind!(tautline::SamplingPort, send, ports);
+kind!(
+    tautline::SamplingPort,
+    ports,
+    tautline::SamplingPort::number
+);
+sends!(tautline::SamplingPort, send);
 
 impl SamplingPort {
     pub(crate) fn of(node: &tautline::Node, port: tautline::SamplingPort) -> Self {

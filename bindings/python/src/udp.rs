@@ -9,7 +9,7 @@ use tautline::{Instant, LentDatagram as Lent};
 use crate::errors::{Raise, argument};
 use crate::lent::{LentDatagram, SendBuffer, WithPort};
 use crate::message::{Datagram, Destination, pair};
-use crate::port::{Held, Shell, kind, port_class, priority};
+use crate::port::{Held, Shell, kind, port_class, priority, sends};
 use crate::wait::{deadline, instant, look_or_deadline, wait};
 
 /// A port of plain UDP, for peers that do not run Tautline. On links `xdp` and `xsk` it bypasses the kernel's protocol
@@ -29,7 +29,8 @@ use crate::wait::{deadline, instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct UdpPort(pub(crate) Shell<tautline::UdpPort>);
 
-kind!(tautline::UdpPort, send_to, udp_ports);
+kind!(tautline::UdpPort, udp_ports, tautline::UdpPort::number);
+sends!(tautline::UdpPort, send_to);
 
 impl UdpPort {
     pub(crate) fn of(node: &tautline::Node, port: tautline::UdpPort) -> Self {

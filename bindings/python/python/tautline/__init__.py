@@ -2,7 +2,7 @@
 
 A `Node` is one participant on a network or a bus. It has numbered ports: a `QueuingPort` keeps every message and hands
 out the most urgent first, a `SamplingPort` keeps the last value with its age, a `UdpPort` speaks to peers that do not
-run Tautline. All times are seconds: moments on `time.monotonic()`, durations and timeouts as in Python's own sockets.
+run Tautline, a `RawPort` has whole Ethernet frames. All times are seconds: moments on `time.monotonic()`, durations and timeouts as in Python's own sockets.
 
 >>> import tautline
 >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "motor", "ip": "127.0.0.1"}])
@@ -32,6 +32,7 @@ from ._layout import Layout, layout
 from ._tautline import (
     Datagram,
     Destination,
+    Frame,
     LentDatagram,
     LentMessage,
     LentSample,
@@ -39,6 +40,7 @@ from ._tautline import (
     Message,
     Node,
     QueuingPort,
+    RawPort,
     Sample,
     SamplingPort,
     SendBuffer,
@@ -64,6 +66,7 @@ __all__ = [
     "Datagram",
     "Destination",
     "Error",
+    "Frame",
     "FullError",
     "Layout",
     "LayoutError",
@@ -79,6 +82,7 @@ __all__ = [
     "PeerCounters",
     "PortError",
     "QueuingPort",
+    "RawPort",
     "ReceiveError",
     "Sample",
     "SamplingPort",

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Callable, Optional, Set, TypeVar
 
 from ._errors import BusyError
-from ._tautline import Datagram, Message, QueuingPort, Sample, SamplingPort, UdpPort
+from ._tautline import Datagram, Frame, Message, QueuingPort, RawPort, Sample, SamplingPort, UdpPort
 
 _Found = TypeVar("_Found")
 _Port = Any
@@ -15,8 +15,10 @@ _Port = Any
 _watched: Set[int] = set()
 
 
-async def receive(port: QueuingPort | UdpPort, timeout: Optional[float]) -> Message | Datagram | None:
-    """The most urgent message; None when the time is over."""
+async def receive(
+    port: QueuingPort | UdpPort | RawPort, timeout: Optional[float]
+) -> Message | Datagram | Frame | None:
+    """The most urgent message or frame; None when the time is over."""
     return await _wait(port, lambda: port.receive(0.0), timeout)
 
 
