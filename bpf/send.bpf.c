@@ -135,8 +135,8 @@ static __always_inline bool is_tagged_allowed(const struct tl_sender *sender,
 	       tag[1] == config.ethertype && is_header_allowed(sender, tag + 2, data_end);
 }
 
-/* A frame of the permit's EtherType, directly or behind a tag of no VLAN, as tautline_proto::wire::raw reads it. Without
- * a tag it has the lowest priority, as for those who receive it.
+/* A frame of the permit's EtherType, directly or behind a tag of no VLAN, as tautline_proto::wire::raw reads it.
+ * Without a tag it has the lowest priority, as for those who receive it.
  */
 static __always_inline bool is_raw_allowed(const struct tl_sender *sender,
 					   const struct ethhdr *ethernet, const void *data_end)

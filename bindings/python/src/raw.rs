@@ -9,9 +9,9 @@ use crate::message::Frame;
 use crate::port::{Shell, base_port_class, kind};
 use crate::wait::{instant, look_or_deadline, wait};
 
-/// A port for whole Ethernet frames of one EtherType: EtherCAT, LLDP, or a protocol of your own. On links xdp and xsk the
-/// frames bypass the kernel's protocol stack; on packet they come through a packet socket; other links have none. Frames
-/// are kept as in a queuing port; the priority is that of their tag. Made by `Node.raw_port()`.
+/// A port for whole Ethernet frames of one EtherType: EtherCAT, LLDP, or a protocol of your own. On links xdp and xsk
+/// the frames bypass the kernel's protocol stack; on packet they come through a packet socket; other links have none.
+/// Frames are kept as in a queuing port; the priority is that of their tag. Made by `Node.raw_port()`.
 ///
 /// One thread uses a port at a time; a second one gets BusyError.
 ///
@@ -70,8 +70,8 @@ base_port_class!(RawPort, "RawPort", {
         sent.map_err(|error| error.raise(py))
     }
 
-    /// The most urgent frame. Waits for one: `timeout` seconds, for ever with None, not at all with 0. Returns None when
-    /// the time is over. Spins first, then sleeps. Raises ReceiveError.
+    /// The most urgent frame. Waits for one: `timeout` seconds, for ever with None, not at all with 0. Returns None
+    /// when the time is over. Spins first, then sleeps. Raises ReceiveError.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
         self.receive_by(py, look_or_deadline(py, timeout)?)

@@ -2,7 +2,8 @@
 
 A `Node` is one participant on a network or a bus. It has numbered ports: a `QueuingPort` keeps every message and hands
 out the most urgent first, a `SamplingPort` keeps the last value with its age, a `UdpPort` speaks to peers that do not
-run Tautline, a `RawPort` has whole Ethernet frames. All times are seconds: moments on `time.monotonic()`, durations and timeouts as in Python's own sockets.
+run Tautline, a `RawPort` has whole Ethernet frames. All times are seconds: moments on `time.monotonic()`, durations and
+timeouts as in Python's own sockets.
 
 >>> import tautline
 >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "motor", "ip": "127.0.0.1"}])
