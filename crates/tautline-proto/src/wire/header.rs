@@ -119,6 +119,36 @@ impl Header {
         Ok(header)
     }
 
+    /// The header of a whole message without any flag, which most messages have; `None` for every other one, good or
+    /// bad. Reads what [`from_bytes`](Self::from_bytes) reads, in a third of its steps.
+    #[inline]
+    #[must_use]
+    pub fn plain(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        // Flags, version and fragment index are the last three bytes of the first half.
+        const PLAIN: u64 = (VERSION as u64) << 8;
+        let (first, second) = bytes.split_at(HEADER_BYTES / 2);
+        let word = |half: &[u8]| half.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        let (first, second) = (word(first)?, word(second)?);
+        let big_endian = |word: u64, at: u32| ((word >> at) as u16).swap_bytes();
+        let length = big_endian(first, 16);
+        let is_plain = first >> 40 == PLAIN
+            && (second >> 16) as u8 == 1
+            && usize::from(length) <= WHOLE_BYTES_MAX_ETHERNET;
+        if !is_plain {
+            return None;
+        }
+        Some(Self {
+            destination: PortNumber::new(big_endian(first, 0))?,
+            source: PortNumber::new(big_endian(second, 0))?,
+            priority: Priority::new((first >> 32) as u8)?,
+            flags: 0,
+            fragment_index: 0,
+            fragment_count: 1,
+            length,
+            sequence: ((second >> 32) as u32).swap_bytes(),
+        })
+    }
+
     /// Writes the header. Version and reserved byte are filled in; the caller answers for the
     /// agreement of length and fragment fields, see [`check_fragment`](Self::check_fragment). A fragment count of 0 is
     /// that of a [declaration](super::declaration).
@@ -309,6 +339,35 @@ mod tests {
         let mut bytes = [0xEE; HEADER_BYTES];
         header().emit(&mut bytes);
         assert_eq!(bytes, BYTES[..HEADER_BYTES]);
+    }
+
+    /// With each byte of a plain header, and of one of the longest whole message, changed to each value.
+    #[test]
+    fn a_plain_header_is_read_as_by_the_whole_parser() {
+        let mut plain_ones = 0;
+        for length in [16, WHOLE_BYTES_MAX_ETHERNET as u16] {
+            let header = Header {
+                length,
+                flags: 0,
+                fragment_index: 0,
+                fragment_count: 1,
+                ..header()
+            };
+            let mut good = [0; HEADER_BYTES];
+            header.emit(&mut good);
+            assert_eq!(Header::plain(&good), Some(header));
+            for (place, value) in
+                (0..HEADER_BYTES).flat_map(|place| (0..=255).map(move |value| (place, value)))
+            {
+                let mut bytes = good;
+                bytes[place] = value;
+                let parsed = Header::from_bytes(&bytes).ok();
+                let expected = parsed.filter(|header| header.is_whole() && header.flags == 0);
+                assert_eq!(Header::plain(&bytes), expected, "{value} at {place}");
+                plain_ones += u32::from(expected.is_some());
+            }
+        }
+        assert!((2_000..6_000).contains(&plain_ones), "{plain_ones}");
     }
 
     #[test]

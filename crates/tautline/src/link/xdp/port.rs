@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortNumber, Priority};
 
 use super::receiver::Receiver;
@@ -85,6 +86,11 @@ impl Drop for Opened {
 impl Inbox for XdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.receiver.memory
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        self.receiver.now()
     }
 
     /// Nothing to do: the demux has delivered already.

@@ -4,12 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tautline_proto::time::Instant;
 use tautline_shm::doorbell;
 use tautline_shm::region::PortMemory;
 
 use crate::error::{PortError, ReceiveError};
 use crate::link::bpf::doorbell::Doorbell;
 use crate::memory::MappedPort;
+use crate::sys::ticks::Ticks;
 use crate::sys::wait;
 
 /// Memory and doorbell of a port.
@@ -17,6 +19,7 @@ use crate::sys::wait;
 pub(super) struct Receiver {
     pub(super) memory: Arc<MappedPort>,
     doorbell: Doorbell,
+    clock: Ticks,
 }
 
 impl Receiver {
@@ -24,7 +27,17 @@ impl Receiver {
     pub(super) fn new(memory: Arc<MappedPort>, doorbell: OwnedFd) -> Result<Self, PortError> {
         let doorbell = Doorbell::new(doorbell)
             .map_err(|error| PortError::refused("mapping the port's doorbell", error))?;
-        Ok(Self { memory, doorbell })
+        Ok(Self {
+            memory,
+            doorbell,
+            clock: Ticks::new(),
+        })
+    }
+
+    /// CLOCK_MONOTONIC, which the demux stamps arrivals with.
+    #[inline]
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     pub(super) fn arm(&self) {

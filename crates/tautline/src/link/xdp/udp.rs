@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
 use tautline_proto::ip::{DatagramHead, Reason};
+use tautline_proto::time::Instant;
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::layout::RecordHead;
 use tautline_shm::news::UndeliveredReader;
@@ -150,6 +151,11 @@ impl XdpUdpPort {
 impl Inbox for XdpUdpPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.receiver.memory
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        self.receiver.now()
     }
 
     /// Nothing to do: the demux has delivered already.

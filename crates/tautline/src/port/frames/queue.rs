@@ -56,6 +56,16 @@ enum Location {
     Collector,
 }
 
+/// Result of a look for a plain message.
+enum Look {
+    /// It has been taken.
+    Taken(Message),
+    /// No message is there.
+    Empty,
+    /// Something else is there.
+    Other,
+}
+
 /// State that only a port of large messages needs.
 #[derive(Debug)]
 struct Large {
@@ -116,8 +126,15 @@ impl QueueCore for Frames<Receiver> {
         statistics: &Statistics,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        let found = self.seek(statistics)?;
-        let message = found.and_then(|found| self.receiver.take(&self.memory, found, buffer));
+        self.link.collect()?;
+        let message = match self.receiver.take_plain(&self.memory, buffer) {
+            Look::Taken(message) => Some(message),
+            Look::Empty => return Ok(None),
+            Look::Other => {
+                let found = self.receiver.find(&self.memory, statistics);
+                found.and_then(|found| self.receiver.take(&self.memory, found, buffer))
+            }
+        };
         if let Some(message) = &message {
             self.count(statistics, message);
         }
@@ -185,6 +202,31 @@ impl Receiver {
             message_bytes_max: options.message_bytes_max,
             large,
         }
+    }
+
+    /// Takes the most urgent message if it is a whole one without flags, which needs nothing of what fragments, bundles
+    /// and protection do. A port of large messages looks at each frame in its own way.
+    #[inline]
+    fn take_plain(&mut self, memory: &MappedPort, buffer: &mut [u8]) -> Look {
+        let port = memory.port();
+        let Some(record) = self.consumer.peek(port.slots) else {
+            return Look::Empty;
+        };
+        if self.large.is_some() {
+            return Look::Other;
+        }
+        let head = record.slot.head();
+        let address = Address::from_word(head.source);
+        let Some((address, header)) = address.zip(Header::plain(&head.header)) else {
+            return Look::Other;
+        };
+        let length = usize::from(header.length);
+        if length > self.message_bytes_max {
+            return Look::Other;
+        }
+        record.slot.read_payload(&mut buffer[..length]);
+        self.consumer.release(port.control, record);
+        Look::Taken(message_of(address, &header, head, length))
     }
 
     /// Looks at records until one is or completes a message. Bounded by the slots of the port.

@@ -145,10 +145,8 @@ fn lend_cell<'p>(
     let port = memory.port();
     let sample = reader.hand(port.slots)?;
     let head = sample.cell.head();
-    let (Some(address), Ok(header)) = (
-        Address::from_word(head.source),
-        Header::from_bytes(&head.header),
-    ) else {
+    let header = Header::plain(&head.header).or_else(|| Header::from_bytes(&head.header).ok());
+    let (Some(address), Some(header)) = (Address::from_word(head.source), header) else {
         statistics.void.add(1);
         return None;
     };
