@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tautline::config::TuneConfig;
+use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig};
 use tautline_state::find_runtime_directory;
 use tautline_state::journal::{Change, Journal, JournalError};
@@ -245,7 +246,8 @@ impl Tuned {
         done.extend(self.journal.put_back());
         if !self.journal.refused().is_empty() {
             // A veth is polled only while it has an XDP program, and takes no settings of its poll otherwise.
-            let config = NodeConfig::on(&self.interface).with_link(LinkKind::Xdp);
+            let mut config = NodeConfig::on(&self.interface).with_link(LinkKind::Xdp);
+            config.xdp_mode = Some(XdpMode::Native);
             let _polled = Node::open(config);
             done.extend(self.journal.put_back());
         }

@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 
 /// Serves until told to end.
 pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let config = ServiceConfig::from_file(&arguments.config).map_err(peer::open_error)?;
+    let mut config = ServiceConfig::from_file(&arguments.config).map_err(peer::open_error)?;
     let rules = config.allow.len();
     let stop = interrupt::descriptor().map_err(|error| {
         CommandError::failed(
@@ -35,6 +35,13 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         )
     })?;
     let (interface, wanted) = (config.node.interface.clone(), config.tune.clone());
+    if wanted.is_none() && is_tuned(interface.as_deref().unwrap_or_default()) {
+        // By a predecessor. Putting that back needs the poll of a veth, as having polls in threads does.
+        config.tune = Some(TuneConfig {
+            threaded: Some(true),
+            ..TuneConfig::default()
+        });
+    }
     let confine = config.confine;
     let listener = InheritedListener::take().map_err(|error| {
         CommandError::usage(
@@ -92,13 +99,16 @@ fn not_opened(error: OpenError) -> CommandError {
     }
 }
 
+/// Whether somebody has tuned the interface and not put it back.
+fn is_tuned(interface: &str) -> bool {
+    let tuned = tune::tuned_interfaces();
+    tuned.iter().any(|name| name == interface)
+}
+
 /// Applies the [tune] section, and puts back what a predecessor that was killed left.
 fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, CommandError> {
     let Some(wanted) = wanted else {
-        if tune::tuned_interfaces()
-            .iter()
-            .any(|name| name == interface)
-        {
+        if is_tuned(interface) {
             say(Tuned::begin(interface)
                 .map_err(super::tune::error)?
                 .put_back())?;
