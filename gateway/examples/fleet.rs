@@ -1,10 +1,10 @@
-//! Two sites and a wide area between them: a craft flies in the cell of one site, and is watched and sent about from the
-//! other, by two gateways and a router of Zenoh. Meanwhile the cable to the second site is cut and joined again, and two
-//! real-time threads in the first site's cell measure whether they notice anything of it. At the end, the craft's
-//! gateway is killed and the fleet is looked at once more.
+//! Two sites and a wide area between them: a craft flies in the cell of one site, and is watched and sent about from
+//! the other, by two gateways and a router of Zenoh. Meanwhile the cable to the second site is cut and joined again,
+//! and two real-time threads in the first site's cell measure whether they notice anything of it. At the end, the
+//! craft's gateway is killed and the fleet is looked at once more.
 //!
-//! `make demo-fleet` runs it, as root. Arguments: the command `taut`. The parts are processes of their own: this program
-//! again with the name of a role, `taut`, and `taut-gateway`, which lies beside this program's directory.
+//! `make demo-fleet` runs it, as root. Arguments: the command `taut`. The parts are processes of their own: this
+//! program again with the name of a role, `taut`, and `taut-gateway`, which lies beside this program's directory.
 
 #[path = "../tests/sites/mod.rs"]
 mod sites;
@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,9 +153,11 @@ fn show(taut: &Path) -> Result<bool, Failure> {
     parts.push(craft);
     let mut told = Vec::new();
     await_state(&said, &mut told, &mut parts)?;
+    let is_over = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
-        let trips = scope.spawn(|| stage.trips_for_flight());
+        let trips = scope.spawn(|| stage.trips_for_flight(&is_over));
         let flown = fly(&stage, &said, &mut told, &mut parts);
+        is_over.store(true, Relaxed);
         let trips = trips.join().expect("no thread panics");
         flown.and(trips)
     })?;
@@ -381,10 +384,9 @@ impl Stage {
     }
 
     /// The same for as long as the flight takes.
-    fn trips_for_flight(&self) -> Result<Trips, Failure> {
-        let end = Instant::now() + WAYPOINT_PERIOD * WAYPOINTS.len() as u32;
+    fn trips_for_flight(&self, is_over: &AtomicBool) -> Result<Trips, Failure> {
         let mut all = Trips::default();
-        while Instant::now() < end && interrupted().is_none() {
+        while !is_over.load(Relaxed) {
             all.add(self.trip_round()?);
         }
         Ok(all)

@@ -126,7 +126,7 @@ pub(crate) fn run(
             .or_insert_with(|| channel(&item.key, next, config));
         match channel.write(&mut recorder, &item, &mut recorded) {
             Ok(()) => {}
-            // What there is stays whole.
+            // The file stays whole as far as it is.
             Err(RecordingError::Full) => {
                 end(recorder, &recorded, &counts)?;
                 return Err(RecordingError::Full.into());

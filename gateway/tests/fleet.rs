@@ -1,5 +1,5 @@
-//! Fleets: gateways that tell of their cells, watchers at a distance, and participants that tell lies. Real processes in
-//! network namespaces; the strangers are `eclipse-zenoh` from PyPI (`peer.py`).
+//! Fleets: gateways that tell of their cells, watchers at a distance, and participants that tell lies. Real processes
+//! in network namespaces; the strangers are `eclipse-zenoh` from PyPI (`peer.py`).
 
 mod common;
 
@@ -143,7 +143,7 @@ fn strangers_change_nothing() {
         "tautline/fleet/@cell/x/@gateway/y/0000000000000002"
     ]));
     eventually("it is in view, without a report", || {
-        line_of(&watcher.picture(), "y")["report"].is_null() && watcher.presence("y") != ""
+        line_of(&watcher.picture(), "y")["report"].is_null() && !watcher.presence("y").is_empty()
     });
     // Queries above the rate are told so, and ask nobody in the cell.
     stranger.tell(json!(["gets", key, 100]));

@@ -33,7 +33,8 @@ const NODES: usize = 100;
 const NODES_AT_PORT: usize = 25;
 /// Time between two messages of a node.
 const NODE_PERIOD: Duration = Duration::from_millis(500);
-/// Memory that a gateway may take beyond what it had when all was well: allocators keep some of what Zenoh's queues took.
+/// Memory that a gateway may take beyond what it had when all was well: allocators keep some of what Zenoh's queues
+/// took.
 const GROWTH_BYTES_MAX: u64 = 48 << 20;
 /// Environment: makes a test a part, with this argument.
 const ROLE: &str = "TAUTLINE_FLEET_ROLE";

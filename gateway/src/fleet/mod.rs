@@ -1,9 +1,9 @@
 //! Fleets: what gateways tell of their cells, and how somebody at a distance sees them.
 //!
-//! A gateway with a section `[fleet]` publishes a short report of its machine at a fixed, slow rate, and answers queries
-//! with the whole of it. Nobody in the cell is asked more than `taut status` asks, and a query asks nobody: it gets what
-//! was looked at last. Whoever watches reads liveliness, reports and answers, and believes nothing of it: all is bounded,
-//! counted and cleaned.
+//! A gateway with a section `[fleet]` publishes a short report of its machine at a fixed, slow rate, and answers
+//! queries with the whole of it. Nobody in the cell is asked more than `taut status` asks, and a query asks nobody: it
+//! gets what was looked at last. Whoever watches reads liveliness, reports and answers, and believes nothing of it: all
+//! is bounded, counted and cleaned.
 //!
 //! | module | holds |
 //! |---|---|

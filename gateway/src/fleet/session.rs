@@ -24,8 +24,8 @@ pub(crate) fn configuration(
     beside(config).map_err(|error| format!("Zenoh's configuration: {error}"))
 }
 
-/// The same configuration for somebody beside its owner: it connects where the owner does, or otherwise to the owner, and
-/// does not listen.
+/// The same configuration for somebody beside its owner: it connects where the owner does, or otherwise to the owner,
+/// and does not listen.
 fn beside(mut config: zenoh::Config) -> zenoh::Result<zenoh::Config> {
     let listed = |config: &zenoh::Config, key: &str| {
         let text = config.get_json(key).unwrap_or_default();

@@ -20,8 +20,8 @@ use super::table::{Line, Table};
 /// Time that gateways have to answer. Lower: those behind slow links are not heard. Higher: one that hangs holds up a
 /// look.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Bytes of whole answers in one picture. Lower: nodes of a large fleet are left out. Higher: hostile gateways take more
-/// memory.
+/// Bytes of whole answers in one picture. Lower: nodes of a large fleet are left out. Higher: hostile gateways take
+/// more memory.
 const WHOLES_BYTES_MAX: usize = 16 << 20;
 /// Gateways whose word about vanished ones is heard.
 const WITNESSES_MAX: u32 = 64;

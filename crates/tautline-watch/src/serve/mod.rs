@@ -51,7 +51,7 @@ pub struct Options {
     pub fleet: Option<FleetSource>,
 }
 
-/// Whoever knows the cells of a fleet at this moment: a document that is cleaned already.
+/// Source of the cells of a fleet at this moment: a document that is cleaned already.
 #[derive(Clone)]
 pub struct FleetSource(Arc<dyn Fn() -> Value + Send + Sync>);
 
