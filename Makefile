@@ -32,7 +32,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -107,6 +107,12 @@ bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2,
 	cargo build --release --locked -p taut
 	cargo build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(TARGET)
 	$(TAUT) bench vbus --json=$(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
+
+bench-ethercat: ## root: cycles of an EtherCAT main device (ethercrab): packet socket, taut exec, raw port, beside TCP
+	@scripts/setup.sh --for build
+	cargo build --release --locked -p taut -p tautline-preload
+	cargo build --release --locked --manifest-path bench/ethercrab/Cargo.toml --target-dir $(TARGET)/ethercrab
+	scripts/ethercat-speed.sh
 
 experiments: ## the papers' figures in quick mode: raw data, plots, one page (EXPERIMENTS, EXPERIMENT_ARGS)
 	@scripts/setup.sh --for demo
@@ -216,4 +222,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target bench/iceoryx2/target gateway/target ros/target taut-demo taut-flight $(EXPERIMENTS_DIR)
+	rm -rf fuzz/target bench/iceoryx2/target bench/ethercrab/target gateway/target ros/target taut-demo taut-flight $(EXPERIMENTS_DIR)

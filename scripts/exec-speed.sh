@@ -7,8 +7,8 @@
 #
 # The ways take turns; the kernel's have a cable that nothing is attached to. Prints the medians over the rounds of
 # p50 and p99 in microseconds, and the ratios of p50. Needs root, ip, taskset, a C compiler, and `taut` and its library
-# built for release (TAUT names another one). With SOCKPERF=1 sockperf measures besides, and HOWS names fewer ways to
-# wait.
+# built for release (TAUT names another one). With SOCKPERF=1 sockperf measures besides, HOWS names fewer ways to wait,
+# and MODE is the demux's: native, generic or tc.
 set -euo pipefail
 
 rounds=${1:-11}
@@ -43,11 +43,13 @@ for cable in 0 1; do
     ip -n "$far" link set "taut$cable" up
 done
 
+printf 'interface = "taut0"\nlink = "xdp"\nxdp_mode = "%s"\n' "${MODE:-native}" >"$work/node.toml"
+
 # How a program is started, and at which address its server is, by way: port, left, kernel.
 command_of() {
     case $1 in
     kernel) ;;
-    *) echo "$taut exec --interface taut0 --" ;;
+    *) echo "$taut exec --node $work/node.toml --" ;;
     esac
 }
 

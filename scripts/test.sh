@@ -71,6 +71,7 @@ stage_format() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path bench/iceoryx2/Cargo.toml --check
+    cargo fmt --manifest-path bench/ethercrab/Cargo.toml --check
     cargo fmt --manifest-path gateway/Cargo.toml --check
     cargo fmt --manifest-path ros/Cargo.toml --check
     cargo fmt --manifest-path bindings/guest/rust/Cargo.toml --check
