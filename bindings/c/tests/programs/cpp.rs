@@ -94,9 +94,9 @@ fn every_function_of_c_is_reached_from_cpp() {
     assert!(missing.is_empty(), "not in tautline.hpp: {missing:?}");
 }
 
-/// Builds the CMake example with a compiler; the directory of its programs.
-fn cmake_example(compiler: &str) -> PathBuf {
-    let build = IMAGE.root.join(format!("cmake-{compiler}"));
+/// Builds the CMake example with a compiler, in a directory that is called after it and `name`; that directory.
+fn cmake_example(compiler: &str, name: &str) -> PathBuf {
+    let build = IMAGE.root.join(format!("cmake-{compiler}{name}"));
     let mut configure = Command::new("cmake");
     configure
         .arg("-S")
@@ -117,7 +117,7 @@ fn cmake_example(compiler: &str) -> PathBuf {
 
 #[test]
 fn two_programs_that_cmake_built_exchange_messages() {
-    let [controllers, motors] = COMPILERS.map(cmake_example);
+    let [controllers, motors] = COMPILERS.map(|compiler| cmake_example(compiler, ""));
     let bus = IMAGE.root.join("bus");
     std::fs::create_dir_all(&bus).unwrap();
     for motor in ["motor", "motor_static"] {
@@ -127,6 +127,18 @@ fn two_programs_that_cmake_built_exchange_messages() {
         assert!(said.ends_with(last), "{said}");
         assert_eq!(motor.end(), "motor: 4 commands\n");
     }
+}
+
+#[test]
+fn a_hardware_interface_reads_and_writes_an_arm() {
+    let programs = cmake_example("g++", "-arm");
+    let bus = IMAGE.root.join("arm-bus");
+    std::fs::create_dir_all(&bus).unwrap();
+    let said = output_of(Command::new(programs.join("hardware_interface")).arg(&bus));
+    assert_eq!(
+        said,
+        "hardware interface: 1000 cycles, stale before the first and after the last\n"
+    );
 }
 
 #[test]
