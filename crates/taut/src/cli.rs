@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     bench, capture, completions, demo, doctor, echo, exec, experiment, flight, gateway, guest,
-    init, key, man, neigh, node, partition, ping, record, recv, replay, send, serve, smooth,
+    init, key, man, neigh, node, partition, ping, record, recv, replay, ros, send, serve, smooth,
     status, task, top, types, vbus,
 };
 use crate::lab;
@@ -85,6 +85,8 @@ pub enum Command {
     Partition(partition::Arguments),
     /// Publish ports on Zenoh, and deliver to ports what comes from there.
     Gateway(gateway::Arguments),
+    /// Show ports as topics of ROS 2, and deliver topics to ports.
+    Ros(ros::Arguments),
     /// Fly a quadcopter beside loads and faults, in several ways, and compare them.
     Flight(flight::Arguments),
     /// Run programs with a machine of their own beside Linux.
@@ -216,6 +218,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
         Command::Gateway(arguments) => gateway::run(arguments),
+        Command::Ros(arguments) => ros::run(arguments),
         Command::Flight(arguments) => flight::run(arguments),
         Command::Guest(arguments) => guest::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),

@@ -1,5 +1,5 @@
-//! `taut gateway` becomes the program `taut-gateway`, or says how to get it. The program's own tests are in
-//! `gateway/`.
+//! `taut gateway` and `taut ros` become the programs `taut-gateway` and `taut-ros`, or say how to get them. The
+//! programs' own tests are in `gateway/` and `ros/`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,18 +7,27 @@ use std::process::{Command, Output};
 
 use tautline_state::TemporaryDirectory;
 
-fn run(path: &std::path::Path, arguments: &[&str]) -> Output {
+/// Subcommands that become a program.
+const NAMES: [&str; 2] = ["gateway", "ros"];
+
+fn run(path: &std::path::Path, name: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
-    command.arg("gateway").args(arguments).env("PATH", path);
+    command.arg(name).args(arguments).env("PATH", path);
     command.output().expect("taut")
 }
 
 #[test]
 fn the_program_gets_the_arguments_as_they_are() {
     let place = TemporaryDirectory::make("taut-gateway-program").expect("a directory");
-    let program = place.path().join("taut-gateway");
-    fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 3\n").expect("a program");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
+    for name in NAMES {
+        let program = place.path().join(format!("taut-{name}"));
+        fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 3\n").expect("a program");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
+        gets_the_arguments(place.path(), name);
+    }
+}
+
+fn gets_the_arguments(place: &std::path::Path, name: &str) {
     for (arguments, expected) in [
         (
             &["run", "--config", "a b.toml"][..],
@@ -60,7 +69,7 @@ fn the_program_gets_the_arguments_as_they_are() {
             "<record><--key=a/**><--key=b><--zenoh=z><--seconds=3><--><-o.mcap>",
         ),
     ] {
-        let output = run(place.path(), arguments);
+        let output = run(place, name, arguments);
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
         if expected.is_empty() {
             // Refused before the program is looked for.
@@ -78,14 +87,16 @@ fn the_program_gets_the_arguments_as_they_are() {
 #[test]
 fn without_the_program_the_way_to_it_is_named() {
     let place = TemporaryDirectory::make("taut-gateway-program").expect("a directory");
-    let output = run(place.path(), &["status"]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("neither beside this command nor in PATH"),
-        "{said}"
-    );
-    assert!(said.contains("make gateway"), "{said}");
+    for name in NAMES {
+        let output = run(place.path(), name, &["status"]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("neither beside this command nor in PATH"),
+            "{said}"
+        );
+        assert!(said.contains(&format!("make {name}")), "{said}");
+    }
 }
 
 /// A program that says what a gateway would, and the output of a command that starts it.

@@ -215,7 +215,7 @@ pub struct Program {
 
 impl Program {
     fn start(arguments: &FleetArguments, interval: Option<Duration>) -> Result<Self, CommandError> {
-        let program = gateway::program().ok_or_else(gateway::missing)?;
+        let program = gateway::PROGRAM.find()?;
         let mut command = Command::new(&program);
         tautline_state::child::end_with_thread(&mut command, rustix::process::Signal::KILL);
         let started = command

@@ -25,6 +25,7 @@ pub mod ping;
 pub mod record;
 pub mod recv;
 pub mod replay;
+pub mod ros;
 pub mod send;
 pub mod serve;
 pub mod smooth;

@@ -13,17 +13,24 @@ use arguments::Command;
 
 use crate::cli::CommandError;
 
-/// File of the program.
-const PROGRAM: &str = "taut-gateway";
+/// The program of this command.
+pub(super) const PROGRAM: Program = Program {
+    file: "taut-gateway",
+    target: "gateway",
+};
+
+/// A program of another workspace, which a command becomes.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its file.
+    pub file: &'static str,
+    /// Target of the makefile that builds it.
+    pub target: &'static str,
+}
 
 /// Becomes the program; returns only if that fails.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let program = program().ok_or_else(missing)?;
-    let failed = Process::new(&program).args(words(arguments.command)).exec();
-    Err(CommandError::failed(
-        format!("cannot run {}: {failed}", program.display()),
-        "build it again with `make gateway`",
-    ))
+    PROGRAM.run(words(arguments.command))
 }
 
 /// The arguments, as `taut-gateway` takes them.
@@ -82,21 +89,39 @@ fn words(command: Command) -> Vec<OsString> {
     words
 }
 
-/// The program beside this command, otherwise the first in PATH.
-pub(super) fn program() -> Option<PathBuf> {
-    let own = env::current_exe().ok()?;
-    let beside = own.parent().map(Path::to_owned);
-    let path = env::var_os("PATH").unwrap_or_default();
-    beside
-        .into_iter()
-        .chain(env::split_paths(&path))
-        .map(|directory| directory.join(PROGRAM))
-        .find(|program| program.is_file())
-}
+impl Program {
+    /// Becomes the program; returns only if that fails.
+    ///
+    /// # Errors
+    /// There is no such program, or it cannot be run.
+    pub fn run(self, words: Vec<OsString>) -> Result<(), CommandError> {
+        let program = self.find()?;
+        let failed = Process::new(&program).args(words).exec();
+        Err(CommandError::failed(
+            format!("cannot run {}: {failed}", program.display()),
+            format!("build it again with `make {}`", self.target),
+        ))
+    }
 
-pub(super) fn missing() -> CommandError {
-    CommandError::failed(
-        format!("{PROGRAM} is neither beside this command nor in PATH"),
-        "build it with `make gateway`, and put it beside `taut`",
-    )
+    /// The program beside this command, otherwise the first in PATH.
+    ///
+    /// # Errors
+    /// There is no such program; the error says how to build it.
+    pub fn find(self) -> Result<PathBuf, CommandError> {
+        let Self { file, target } = self;
+        let own = env::current_exe().ok();
+        let beside = own.and_then(|own| own.parent().map(Path::to_owned));
+        let path = env::var_os("PATH").unwrap_or_default();
+        beside
+            .into_iter()
+            .chain(env::split_paths(&path))
+            .map(|directory| directory.join(file))
+            .find(|program| program.is_file())
+            .ok_or_else(|| {
+                CommandError::failed(
+                    format!("{file} is neither beside this command nor in PATH"),
+                    format!("build it with `make {target}`, and put it beside `taut`"),
+                )
+            })
+    }
 }
