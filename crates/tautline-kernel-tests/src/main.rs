@@ -214,7 +214,7 @@ fn run_all(
             parts,
             emulator: &emulator,
             machine_options: &arguments.machine,
-            // Guests and their tests need none of them.
+            // Guests need none of them.
             with_tools: parts.iter().any(|part| *part != Part::Guests) && !arguments.quick,
             bpf_objects: arguments.bpf_objects.as_deref(),
             stop: &stop,

@@ -3,7 +3,8 @@
 //!
 //! The machine has memory, one processor of the host's kind with its interrupt controller, a window that it shares with
 //! Linux, a doorbell in each direction, and a serial line that only speaks. It has no firmware of its own, no PCI, no
-//! disk, no network card: [`layout`] is all of it. Each machine has a process of its own, which confines itself before the guest's first instruction.
+//! disk, no network card: [`layout`] is all of it. Each machine has a process of its own, which confines itself before
+//! the guest's first instruction.
 //!
 //! * [`access`]: `/dev/kvm`, and whether it can do all that a machine needs.
 //! * [`packet`]: the words between that process and whoever starts it.

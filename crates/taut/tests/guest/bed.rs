@@ -11,6 +11,7 @@ use serde_json::Value;
 use tautline::{
     BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort, bus_neighbour,
 };
+use tautline_guest::kvm;
 
 use crate::common::{Scratch, build_directory, built_rust_guest, skipped_without_tools};
 
@@ -18,11 +19,6 @@ use crate::common::{Scratch, build_directory, built_rust_guest, skipped_without_
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const NOBODY: u32 = 65_534;
-
-/// Names a directory with programs of guests that were built elsewhere, as in a virtual machine without a compiler.
-pub(crate) const IMAGES_VARIABLE: &str = "TAUTLINE_TEST_GUEST_IMAGES";
-/// Names the command there.
-const TAUT_VARIABLE: &str = "TAUTLINE_TEST_TAUT";
 
 /// Monitor of a test's guests, and so their processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +55,22 @@ impl Monitor {
     /// Says so where there is no such monitor.
     fn is_skipped(self) -> bool {
         match self {
-            Monitor::Qemu => skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")]),
-            Monitor::Kvm => {
-                let opened = tautline_guest::kvm::access::open();
-                opened
-                    .inspect_err(|error| println!("SKIPPED: {error}"))
-                    .is_err()
+            Monitor::Qemu if cfg!(target_arch = "aarch64") && kvm::access::open().is_ok() => {
+                println!("SKIPPED: KVM takes QEMU's place on this machine");
+                true
             }
+            Monitor::Qemu => skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")]),
+            Monitor::Kvm => !may_use_kvm(),
         }
     }
+}
+
+/// Whether there is KVM; otherwise a note says why not.
+fn may_use_kvm() -> bool {
+    let opened = kvm::access::open();
+    opened
+        .inspect_err(|error| println!("SKIPPED: {error}"))
+        .is_ok()
 }
 
 /// Directory with the programs of guests, built once; nothing, with a note, where the monitor or a tool is missing.
@@ -77,9 +80,6 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
         return None;
     }
     let built = BUILT.get_or_init(|| {
-        if let Some(elsewhere) = std::env::var_os(IMAGES_VARIABLE) {
-            return Some(elsewhere.into());
-        }
         if skipped_without_tools(&[("clang", "clang"), ("ld.lld", "lld")]) {
             return None;
         }
@@ -116,8 +116,7 @@ pub(crate) fn text(output: &Output) -> String {
 }
 
 pub(crate) fn taut() -> Command {
-    let program = std::env::var_os(TAUT_VARIABLE);
-    let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_taut").into()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     command.stdin(Stdio::null());
     command
 }

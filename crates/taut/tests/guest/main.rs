@@ -21,8 +21,8 @@ mod common;
 mod kvm;
 
 use bed::{
-    IMAGES_VARIABLE, Monitor, NOBODY, PATIENCE, Running, guest, images, in_time, is_alive,
-    port_number, receive, show, taut, text, unique, wait_until,
+    Monitor, NOBODY, PATIENCE, Running, guest, images, in_time, is_alive, port_number, receive,
+    show, taut, text, unique, wait_until,
 };
 use common::Scratch;
 
@@ -141,13 +141,6 @@ fn has_freertos(monitor: Monitor) -> bool {
     let Some(images) = images(monitor) else {
         return false;
     };
-    if std::env::var_os(IMAGES_VARIABLE).is_some() {
-        let is_there = images.join(monitor.image("freertos_echo")).exists();
-        if !is_there {
-            println!("SKIPPED: there is no FreeRTOS among the guests");
-        }
-        return is_there;
-    }
     let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
     let output = Command::new("make")
         .arg("-C")

@@ -22,8 +22,8 @@ pub const CONSOLE_READY: u32 = 0x90;
 pub const DOORBELL: u64 = 0x1000_000c;
 /// A write says that the guest has failed. Otherwise it ends by the firmware's functions (PSCI).
 pub const END: u64 = 0x1000_2000;
-/// Description of the machine, which can only be read; the guest's first instruction finds its address in `x0`. Its last
-/// word has the version of the interrupt controller, 2 or 3.
+/// Description of the machine, which can only be read; the guest's first instruction finds its address in `x0`. Its
+/// last word has the version of the interrupt controller, 2 or 3.
 pub const DESCRIPTION: u64 = 0x1100_0000;
 /// The window: Linux's half, which the guest can only read, and then its own.
 pub const WINDOW: u64 = 0x2000_0000;

@@ -1,5 +1,5 @@
-//! What the machine for aarch64 has of its own: the processor's first state, an interrupt controller of the kernel's,
-//! and devices behind addresses.
+//! The part of a machine that only aarch64 has: first state of the processor, an interrupt controller of the kernel, and
+//! devices behind addresses.
 
 use std::io;
 

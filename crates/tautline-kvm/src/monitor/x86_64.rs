@@ -1,4 +1,4 @@
-//! What the machine for x86-64 has of its own: the processor's first state, its local APIC, and devices behind ports.
+//! The part of a machine that only x86-64 has: the processor's first state, its local APIC, and devices behind ports.
 
 use std::io;
 
