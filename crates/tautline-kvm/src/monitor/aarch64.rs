@@ -1,4 +1,4 @@
-//! The part of a machine that only aarch64 has: first state of the processor, an interrupt controller of the kernel, and
+//! The part of a machine that only aarch64 has: first state of the processor, the kernel's interrupt controller, and
 //! devices behind addresses.
 
 use std::io;
