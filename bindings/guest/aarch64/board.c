@@ -384,7 +384,7 @@ void tlg_fail(const char *why)
 	tlg_off();
 }
 
-/* What our own monitor or Linux says about this place; 0: QEMU, which says nothing. */
+/* Takes the word of our own monitor, or of Linux beside, about this place. QEMU has none, and gives 0. */
 static void read_description(void *description)
 {
 	const volatile uint32_t *words = description;
