@@ -7,7 +7,7 @@
 #include "task.h"
 
 #include "doorbell.h"
-#include "tautline_guest.h"
+#include "kit.h"
 
 #define PORT 4095
 #define BEAT_MS 10
@@ -60,6 +60,12 @@ void guest_main(void)
 	static StackType_t stacks[2][STACK_WORDS] __attribute__((aligned(16)));
 	static StaticTask_t tasks[2];
 
+#ifdef GIC_VERSION
+	/* Before FreeRTOS touches the interrupt controller, as each of its calls may. */
+	if (tlg_gic_version != GIC_VERSION)
+		tlg_fail("this FreeRTOS is for another interrupt controller: run freertos_echo.elf on a GICv2, "
+			 "freertos_echo-gicv3.elf on a GICv3");
+#endif
 	if (!tlg_join(&window))
 		tlg_fail("no window");
 	tlg_print("guest: FreeRTOS, echo on port 4095\n");
