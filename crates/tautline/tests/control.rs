@@ -5,13 +5,13 @@ mod common;
 
 use common::child;
 use common::control::{
-    NOBODY, STRANGER, allow, answers, client_node, control_status, echo_for_ever, eventually,
-    ports_given, served, start_client, start_control,
+    NOBODY, STRANGER, allow, answers, attached, client_node, control_status, echo_for_ever,
+    eventually, ports_given, served, start_client, start_control,
 };
 use common::{XDP, XDP_TC, hosts, is_here, open, port};
 use tautline::{Node, Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
 use tautline_shm::region::Shape;
-use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::hosts::Host;
 
 #[test]
 fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
@@ -146,13 +146,6 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         hosts.inside(Host::B, || child::run(TEST, role)).unwrap();
     }
     eventually("their ports are free", || ports_given(&hosts).is_empty());
-}
-
-/// Whether an XDP program is on the second host's cable.
-fn attached(hosts: &Hosts) -> bool {
-    let mut command = hosts.command(Host::B, "ip");
-    let output = command.args(["-j", "link", "show", "taut0"]).output();
-    String::from_utf8_lossy(&output.unwrap().stdout).contains("\"xdp\"")
 }
 
 #[test]

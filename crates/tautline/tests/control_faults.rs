@@ -10,8 +10,8 @@ use std::time::Duration;
 use aya::maps::{ArrayOfMaps, Map, MapData};
 use common::child;
 use common::control::{
-    NOBODY, allow, answers, client_node, echo_for_ever, eventually, ports_given, served,
-    start_client, start_control,
+    NOBODY, allow, answers, client_node, echo_for_ever, eventually, ports_given, program_of_demux,
+    served, start_client, start_control,
 };
 use common::stranger::{self, hello, request};
 use common::{PATIENCE, XDP, hosts, open, port};
@@ -54,14 +54,7 @@ fn resident_kib(pid: u32) -> u64 {
 /// Ports and doorbells that the second host's demux holds. Maps live there, in a descriptor or in a mapping; there is
 /// no other place.
 fn maps_in_demux(hosts: &Hosts) -> usize {
-    let mut command = hosts.command(Host::B, "ip");
-    let output = command.args(["-j", "link", "show", "taut0"]).output();
-    let links: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
-    let id = links[0]["xdp"]["prog"]["id"].as_u64().unwrap();
-    let program = aya::programs::loaded_programs()
-        .filter_map(Result::ok)
-        .find(|program| u64::from(program.id()) == id)
-        .unwrap();
+    let program = program_of_demux(hosts).unwrap();
     let ids = program.map_ids().unwrap().unwrap();
     let of_maps = ids.into_iter().filter_map(|id| {
         match Map::from_map_data(MapData::from_id(id).unwrap()).unwrap() {

@@ -9,8 +9,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use common::child;
 use common::control::{
-    NOBODY, STRANGER, allow, answers, client_node, control_status, echo_for_ever, eventually,
-    ports_given, served, start_client, udp_ports_given,
+    NOBODY, STRANGER, allow, answers, attached, client_node, control_status, echo_for_ever,
+    eventually, ports_given, served, start_client, udp_ports_given,
 };
 use common::service::{
     SERVICE, become_service, pin_again, role_of_service, start_as_service, start_service,
@@ -80,12 +80,6 @@ fn pins() -> usize {
     names
         .filter(|name| name.to_string_lossy().starts_with("kept-"))
         .count()
-}
-
-fn attached(hosts: &Hosts) -> bool {
-    let mut command = hosts.command(Host::B, "ip");
-    let output = command.args(["-j", "link", "show", "taut0"]).output();
-    String::from_utf8_lossy(&output.unwrap().stdout).contains("\"xdp\"")
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
 use tautline::control::Server;
 use tautline::{Node, NodeConfig, Priority, QueuingOptions, ServiceConfig, Vlan, status};
@@ -206,4 +207,25 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(started.elapsed() < PATIENCE, "{what} does not come to be");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The program on the second host's cable, at whichever hook a demux can be.
+pub fn program_of_demux(hosts: &Hosts) -> Option<ProgramInfo> {
+    let at_tc = || SchedClassifier::query_tcx("taut0", TcAttachType::Ingress);
+    // Kernels before 6.6 have no such hook.
+    let at_tc = hosts.inside(Host::B, at_tc).unwrap().ok();
+    let first = at_tc.and_then(|(_, programs)| programs.into_iter().next());
+    first.or_else(|| {
+        let mut command = hosts.command(Host::B, "ip");
+        let output = command.args(["-j", "link", "show", "taut0"]).output();
+        let links: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        let id = links[0]["xdp"]["prog"]["id"].as_u64()?;
+        let mut loaded = aya::programs::loaded_programs().filter_map(Result::ok);
+        loaded.find(|program| u64::from(program.id()) == id)
+    })
+}
+
+/// Whether there is one.
+pub fn attached(hosts: &Hosts) -> bool {
+    program_of_demux(hosts).is_some()
 }
