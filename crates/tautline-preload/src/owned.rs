@@ -13,8 +13,8 @@ use crate::policy::policy;
 use crate::{process, real};
 
 /// Messages that a priority of a taken socket has room for. Lower: less than a kernel's socket of default size keeps
-/// (about 280 small datagrams or frames), and a datagram of 65,507 bytes takes 45. Higher: 12 KiB of locked memory each,
-/// in every socket.
+/// (about 280 small datagrams or frames), and a datagram of 65,507 bytes takes 45. Higher: 12 KiB of locked memory
+/// each, in every socket.
 const DEPTH: u32 = 512;
 /// Descriptors of ours that are told apart. Beyond it, a program that closes what it did not open may close ours.
 const DESCRIPTORS_MAX: usize = 512;

@@ -115,8 +115,8 @@ pub unsafe extern "C" fn sendto(
     by_kernel(|| unsafe { real::sendto(fd, bytes, length, flags, to, to_bytes) })
 }
 
-/// The address of a datagram, if it is one of IPv4, or that of a frame. The first address that a UDP socket sends to may
-/// decide that it is taken.
+/// The address of a datagram, if it is one of IPv4, or that of a frame. The first address that a UDP socket sends to
+/// may decide that it is taken.
 #[inline]
 fn first_address(fd: c_int, to: *const sockaddr, bytes: socklen_t) -> Option<To> {
     let is_taken = match table::place(fd) {

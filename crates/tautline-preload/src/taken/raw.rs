@@ -27,7 +27,7 @@ pub(crate) struct Cable {
 pub(crate) struct Station {
     pub(crate) cable: Cable,
     pub(crate) address: MacAddress,
-    /// Whom the frame is for: PACKET_HOST and the like.
+    /// Kind of the frame's destination: PACKET_HOST and the like.
     pub(crate) kind: u8,
 }
 

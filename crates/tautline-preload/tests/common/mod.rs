@@ -1,4 +1,4 @@
-//! What both conformance suites share: the program in C, its runs, and its output.
+//! Common to both conformance suites: the program in C, its runs, and its output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub(crate) fn run(
     (String::from_utf8(output.stdout).unwrap(), explained)
 }
 
-/// What each case wrote.
+/// Text that each case wrote.
 pub(crate) fn by_case(text: &str) -> BTreeMap<&str, &str> {
     let cases = text.split("== ").skip(1);
     cases.map(|case| case.split_once('\n').unwrap()).collect()

@@ -23,8 +23,8 @@ int packet_socket(int kind);
 /* A frame in `frame` of the case's EtherType; how long it is. */
 extern unsigned char frame[2048];
 int framed(const char *destination, int size);
-/* The peer sends `count` frames of `size` bytes of payload: to this host (h), all (b), a group (m), another station (o),
- * with a tag of no VLAN (v), in VLAN 5 (w), or to all from a sender that is no station (n). */
+/* The peer sends `count` frames of `size` bytes of payload: to this host (h), all (b), a group (m), another station
+ * (o), with a tag of no VLAN (v), in VLAN 5 (w), or to all from a sender that is no station (n). */
 void ask_frames(int fd, char how, int count, int size);
 void ask_frames_later(int fd, char how, int size, int milliseconds);
 /* Waits until the next frame is there, looking at it only. */
